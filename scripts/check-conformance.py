@@ -4,6 +4,11 @@
 A row is a table line; its last cell holds tests as `crate: path::to::test` (several, separated by
 commas), a script as `scripts/NAME ...`, or a reason that starts with "Not met:", "Not ours:" or "ULP:".
 
+A test is named with its whole path: modules and function, as `cargo test` prints it; for a file in `tests/`
+the file's name comes first. The function has `#[test]`, or a macro of the same file makes it with one. A
+dialogue of `sim` is named by its file, with its directory (`rfc5681-recovery::name`) where the file's name
+alone is ambiguous.
+
 usage: check-conformance.py docs/conformance.md
 """
 
@@ -12,9 +17,11 @@ import re
 import sys
 
 CRATES = {
+    "base": "dataplane/base",
     "wire": "dataplane/wire",
     "ddp": "dataplane/ddp",
     "link": "dataplane/link",
+    "port-kind": "dataplane/port-kind",
     "transport": "dataplane/transport",
     "sim": "dataplane/sim",
     "dpdk": "dataplane/dpdk",
@@ -25,19 +32,123 @@ CRATES = {
 }
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
 
+# What may hold braces or `fn` that are no code. A lifetime ('a) is no character.
+NO_CODE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|b?r(?P<hashes>\#*)".*?"(?P=hashes)|b?"(?:\\.|[^"\\])*"|b?'(?:\\.[^']*|[^'\\])'""", re.S
+)
+TOKEN = re.compile(r"\bmod\s+(\w+)\s*\{|#\[test\]|\bfn\s+(\w+)|\bmacro_rules!\s*(\w+)\s*\{|\b(\w+)!\s*([({])|[{}]")
 
-def functions(root, cache={}):
-    """Names of all functions in the Rust files of one crate, and of its dialogue files."""
+
+def closing(text, at):
+    """Where the bracket at `at` is closed."""
+    pairs, depth = {"{": "}", "(": ")"}, 0
+    opened = text[at]
+    for i in range(at, len(text)):
+        depth += (text[i] == opened) - (text[i] == pairs[opened])
+        if depth == 0:
+            return i
+    return len(text)
+
+
+def test_macro(body):
+    """For a macro that makes tests: a pattern that finds their names in its arguments."""
+    names = re.findall(r"#\[test\]\s*fn\s+\$(\w+)", body)
+    matcher = re.search(r"\$\((.*?)\)\s*[;,]?\s*[*+]", body, re.S)
+    if not names or not matcher:
+        return None
+    pieces = re.split(r"\$(\w+):ident", matcher.group(1))
+    pattern = ""
+    for i, piece in enumerate(pieces):
+        if i % 2:
+            pattern += rf"(?P<{piece}>\w+)"
+        else:
+            pattern += r"\s*".join(re.escape(word) for word in re.findall(r"\w+|[^\w\s]", piece)) + r"\s*"
+    return re.compile(pattern), names
+
+
+def tests_of(text):
+    """Paths, inside the file's module, of all tests in the text of a Rust file."""
+    text = NO_CODE.sub(lambda found: '""' if found.group().lstrip("b").startswith(('"', "r")) else " ", text)
+    found, macros, modules, depth, marked, at = [], {}, [], 0, False, 0
+    while token := TOKEN.search(text, at):
+        at = token.end()
+        module, function, macro, call, _ = token.groups()
+        path = [name for name, _ in modules]
+        if module:
+            modules.append((module, depth))
+            depth += 1
+        elif token.group() == "#[test]":
+            marked = True
+        elif function:
+            if marked:
+                found.append("::".join([*path, function]))
+            marked = False
+        elif macro:
+            end = closing(text, token.end() - 1)
+            if makes := test_macro(text[at:end]):
+                macros[macro] = makes
+            at = end + 1
+        elif call:
+            if call in macros:
+                pattern, names = macros[call]
+                end = closing(text, token.end() - 1)
+                for case in pattern.finditer(text, at, end):
+                    found.extend("::".join([*path, case.group(name)]) for name in names)
+                at = end + 1
+            elif token.group().endswith("{"):
+                depth += 1
+        elif token.group() == "{":
+            depth += 1
+        else:
+            depth -= 1
+            if modules and modules[-1][1] == depth:
+                modules.pop()
+    return found
+
+
+def crate_tests(root, cache={}):
+    """Paths of all tests of one crate."""
     if root not in cache:
-        names = set()
-        for path in pathlib.Path(root).rglob("*.rs"):
-            names.update(re.findall(r"\bfn\s+([a-z0-9_]+)", path.read_text()))
-        names.update(p.stem for p in pathlib.Path(root).rglob("*.script"))
-        cache[root] = names
+        tests, root_path = set(), pathlib.Path(root)
+        for directory in ("src", "tests"):
+            for path in (root_path / directory).rglob("*.rs"):
+                parts = list(path.relative_to(root_path / directory).with_suffix("").parts)
+                if parts[-1] in ("mod", "lib", "main"):
+                    parts.pop()
+                tests.update("::".join([*parts, test]) for test in tests_of(path.read_text()))
+        cache[root] = tests
     return cache[root]
 
 
+def dialogues(root):
+    """Names of all dialogue files: alone where no other has it, and with their directory."""
+    files = list(pathlib.Path(root).rglob("*.script"))
+    alone = [path.stem for path in files]
+    named = {f"{path.parent.name}::{path.stem}" for path in files}
+    return named | {name for name in alone if alone.count(name) == 1}
+
+
+def problem_with(name):
+    """What is wrong with a test's or script's name, if anything."""
+    if name.startswith("scripts/"):
+        return None if pathlib.Path(name.split()[0]).exists() else f"{name} does not exist"
+    crate, _, test = name.partition(":")
+    test = test.strip()
+    if crate not in CRATES or not test:
+        return f"cannot read {name!r}"
+    known = crate_tests(CRATES[crate])
+    if crate == "sim":
+        known = known | dialogues(CRATES[crate])
+    if test in known:
+        return None
+    last = test.split("::")[-1]
+    similar = sorted(path for path in known if path.split("::")[-1] == last)
+    return f"no test {test} in {crate}" + (f": is {' or '.join(similar)} meant?" if similar else "")
+
+
 def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip().splitlines()[-1])
     problems, rows, tests = [], 0, 0
     for number, line in enumerate(open(sys.argv[1]), 1):
         if not line.startswith("|") or re.match(r"^\|[\s|:-]+$", line) or line.startswith("| §"):
@@ -49,18 +160,8 @@ def main():
             problems.append(f"{number}: neither a test nor a reason: {last!r}")
         if last.startswith(REASONS):
             continue
-        for name in names:
-            if name.startswith("scripts/"):
-                if not pathlib.Path(name.split()[0]).exists():
-                    problems.append(f"{number}: {name} does not exist")
-                continue
-            crate, _, path = name.partition(":")
-            test = path.strip().split("::")[-1]
-            if crate not in CRATES or not test:
-                problems.append(f"{number}: cannot read {name!r}")
-            elif test not in functions(CRATES[crate]):
-                problems.append(f"{number}: no test {test} in {crate}")
-            tests += 1
+        tests += len(names)
+        problems.extend(f"{number}: {problem}" for problem in map(problem_with, names) if problem)
     if rows < 50:
         problems.append(f"only {rows} rows: the table is not there")
     for problem in problems:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the dependency graph on standard input (cargo metadata): layering and licences.
+"""Checks the dependency graph on standard input (cargo metadata): layering, licences, sources, versions.
 
 usage: cargo metadata --format-version 1 | check-graph.py deny.toml
 """
@@ -10,19 +10,21 @@ import tomllib
 
 # Which crates of the workspace each one may use (normal dependencies).
 MAY_USE = {
-    "wire": set(),
-    "ddp": {"wire"},
-    "transport": {"wire"},
-    "link": {"wire"},
-    "tcp-lite": {"wire", "ddp", "transport"},
-    "sctp-lite": {"wire", "ddp", "transport"},
-    "sim": {"wire", "ddp", "link", "tcp-lite", "sctp-lite"},
+    "base": set(),
+    "wire": {"base"},
+    "ddp": {"base", "wire"},
+    "transport": {"base", "wire"},
+    "link": {"base"},
+    "port-kind": set(),
+    "tcp-lite": {"base", "wire", "ddp", "transport"},
+    "sctp-lite": {"base", "wire", "ddp", "transport"},
+    "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys"},
-    "dataplane": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dpdk"},
+    "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
-    "script": {"wire", "sim", "dataplane", "dpdk"},
-    "control": {"wire", "ddp", "link", "tcp-lite", "sctp-lite", "dataplane", "dpdk"},
+    "script": {"base", "wire", "sim", "dataplane", "dpdk"},
+    "control": {"base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane"},
 }
 
 
@@ -49,15 +51,41 @@ def acceptable(expression, allowed):
     return eval(" ".join(words), {"__builtins__": {}}, names)  # only names, and, or, brackets
 
 
+CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
+
+# All of deny.toml that this script can check; another key would claim what is not checked.
+CHECKED = {
+    "licenses": {"allow": None},
+    "bans": {"wildcards": "deny", "allow-wildcard-paths": True},
+    "sources": {"unknown-registry": "deny", "unknown-git": "deny"},
+}
+
+
+def unchecked(policy):
+    """Keys of deny.toml, with their values, that nothing here enforces."""
+    for section, keys in policy.items():
+        for key, value in keys.items():
+            known = CHECKED.get(section, {})
+            if key not in known or known[key] not in (None, value):
+                yield f"deny.toml: {section}.{key} = {value!r} is not checked"
+
+
 def main():
-    allowed = set(tomllib.load(open(sys.argv[1], "rb"))["licenses"]["allow"])
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip().splitlines()[-1])
+    policy = tomllib.load(open(sys.argv[1], "rb"))
+    allowed = set(policy["licenses"]["allow"])
     metadata = json.load(sys.stdin)
     members = set(metadata["workspace_members"])
     used = {node["id"] for node in metadata["resolve"]["nodes"]}
-    problems = []
+    problems = list(unchecked(policy))
     for package in metadata["packages"]:
         name = package["name"]
+        if package["id"] in used and package["source"] not in (None, CRATES_IO):
+            problems.append(f"{name} {package['version']}: {package['source']} is no source of deny.toml")
         if package["id"] in members:
+            wild = [d["name"] for d in package["dependencies"] if d["req"] == "*" and not d.get("path")]
+            problems.extend(f"{name}: any version of {other} is taken: write one" for other in wild)
             if name not in MAY_USE:
                 if not package["manifest_path"].endswith(("/benches/Cargo.toml", "/fuzz/Cargo.toml")):
                     problems.append(f"{name}: not known to scripts/check-graph.py")

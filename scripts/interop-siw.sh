@@ -12,14 +12,14 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-siw.XXXXXX")
 ns=siw$$
 # Cases run as part of parts; SIW_PARTS leaves some out.
-parts=${SIW_PARTS:-server perf client wrong cycle}
+parts=${SIW_PARTS:-server perf client wrong cycle dctcp}
 mtus=${SIW_MTUS:-1500 9000}
 # Emulation is slow: enough to show behaviour.
 iterations=${SIW_ITERATIONS:-20}
 results=$repo/target/interop-siw.json
 # What there is to know of a bad row: output, the guest's log, the appliance's events.
 bad_dir=$repo/target/interop-siw-bad
-capture_pid='' mtu=1500
+capture_pid='' mtu=1500 congestion=cubic
 rows=0 failed=0
 
 # shellcheck source=scripts/interop-guest.sh
@@ -72,6 +72,9 @@ mtu = $mtu
 name = "front"
 port = "wire"
 addresses = ["10.77.0.1/24"]
+
+[tcp]
+congestion = "$congestion"
 
 [management]
 socket = "$work/ddpd.sock"
@@ -403,6 +406,57 @@ cycle_cases() {
     fi
 }
 
+# --- 5: DCTCP at both ends, with marks ---
+
+# One packet in four of those that can be marked is, both ways.
+make_marks() {
+    in_ns nft delete table bridge marks 2>/dev/null || true
+    in_ns nft -f - <<'END'
+table bridge marks {
+    chain forward {
+        type filter hook forward priority 0
+        ether type ip ip ecn { ect0, ect1 } numgen random mod 4 == 0 ip ecn set ce counter
+    }
+}
+END
+}
+
+tcp_counter() { api --json stats | jq -r ".. | objects | .$1? // empty" | head -n 1; }
+
+dctcp_cases() {
+    local marks reductions alpha
+    guest_run 20 'modprobe tcp_dctcp && modprobe tcp_diag && echo dctcp >/proc/sys/net/ipv4/tcp_congestion_control && echo 1 >/proc/sys/net/ipv4/tcp_ecn' >/dev/null ||
+        guest_died || die "the guest has no tcp_dctcp"
+    stop_ddpd
+    congestion=dctcp
+    start_ddpd
+    make_marks
+    in_guest "DCTCP: writes and reads through marks" "every octet" 60 \
+        "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" "compared"
+    marks=$(tcp_counter tcp_ecn_marks_in) reductions=$(tcp_counter tcp_ecn_reductions)
+    if [ "${marks:-0}" -gt 0 ] && [ "${reductions:-0}" -gt 0 ]; then
+        row "DCTCP: marks in, reductions for echoes" "some" "$marks, $reductions" ok
+    else
+        row "DCTCP: marks in, reductions for echoes" "some" "${marks:-none}, ${reductions:-none}" "BAD: none"
+    fi
+    # Echoed mark by mark, the kernel's estimate falls from 1024 towards a quarter of it; with ECE until CWR it stays up.
+    guest_begin "dctcp$mtu" 60 "siwverbs client 10.77.0.1 7471 write:/host/file write:/host/file write:/host/file"
+    alpha=$(guest_run 30 "while [ ! -e /host/dctcp$mtu.rc ]; do ss -tin dst 10.77.0.1 | grep -o 'alpha:[0-9]*'; sleep 0.2; done" |
+        tail -n 1 || true)
+    guest_end "dctcp$mtu" 60 >"$work/guest.out" || true
+    alpha=${alpha#alpha:}
+    if [ "${alpha:-0}" -ge 64 ] && [ "$alpha" -le 640 ]; then
+        row "DCTCP: the guest's Alpha" "towards 256 of 1024" "$alpha" ok
+    else
+        row "DCTCP: the guest's Alpha" "towards 256 of 1024" "${alpha:-none}" "BAD: not in 64 to 640"
+    fi
+    in_ns nft delete table bridge marks
+    guest_run 20 'echo cubic >/proc/sys/net/ipv4/tcp_congestion_control; echo 2 >/proc/sys/net/ipv4/tcp_ecn' >/dev/null || true
+    stop_ddpd
+    congestion=cubic
+    start_ddpd
+}
+
 rm -rf "$bad_dir"
 build_programs
 versions=$(cat "$("$repo/scripts/siw-guest/build.sh")/versions")
@@ -418,7 +472,7 @@ for value in $mtus; do
     for part in $parts; do
         case $value:$part in
         # What the MTU does not touch is done once.
-        9000:wrong | 9000:cycle) ;;
+        9000:wrong | 9000:cycle | 9000:dctcp) ;;
         *) guest_attempt "${part}_cases" ;;
         esac
     done

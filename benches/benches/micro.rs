@@ -7,13 +7,13 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use base::Instant;
 use benches::pairing::Pairing;
 use crc_fast::{CrcAlgorithm, Digest};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::timer::TimerWheel;
 use ddp::{Access, PdId, Stag, StagEntry, StagTable, TaggedOffset, VecMemory};
-use wire::Instant;
 use wire::crc32c;
 
 /// Where each engine wins, by length; ours should follow the better one.

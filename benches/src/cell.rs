@@ -107,10 +107,11 @@ impl Cell {
         if rig.both {
             row = row.with("directions", "both");
         }
-        if rig.rate_mbit > 0 {
-            row = row.with("rate", format!("{} Mbit/s", rig.rate_mbit)).with("queue", rig.queue);
+        let link = &rig.impairment;
+        if link.rate_mbit > 0 {
+            row = row.with("rate", format!("{} Mbit/s", link.rate_mbit)).with("queue", link.queue);
         }
-        match (rig.loss_ppm, rig.delay_us) {
+        match (link.loss_ppm, link.delay_us) {
             (0, 0) => row,
             (loss, delay) => row
                 .with("loss", format!("{} %", f64::from(loss) * 1e-4))

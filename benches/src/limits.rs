@@ -291,7 +291,7 @@ fn take_frames(shared: &Shared, mut queue: PortQueue, sink: &Memory) -> anyhow::
     let mut frames: ArrayVec<Mbuf, BURST> = ArrayVec::new();
     while !shared.over.load(Ordering::Relaxed) {
         let (copy, crc) = (shared.receiver.copy(), shared.receiver.crc());
-        PortIo::receive(&mut queue, wire::Instant::ZERO, &mut frames);
+        PortIo::receive(&mut queue, base::Instant::ZERO, &mut frames);
         for frame in &frames {
             let bytes = &frame.data()[NETWORK..];
             if !limit.rig.trusted {

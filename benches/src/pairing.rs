@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, Message, PdId, QueueConfig, Source, Stag, StagEntry,
+    Access, BufferPool, Cookie, MESSAGE_QUEUE, Message, PdId, QueueConfig, Source, Stag, StagEntry,
     StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConfig};
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::seam::TxBatch;
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
-use wire::Instant;
 
 const REGION: Stag = Stag(0x1000);
 /// Protection domain of both.
@@ -87,7 +87,13 @@ pub(crate) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
 /// A write of the first `len` octets to the peer's region.
 pub(crate) fn write(memory: &VecMemory, len: u32) -> Message<VecMemory> {
     let source = Source::Region { memory: memory.clone(), offset: 0, len };
-    Message::Tagged { stag: REGION, to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 }
+    Message::Tagged {
+        stag: REGION,
+        to: TaggedOffset(0),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(0),
+    }
 }
 
 /// One of the two.
@@ -140,7 +146,12 @@ impl Half {
 
     fn post_message(&mut self, octets: Arc<[u8]>) {
         let source = Source::Octets(octets);
-        let message = Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: 0 };
+        let message = Message::Untagged {
+            qn: MESSAGE_QUEUE,
+            rsvd_ulp: [0; 5],
+            source,
+            cookie: Cookie::of(0),
+        };
         let endpoint = self.endpoint.as_mut().expect("it is connected");
         endpoint.post(message).expect("there is room for a message");
     }
@@ -285,7 +296,7 @@ impl Pairing {
             let offset = u64::from(at) * u64::from(len);
             let source = Source::Region { memory: &memory, offset, len };
             let (stag, to) = (REGION, TaggedOffset(offset));
-            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
             endpoint.post_lent(message).expect("there is room for a message");
         }
     }

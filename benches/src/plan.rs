@@ -245,6 +245,15 @@ mod tests {
         }
     }
 
+    // Two programs that are compared need not be of one age.
+    #[test]
+    fn the_fields_of_a_rig_have_no_levels() {
+        let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
+        assert_eq!((rig.mtu, rig.impairment.loss_ppm, rig.streams), (9000, 7, 1));
+        let value = serde_json::to_value(&rig).unwrap();
+        assert!(value["loss_ppm"] == 7 && value["queue"] == 0 && value["mtu"] == 9000);
+    }
+
     /// A target of a row that nobody measures would say "not run" for ever; and a ratio is paired only within a
     /// group, and needs repetitions for an interval.
     #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use control::Transport;
 use control::api::{ConnectSpec, UlpChoice};
 use control::appliance::loader::{self, Wanted};
-use control::appliance::start;
+use control::appliance::{endpoints, start};
 use control::config::{Config, Document, RegionSection, region_from_json};
 use dataplane::memory::Memory;
 use dataplane::port::PortConfig;
@@ -58,19 +58,21 @@ impl Product {
         let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
         let section = config.listeners.first();
         let listener = section.map(|section| {
-            start::listener_config(&config, section, id, interface, config.workers.len() as u32)
+            endpoints::listener_config(&config, section, id, interface, config.workers.len() as u32)
         });
         let spec = spec(rig);
         let connect = match spec.transport {
             Transport::Tcp => {
-                start::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
+                endpoints::connect_endpoint(&config, &spec, mpa::Peer::Standard, false).into()
             }
-            Transport::Sctp => EndpointConfig::Sctp(Arc::new(start::connect_sctp(&config, &spec))),
+            Transport::Sctp => {
+                EndpointConfig::Sctp(Arc::new(endpoints::connect_sctp(&config, &spec)))
+            }
         };
         let version = VersionPolicy::V1;
         let (ulp, queues) = section.map_or((None, &[][..]), |s| (Some(&s.ulp), &s.queues[..]));
-        let (accepted, _) = start::accepted_ulp(ulp, queues, version);
-        let ulps = [accepted, start::opened_ulp(&spec, version)];
+        let (accepted, _) = endpoints::accepted_ulp(ulp, queues, version);
+        let ulps = [accepted, endpoints::opened_ulp(&spec, version)];
         Ok(Product { config, port, dataplane, listener, connect, ulps })
     }
 }
@@ -155,18 +157,19 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
 }
 
 fn impair(rig: &RigConfig, side: Side) -> Option<String> {
-    if rig.loss_ppm == 0 && rig.delay_us == 0 && rig.rate_mbit == 0 {
+    let link = &rig.impairment;
+    if link.loss_ppm == 0 && link.delay_us == 0 && link.rate_mbit == 0 {
         return None;
     }
     let mut text = format!("seed = {}", 1 + side as u64);
-    let _ = write!(text, "\ndelay = \"{} us\"", rig.delay_us);
+    let _ = write!(text, "\ndelay = \"{} us\"", link.delay_us);
     if side == Side::Asked {
-        if rig.loss_ppm > 0 {
-            let _ = write!(text, "\nloss = {:.6}", f64::from(rig.loss_ppm) * 1e-6);
+        if link.loss_ppm > 0 {
+            let _ = write!(text, "\nloss = {:.6}", f64::from(link.loss_ppm) * 1e-6);
         }
-        if rig.rate_mbit > 0 {
-            let _ = write!(text, "\nrate = \"{} Mbit/s\"", rig.rate_mbit);
-            let _ = write!(text, "\nqueue = {}", rig.queue.max(9022));
+        if link.rate_mbit > 0 {
+            let _ = write!(text, "\nrate = \"{} Mbit/s\"", link.rate_mbit);
+            let _ = write!(text, "\nqueue = {}", link.queue.max(9022));
         }
     }
     Some(text)
@@ -271,6 +274,7 @@ pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::Impairment;
 
     /// What an operator would write for one end: nothing but what has no default.
     const DDPD: &str = r#"
@@ -313,18 +317,18 @@ buffers = 256
         assert_eq!(said(&ours.config), said(&ddpd));
         let section = &ddpd.listeners[0];
         let listener = ours.listener.expect("the asked side listens");
-        let endpoint = start::listener_endpoint(&ddpd, section);
+        let endpoint = endpoints::listener_endpoint(&ddpd, section);
         assert_eq!(said(&listener.endpoint), said(&endpoint));
         let spec = ConnectSpec::to("10.9.0.1:4791".parse().unwrap());
-        let opened = start::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
+        let opened = endpoints::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
         assert_eq!(said(&ours.connect), said(&EndpointConfig::from(opened)));
         assert_eq!(said(&ours.port), said(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
         let dataplane = start::dataplane_config(&ddpd).unwrap();
         assert_eq!(said(&ours.dataplane.limits), said(&dataplane.limits));
         assert_eq!(said(&ours.dataplane.workers), said(&dataplane.workers));
         let (accepted, _) =
-            start::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
-        let opened = start::opened_ulp(&spec, VersionPolicy::V1);
+            endpoints::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
+        let opened = endpoints::opened_ulp(&spec, VersionPolicy::V1);
         assert_eq!(said(&ours.ulps), said(&[accepted, opened]));
     }
 
@@ -332,8 +336,8 @@ buffers = 256
     fn what_the_appliance_chooses_besides_its_file_is_there() {
         let ours = Product::new(&RigConfig::default(), Side::Asked).unwrap();
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
-        assert!(endpoint.tcp.ack_pushed && endpoint.tcp.push_segments);
-        assert_eq!(endpoint.tcp.delayed_ack.as_millis(), 20);
+        assert!(endpoint.tcp.acks.pushed && endpoint.tcp.push_segments);
+        assert_eq!(endpoint.tcp.acks.delay.as_millis(), 20);
         assert_eq!(endpoint.tcp.send_window, 4 << 20);
     }
 
@@ -351,12 +355,14 @@ buffers = 256
         let plain = RigConfig::default;
         let device = |link| RigConfig { link, devices: ["a".into(), "b".into()], ..plain() };
         let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];
+        let impairment =
+            Impairment { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..Impairment::default() };
         for rig in [
             RigConfig { v6: true, vlan: Some(7), mtu: 9000, ..plain() },
             RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
             RigConfig { rdmap: true, buffer: 1 << 20, ..plain() },
             RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },
-            RigConfig { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..plain() },
+            RigConfig { impairment, ..plain() },
             RigConfig { link: Link::Memif, devices: socket, ..plain() },
             device(Link::AfPacket),
             device(Link::AfXdp),

@@ -1,4 +1,4 @@
-//! The report: one page that needs nothing else, and the plots by themselves for the README.
+//! The report: one page that needs nothing else, and the plots by themselves for the documents.
 
 use std::path::Path;
 
@@ -12,11 +12,15 @@ use crate::run::{Results, bound, number, shown, typical_ping_pong, verdict};
 use crate::targets::{Kind, Target};
 
 const PAGE: &str = include_str!("../templates/report.html");
-const SECTION: &str = include_str!("../templates/readme.md");
-/// What the section in the README begins and ends with.
+/// The documents with a section that a run makes, and the templates of the sections: the targets, and the figures.
+const SECTIONS: [(&str, &str); 2] = [
+    ("README.md", include_str!("../templates/readme.md")),
+    ("docs/performance.md", include_str!("../templates/performance.md")),
+];
+/// What a section begins and ends with.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Plots that the README shows.
+/// Plots that `docs/performance.md` shows.
 const SHOWN: [&str; 5] =
     ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
 
@@ -41,34 +45,41 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows a whole run in the repository at `root`: the plots in `docs/plots`, table and plots in the README,
-/// between the marks that are there. A quick run and one of some groups are refused; what a whole one could not do
-/// says why.
+/// Shows a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the README, figures and
+/// plots in `docs/performance.md`, between the marks that are there. A quick run and one of some groups are refused;
+/// what a whole one could not do says why. Nothing is written unless all documents have their marks.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");
-    let readme = root.join("README.md");
-    let text = std::fs::read_to_string(&readme)?;
     let plots = plots(results);
-    let section = section(results, &plots)?;
-    let marks = || Some((text.split_once(BEGIN)?.0, text.split_once(BEGIN)?.1.split_once(END)?.1));
-    let (before, after) = marks()
-        .with_context(|| format!("{} lacks the marks `{BEGIN}` and `{END}`", readme.display()))?;
+    let mut documents = Vec::new();
+    for (name, template) in SECTIONS {
+        let path = root.join(name);
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let marks =
+            || Some((text.split_once(BEGIN)?.0, text.split_once(BEGIN)?.1.split_once(END)?.1));
+        let (before, after) = marks()
+            .with_context(|| format!("{} lacks the marks `{BEGIN}` and `{END}`", path.display()))?;
+        documents.push((path, format!("{before}{}{after}", section(template, results, &plots)?)));
+    }
     let directory = root.join("docs/plots");
     std::fs::create_dir_all(&directory)?;
     for plot in &plots {
         std::fs::write(directory.join(format!("{}.svg", plot.name)), &plot.svg)?;
     }
-    std::fs::write(&readme, format!("{before}{section}{after}"))?;
+    for (path, text) in documents {
+        std::fs::write(path, text)?;
+    }
     Ok(())
 }
 
-/// What the README shows: first mark to last.
-fn section(results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
+/// A section, from first mark to last.
+fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
     let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
     let mut environment = environment();
-    environment.add_template("readme.md", SECTION)?;
-    let section = environment.get_template("readme.md")?.render(context! {
+    environment.add_template("section.md", template)?;
+    let section = environment.get_template("section.md")?.render(context! {
         results => results,
         targets => Lines::of(results),
         ping_pong => number(typical_ping_pong(results)),
@@ -411,44 +422,59 @@ mod tests {
         }
     }
 
-    fn readme(text: &str) -> tempfile::TempDir {
+    /// A repository whose documents have this text.
+    fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        std::fs::write(root.path().join("README.md"), text).unwrap();
+        std::fs::create_dir(root.path().join("docs")).unwrap();
+        for (name, _) in SECTIONS {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
         root
+    }
+
+    /// What the documents say now: README and docs/performance.md.
+    fn documents(root: &tempfile::TempDir) -> [String; 2] {
+        SECTIONS.map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
     }
 
     #[test]
     fn a_run_takes_the_place_of_the_one_before_and_of_nothing_else() {
-        let root = readme(&format!("before\n{BEGIN}\nold\n{END}\nafter\n"));
+        let root = repository(&format!("before\n{BEGIN}\nold\n{END}\nafter\n"));
         for value in [0.3, 0.41] {
             publish(&results(false, Some(value)), root.path()).unwrap();
         }
-        let text = std::fs::read_to_string(root.path().join("README.md")).unwrap();
-        assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
-        assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
+        let [readme, performance] = documents(&root);
+        for text in [&readme, &performance] {
+            assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
+            assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
+            assert!(!text.contains("old") && !text.contains("0.30"), "{text}");
+        }
         let line = "| writes, of the hand-off | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **not met** |";
-        assert!(text.contains(line), "{text}");
-        assert!(text.contains("| writes | 40.0 Gbit/s (40.0 to 40.0) |"), "{text}");
-        assert!(!text.contains("old") && !text.contains("0.30"), "{text}");
+        assert!(readme.contains(line), "{readme}");
+        let line = "| writes | 40.0 Gbit/s (40.0 to 40.0) |";
+        assert!(performance.contains(line), "{performance}");
     }
 
     #[test]
     fn what_could_not_run_is_published_with_its_reason() {
-        let root = readme(&format!("{BEGIN}\n{END}"));
+        let root = repository(&format!("{BEGIN}\n{END}"));
         publish(&results(false, None), root.path()).unwrap();
-        let text = std::fs::read_to_string(root.path().join("README.md")).unwrap();
+        let [text, _] = documents(&root);
         let line = "| writes, of the hand-off | ≥ 0.45 | — | not run: a tool is missing |";
         assert!(text.contains(line), "{text}");
     }
 
     #[test]
     fn what_is_not_a_whole_run_or_has_no_place_is_refused() {
-        let root = readme("no marks\n");
+        let root = repository("no marks\n");
         let refusal = |results| publish(&results, root.path()).unwrap_err().to_string();
         assert!(refusal(results(true, Some(1.0))).contains("quick"));
         let some = Results { whole: false, ..results(false, Some(1.0)) };
         assert!(refusal(some).contains("some groups"));
         assert!(refusal(results(false, Some(1.0))).contains("marks"));
-        assert_eq!(std::fs::read_to_string(root.path().join("README.md")).unwrap(), "no marks\n");
+        // Nor when only one document has them.
+        std::fs::write(root.path().join("README.md"), format!("{BEGIN}{END}")).unwrap();
+        assert!(refusal(results(false, Some(1.0))).contains("performance.md lacks the marks"));
+        assert_eq!(documents(&root), [format!("{BEGIN}{END}"), "no marks\n".to_owned()]);
     }
 }

@@ -63,6 +63,20 @@ pub enum Side {
     Asked,
 }
 
+/// What a link does to frames; nothing by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Impairment {
+    /// Frames lost of a million, towards the asked side.
+    pub loss_ppm: u32,
+    /// Propagation time each way.
+    pub delay_us: u64,
+    /// Rate towards the asked side; 0 for any.
+    pub rate_mbit: u64,
+    /// Bytes that may wait for it.
+    pub queue: u64,
+}
+
 /// How both ends and the link between them differ from the appliance's defaults. What an older or newer program
 /// wrote is read as far as it is known, so that two of them can be compared.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -105,14 +119,9 @@ pub struct RigConfig {
     pub adaptive: [bool; 2],
     /// Both sides make the load; else the asking one.
     pub both: bool,
-    /// Frames lost of a million, towards the asked side. Of `ring` only, as all that follows.
-    pub loss_ppm: u32,
-    /// Propagation time each way.
-    pub delay_us: u64,
-    /// Rate towards the asked side; 0 for any.
-    pub rate_mbit: u64,
-    /// Bytes that may wait for it.
-    pub queue: u64,
+    /// What the link does to frames; of `ring` only.
+    #[serde(flatten)]
+    pub impairment: Impairment,
     /// Names of the Linux interfaces, for `af_packet` and `af_xdp`; the path of the socket for `memif`.
     pub devices: [String; 2],
 }
@@ -138,10 +147,7 @@ impl Default for RigConfig {
             buffer: 64 << 10,
             adaptive: [false; 2],
             both: false,
-            loss_ppm: 0,
-            delay_us: 0,
-            rate_mbit: 0,
-            queue: 0,
+            impairment: Impairment::default(),
             devices: [String::new(), String::new()],
         }
     }
@@ -240,8 +246,8 @@ impl End {
     /// One counter of the worker.
     pub fn count(&self, name: &str) -> u64 {
         let mut total = 0;
-        self.dataplane.workers[0].counters().for_each(|n, _, _, value| {
-            if n == name {
+        self.dataplane.workers[0].counters().for_each(|counter, value| {
+            if counter.name == name {
                 total += value;
             }
         });

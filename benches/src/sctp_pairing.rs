@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{BufferPool, StagTable, StreamConfig, StreamId, VecMemory};
 use sctp_lite::endpoint::{
     Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, UlpConfig,
 };
 use sctp_lite::sctp::{Arrived, Config, Ends, Listener, Secrets, send::SendConfig};
 use sctp_lite::seam::TxBatch;
-use wire::Instant;
 use wire::sctp::Packet;
 
 use crate::pairing::{self, Batch, PD, REGION_LEN};

@@ -14,6 +14,7 @@
 
 use std::fmt;
 
+use base::metric::Descriptor;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,17 +31,18 @@ type CounterFamily = Family<Labels, Counter>;
 
 /// The snapshot as text.
 pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
+    let described = &stats.described;
     let mut registry = Registry::with_prefix("ddpd");
     let workers: Vec<(String, &Counters)> =
         stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.counters)).collect();
-    register_each::<Counter>(&mut registry, "worker", &workers);
+    register_each::<Counter>(&mut registry, "worker", &workers, &described.worker);
     let gauges: Vec<(String, &Counters)> =
         stats.workers.iter().map(|worker| (worker.worker.to_string(), &worker.gauges)).collect();
-    register_each::<Gauge>(&mut registry, "worker", &gauges);
+    register_each::<Gauge>(&mut registry, "worker", &gauges, &described.worker);
     let ports: Vec<(String, &Counters)> =
         stats.ports.iter().map(|port| (port.port.clone(), &port.counters)).collect();
-    register_each::<Counter>(&mut registry, "port", &ports);
-    register_control(&mut registry, &stats.control);
+    register_each::<Counter>(&mut registry, "port", &ports, &described.port);
+    register_control(&mut registry, &stats.control, &described.control);
 
     let (drops, errors) = (CounterFamily::default(), CounterFamily::default());
     for worker in &stats.workers {
@@ -60,7 +62,7 @@ pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
     for (name, &value) in &stats.gauges {
         let gauge: Gauge = Gauge::default();
         gauge.take(value);
-        registry.register(metric_name(name), help("the appliance", name), gauge);
+        registry.register(metric_name(name), help("the appliance", name, &described.gauges), gauge);
     }
     let mut text = String::new();
     encode(&mut text, &registry)?;
@@ -89,6 +91,7 @@ fn register_each<V: Value>(
     registry: &mut Registry,
     owner: &'static str,
     sources: &[(String, &Counters)],
+    described: &[&Descriptor],
 ) where
     Family<Labels, V>: Metric,
 {
@@ -103,20 +106,29 @@ fn register_each<V: Value>(
                 family.get_or_create(&vec![(owner, id.clone())]).take(value);
             }
         }
-        registry.register(format!("{owner}_{}", metric_name(name)), help(owner, name), family);
+        registry.register(
+            format!("{owner}_{}", metric_name(name)),
+            help(owner, name, described),
+            family,
+        );
     }
 }
 
-fn register_control(registry: &mut Registry, counters: &Counters) {
+fn register_control(registry: &mut Registry, counters: &Counters, described: &[&Descriptor]) {
     for (name, &value) in counters {
         let counter: Counter = Counter::default();
         counter.inc_by(value);
-        registry.register(format!("control_{}", metric_name(name)), help("control", name), counter);
+        let help = help("control", name, described);
+        registry.register(format!("control_{}", metric_name(name)), help, counter);
     }
 }
 
-fn help(owner: &str, name: &str) -> String {
-    format!("{} of {owner}", name.replace('_', " "))
+/// What a counter's descriptor says; the encoder adds the full stop. Errors, by their number, have none.
+fn help(owner: &str, name: &str, described: &[&Descriptor]) -> String {
+    match described.iter().find(|counter| counter.name == name) {
+        Some(counter) => counter.help.trim_end_matches('.').to_owned(),
+        None => format!("{} of {owner}", name.replace('_', " ")),
+    }
 }
 
 /// What is not a letter or digit becomes `_`; the encoder adds `_total` itself.
@@ -129,7 +141,9 @@ fn metric_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{PortStats, WorkerStats};
+    use crate::api::{Described, PortStats, WorkerStats};
+
+    const RX_FRAMES: Descriptor = base::descriptor!(rx_frames, Counter, [], " Frames received.");
 
     fn counters(list: &[(&str, u64)]) -> Counters {
         list.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
@@ -155,6 +169,7 @@ mod tests {
             ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-octets", 5)]) }],
             control: counters(&[("api_requests", 4)]),
             gauges: counters(&[("streams", 2), ("region_memory", u64::MAX)]),
+            described: Described { worker: vec![&RX_FRAMES], ..Described::default() },
         };
         let text = render(&stats).unwrap();
         for line in [
@@ -170,6 +185,7 @@ mod tests {
             "ddpd_streams 2",
             "ddpd_region_memory 9223372036854775807",
             "# TYPE ddpd_worker_rx_frames counter",
+            "# HELP ddpd_worker_rx_frames Frames received.",
             "# EOF",
         ] {
             assert!(text.lines().any(|have| have == line), "{line} is not in\n{text}");

@@ -19,7 +19,7 @@ const WORKER_SHIFT: u32 = 48;
 
 const _: () = assert!(SLOT_BITS + 24 == WORKER_SHIFT);
 
-/// A flow: the interface (the same addresses may stand in several VLANs) and both ends.
+/// A flow: the interface (the same addresses may be used in several VLANs) and both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowKey {
     /// Place of the interface.
@@ -31,7 +31,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// What tells it from all others; as short as the addresses allow, for every octet is hashed.
+    /// The key that is hashed, as short as the addresses allow.
     fn octets(&self) -> ArrayVec<u8, 39> {
         let mut out = [0; 39];
         let [i0, i1] = self.interface.to_be_bytes();
@@ -51,9 +51,9 @@ impl FlowKey {
                 39
             }
         };
-        let mut octets = ArrayVec::from(out);
-        octets.truncate(len);
-        octets
+        let mut bytes = ArrayVec::from(out);
+        bytes.truncate(len);
+        bytes
     }
 }
 
@@ -64,8 +64,8 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// From flow to slot, under a keyed hash: peers cannot make their flows collide. Whoever is in the slot knows its
-/// flow; here it is a hash of four octets and the slot.
+/// From flow to slot, under a keyed hash: peers cannot make their flows collide. An entry is a
+/// hash of four bytes and the slot; the flow itself is kept in the slot.
 #[derive(Debug)]
 pub struct FlowTable {
     table: HashTable<Entry>,
@@ -100,8 +100,8 @@ impl FlowTable {
         FlowHash(self.key.hash(&key.octets()) as u32)
     }
 
-    /// A slot whose flow has this hash: seldom another one than the flow's, if that is there at all. Nobody in a
-    /// slot is looked at.
+    /// A slot whose flow has this hash: most often that of the flow, if the table has it. Does not access the slot, so
+    /// the caller compares the flow.
     pub fn candidate(&self, hash: FlowHash) -> Option<u32> {
         self.find(hash, |_| true)
     }
@@ -181,7 +181,7 @@ impl<T> Slab<T> {
         Some((slot, self.id(slot, generation)))
     }
 
-    /// Puts a stream where [`vacancy`](Self::vacancy) said; returns it.
+    /// Inserts a stream at the [`vacancy`](Self::vacancy); returns it.
     ///
     /// # Panics
     /// When the slab is full.
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_one_hash_are_told_apart_by_who_is_in_the_slots() {
+    fn flows_of_one_hash_are_distinguished_by_their_slots() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
         // As if their hashes were the same.

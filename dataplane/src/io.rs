@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use crate::api::WorkerId;
 use crate::net::neighbour::Mac;
@@ -25,19 +25,19 @@ pub trait Frame: Send {
     /// The frame, to be written.
     fn octets_mut(&mut self) -> &mut [u8];
 
-    /// Keeps the first `len` octets.
+    /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Starts to bring the frame near: it will be read soon.
+    /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
 
-    /// The same for its headers, which are read before the frames before it have been taken.
+    /// Prefetches its headers only, which are read while earlier frames are still unhandled.
     fn prefetch_headers(&self) {}
 
     /// The device's RSS hash, under the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 
-    /// What the device says of the TCP checksum.
+    /// The device's verdict on the TCP checksum.
     fn checksum(&self) -> RxChecksum;
 
     /// The device is to fill in these checksums, behind headers of these lengths.
@@ -52,7 +52,7 @@ pub trait PortIo {
     /// Takes what has arrived, at most what `out` has room for.
     fn receive(&mut self, now: Instant, out: &mut ArrayVec<Self::Frame, BURST>);
 
-    /// A buffer of `len` octets of arbitrary content, or `None` when the pool is empty.
+    /// A buffer of `len` bytes of arbitrary content, or `None` when the pool is empty.
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
     /// Frames that [`send`](Self::send) will take now. Zero: the transmit ring is full.
@@ -78,7 +78,7 @@ pub struct PortFacts {
     pub mac: Mac,
     /// Who fills in checksums on the way out.
     pub tx_checksum: TxChecksum,
-    /// Who looks at TCP checksums on the way in.
+    /// Who verifies TCP checksums of received frames.
     pub rx_checksum: ChecksumBy,
     /// [`Frame::hash`] is that of the steering.
     pub device_hash: bool,

@@ -8,22 +8,53 @@
 #![deny(unsafe_code)]
 
 pub mod api;
-pub mod flow;
-pub mod io;
 #[allow(unsafe_code)]
 pub mod memory;
-pub mod mesh;
-pub mod net;
 pub mod port;
-pub mod steering;
-pub mod timer;
 mod worker;
+
+// What a worker is made of. Fuzz targets and benchmarks reach it by the feature `internals`.
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod flow;
+#[cfg(feature = "internals")]
+pub mod flow;
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod io;
+#[cfg(feature = "internals")]
+pub mod io;
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod mesh;
+#[cfg(feature = "internals")]
+pub mod mesh;
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod net;
+#[cfg(feature = "internals")]
+pub mod net;
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod steering;
+#[cfg(feature = "internals")]
+pub mod steering;
+#[cfg(not(feature = "internals"))]
+#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
+mod timer;
+#[cfg(feature = "internals")]
+pub mod timer;
+
+/// DPDK's environment, which ports and workers need.
+pub mod eal {
+    pub use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel, version};
+}
 
 pub use api::{
     AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
-    Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full, Idle,
-    InterfaceConfig, InterfaceId, Kind as CounterKind, Limits, ListenerConfig, ListenerId, Load,
-    LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
-    Route, SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
-    SynCookieMode, Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full,
+    Idle, InterfaceConfig, InterfaceId, Limits, ListenerConfig, ListenerId, Load, LoadKind,
+    LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure, Route,
+    SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode,
+    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

@@ -10,7 +10,7 @@ use crate::api::{Counters, DropReason, Wake};
 use crate::net::icmp::Report;
 use crate::net::neighbour::Claim;
 
-/// What one worker tells another.
+/// A message from one worker to another.
 #[derive(Debug)]
 pub enum Message<F> {
     /// A frame that arrived on this port, to be taken as if it had arrived there.
@@ -20,11 +20,11 @@ pub enum Message<F> {
         /// The buffer itself moves.
         frame: F,
     },
-    /// A neighbour speaks of itself.
+    /// An announcement by a neighbour.
     Neighbour {
         /// Place of the interface.
         interface: usize,
-        /// What it says.
+        /// Its content.
         claim: Claim,
     },
     /// A packet put together from fragments that arrived on this port.
@@ -34,7 +34,7 @@ pub enum Message<F> {
         /// A frame as it would have come uncut.
         octets: Vec<u8>,
     },
-    /// A router, or the peer, has something to say about a flow.
+    /// A report about a flow by a router or the peer (ICMP).
     Icmp(Report),
 }
 
@@ -109,7 +109,7 @@ impl<F> Mesh<F> {
         self.from.iter().any(|ring| !ring.is_empty())
     }
 
-    /// Wakes those that something was sent to. At the end of each turn.
+    /// Wakes the workers that were sent messages. To be called at the end of each turn.
     pub fn wake(&mut self) {
         for way in self.to.iter_mut().flatten() {
             if core::mem::take(&mut way.pushed) {

@@ -12,10 +12,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::api::WorkerId;
 
-/// Octets of an RSS key.
+/// Bytes of an RSS key.
 pub const KEY_LEN: usize = 40;
 
-/// Octets of the longest hash input.
+/// Bytes of the longest hash input.
 const INPUT_LEN: usize = 36;
 
 /// A key under which both directions of a flow have the same hash: all its 16-bit words are alike.
@@ -32,7 +32,7 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
 /// Key and table of one port.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// `[position][octet]`: what that octet at that place of the input adds to the hash.
+    /// `[position][octet]`: what that byte at that place of the input adds to the hash.
     terms: Box<[[u32; 256]]>,
     /// Indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
@@ -100,8 +100,8 @@ impl Steering {
         };
         input[len..len + 2].copy_from_slice(&source.port().to_be_bytes());
         input[len + 2..len + 4].copy_from_slice(&destination.port().to_be_bytes());
-        let octets = input[..len + 4].iter().zip(self.terms.iter());
-        octets.fold(0, |hash, (&octet, terms)| hash ^ terms[octet as usize])
+        let bytes = input[..len + 4].iter().zip(self.terms.iter());
+        bytes.fold(0, |hash, (&octet, terms)| hash ^ terms[octet as usize])
     }
 }
 

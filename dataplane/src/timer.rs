@@ -2,7 +2,7 @@
 //! clear and to fire, whatever the number of timers.
 //!
 //! Six levels of 64 slots; a slot of level `n` spans `64^n` ticks of 65.536 µs, so the wheel spans
-//! 52 days; later deadlines are looked at again then. A timer sits at the level of the highest group of six bits in
+//! 52 days; later deadlines are examined again then. A timer sits at the level of the highest group of six bits in
 //! which its tick differs from the wheel's own, and falls to lower levels as time passes:
 //!
 //! ```text
@@ -12,18 +12,18 @@
 //!
 //! Timers never fire early and fire at most one tick late, plus what the caller waits between calls.
 
-use wire::Instant;
+use base::Instant;
 
 const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 /// Nanoseconds of a tick, as a power of two.
 const TICK_BITS: u32 = 16;
-/// Ticks that the wheel can tell apart from its own time.
+/// The farthest distance from the wheel's time, in ticks, that it can represent.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: the wheel keeps 16 octets for each up to the largest.
+/// The wheel. Tokens are small integers: the wheel keeps 16 bytes for each up to the largest.
 #[derive(Debug)]
 pub struct TimerWheel {
     /// Ticks up to which everything has fired.
@@ -47,7 +47,7 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick; those that instants lie in fit, low octets first.
+/// A tick; those that instants lie in fit, low bytes first.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 
@@ -67,7 +67,7 @@ impl Tick {
     }
 }
 
-/// Where a timer is: in a slot of a level, or as one of the values below says.
+/// Where a timer is: in a slot of a level, or one of the values below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,

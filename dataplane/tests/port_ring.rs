@@ -6,10 +6,10 @@ mod port_common;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use base::Instant;
 use dataplane::port::{
     BURST, ChecksumBy, ChecksumMode, PortConfig, PortError, PortKind, PortQueue, Ports, RxBatch,
 };
-use wire::Instant;
 
 fn config(name: &str, link: &str) -> PortConfig {
     let kind = PortKind::Ring { link: link.to_owned() };

@@ -65,7 +65,8 @@ fn as_user() {
     let error = refused(PortKind::AfXdp { device: device(), first_queue: 0, force_copy: true });
     assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
     assert_eq!(error.key(), "kind");
-    let error = refused(PortKind::Pci { address: "0000:ff:1f.7".to_owned() });
+    let (address, devargs) = ("0000:ff:1f.7".to_owned(), String::new());
+    let error = refused(PortKind::Pci { address, devargs });
     assert!(error.to_string().contains("must exist and be bound to vfio-pci"), "{error}");
     port_common::say("all as expected");
 }

@@ -16,7 +16,7 @@ use dataplane::{
     Ticket, WorkerConfig, WorkerId,
 };
 use ddp::{
-    Access, Message, PdId, RegionMemory, Source, Stag, StagEntry, StreamConfig, StreamId,
+    Access, Cookie, Message, PdId, RegionMemory, Source, Stag, StagEntry, StreamConfig, StreamId,
     TaggedOffset,
 };
 use dpdk::{Eal, EalConfig, Hugepages};
@@ -204,7 +204,7 @@ impl End {
     fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for worker in &self.dataplane.workers {
-            worker.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+            worker.counters().for_each(|c, value| total += if c.name == name { value } else { 0 });
         }
         total
     }
@@ -231,7 +231,13 @@ fn open(a: &mut End, worker: usize, b: &mut End, v6: bool) -> (StreamId, StreamI
 
 fn write(a: &mut End, stream: StreamId, source: &Memory, region: Stag, to: Stag) {
     let source = Source::Region { memory: source.clone(), offset: 0, len: LEN as u32 };
-    let message = Message::Tagged { stag: to, to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 };
+    let message = Message::Tagged {
+        stag: to,
+        to: TaggedOffset(0),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(0),
+    };
     let post = Command::Post { stream, message, region: Some(region), ticket: Ticket(8) };
     a.tell(stream.worker().into(), post);
 }

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use base::Instant;
 use dataplane::net::demux::{Kind, L4Check, demux};
 use dataplane::net::interface::Interface;
 use dataplane::net::reassembly::{Outcome, Reassembly};
 use dataplane::net::{Notice, Outbox, Stack, arp, icmp, nd};
 use dataplane::{InterfaceConfig, InterfaceId, PortId};
-use wire::Instant;
 
 const NEIGHBOURS: usize = 8;
 

@@ -13,7 +13,7 @@ use ddp::llp::{OrderKey, Ulpdu, UlpduSink as _, UlpduSource as _};
 use ddp::memory::RegionMemory as _;
 use ddp::rdmap::{AtomicOp, Config, Event, Stream, Terminate, WorkRequest};
 use ddp::{
-    Access, BufferPool, Context, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset,
+    Access, BufferPool, Context, Cookie, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset,
     VecMemory, VersionPolicy,
 };
 use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
@@ -151,13 +151,14 @@ impl End {
             source_stag,
             source_to,
             len: READ,
-            cookie: 1,
+            cookie: Cookie::of(1),
         };
         if how & 2 != 0 && room && self.stream.post(read).is_ok() {
             self.reads += 1;
         }
         let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
-        let atomic = WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: 2 };
+        let atomic =
+            WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: Cookie::of(2) };
         if how & 4 != 0 {
             // Full, closed, or without atomics: no matter.
             let _posted = self.stream.post(atomic);

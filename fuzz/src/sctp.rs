@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base::Instant;
 use sctp_lite::sctp::{Arrived, Association, Config, Cookie, Ends, Listener, Secrets, State};
 use sctp_lite::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
-use wire::Instant;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
 

@@ -15,13 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, Source, Stag, StagEntry,
+    Access, BufferPool, Context, Cookie, Message, PdId, Qn, QueueConfig, Source, Stag, StagEntry,
     StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
 use sctp_lite::sctp::{Config, Secrets};
-use wire::Instant;
 use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader, Tsn};
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};
@@ -196,7 +196,7 @@ impl End {
         for session in self.sessions.clone() {
             let source = Source::Octets(Arc::from(octets));
             let (stag, to) = (Stag(1), TaggedOffset(0));
-            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 1 };
+            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
             // Refused before the session is accepted, after its end, and under RDMAP.
             let _ = self.endpoint.post(session, message);
         }

@@ -14,12 +14,12 @@ here=$repo/scripts/siw-guest
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
 
 # What runs in the guest. The libraries that it needs are found among the packages' files.
-programs=(rping udaddy ibv_devinfo rdma ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
+programs=(rping udaddy ibv_devinfo rdma ss ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
 guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1
     libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
     libbsd0 libmd0 zlib1g libselinux1 libpcre2-8-0 libudev1 libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
     libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
-modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp)
+modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp tcp_dctcp tcp_diag)
 
 # fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR; DIR/.have/PACKAGE has its version.
 fetch() {

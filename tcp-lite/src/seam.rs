@@ -1,7 +1,7 @@
 //! The seam between TCP and MPA. Both count octets of the stream from the first one after the SYN
 //! (offset 0) in 64 bits; sequence numbers stay inside TCP.
 
-use wire::Instant;
+use base::Instant;
 
 /// What became of a span of received octets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ enum What {
         /// The two interfaces of a veth pair for ports
         #[arg(long, num_args = 2)]
         veth: Vec<String>,
-        /// Also shows it in the README and docs/plots of the repository at this path; only a whole run
+        /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
         #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },
@@ -58,7 +58,7 @@ enum What {
         /// The directory with results.json
         #[arg(default_value = "target/bench")]
         out: PathBuf,
-        /// Also shows it in the README and docs/plots of the repository at this path; only a whole run
+        /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
         #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
     },

@@ -9,11 +9,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use benches::pairing::Pairing;
 use benches::sctp_pairing::SctpPairing;
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::timer::TimerWheel;
-use wire::Instant;
 
 /// Name, units of work, what a unit is.
 const PATHS: &[(&str, u32, &str)] = &[

@@ -85,7 +85,7 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
         let (retransmitted, timeouts, recoveries, kept) = match stats {
             StreamStats::Tcp(stats) => {
                 let (tcp, kept) = (stats.tcp, stats.mpa_tx.kept_max);
-                (tcp.segments_retransmitted, tcp.timeouts, tcp.fast_recoveries, kept)
+                (tcp.loss.segments_retransmitted, tcp.loss.timeouts, tcp.loss.fast_recoveries, kept)
             }
             StreamStats::Sctp(session, association) => {
                 let (send, kept) = (association.send, session.session.tx.kept_max);

@@ -4,7 +4,7 @@ use super::{Group, Plan, Task};
 use crate::cell::What;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
-use crate::rig::RigConfig;
+use crate::rig::{Impairment, RigConfig};
 
 impl Plan<'_> {
     pub(super) fn headline(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
@@ -152,7 +152,8 @@ impl Plan<'_> {
             let read = RigConfig { rdmap: true, ..rig() };
             tasks.push(cell("rdmap-read-1500", What::Read, 1 << 20, read));
             for (percent, loss_ppm) in [("0.1", 1000), ("1", 10_000)] {
-                let rig = RigConfig { markers: !sctp, loss_ppm, delay_us: 50, ..rig() };
+                let impairment = Impairment { loss_ppm, delay_us: 50, ..Impairment::default() };
+                let rig = RigConfig { markers: !sctp, impairment, ..rig() };
                 tasks.push(cell(&format!("loss-{percent}-1500"), What::Goodput, 1 << 20, rig));
             }
         }

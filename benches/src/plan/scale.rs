@@ -3,7 +3,7 @@
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, What};
-use crate::rig::RigConfig;
+use crate::rig::{Impairment, RigConfig};
 
 impl Plan<'_> {
     pub(super) fn many(&self) -> Group {
@@ -87,7 +87,8 @@ impl Plan<'_> {
                 if self.means.quick && (!markers || percent == "0.1") {
                     continue;
                 }
-                let rig = RigConfig { markers, loss_ppm, delay_us: 50, ..self.rig() };
+                let impairment = Impairment { loss_ppm, delay_us: 50, ..Impairment::default() };
+                let rig = RigConfig { markers, impairment, ..self.rig() };
                 let mark = if markers { "" } else { "-no-markers" };
                 let cell = format!("loss-{percent}{mark}");
                 let cell = self.cell(name, &cell, What::Goodput, 1 << 20, rig);
@@ -101,15 +102,16 @@ impl Plan<'_> {
     /// chance, and one that is slower than they are and has a short queue.
     pub(super) fn incast(&self) -> Group {
         let (name, title) = ("incast", "Incast of 64 streams, RTT 100 us");
-        let rig = || RigConfig { streams: 64, markers: true, delay_us: 50, ..self.rig() };
+        let delayed = Impairment { delay_us: 50, ..Impairment::default() };
+        let rig = |impairment| RigConfig { streams: 64, markers: true, impairment, ..self.rig() };
         let cell = |cell: &str, rig| {
             let cell = self.cell(name, &format!("incast-64{cell}"), What::Goodput, 65536, rig);
             Task::Cell(self.slow(Cell { depth: 4, ..cell }))
         };
         let tasks = vec![
-            cell("", rig()),
-            cell("-loss-1", RigConfig { loss_ppm: 10_000, ..rig() }),
-            cell("-queue", RigConfig { rate_mbit: 1000, queue: 256 << 10, ..rig() }),
+            cell("", rig(delayed)),
+            cell("-loss-1", rig(Impairment { loss_ppm: 10_000, ..delayed })),
+            cell("-queue", rig(Impairment { rate_mbit: 1000, queue: 256 << 10, ..delayed })),
         ];
         Group { name, title, repetitions: self.few(), tasks }
     }

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use base::metric::Descriptor;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -220,9 +221,9 @@ pub struct Status {
 pub struct PortInfo {
     /// Its name.
     pub name: String,
-    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif` or `ring`.
+    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif`, `ring` or `pcap`.
     pub kind: String,
-    /// Device, address, socket or link, as configured.
+    /// Device, address, socket, link or file, as configured.
     pub device: String,
     /// DPDK's driver.
     pub driver: String,
@@ -496,6 +497,22 @@ pub struct Stats {
     pub control: Counters,
     /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
     pub gauges: Counters,
+    /// What the counters are; the metrics show it and JSON does not.
+    #[serde(skip)]
+    pub described: Described,
+}
+
+/// Descriptors of counters, by whose they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Described {
+    /// Of workers.
+    pub worker: Vec<&'static Descriptor>,
+    /// Of ports.
+    pub port: Vec<&'static Descriptor>,
+    /// Of the control thread.
+    pub control: Vec<&'static Descriptor>,
+    /// Of [`Stats::gauges`].
+    pub gauges: Vec<&'static Descriptor>,
 }
 
 /// Counters of one worker.

@@ -1,6 +1,6 @@
 //! Who may have how many streams: per listener, per peer address, and handshakes pending.
 //!
-//! A stream is counted from the moment the control thread hears of it until its worker says that it is
+//! A stream is counted from the moment the control thread learns of it until its worker says that it is
 //! closed. What is above a bound is refused with a reason that operators read in `ddpctl events`.
 
 use std::collections::HashMap;

@@ -6,11 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use dataplane::{Command, InterfaceId};
-use ddp::StreamId;
+use dataplane::InterfaceId;
 
-use super::core::Core;
-use super::streams::State;
+use super::env::{Env, Facts};
 use crate::api::{ApiError, EventKind};
 
 /// How often links are looked at.
@@ -37,86 +35,60 @@ impl Links {
     pub(super) fn new(ports: usize, now: Instant) -> Links {
         Links { next: now, links: vec![Link::default(); ports] }
     }
-}
 
-impl Core {
-    /// When [`look_at_links`](Self::look_at_links) is due; `None` without ports.
-    pub(super) fn next_look_at_links(&self) -> Option<Instant> {
-        (!self.ports.is_empty()).then_some(self.links.next)
+    /// When [`look`](Self::look) is due; `None` without ports.
+    pub(super) fn poll_timeout(&self, facts: &Facts) -> Option<Instant> {
+        (!facts.ports.is_empty()).then_some(self.next)
     }
 
-    /// Asks the ports, if it is time to.
-    pub(super) fn look_at_links(&mut self, now: Instant) {
-        if now < self.links.next {
-            return;
+    /// Asks the ports, if it is time to. Those whose streams end, as [`on_link`](Self::on_link) says.
+    pub(super) fn look(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
+        let mut lost = Vec::new();
+        if now < self.next {
+            return lost;
         }
-        self.links.next = now + LOOK;
-        for port in 0..self.ports.len() {
-            let up = self.ports[port].port.link().up;
-            self.link_is(port, up, now);
+        self.next = now + LOOK;
+        for port in 0..env.facts.ports.len() {
+            let up = env.facts.ports[port].port.link().up;
+            if self.on_link(env, port, up, now) {
+                lost.push(port);
+            }
         }
+        lost
     }
 
-    /// A port's link, by its place in the configuration, was found like this.
-    pub(super) fn link_is(&mut self, port: usize, up: bool, now: Instant) {
-        let link = &mut self.links.links[port];
+    /// A port's link, by its place in the configuration, was found like this. True when its streams end.
+    pub(super) fn on_link(&mut self, env: &mut Env, port: usize, up: bool, now: Instant) -> bool {
+        let link = &mut self.links[port];
         let was_up = link.down.is_none();
         if up {
             *link = Link { used: true, ..Link::default() };
         } else {
             let since = *link.down.get_or_insert(now);
-            let patience = self.config.ports[port].link_down_timeout;
+            let patience = env.facts.config.ports[port].link_down_timeout;
             link.lost = patience.is_some_and(|patience| now.duration_since(since) >= patience);
         }
-        let lost = link.lost;
         if was_up != up {
-            self.link_changed(port, up);
+            let port = env.facts.config.ports[port].name.clone();
+            tracing::info!("port {port}: the link is {}", if up { "up" } else { "down" });
+            env.log.push(EventKind::LinkChanged { port, up });
         }
-        if lost {
-            self.end_streams_of(port);
-        }
+        link.lost
     }
 
     /// Why no stream can be opened on an interface: its port's link was lost. One that has not been up yet
     /// may come up while TCP tries.
-    pub(super) fn refused_by_link(&self, InterfaceId(at): InterfaceId) -> Option<ApiError> {
-        let name = &self.config.interfaces.get(usize::from(at))?.port;
-        let port = self.config.ports.iter().position(|port| port.name == *name)?;
-        let link = &self.links.links[port];
+    pub(super) fn refuse(&self, facts: &Facts, InterfaceId(at): InterfaceId) -> Option<ApiError> {
+        let name = &facts.config.interfaces.get(usize::from(at))?.port;
+        let port = facts.config.ports.iter().position(|port| port.name == *name)?;
+        let link = &self.links[port];
         // What was seen last may be a moment old: a link that has come back since refuses nothing.
-        let is_up = || self.ports.get(port).is_some_and(|port| port.port.link().up);
+        let is_up = || facts.ports.get(port).is_some_and(|port| port.port.link().up);
         (link.used && link.lost && !is_up()).then(|| ApiError::unavailable(is_down(name)))
-    }
-
-    fn link_changed(&mut self, port: usize, up: bool) {
-        let port = self.config.ports[port].name.clone();
-        tracing::info!("port {port}: the link is {}", if up { "up" } else { "down" });
-        self.log.push(EventKind::LinkChanged { port, up });
-    }
-
-    /// Aborts the streams of a port, except those for which that was done.
-    fn end_streams_of(&mut self, port: usize) {
-        let name = &self.config.ports[port].name;
-        let sentence = is_down(name);
-        let on_port = |InterfaceId(at): InterfaceId| {
-            self.config.interfaces.get(usize::from(at)).is_some_and(|i| i.port == *name)
-        };
-        let mut ids: Vec<StreamId> = Vec::new();
-        for (&id, stream) in &mut self.streams {
-            if stream.doom.is_none() && on_port(stream.interface) {
-                stream.doom = Some(sentence.clone());
-                if stream.state != State::Rejecting {
-                    stream.state = State::Closing;
-                }
-                ids.push(id);
-            }
-        }
-        for id in ids {
-            self.tell(id.worker(), Command::Close { stream: id, abort: true });
-        }
     }
 }
 
-fn is_down(port: &str) -> String {
+/// Why streams of a port end.
+pub(super) fn is_down(port: &str) -> String {
     format!("the link of port `{port}` is down")
 }

@@ -7,14 +7,25 @@
 //!                         file writer, attach socket of local programs
 //! ```
 //!
-//! [`Core`] decides everything and calls nobody that could block; [`thread`] runs it. One file per subject:
-//! regions, listeners, streams, jobs (`put`), sends, queries, reload, drain.
+//! [`Core`] decides everything and calls nobody that could block; [`thread`] runs it. Its parts own their state:
+//!
+//! | part | owns |
+//! |---|---|
+//! | `regions` | regions, STags, protection domains, bindings to streams |
+//! | `listeners` | listeners, their limits, queue files and services |
+//! | `streams` | streams, their posts, what ended streams did |
+//! | `jobs` | what API clients want done on streams: put, get, send, ping, atomics |
+//! | `links` | how long links of ports have been down |
+//! | `env` | what all of them use: facts, commands, tickets, log, files |
+//!
+//! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
+//! `Effect`. `core` routes them.
 
-mod accept;
-mod connect;
 mod core;
-mod drain;
-mod gets;
+mod counters;
+mod effect;
+pub mod endpoints;
+mod env;
 mod jobs;
 pub mod limits;
 mod links;
@@ -23,14 +34,7 @@ pub mod loader;
 mod pending;
 mod ports;
 pub mod process;
-mod queries;
-mod refused;
 mod regions;
-mod reload;
-mod render;
-mod sctp_counters;
-mod sends;
-mod services;
 pub mod stags;
 pub mod start;
 mod streams;
@@ -38,8 +42,6 @@ mod streams;
 mod tests;
 pub mod thread;
 pub mod tickets;
-mod untagged;
-mod verbs;
 
 pub use self::core::{Core, Setup};
 pub use self::ports::PortView;

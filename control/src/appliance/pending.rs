@@ -1,14 +1,16 @@
 //! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
 //! that is being made ([`Loading`]).
 
-use dataplane::ListenerId;
-use ddp::StreamId;
+use dataplane::memory::Memory;
+use dataplane::{InterfaceId, ListenerId, WorkerId};
+use ddp::{PdId, StreamId};
 
-use super::connect::ConnectPlan;
-use super::services::{AfterPost, TakenSlot};
-use super::verbs::PendingAtomic;
-use crate::api::Answer;
-use crate::config::RegionSection;
+use crate::api::{Answer, ApiError, ConnectSpec};
+use crate::config::ServiceKind;
+use crate::service::Slot;
+
+/// The stream that a region is bound to while nobody may use it. No worker has this number.
+pub(super) const NOBODY: StreamId = StreamId(u64::MAX);
 
 /// What follows when all workers have answered.
 pub(super) enum Then {
@@ -89,28 +91,56 @@ pub(super) enum StreamsFor {
     Stats(Answer),
 }
 
+/// An active open on its way.
+pub(super) struct ConnectPlan {
+    pub spec: ConnectSpec,
+    pub purpose: Purpose,
+    pub interface: InterfaceId,
+    pub worker: WorkerId,
+    pub pd: PdId,
+    /// Start Keys instead of frames (the draft's revision 0).
+    pub start_key: bool,
+}
+
+/// What a stream is opened for.
+pub(super) enum Purpose {
+    /// An API client that keeps it.
+    Keep(Answer),
+    Task(Task),
+}
+
+/// A task of the jobs, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Task {
+    /// A file that is put or fetched.
+    Job(u64),
+    /// A message of an API client.
+    Send(u64),
+    /// Rounds of rping.
+    Ping(u64),
+    /// An atomic operation of an API client.
+    Atomic(u64),
+}
+
 /// Whose message was posted.
 pub(super) enum Post {
     /// An echo of a message of this queue, whose buffer goes back.
     Echo { qn: u32 },
-    /// A part of a job, so many octets.
-    Job { job: u64, octets: u64 },
-    /// An API client's message.
-    Send(Box<super::sends::PendingSend>),
+    /// A task's; `bytes` of a job are in it.
+    Task { task: Task, bytes: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),
-    /// An API client's atomic operation.
-    Atomic(Box<PendingAtomic>),
-    /// A Send of a run of pings.
-    Ping,
+}
+
+/// The end of a stream for those who wanted something of it.
+pub(super) fn has_ended(error: ApiError) -> ApiError {
+    ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }
 
 /// What memory is being made for.
 pub(super) enum Loading {
-    Region {
-        section: RegionSection,
-        answer: Answer,
-    },
+    /// A region that the API asked for.
+    Region,
     Put {
         job: u64,
     },
@@ -134,4 +164,37 @@ pub(super) enum Loading {
     /// The regions of an active open are cleared before its peer is told of them.
     ClearFor(Box<ConnectPlan>),
     Reload,
+}
+
+/// A piece of a listener's region that a stream is to have.
+pub(super) struct Piece {
+    pub listener: ListenerId,
+    pub number: u32,
+    /// Octets of each piece of the region.
+    pub each: u64,
+    pub kind: ServiceKind,
+    pub region: String,
+}
+
+/// A piece of a listener's region, and the stream that has it.
+#[derive(Clone, Debug)]
+pub(super) struct TakenSlot {
+    pub number: u32,
+    pub slot: Slot,
+    pub listener: ListenerId,
+    /// Not looked up: the listener, and the region, may be gone by the time it is cleared.
+    pub memory: Memory,
+    pub region: String,
+    pub stream: StreamId,
+}
+
+/// What follows when an operation of a service is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterPost {
+    Nothing,
+    /// The receive buffer that it answers is posted again.
+    GiveBack,
+    /// The service is told.
+    Read,
+    Write,
 }

@@ -3,8 +3,9 @@
 use dataplane::port::{ChecksumBy, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
+use super::counters::port_counters;
 use crate::api::{self, Counters, InterfaceInfo, PortStats};
-use crate::config::{Config, PortKind, PortSection};
+use crate::config::{Config, PortSection};
 
 /// An open port and its section of the configuration.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ impl PortView {
     pub(super) fn info(&self, config: &Config, neighbours: &[NeighbourInfo]) -> api::PortInfo {
         let info = self.port.info();
         let link = self.port.link();
-        let (kind, device) = kind(&self.section.kind);
+        let kind = &self.section.kind;
         let sums = info.checksums;
         let all = [("rx-ip-checksum", sums.rx_ip), ("rx-tcp-checksum", sums.rx_tcp)];
         let all = all
@@ -29,8 +30,8 @@ impl PortView {
         let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
         api::PortInfo {
             name: info.name.clone(),
-            kind: kind.into(),
-            device,
+            kind: kind.word().into(),
+            device: kind.place(),
             driver: info.driver.clone(),
             mac: mac(&info.mac),
             up: link.up,
@@ -63,11 +64,10 @@ impl PortView {
                     mac: n.mac.as_ref().map(mac),
                     state: n.state.into(),
                 };
-                let address = |p: &crate::config::Prefix| format!("{}/{}", p.address, p.len);
                 InterfaceInfo {
                     name: interface.name.clone(),
                     vlan: interface.vlan,
-                    addresses: interface.addresses.iter().map(address).collect(),
+                    addresses: interface.addresses.iter().map(ToString::to_string).collect(),
                     mtu: interface.mtu,
                     neighbours: neighbours.iter().filter(here).map(show).collect(),
                 }
@@ -76,40 +76,7 @@ impl PortView {
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = Counters::new();
-        let mut add = |name: &str, value: u64| {
-            *counters.entry(name.to_owned()).or_default() += value;
-        };
-        for (queue, link) in self.port.queue_counters() {
-            add("rx_frames", queue.rx_frames);
-            add("rx_bytes", queue.rx_octets);
-            add("rx_too_long", queue.rx_too_long);
-            add("tx_frames", queue.tx_frames);
-            add("tx_bytes", queue.tx_octets);
-            add("tx_dropped", queue.tx_dropped);
-            add("no_buffer", queue.no_buffer);
-            if let Some(link) = link {
-                add("link_offered", link.offered);
-                add("link_delivered", link.delivered);
-                add("link_lost", link.lost);
-                add("link_lost_total", link.all_lost());
-                add("link_reordered", link.reordered);
-                add("link_duplicated", link.duplicated);
-                add("link_corrupted", link.corrupted);
-                add("link_queue_dropped", link.tail_dropped + link.overflowed);
-            }
-        }
-        // A device that keeps no counters has none to show.
-        if let Ok(device) = self.port.device_stats() {
-            add("device_rx_frames", device.rx_frames);
-            add("device_tx_frames", device.tx_frames);
-            add("device_rx_missed", device.rx_missed);
-            add("device_rx_errors", device.rx_errors);
-            add("device_tx_errors", device.tx_errors);
-            add("device_rx_no_buffer", device.rx_no_buffer);
-        }
-        add("buffers_free", u64::from(self.port.free_buffers()));
-        counters
+        port_counters(&self.port)
     }
 }
 
@@ -123,18 +90,6 @@ pub(super) fn checksum(port: &Port) -> &'static str {
     }
 }
 
-/// Kind and device of a port, in words.
-pub(super) fn kind(kind: &PortKind) -> (&'static str, String) {
-    match kind {
-        PortKind::Pci { address, .. } => ("pci", address.clone()),
-        PortKind::AfXdp { device, .. } => ("af_xdp", device.clone()),
-        PortKind::AfPacket { device } => ("af_packet", device.clone()),
-        PortKind::Tap { device } => ("tap", device.clone()),
-        PortKind::Memif { socket, .. } => ("memif", socket.display().to_string()),
-        PortKind::Ring { link } => ("ring", link.clone()),
-    }
-}
-
 fn mac(octets: &[u8; 6]) -> String {
     octets.map(|octet| format!("{octet:02x}")).join(":")
 }
@@ -142,10 +97,12 @@ fn mac(octets: &[u8; 6]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PortKind;
 
     #[test]
     fn addresses_and_kinds_read_well() {
         assert_eq!(mac(&[2, 0, 0xab, 0, 0, 0x0f]), "02:00:ab:00:00:0f");
-        assert_eq!(kind(&PortKind::Ring { link: "wire".into() }), ("ring", "wire".into()));
+        let kind = PortKind::Ring { link: "wire".into() };
+        assert_eq!((kind.word(), kind.place()), ("ring", "wire".into()));
     }
 }

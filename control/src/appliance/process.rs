@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dataplane::eal::{self, Eal};
 use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
 use dataplane::{Dataplane, InterfaceId};
-use dpdk::Eal;
 
 use super::core::{Core, Setup};
 use super::loader::{self, Loaded, Loader, Wanted};
@@ -203,7 +203,7 @@ fn setup(
         writer: parts.writer,
         shm: parts.shm,
         notes,
-        dpdk_version: Some(dpdk::version().to_owned()),
+        dpdk_version: Some(eal::version().to_owned()),
         hugepages: eal.has_hugepages(),
         config,
     }
@@ -228,7 +228,7 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
 fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {
-        let (info, (kind, device)) = (port.info(), ports::kind(&section.kind));
+        let (info, kind, device) = (port.info(), section.kind.word(), section.kind.place());
         tracing::info!(
             "{name}: port {}: {kind} {device} (driver {}), MTU {}, queues: {}, TCP checksums: {}",
             info.name,

@@ -28,7 +28,8 @@ fn run(args: Args) -> Result<ExitCode, String> {
     let mut out = std::io::stdout();
     let cannot_print = |error| format!("cannot write to standard output: {error}");
     if args.version {
-        writeln!(out, "{}", daemon::version(Some(dpdk::version()))).map_err(cannot_print)?;
+        writeln!(out, "{}", daemon::version(Some(dataplane::eal::version())))
+            .map_err(cannot_print)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(Command::Check { files, no_machine }) = args.command {

@@ -2,12 +2,28 @@
 
 use std::net::IpAddr;
 
-use super::document::Sections;
 use super::errors::{Places, Sink};
+use super::sctp::SctpSection;
+use super::tuning::{Limits, MpaReceiveSection};
 use super::types::*;
 use super::values::show_size;
 use crate::advert;
 use crate::transport::Transport;
+
+/// What could be read of a file, before the sections are checked against each other. Names are
+/// those of all sections, also of sections with errors: a reference to one is not dangling.
+pub(super) struct Sections {
+    pub(super) ports: Vec<(PortSection, Places)>,
+    pub(super) port_names: Vec<String>,
+    pub(super) interfaces: Vec<(InterfaceSection, Places)>,
+    pub(super) interface_names: Vec<String>,
+    pub(super) regions: Vec<(RegionSection, Places)>,
+    pub(super) region_names: Vec<String>,
+    pub(super) listeners: Vec<(ListenerSection, Places)>,
+    pub(super) limits: (Limits, Places),
+    pub(super) mpa: (MpaReceiveSection, Places),
+    pub(super) sctp: (SctpSection, Places),
+}
 
 /// Least memory of one stream of rping and perftest, octets.
 const MIN_SLOT: u64 = 4096;
@@ -57,40 +73,14 @@ fn unique_names(sections: &Sections, sink: &Sink) {
     check(sink, "listener", sections.listeners.iter().map(|(x, p)| (x.name.as_str(), p)));
 }
 
-/// The key of a port that names its device.
-pub(super) fn device_key(kind: &PortKind) -> &'static str {
-    match kind {
-        PortKind::Pci { .. } => "address",
-        PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. } => "device",
-        PortKind::Memif { .. } => "id",
-        PortKind::Ring { .. } => "link",
-    }
-}
-
-/// True if two ports cannot both be opened.
-pub(super) fn same_device(a: &PortKind, b: &PortKind) -> bool {
-    use PortKind::*;
-    match (a, b) {
-        (Pci { address: a, .. }, Pci { address: b, .. }) => a == b,
-        (AfXdp { device: a, .. } | AfPacket { device: a } | Tap { device: a }, _) => match b {
-            AfXdp { device: b, .. } | AfPacket { device: b } | Tap { device: b } => a == b,
-            _ => false,
-        },
-        (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
-            a == b && i == j && r == s
-        }
-        _ => false,
-    }
-}
-
 fn ports(sections: &Sections, sink: &Sink) {
     for (index, (port, places)) in sections.ports.iter().enumerate() {
         let mut earlier = sections.ports[..index].iter().map(|(port, _)| port);
-        if let Some(other) = earlier.find(|other| same_device(&other.kind, &port.kind)) {
+        if let Some(other) = earlier.find(|other| other.kind.same_device(&port.kind)) {
             let device = port.kind.device();
             sink.report_at(
                 places,
-                device_key(&port.kind),
+                port.kind.device_key(),
                 format!("{device} belongs to port \"{}\" already: name another", other.name),
             );
         }
@@ -116,11 +106,11 @@ fn interfaces(sections: &Sections, sink: &Sink) {
                 );
             }
         }
-        for (at, prefix) in interface.addresses.iter().enumerate() {
+        for (at, net) in interface.addresses.iter().enumerate() {
             let earlier = sections.interfaces[..index].iter().flat_map(|(i, _)| &i.addresses);
             let mut earlier = earlier.chain(&interface.addresses[..at]);
-            if earlier.any(|other| other.address == prefix.address) {
-                let address = prefix.address;
+            if earlier.any(|other| other.addr() == net.addr()) {
+                let address = net.addr();
                 sink.report_at(
                     places,
                     "addresses",
@@ -272,7 +262,7 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
 fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
     let interface = sections.interfaces.iter().find(|(i, _)| i.name == listener.interface);
     let (Some((interface, _)), Some(address)) = (interface, listener.address) else { return };
-    if !interface.addresses.iter().any(|prefix| prefix.address == address) {
+    if !interface.addresses.iter().any(|net| net.addr() == address) {
         let name = &interface.name;
         sink.report_at(
             places,

@@ -1,40 +1,56 @@
-//! `[memory]`, `[workers]` and `[[port]]`.
-
-use std::time::Duration;
+//! `[memory]` and `[workers]`.
 
 use super::errors::Places;
+use super::keys::{Key, keys, section};
 use super::reader::Section;
+use super::rule::Shape;
 use super::types::*;
 use super::values::*;
 
-/// Largest MTU of any port: what DPDK's drivers and one packet buffer agree on.
-pub(super) const MAX_MTU: u16 = 9000;
-/// What an AF_XDP port carries: a page of 4096 octets less XDP's headroom (256), the kernel's
-/// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check (4). veth
-/// refuses an XDP program at a larger MTU.
-pub(super) const AF_XDP_MAX_MTU: u16 = 3498;
 /// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
 const MAX_WORKERS: u16 = 128;
 
-pub(super) fn memory(mut section: Section<'_, '_>) -> (MemorySection, Places) {
-    let policies = [
-        ("auto", HugepagePolicy::Auto),
-        ("require", HugepagePolicy::Require),
-        ("never", HugepagePolicy::Never),
-    ];
-    let memory = MemorySection {
-        hugepages: section.or("hugepages", HugepagePolicy::Auto, one_of(&policies)),
-        size: section.optional("size", size(16 << 20, 1 << 40)),
-        numa_node: section.optional("numa_node", int(0u8, 31)),
-        eal_args: section.list("eal_args", string),
-    };
-    (memory, section.finish())
+section! {
+    /// `[memory]`: the EAL. With several files in one process all of them must say the same.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct MemorySection in "memory" {
+        /// Hugepages for DPDK's pools: where there are any, or refuse to start without, or never.
+        hugepages: HugepagePolicy = one_of(&HugepagePolicy::WORDS), or HugepagePolicy::Auto;
+        /// Memory for pools, bytes; without it the EAL grows as needed (or has 512 MiB without hugepages).
+        size: Option<u64> = size(16 << 20, 1 << 40).or_absent(), or None;
+        /// NUMA node of the pools; without it the device's.
+        numa_node: Option<u8> = int(0u8, 31).or_absent(), or None;
+    } by_hand {
+        /// More EAL arguments, handed on as they are.
+        eal_args: Vec<String> = read_eal_args, memory_lists;
+    }
 }
 
+keys! { memory_lists in "memory", reload: false {
+    /// More EAL arguments, handed on as they are.
+    eal_args: Vec<String> = list(Shape::Text("an argument")), "";
+}}
+
+fn read_eal_args(section: &mut Section<'_, '_>) -> Vec<String> {
+    section.list("eal_args", string)
+}
+
+pub(super) fn memory(mut section: Section<'_, '_>) -> (MemorySection, Places) {
+    (MemorySection::read(&mut section), section.finish())
+}
+
+keys! { worker_keys in "workers", reload: false {
+    /// What a worker does when there is nothing to do: poll for ever, or poll for a while and then sleep.
+    idle: Idle = one_of(&Idle::WORDS), "\"adaptive\"";
+    /// Workers that are not pinned; not with `cores`.
+    count: u16 = int(1, MAX_WORKERS), "1";
+    /// Cores that have a pinned worker each.
+    cores: Vec<u16> = list(Shape::Integer { min: 0, max: 1023 }), "";
+}}
+
 pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Places) {
-    let idles = [("poll", Idle::Poll), ("adaptive", Idle::Adaptive)];
-    let idle = section.or("idle", Idle::Adaptive, one_of(&idles));
-    let count = section.optional("count", int(1, MAX_WORKERS));
+    let idle = section.or("idle", Idle::Adaptive, idle());
+    let count = section.optional("count", count());
     let cores = section.list("cores", int(0u16, 1023));
     if count.is_some() && section.has("cores") {
         section.fail("count", "and `cores` exclude each other: remove one of them");
@@ -58,238 +74,7 @@ pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Plac
     (workers, section.finish())
 }
 
-/// Keys of `[[port]]` that only some kinds have.
-const KIND_KEYS: [&str; 12] = [
-    "address",
-    "devargs",
-    "device",
-    "first_queue",
-    "force_copy",
-    "socket",
-    "role",
-    "id",
-    "secret",
-    "link",
-    "impair",
-    "mac",
-];
-
-pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<PortSection>, Places) {
-    let name = section.required("name", "give the port a name, such as name = \"p0\"", name);
-    let kind = port_kind(&mut section);
-    let mtu = section.or("mtu", 1500, int(576, MAX_MTU));
-    if let Some(kind) = &kind {
-        check_mtu(&section, kind, mtu);
-    }
-    let checksum = checksum(&mut section, kind.as_ref());
-    let mac = match kind {
-        Some(PortKind::AfXdp { .. } | PortKind::AfPacket { .. }) => None,
-        _ => section.optional("mac", mac),
-    };
-    let impair = match kind {
-        Some(PortKind::Ring { .. }) | None if section.has("impair") => {
-            Some(impairment(section.table("impair")))
-        }
-        _ => None,
-    };
-    // A memif is lost with the process at its other end, and that one's streams are gone with it. A cable
-    // may be put back: TCP waits.
-    let patience = matches!(kind, Some(PortKind::Memif { .. })).then_some(Duration::ZERO);
-    let longest = Duration::from_secs(24 * 3600);
-    let patience =
-        section.or("link_down_timeout", patience, duration_or_off(Duration::ZERO, longest));
-    let port_workers = port_workers(&mut section, workers);
-    let rx_descriptors = section.or("rx_descriptors", 1024, power_of_two(64, 32768));
-    let tx_descriptors = section.or("tx_descriptors", 1024, power_of_two(64, 32768));
-    if let Some(kind) = &kind {
-        let word = kind.word();
-        let used = kind_keys(kind);
-        let rest: Vec<&str> = KIND_KEYS.into_iter().filter(|key| !used.contains(key)).collect();
-        section.only_for(&rest, &format!("for kind \"{word}\""));
-    } else {
-        section.allow(&KIND_KEYS);
-    }
-    let port = name.zip(kind).map(|(name, kind)| PortSection {
-        name,
-        kind,
-        mtu,
-        checksum,
-        mac,
-        workers: port_workers,
-        rx_descriptors,
-        tx_descriptors,
-        link_down_timeout: patience,
-        impair,
-    });
-    (port, section.finish())
-}
-
-fn kind_keys(kind: &PortKind) -> &'static [&'static str] {
-    match kind {
-        PortKind::Pci { .. } => &["address", "devargs", "mac"],
-        PortKind::AfXdp { .. } => &["device", "first_queue", "force_copy"],
-        PortKind::AfPacket { .. } => &["device"],
-        PortKind::Tap { .. } => &["device", "mac"],
-        PortKind::Memif { .. } => &["socket", "role", "id", "secret", "mac"],
-        PortKind::Ring { .. } => &["link", "impair", "mac"],
-    }
-}
-
-fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
-    let words = ["pci", "af_xdp", "af_packet", "tap", "memif", "ring"].map(|word| (word, word));
-    let word = section.required(
-        "kind",
-        "write one of \"pci\", \"af_xdp\", \"af_packet\", \"tap\", \"memif\", \"ring\"",
-        one_of(&words),
-    )?;
-    let linux = "name the Linux interface, such as device = \"eth1\"";
-    Some(match word {
-        "pci" => PortKind::Pci {
-            address: section.required(
-                "address",
-                "write the device's PCI address, such as \"0000:03:00.0\" (see lspci -D)",
-                pci_address,
-            )?,
-            devargs: section.or("devargs", String::new(), string),
-        },
-        "af_xdp" => PortKind::AfXdp {
-            device: section.required("device", linux, device)?,
-            first_queue: section.or("first_queue", 0, int(0, 1023)),
-            force_copy: section.or("force_copy", false, boolean),
-        },
-        "af_packet" => PortKind::AfPacket { device: section.required("device", linux, device)? },
-        "tap" => PortKind::Tap {
-            device: section.required(
-                "device",
-                "choose a name, such as device = \"ddp0\"",
-                device,
-            )?,
-        },
-        "memif" => memif(section)?,
-        _ => PortKind::Ring {
-            link: section.required(
-                "link",
-                "name the link; the port at its other end names the same one",
-                name,
-            )?,
-        },
-    })
-}
-
-fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
-    let roles = [("server", MemifRole::Server), ("client", MemifRole::Client)];
-    let socket = section.required("socket", "write the path both sides use", socket_path);
-    let role = section.required(
-        "role",
-        "write \"server\" on one side and \"client\" on the other",
-        one_of(&roles),
-    );
-    let id = section.or("id", 0, int(0u32, u32::MAX));
-    let secret = section.optional("secret", |value| {
-        let secret = string(value)?;
-        if secret.len() > 24 || secret.contains(',') {
-            return Err("must have at most 24 octets and no comma: choose another".into());
-        }
-        Ok(secret)
-    });
-    Some(PortKind::Memif { socket: socket?, role: role?, id, secret })
-}
-
-fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
-    if matches!(kind, PortKind::AfXdp { .. }) && mtu > AF_XDP_MAX_MTU {
-        section.fail(
-            "mtu",
-            format!(
-                "is {mtu}, but an af_xdp port carries at most {AF_XDP_MAX_MTU} (one page per frame): \
-                 lower it, or use kind = \"af_packet\""
-            ),
-        );
-    }
-}
-
-fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> Checksum {
-    let words = [
-        ("offload", Checksum::Offload),
-        ("software", Checksum::Software),
-        ("trusted", Checksum::Trusted),
-    ];
-    let checksum = section.or("checksum", Checksum::Offload, one_of(&words));
-    let outside = matches!(
-        kind,
-        Some(PortKind::Pci { .. } | PortKind::AfXdp { .. } | PortKind::AfPacket { .. })
-    );
-    if checksum == Checksum::Trusted && outside {
-        section.fail(
-            "checksum",
-            "cannot be \"trusted\" on a port that leaves the host: write \"offload\" or \"software\"",
-        );
-    }
-    checksum
-}
-
-fn port_workers(section: &mut Section<'_, '_>, workers: usize) -> Vec<usize> {
-    let highest = u16::try_from(workers.saturating_sub(1)).unwrap_or(u16::MAX);
-    let mut list: Vec<usize> = section
-        .list("workers", |value| {
-            int(0u16, u16::MAX)(value).and_then(|index| match index <= highest {
-                true => Ok(usize::from(index)),
-                false => Err(format!(
-                    "names worker {index}, but the workers are 0 to {highest}: add a core to \
-                     [workers] or name another"
-                )),
-            })
-        })
-        .into_iter()
-        .collect();
-    if !section.has("workers") {
-        return (0..workers).collect();
-    }
-    let given = list.len();
-    list.sort_unstable();
-    list.dedup();
-    if list.len() != given {
-        section.fail("workers", "names a worker twice: remove one");
-    }
-    if section.is_empty_list("workers") {
-        section.fail("workers", "is empty: name at least one worker, or remove it for all of them");
-    }
-    list
-}
-
-fn impairment(mut section: Section<'_, '_>) -> Impairment {
-    let long = Duration::from_secs(10);
-    let time = duration(Duration::ZERO, long);
-    let burst = section.has("burst_loss").then(|| burst_loss(section.table("burst_loss")));
-    let impairment = Impairment {
-        loss: section.or("loss", 0.0, probability),
-        burst_loss: burst,
-        reorder: section.or("reorder", 0.0, probability),
-        reorder_delay: section.or("reorder_delay", Duration::from_micros(200), &time),
-        delay: section.or("delay", Duration::ZERO, &time),
-        jitter: section.or("jitter", Duration::ZERO, &time),
-        duplicate: section.or("duplicate", 0.0, probability),
-        corrupt: section.or("corrupt", 0.0, probability),
-        rate: section.optional("rate", rate),
-        queue: section.or("queue", 1 << 20, size(9022, 1 << 32)),
-        seed: section.or("seed", 1, u64_or_string),
-    };
-    if impairment.reorder > 0.0 && impairment.reorder_delay.is_zero() {
-        section
-            .fail("reorder_delay", "is 0, so nothing would be reordered: write such as \"200 us\"");
-    }
-    section.finish();
-    impairment
-}
-
-fn burst_loss(mut section: Section<'_, '_>) -> BurstLoss {
-    let burst = BurstLoss {
-        enter: section.required("enter", "write such as enter = 0.001", probability).unwrap_or(0.0),
-        leave: section.required("leave", "write such as leave = 0.25", probability).unwrap_or(1.0),
-        loss: section.or("loss", 1.0, probability),
-    };
-    if burst.leave == 0.0 {
-        section.fail("leave", "is 0, so the first burst would never end: write such as 0.25");
-    }
-    section.finish();
-    burst
+/// The keys of these sections.
+pub(super) fn descriptors() -> Vec<Key> {
+    [MemorySection::keys(), worker_keys()].concat()
 }

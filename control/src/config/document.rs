@@ -4,12 +4,14 @@ use std::path::Path;
 
 use toml::de::DeTable;
 
+use super::check::{self, Sections};
+use super::devices::{self, MemorySection};
 use super::errors::{ConfigError, ConfigErrors, Places, Sink};
 use super::reader::Section;
-use super::sctp::{self, SctpSection};
+use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
-use super::{check, devices, network, objects, tuning};
+use super::{Config, network, objects, ports, sctp};
 use crate::advert::is_name;
 
 /// A checked configuration that still knows where everything stands in its file.
@@ -23,22 +25,7 @@ pub struct Document {
     pub(super) regions: Vec<Places>,
     pub(super) management: Places,
     pub(super) root: Places,
-    sink: Sink,
-}
-
-/// What could be read of a file, before the sections are checked against each other. Names are
-/// those of all sections, also of sections with errors: a reference to one is not dangling.
-pub(super) struct Sections {
-    pub(super) ports: Vec<(PortSection, Places)>,
-    pub(super) port_names: Vec<String>,
-    pub(super) interfaces: Vec<(InterfaceSection, Places)>,
-    pub(super) interface_names: Vec<String>,
-    pub(super) regions: Vec<(RegionSection, Places)>,
-    pub(super) region_names: Vec<String>,
-    pub(super) listeners: Vec<(ListenerSection, Places)>,
-    pub(super) limits: (Limits, Places),
-    pub(super) mpa: (MpaReceiveSection, Places),
-    pub(super) sctp: (SctpSection, Places),
+    pub(super) sink: Sink,
 }
 
 impl Document {
@@ -102,7 +89,7 @@ impl Draft {
         let workers = devices::workers(root.table("workers"));
         let mut port_names = Vec::new();
         let ports = read_all(&mut root, "port", &mut port_names, |section| {
-            devices::port(section, workers.0.len())
+            ports::port(section, workers.0.len())
         });
         let known_ports: Vec<PortSection> = ports.iter().map(|(port, _)| port.clone()).collect();
         let mut interface_names = Vec::new();

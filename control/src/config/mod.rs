@@ -10,11 +10,18 @@ mod devices;
 mod document;
 mod environment;
 mod errors;
+mod impair;
+mod keys;
+mod machine;
 mod network;
 mod objects;
+mod ports;
 mod rdmap;
 mod reader;
+mod reference;
+mod rule;
 mod sctp;
+mod tables;
 mod together;
 mod tuning;
 mod types;
@@ -23,25 +30,106 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use document::{Document, listener_from_json, region_from_json};
-pub use environment::Finding;
+
+pub use devices::MemorySection;
 pub use errors::{ConfigError, ConfigErrors};
-pub use rdmap::{MAX_DEPTH, RdmapSection, ServiceKind, Ulp};
+pub use keys::Key;
+pub use machine::Finding;
+pub(crate) use reference::{example, man, schema};
+pub use rule::Shape;
 pub use sctp::SctpSection;
 pub use together::{one_ended_links, together};
+pub use tuning::{Limits, ManagementSection, MpaReceiveSection, TcpSection};
 pub use types::*;
 pub(crate) use values::{parse_u64, show_size};
 
 /// The API's socket where nothing else is said, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
 
+/// One appliance, as one file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The file it was read from, as given on the command line.
+    pub file: PathBuf,
+    /// Name of the appliance in logs, metrics and the API; by default the file's stem.
+    pub name: String,
+    /// What DPDK may use.
+    pub memory: MemorySection,
+    /// The workers, at least one; other sections name them by index.
+    pub workers: Vec<WorkerSection>,
+    /// The ports, at least one.
+    pub ports: Vec<PortSection>,
+    /// The interfaces on them, at least one.
+    pub interfaces: Vec<InterfaceSection>,
+    /// Memory that peers may be allowed to reach.
+    pub regions: Vec<RegionSection>,
+    /// Where streams are accepted.
+    pub listeners: Vec<ListenerSection>,
+    /// TCP's parameters, for all streams.
+    pub tcp: TcpSection,
+    /// MPA's parameters, for all streams.
+    pub mpa: MpaReceiveSection,
+    /// SCTP's parameters, for all associations.
+    pub sctp: SctpSection,
+    /// Bounds of the whole appliance.
+    pub limits: Limits,
+    /// Management socket, log and shutdown.
+    pub management: ManagementSection,
+}
+
 impl Config {
+    /// Takes what a reload applies of the sections that are compared key by key.
+    #[cfg(feature = "appliance")]
+    pub(crate) fn apply_reload(&mut self, new: &Config) {
+        self.memory.apply_reload(&new.memory);
+        self.tcp.apply_reload(&new.tcp);
+        self.mpa.apply_reload(&new.mpa);
+        self.sctp.apply_reload(&new.sctp);
+        self.limits.apply_reload(&new.limits);
+        self.management.apply_reload(&new.management);
+    }
+
+    /// Those sections, and the names of their keys that differ: of those that a reload applies, or of the others.
+    #[cfg(feature = "appliance")]
+    pub(crate) fn differences(
+        &self,
+        new: &Config,
+        reload: bool,
+    ) -> Vec<(&'static str, Vec<&'static str>)> {
+        let all = [
+            ("memory", self.memory.differences(&new.memory, reload)),
+            ("tcp", self.tcp.differences(&new.tcp, reload)),
+            ("mpa", self.mpa.differences(&new.mpa, reload)),
+            ("sctp", self.sctp.differences(&new.sctp, reload)),
+            ("limits", self.limits.differences(&new.limits, reload)),
+            ("management", self.management.differences(&new.management, reload)),
+        ];
+        all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
+    }
+
     /// Reads and checks one file.
     pub fn load(file: &Path) -> Result<Self, ConfigErrors> {
         Ok(Document::read(file)?.config)
     }
+}
+
+/// All keys, section by section.
+pub fn keys() -> Vec<Key> {
+    let before = [tables::root::keys_of(), devices::descriptors()].concat();
+    let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];
+    let interfaces = [tables::interface::keys_of(), tables::route::keys_of()];
+    let objects = [
+        tables::region::keys_of(),
+        tables::listener::keys_of(),
+        tables::listener_limits::keys_of(),
+        tables::queue::keys_of(),
+    ];
+    let after = [tuning::descriptors(), SctpSection::keys()];
+    let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
+    all.flatten().collect()
 }
 
 /// Reads and checks the files of one process, each alone and against each other.

@@ -1,10 +1,12 @@
 //! `[[interface]]`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use super::devices::MAX_MTU;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
 use super::errors::Places;
 use super::reader::Section;
+use super::tables;
 use super::types::*;
 use super::values::*;
 
@@ -18,7 +20,7 @@ pub(super) fn interface(
 ) -> (Option<InterfaceSection>, Places) {
     let name = section.required("name", "give the interface a name, such as name = \"lan\"", name);
     let port = section.required("port", "name the [[port]] that it is on", string);
-    let vlan = section.optional("vlan", int(1u16, 4094));
+    let vlan = section.optional("vlan", tables::interface::vlan());
     let addresses = section.list("addresses", interface_address);
     if !section.has("addresses") || section.is_empty_list("addresses") {
         section.fail("addresses", "is missing: list at least one, such as [\"192.0.2.1/24\"]");
@@ -26,7 +28,7 @@ pub(super) fn interface(
     let routes = routes(&mut section, &addresses);
     let port_mtu = port.as_ref().and_then(|port| ports.iter().find(|p| p.name == *port));
     let port_mtu = port_mtu.map(|port| port.mtu);
-    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), int(576, MAX_MTU));
+    let mtu = section.or("mtu", port_mtu.unwrap_or(1500), tables::interface::mtu());
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,
@@ -39,27 +41,27 @@ pub(super) fn interface(
     (interface, section.finish())
 }
 
-fn check_mtu(section: &Section<'_, '_>, mtu: u16, port: Option<u16>, addresses: &[Prefix]) {
+fn check_mtu(section: &Section<'_, '_>, mtu: u16, port: Option<u16>, addresses: &[IpNet]) {
     if let Some(port) = port.filter(|&port| mtu > port) {
         section.fail(
             "mtu",
             format!("is {mtu}, but its port has {port}: raise the port's or lower it"),
         );
     }
-    let v6 = addresses.iter().find(|prefix| prefix.address.is_ipv6());
+    let v6 = addresses.iter().find(|net| net.addr().is_ipv6());
     if let Some(v6) = v6.filter(|_| mtu < IPV6_MIN_MTU) {
         section.fail(
             if section.has("mtu") { "mtu" } else { "addresses" },
             format!(
                 "mtu is {mtu}, but IPv6 needs {IPV6_MIN_MTU} or more: raise the mtu of interface and \
                  port, or remove {}",
-                v6.address
+                v6.addr()
             ),
         );
     }
 }
 
-fn routes(section: &mut Section<'_, '_>, addresses: &[Prefix]) -> Vec<Route> {
+fn routes(section: &mut Section<'_, '_>, addresses: &[IpNet]) -> Vec<Route> {
     let mut routes = Vec::new();
     let gateways = match section.is_string("gateway") {
         true => section.optional("gateway", host_ip).into_iter().collect(),
@@ -67,8 +69,8 @@ fn routes(section: &mut Section<'_, '_>, addresses: &[Prefix]) -> Vec<Route> {
     };
     for via in gateways {
         let to = match via {
-            IpAddr::V4(_) => Prefix { address: Ipv4Addr::UNSPECIFIED.into(), len: 0 },
-            IpAddr::V6(_) => Prefix { address: Ipv6Addr::UNSPECIFIED.into(), len: 0 },
+            IpAddr::V4(_) => Ipv4Net::default().into(),
+            IpAddr::V6(_) => Ipv6Net::default().into(),
         };
         add_route(section, "gateway", addresses, &mut routes, Route { to, via });
     }
@@ -77,7 +79,7 @@ fn routes(section: &mut Section<'_, '_>, addresses: &[Prefix]) -> Vec<Route> {
             table.required("to", "write the destination, such as \"198.51.100.0/24\"", network);
         let via = table.required("via", "write the router's address", host_ip);
         if let (Some(to), Some(via)) = (to, via) {
-            if to.address.is_ipv4() == via.is_ipv4() {
+            if to.addr().is_ipv4() == via.is_ipv4() {
                 add_route(&table, "via", addresses, &mut routes, Route { to, via });
             } else {
                 table.fail("via", format!("is {via}, of another family than {to}: use the same"));
@@ -91,16 +93,16 @@ fn routes(section: &mut Section<'_, '_>, addresses: &[Prefix]) -> Vec<Route> {
 fn add_route(
     section: &Section<'_, '_>,
     key: &str,
-    addresses: &[Prefix],
+    addresses: &[IpNet],
     routes: &mut Vec<Route>,
     route: Route,
 ) {
     let link_local = matches!(route.via, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let via = route.via;
-    if !link_local && !addresses.is_empty() && !addresses.iter().any(|p| p.contains(via)) {
+    if !link_local && !addresses.is_empty() && !addresses.iter().any(|net| net.contains(&via)) {
         section
             .fail(key, format!("is {via}, which is in no network of `addresses`: correct either"));
-    } else if addresses.iter().any(|prefix| prefix.address == via) {
+    } else if addresses.iter().any(|net| net.addr() == via) {
         section.fail(key, format!("is {via}, this interface's own address: name the router"));
     } else if routes.iter().any(|other| other.to == route.to) {
         section.fail(key, format!("is a second route to {}: remove one", route.to));

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use toml::de::DeValue;
+
 use super::errors::Places;
-use super::rdmap::{self, Ulp};
+use super::rdmap;
 use super::reader::Section;
+use super::rule::Read;
+use super::tables as key;
 use super::types::*;
 use super::values::*;
 use crate::advert::MAX_PRIVATE_DATA;
@@ -22,10 +26,10 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
     if access.is_some_and(|access| access.atomic) && !base_to.is_multiple_of(8) {
         section.fail("base_to", "must be a multiple of 8 where atomics are allowed");
     }
-    let shared = section.or("shared", false, boolean);
+    let shared = section.or("shared", false, key::region::shared());
     // Only then one stream could read what another one wrote.
     let readable = access.is_some_and(|access| access.read && access.write) && !shared;
-    let clear_between_peers = section.or("clear_between_peers", readable, boolean);
+    let clear_between_peers = section.or("clear_between_peers", readable, boolean());
     if clear_between_peers && !readable && access.is_some() {
         section.fail(
             "clear_between_peers",
@@ -47,7 +51,7 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
 }
 
 /// What peers may do.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Rights {
     read: bool,
     write: bool,
@@ -91,7 +95,7 @@ fn access(section: &mut Section<'_, '_>) -> Option<Rights> {
 }
 
 fn region_size(section: &mut Section<'_, '_>, backing: Option<&Backing>) -> Option<u64> {
-    let parse = size(1, 1 << 46);
+    let parse = key::region::size();
     if matches!(backing, Some(Backing::File { .. })) {
         return section.optional("size", parse);
     }
@@ -138,7 +142,7 @@ fn fsync(value: &toml::de::DeValue<'_>) -> Result<Fsync, String> {
         Some("close") => Ok(Fsync::Close),
         Some(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
             let (min, max) = (Duration::from_millis(10), Duration::from_secs(86_400));
-            duration(min, max)(value).map(Fsync::Interval)
+            duration(min, max).read(value).map(Fsync::Interval)
         }
         _ => Err("must be \"never\", \"message\", \"close\" or an interval such as \"5 s\"".into()),
     }
@@ -152,9 +156,9 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     let port = section.required(
         "port",
         "write a TCP or SCTP port, such as port = 7471",
-        int(1u16, u16::MAX),
+        key::listener::port(),
     );
-    let transport = section.or("transport", Transport::Tcp, one_of(&Transport::WORDS));
+    let transport = section.or("transport", Transport::Tcp, key::listener::transport());
     let mut ulp = rdmap::ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
         // Kinds of peer differ in MPA alone.
@@ -214,8 +218,8 @@ fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
         revision_1,
         revision_2,
         // The first verbs peers to come, siw among them, know no markers and refuse who asks for them.
-        markers: section.or("markers", *ulp == Ulp::Ddp, boolean),
-        crc: section.or("crc", true, boolean),
+        markers: section.or("markers", *ulp == Ulp::Ddp, boolean()),
+        crc: section.or("crc", true, boolean()),
         private_data_limit: section.or("private_data_limit", peer, int(0, max)),
     }
 }
@@ -228,12 +232,13 @@ fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
         return if rdmap { [false, true, true] } else { [true, true, false] };
     }
     let these = if rdmap { "write some of 0, 1 and 2" } else { "write 0, 1 or both" };
-    let list = section.list("revisions", |value| match int(0u8, u8::MAX)(value)? {
-        revision @ (0 | 1) => Ok(revision),
-        2 if rdmap => Ok(2),
-        2 => Err(format!("2 is for ulp \"rdmap\" (it negotiates Reads): {these}")),
-        other => Err(format!("{other} is no revision of MPA: {these}")),
-    });
+    let list =
+        section.list("revisions", |value: &DeValue<'_>| match int(0u8, u8::MAX).read(value)? {
+            revision @ (0 | 1) => Ok(revision),
+            2 if rdmap => Ok(2),
+            2 => Err(format!("2 is for ulp \"rdmap\" (it negotiates Reads): {these}")),
+            other => Err(format!("{other} is no revision of MPA: {these}")),
+        });
     if section.is_empty_list("revisions") {
         section.fail("revisions", format!("is empty, so no peer could connect: {these}"));
     }
@@ -241,21 +246,22 @@ fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
 }
 
 fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
-    let streams = section.or("streams", 64, int(1, 1_000_000));
+    let streams = section.or("streams", 64, key::listener_limits::streams());
     let limits = ListenerLimits {
         streams,
-        streams_per_peer: section.or("streams_per_peer", streams, int(1, 1_000_000)),
-        pending: section.or("pending", streams.min(64), int(1, 1_000_000)),
+        streams_per_peer: section.or(
+            "streams_per_peer",
+            streams,
+            key::listener_limits::streams_per_peer(),
+        ),
+        pending: section.or("pending", streams.min(64), key::listener_limits::pending()),
         startup_timeout: section.or(
             "startup_timeout",
             Duration::from_secs(5),
-            duration(Duration::from_millis(100), Duration::from_secs(300)),
+            key::listener_limits::startup_timeout(),
         ),
         idle_timeout: section
-            .optional(
-                "idle_timeout",
-                duration_or_off(Duration::from_secs(1), Duration::from_secs(30 * 86_400)),
-            )
+            .optional("idle_timeout", key::listener_limits::idle_timeout())
             .flatten(),
     };
     for (key, value) in [("streams_per_peer", limits.streams_per_peer), ("pending", limits.pending)]
@@ -272,9 +278,9 @@ fn listener_limits(mut section: Section<'_, '_>) -> ListenerLimits {
 fn queues(section: &mut Section<'_, '_>, default: Option<Delivery>) -> Vec<QueueSection> {
     let mut queues: Vec<QueueSection> = Vec::new();
     for mut table in section.tables("queue") {
-        let qn = table.required("qn", "write the queue's number, such as qn = 0", int(0, u32::MAX));
-        let buffers = table.or("buffers", 16, int(1u32, 65_536));
-        let buffer_size = table.or("buffer_size", 64 << 10, size32(1, 16 << 20));
+        let qn = table.required("qn", "write the queue's number, such as qn = 0", key::queue::qn());
+        let buffers = table.or("buffers", 16, key::queue::buffers());
+        let buffer_size = table.or("buffer_size", 64 << 10, key::queue::buffer_size());
         let deliver_to = match &default {
             Some(default) => {
                 table.only_for(&["deliver_to", "path"], "for this service");

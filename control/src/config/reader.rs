@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::errors::{Places, Sink};
+use super::rule::Read;
 
 /// One table of the file.
 pub(super) struct Section<'s, 'i> {
@@ -40,13 +41,9 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 
     /// The key's value; `None` if it is not there, or wrong and reported.
-    pub(super) fn optional<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Option<T> {
         let value = self.take(key)?;
-        match parse(value.get_ref()) {
+        match rule.read(value.get_ref()) {
             Ok(value) => Some(value),
             Err(message) => {
                 self.fail(key, message);
@@ -56,13 +53,8 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 
     /// The key's value, or `default` if it is not there (or wrong and reported).
-    pub(super) fn or<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
-    ) -> T {
-        self.optional(key, parse).unwrap_or(default)
+    pub(super) fn or<T>(&mut self, key: &'static str, default: T, rule: impl Read<T>) -> T {
+        self.optional(key, rule).unwrap_or(default)
     }
 
     /// The key's value; a missing key is reported with `remedy`, an imperative without full stop.
@@ -70,22 +62,18 @@ impl<'s, 'i> Section<'s, 'i> {
         &mut self,
         key: &'static str,
         remedy: &str,
-        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+        rule: impl Read<T>,
     ) -> Option<T> {
         if !self.has(key) {
             self.known.push(key);
             self.fail(key, format!("is missing: {remedy}"));
             return None;
         }
-        self.optional(key, parse)
+        self.optional(key, rule)
     }
 
     /// The elements of an array; errors name the element's own line.
-    pub(super) fn list<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl Fn(&DeValue<'_>) -> Result<T, String>,
-    ) -> Vec<T> {
+    pub(super) fn list<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Vec<T> {
         let Some(value) = self.take(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
             let kind = value.get_ref().type_str();
@@ -94,7 +82,7 @@ impl<'s, 'i> Section<'s, 'i> {
         };
         let mut items = Vec::new();
         for item in array {
-            match parse(item.get_ref()) {
+            match rule.read(item.get_ref()) {
                 Ok(item) => items.push(item),
                 Err(message) => {
                     self.sink.report(item.span().start, self.places.full_key(key), message);
@@ -217,26 +205,6 @@ pub(super) fn article(kind: &str) -> String {
 /// The known key that the unknown one was most likely meant to be.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
-    let near = known.iter().map(|&k| (distance(key, k), k)).min()?;
+    let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;
     (near.0 <= limit).then_some(near.1)
-}
-
-/// Levenshtein's distance, with two letters in the wrong order as one error.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let above = &rows[i - 1];
-            let replace = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replace.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }

@@ -4,6 +4,7 @@ mod bad;
 mod good;
 mod machine;
 mod rdmap;
+mod reference;
 
 use std::path::Path;
 

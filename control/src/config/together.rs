@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use super::check::{device_key, same_device};
 use super::document::Document;
 use super::errors::ConfigError;
 use super::types::PortKind;
@@ -49,10 +48,10 @@ fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
         }
     }
     for (port, places) in config.ports.iter().zip(&document.ports) {
-        if first.ports.iter().any(|other| same_device(&other.kind, &port.kind)) {
+        if first.ports.iter().any(|other| other.kind.same_device(&port.kind)) {
             let message =
                 format!("{} belongs to a port of {file} already: use another", port.kind.device());
-            errors.push(document.error(places, device_key(&port.kind), message));
+            errors.push(document.error(places, port.kind.device_key(), message));
         }
     }
 }

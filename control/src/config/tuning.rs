@@ -1,57 +1,95 @@
 //! `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::errors::Places;
+use super::keys::{Key, keys, section};
 use super::reader::Section;
+use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
+const TIB: u64 = 1 << 40;
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
+section! {
+    /// `[tcp]`: TCP's parameters, for all streams.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct TcpSection in "tcp" {
+        /// Congestion control.
+        congestion: Congestion = one_of(Congestion::NAMED), or Congestion::Cubic;
+        /// First retransmission time-out (RFC 6298 §2.1).
+        initial_rto: Duration = duration(ms(1), ms(60_000)), or ms(1000);
+        /// Least retransmission time-out.
+        min_rto: Duration = duration(ms(1), ms(60_000)), or ms(200);
+        /// A stream whose data stay unacknowledged for this long is aborted (RFC 9293 §3.8.3).
+        user_timeout: Duration = duration(ms(100), 24 * HOUR), or ms(120_000);
+        /// Time in TIME-WAIT.
+        time_wait: Duration = duration(ms(0), ms(240_000)), or ms(10_000);
+        /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 §3.8.6.3).
+        delayed_ack: Duration = duration(ms(0), ms(500)), or ms(20);
+        /// Receive window, bytes.
+        receive_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        /// Most unacknowledged bytes.
+        send_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        /// Selective acknowledgements (RFC 2018).
+        sack: bool = boolean(), or true;
+        /// Find the path's MTU by probes where routers do not report it (RFC 4821).
+        path_mtu_probing: bool = boolean(), or true;
+        /// Reports of a smaller MTU of an IPv4 path are not believed.
+        min_path_mtu: u16 = int(68, 1280), or 576;
+        /// After this time a size that a path did not carry is tried again (RFC 1191 §6.3).
+        path_mtu_raise: Duration = duration(ms(300_000), 24 * HOUR), or ms(600_000);
+        /// Timestamps (RFC 7323).
+        timestamps: bool = boolean(), or true;
+        /// Bursts are spread over the round trip where that is long enough.
+        pacing: bool = boolean(), or true;
+        /// Overdue acknowledgements are asked for (RFC 8985 §7).
+        tail_loss_probe: bool = boolean(), or true;
+        /// Explicit congestion notification (RFC 3168).
+        ecn: bool = boolean(), or true;
+        /// A stream whose peer keeps its window closed for this long while data waits is aborted (RFC 6429 §4).
+        zero_window_timeout: Option<Duration> =
+            duration_or_off(ms(1000), 24 * HOUR), or Some(ms(600_000));
+        /// SYN cookies (RFC 4987): when there is no room to remember a SYN, always, or never.
+        syn_cookies: SynCookies = one_of(&SynCookies::WORDS), or SynCookies::Auto;
+    } by_hand {
+        /// Keepalive; `None` for off (RFC 9293 §3.8.4).
+        keepalive: Option<Keepalive> = read_keepalive, keepalive_keys;
+    }
+}
+
+keys! { keepalive_keys in "tcp", reload: false {
+    /// Silence before the first keepalive probe (RFC 9293 §3.8.4).
+    keepalive: Option<Duration> = duration_or_off(ms(1000), 24 * HOUR), "\"off\"";
+    /// Time between keepalive probes.
+    keepalive_interval: Duration = duration(ms(100), HOUR), "\"10s\"";
+    /// Unanswered keepalive probes after which the stream is aborted.
+    keepalive_probes: u8 = int(1, 100), "5";
+}}
+
 pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
-    let algorithms = [("cubic", Congestion::Cubic), ("newreno", Congestion::NewReno)];
-    let cookies =
-        [("auto", SynCookies::Auto), ("always", SynCookies::Always), ("never", SynCookies::Never)];
-    let window = size32(16 << 10, 1 << 30);
-    let tcp = TcpSection {
-        congestion: section.or("congestion", Congestion::Cubic, one_of(&algorithms)),
-        initial_rto: section.or("initial_rto", ms(1000), duration(ms(1), ms(60_000))),
-        min_rto: section.or("min_rto", ms(200), duration(ms(1), ms(60_000))),
-        user_timeout: section.or("user_timeout", ms(120_000), duration(ms(100), 24 * HOUR)),
-        keepalive: keepalive(&mut section),
-        time_wait: section.or("time_wait", ms(10_000), duration(ms(0), ms(240_000))),
-        delayed_ack: section.or("delayed_ack", ms(20), duration(ms(0), ms(500))),
-        receive_window: section.or("receive_window", 4 << 20, &window),
-        send_window: section.or("send_window", 4 << 20, &window),
-        sack: section.or("sack", true, boolean),
-        path_mtu_probing: section.or("path_mtu_probing", true, boolean),
-        min_path_mtu: section.or("min_path_mtu", 576, int(68, 1280)),
-        path_mtu_raise: section.or("path_mtu_raise", ms(600_000), duration(ms(300_000), 24 * HOUR)),
-        timestamps: section.or("timestamps", true, boolean),
-        pacing: section.or("pacing", true, boolean),
-        tail_loss_probe: section.or("tail_loss_probe", true, boolean),
-        ecn: section.or("ecn", true, boolean),
-        zero_window_timeout: section.or(
-            "zero_window_timeout",
-            Some(ms(600_000)),
-            duration_or_off(ms(1000), 24 * HOUR),
-        ),
-        syn_cookies: section.or("syn_cookies", SynCookies::Auto, one_of(&cookies)),
-    };
+    let tcp = TcpSection::read(&mut section);
     if tcp.min_rto > tcp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
+    }
+    if tcp.congestion.exact_ecn() && !tcp.ecn {
+        section.fail("congestion", "works only with ECN: set `ecn = true`, or choose another one");
+    }
+    if tcp.congestion.exact_ecn() && !tcp.ecn {
+        section.fail("congestion", "works only with ECN: set `ecn = true`, or choose another one");
     }
     section.finish();
     tcp
 }
 
-fn keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
-    let idle = section.or("keepalive", None, duration_or_off(ms(1000), 24 * HOUR));
+fn read_keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
+    let idle = section.or("keepalive", None, keepalive());
     let rest = ["keepalive_interval", "keepalive_probes"];
     let Some(idle) = idle else {
         if section.has("keepalive") {
@@ -63,48 +101,75 @@ fn keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
     };
     Some(Keepalive {
         idle,
-        interval: section.or("keepalive_interval", ms(10_000), duration(ms(100), HOUR)),
-        probes: section.or("keepalive_probes", 5, int(1, 100)),
+        interval: section.or("keepalive_interval", ms(10_000), keepalive_interval()),
+        probes: section.or("keepalive_probes", 5, keepalive_probes()),
     })
 }
 
+section! {
+    /// `[mpa]`: how FPDUs are received.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MpaReceiveSection in "mpa" {
+        /// What an FPDU with a wrong CRC does when it is next in order: the stream ends with MPA's error 2, or the
+        /// segment counts as lost while none of the FPDU was acknowledged (RFC 5044 §8).
+        on_bad_crc: OnBadCrc = one_of(&OnBadCrc::WORDS), or OnBadCrc::Error;
+        /// Longest FPDU, bytes with markers, at least the longest MTU. A stream may always hold one of it.
+        max_fpdu: u32 = size32(1 << 10, 128 << 10), or 64 << 10;
+        /// Retransmissions that are waited for with `on_bad_crc = "retransmit"`.
+        bad_crc_tries: u8 = int(1, 100), or 5;
+    }
+}
+
 pub(super) fn mpa(mut section: Section<'_, '_>) -> (MpaReceiveSection, Places) {
-    let answers = [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
-    let on_bad_crc = section.or("on_bad_crc", OnBadCrc::Error, one_of(&answers));
-    if on_bad_crc == OnBadCrc::Error && !section.has("on_bad_crc") {
+    let mpa = MpaReceiveSection::read(&mut section);
+    if mpa.on_bad_crc == OnBadCrc::Error && !section.has("on_bad_crc") {
         section.only_for(&["bad_crc_tries"], "without `on_bad_crc = \"retransmit\"`");
     }
-    let mpa = MpaReceiveSection {
-        max_fpdu: section.or("max_fpdu", 64 << 10, size32(1 << 10, 128 << 10)),
-        on_bad_crc,
-        bad_crc_tries: section.or("bad_crc_tries", 5, int(1, 100)),
-    };
     (mpa, section.finish())
 }
 
+section! {
+    /// `[limits]`: bounds of the whole appliance.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Limits in "limits" {
+        /// Streams at a time, over all listeners and connects.
+        [reload] streams: u32 = int(1, 10_000_000), or 4096;
+        /// Accepted streams of one address, per worker and over all listeners; without it there is no bound.
+        streams_per_peer: Option<u32> = int(1, 10_000_000).or_absent(), or None;
+        /// Regions at a time.
+        [reload] regions: u32 = int(1, 1_000_000), or 1024;
+        /// Bytes of all regions together.
+        [reload] region_memory: u64 = size(4096, 64 * TIB), or 16 << 30;
+        /// Bytes that one stream may hold beyond a gap because they could not be placed. Without markers the receive
+        /// window is no larger.
+        held_per_stream: u64 = size(64 << 10, TIB), or 4 << 20;
+        /// The same for all streams of one worker.
+        held_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
+        /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
+        /// change.
+        kept_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
+        /// Bytes of untagged receive buffers of one worker.
+        buffers_per_worker: u64 = size(4096, TIB), or 64 << 20;
+        /// Entries of one interface's neighbour cache.
+        neighbours: u32 = int(8, 1_000_000), or 1024;
+        /// Events that are kept for readers.
+        events: u32 = int(16, 10_000_000), or 4096;
+        /// Bytes of untagged messages that are kept with them.
+        event_memory: u64 = size(4096, TIB), or 16 << 20;
+        /// Longest body of an API request, bytes.
+        api_body: u64 = size(4096, 1 << 30), or 4 << 20;
+    }
+}
+
 pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
-    let tib = 1u64 << 40;
-    let streams = section.or("streams", 4096, int(1, 10_000_000));
-    let limits = Limits {
-        streams,
-        streams_per_peer: section.optional("streams_per_peer", int(1, 10_000_000)),
-        regions: section.or("regions", 1024, int(1, 1_000_000)),
-        region_memory: section.or("region_memory", 16 << 30, size(4096, 64 * tib)),
-        held_per_stream: section.or("held_per_stream", 4 << 20, size(64 << 10, tib)),
-        held_per_worker: section.or("held_per_worker", 64 << 20, size(64 << 10, tib)),
-        kept_per_worker: section.or("kept_per_worker", 64 << 20, size(64 << 10, tib)),
-        buffers_per_worker: section.or("buffers_per_worker", 64 << 20, size(4096, tib)),
-        neighbours: section.or("neighbours", 1024, int(8, 1_000_000)),
-        events: section.or("events", 4096, int(16, 10_000_000)),
-        event_memory: section.or("event_memory", 16 << 20, size(4096, tib)),
-        api_body: section.or("api_body", 4 << 20, size(4096, 1 << 30)),
-    };
+    let limits = Limits::read(&mut section);
     if limits.held_per_stream > limits.held_per_worker {
         section.fail(
             "held_per_stream",
             "is more than `held_per_worker`: lower it, or raise the other",
         );
     }
+    let streams = limits.streams;
     if let Some(above) = limits.streams_per_peer.filter(|&n| n > streams) {
         section.fail(
             "streams_per_peer",
@@ -114,18 +179,42 @@ pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
     (limits, section.finish())
 }
 
+section! {
+    /// `[management]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ManagementSection in "management" {
+        /// The API's socket, mode 0600.
+        socket: PathBuf = socket_path(), or super::DEFAULT_SOCKET.into();
+        /// On SIGTERM, time for streams to end before they are aborted.
+        drain_timeout: Duration = duration(ms(0), HOUR), or ms(10_000);
+        /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
+        log: String = log_filter(), or "info".to_owned();
+    }
+}
+
+fn log_filter() -> Rule<String> {
+    Rule::new(
+        Shape::Text("a log filter"),
+        |filter| format!("\"{filter}\""),
+        |value| {
+            let filter = string(value)?;
+            match filter.parse::<tracing_subscriber::EnvFilter>() {
+                Ok(_) => Ok(filter),
+                Err(_) => Err(format!(
+                    "is \"{}\", but must be a log filter such as \"info\" or \"info,control=debug\"",
+                    filter.escape_debug()
+                )),
+            }
+        },
+    )
+}
+
 pub(super) fn management(mut section: Section<'_, '_>) -> (ManagementSection, Places) {
-    let socket = section.or("socket", super::DEFAULT_SOCKET.into(), socket_path);
-    let drain_timeout = section.or("drain_timeout", ms(10_000), duration(ms(0), HOUR));
-    let log = section.or("log", "info".to_owned(), |value| {
-        let filter = string(value)?;
-        match filter.parse::<tracing_subscriber::EnvFilter>() {
-            Ok(_) => Ok(filter),
-            Err(_) => Err(format!(
-                "is \"{}\", but must be a log filter such as \"info\" or \"info,control=debug\"",
-                filter.escape_debug()
-            )),
-        }
-    });
-    (ManagementSection { socket, drain_timeout, log }, section.finish())
+    (ManagementSection::read(&mut section), section.finish())
+}
+
+/// The keys of these sections.
+pub(super) fn descriptors() -> Vec<Key> {
+    let (tcp, mpa) = (TcpSection::keys(), MpaReceiveSection::keys());
+    [tcp, mpa, Limits::keys(), ManagementSection::keys()].concat()
 }

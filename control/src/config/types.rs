@@ -3,59 +3,18 @@
 //! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are octets.
 
 mod ports;
+mod rdmap;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::rdmap::Ulp;
-use super::sctp::SctpSection;
+use ipnet::IpNet;
+
 use crate::transport::Transport;
 pub use ports::*;
-
-/// One appliance, as one file describes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// The file it was read from, as given on the command line.
-    pub file: PathBuf,
-    /// Name of the appliance in logs, metrics and the API; by default the file's stem.
-    pub name: String,
-    /// What DPDK may use.
-    pub memory: MemorySection,
-    /// The workers, at least one; other sections name them by index.
-    pub workers: Vec<WorkerSection>,
-    /// The ports, at least one.
-    pub ports: Vec<PortSection>,
-    /// The interfaces on them, at least one.
-    pub interfaces: Vec<InterfaceSection>,
-    /// Memory that peers may be allowed to reach.
-    pub regions: Vec<RegionSection>,
-    /// Where streams are accepted.
-    pub listeners: Vec<ListenerSection>,
-    /// TCP's parameters, for all streams.
-    pub tcp: TcpSection,
-    /// MPA's parameters, for all streams.
-    pub mpa: MpaReceiveSection,
-    /// SCTP's parameters, for all associations.
-    pub sctp: SctpSection,
-    /// Bounds of the whole appliance.
-    pub limits: Limits,
-    /// Management socket, log and shutdown.
-    pub management: ManagementSection,
-}
-
-/// `[memory]`: the EAL. With several files in one process all of them must say the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemorySection {
-    /// Hugepages for DPDK's pools.
-    pub hugepages: HugepagePolicy,
-    /// Memory for pools, octets; `None` lets the EAL grow as needed (or 512 MiB without hugepages).
-    pub size: Option<u64>,
-    /// NUMA node of the pools; `None` takes the device's.
-    pub numa_node: Option<u8>,
-    /// More EAL arguments, handed on as they are.
-    pub eal_args: Vec<String>,
-}
+pub use rdmap::*;
+pub use tcp_lite::tcp::CongestionControl as Congestion;
 
 /// Whether DPDK's pools lie in hugepages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,27 +55,18 @@ pub struct InterfaceSection {
     /// 802.1Q tag, 1 to 4094.
     pub vlan: Option<u16>,
     /// Addresses with their prefix, at least one.
-    pub addresses: Vec<Prefix>,
+    pub addresses: Vec<IpNet>,
     /// Routes through routers, `gateway` included.
     pub routes: Vec<Route>,
     /// Largest IP packet, octets: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
 }
 
-/// An address and the length of its prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Prefix {
-    /// The address.
-    pub address: IpAddr,
-    /// Bits of the network, at most 32 or 128.
-    pub len: u8,
-}
-
 /// A route through a router that one of the interface's prefixes holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Destinations.
-    pub to: Prefix,
+    pub to: IpNet,
     /// The router.
     pub via: IpAddr,
 }
@@ -272,50 +222,6 @@ pub struct ListenerLimits {
     pub idle_timeout: Option<Duration>,
 }
 
-/// `[tcp]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpSection {
-    /// Congestion control.
-    pub congestion: Congestion,
-    /// First retransmission time-out (RFC 6298 §2.1).
-    pub initial_rto: Duration,
-    /// Least retransmission time-out.
-    pub min_rto: Duration,
-    /// A stream whose data stay unacknowledged for this long is aborted (RFC 9293 §3.8.3).
-    pub user_timeout: Duration,
-    /// Keepalive; `None` for off (RFC 9293 §3.8.4).
-    pub keepalive: Option<Keepalive>,
-    /// Time in TIME-WAIT.
-    pub time_wait: Duration,
-    /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 §3.8.6.3).
-    pub delayed_ack: Duration,
-    /// Receive window, octets, 16 KiB to 1 GiB.
-    pub receive_window: u32,
-    /// Most unacknowledged octets, 16 KiB to 1 GiB.
-    pub send_window: u32,
-    /// Selective acknowledgements (RFC 2018).
-    pub sack: bool,
-    /// Find the path's MTU by probes where routers do not report it (RFC 4821).
-    pub path_mtu_probing: bool,
-    /// Reports of a smaller MTU of an IPv4 path are not believed, 68 to 1280 octets.
-    pub min_path_mtu: u16,
-    /// After this time a size that a path did not carry is tried again (RFC 1191 §6.3).
-    pub path_mtu_raise: Duration,
-    /// Timestamps (RFC 7323).
-    pub timestamps: bool,
-    /// Bursts are spread over the round trip where that is long enough.
-    pub pacing: bool,
-    /// Overdue acknowledgements are asked for (RFC 8985 §7).
-    pub tail_loss_probe: bool,
-    /// Explicit congestion notification (RFC 3168).
-    pub ecn: bool,
-    /// A stream whose peer keeps its window closed for this long while data waits is aborted; `None` for
-    /// never (RFC 6429 §4).
-    pub zero_window_timeout: Option<Duration>,
-    /// SYN cookies (RFC 4987).
-    pub syn_cookies: SynCookies,
-}
-
 /// When a SYN is answered without keeping anything of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynCookies {
@@ -325,15 +231,6 @@ pub enum SynCookies {
     Always,
     /// Never: what finds no room is dropped.
     Never,
-}
-
-/// Congestion control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Congestion {
-    /// RFC 9438.
-    Cubic,
-    /// RFC 6582.
-    NewReno,
 }
 
 /// TCP keepalive.
@@ -347,18 +244,6 @@ pub struct Keepalive {
     pub probes: u8,
 }
 
-/// `[mpa]`: how FPDUs are received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MpaReceiveSection {
-    /// Longest FPDU, octets with markers, 1 KiB to 128 KiB and at least the longest MTU. A stream may
-    /// always hold one of it.
-    pub max_fpdu: u32,
-    /// What an FPDU with a wrong CRC does when it is next in order.
-    pub on_bad_crc: OnBadCrc,
-    /// Retransmissions of it that are waited for, with [`OnBadCrc::Retransmit`]; 1 to 100.
-    pub bad_crc_tries: u8,
-}
-
 /// What to do about a wrong CRC (RFC 5044 §8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBadCrc {
@@ -368,75 +253,31 @@ pub enum OnBadCrc {
     Retransmit,
 }
 
-/// `[limits]`: bounds of the whole appliance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Streams at a time, over all listeners and connects.
-    pub streams: u32,
-    /// Accepted streams of one address, per worker and over all listeners; `None` for no bound.
-    pub streams_per_peer: Option<u32>,
-    /// Regions at a time.
-    pub regions: u32,
-    /// Octets of all regions together.
-    pub region_memory: u64,
-    /// Octets that one stream may hold beyond a gap because they could not be placed. Without markers the
-    /// receive window is no larger.
-    pub held_per_stream: u64,
-    /// The same for all streams of one worker.
-    pub held_per_worker: u64,
-    /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
-    /// change.
-    pub kept_per_worker: u64,
-    /// Octets of untagged receive buffers of one worker.
-    pub buffers_per_worker: u64,
-    /// Entries of one interface's neighbour cache.
-    pub neighbours: u32,
-    /// Events that are kept for readers.
-    pub events: u32,
-    /// Octets of untagged messages that are kept with them.
-    pub event_memory: u64,
-    /// Longest body of an API request, octets.
-    pub api_body: u64,
+impl HugepagePolicy {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, HugepagePolicy); 3] = [
+        ("auto", HugepagePolicy::Auto),
+        ("require", HugepagePolicy::Require),
+        ("never", HugepagePolicy::Never),
+    ];
 }
 
-/// `[management]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagementSection {
-    /// The API's socket, mode 0600.
-    pub socket: PathBuf,
-    /// On SIGTERM, time for streams to end before they are aborted.
-    pub drain_timeout: Duration,
-    /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
-    pub log: String,
+impl Idle {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, Idle); 2] =
+        [("poll", Idle::Poll), ("adaptive", Idle::Adaptive)];
 }
 
-impl Prefix {
-    /// The same with host bits zero.
-    pub fn network(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.len.min(32))).unwrap_or(0);
-                IpAddr::V4((u32::from(v4) & mask).into())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.len.min(128))).unwrap_or(0);
-                IpAddr::V6((u128::from(v6) & mask).into())
-            }
-        };
-        Self { address, len: self.len }
-    }
-
-    /// True if `address` is in this network.
-    pub fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Self { address, len: self.len }.network().address == self.network().address
-    }
+impl SynCookies {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, SynCookies); 3] =
+        [("auto", SynCookies::Auto), ("always", SynCookies::Always), ("never", SynCookies::Never)];
 }
 
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.len)
-    }
+impl OnBadCrc {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, OnBadCrc); 2] =
+        [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
 }
 
 impl Backing {

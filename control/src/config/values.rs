@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::de::DeValue;
 
 use super::reader::article;
-use super::types::Prefix;
+use super::rule::{Parsed, Read, Rule, Shape};
 use crate::advert::is_name;
-
-type Parsed<T> = Result<T, String>;
 
 fn wrong_type<T>(value: &DeValue<'_>, expected: &str) -> Parsed<T> {
     Err(format!("is {}, but must be {expected}", article(value.type_str())))
@@ -48,21 +47,45 @@ pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
 }
 
 /// A path that `sockaddr_un` can hold.
-pub(super) fn socket_path(value: &DeValue<'_>) -> Parsed<PathBuf> {
+pub(super) fn socket_path() -> Rule<PathBuf> {
     const MAX: usize = 107;
-    let path = path(value)?;
-    let len = path.as_os_str().len();
-    if len > MAX {
-        return Err(format!(
-            "has {len} octets, but a socket's path has at most {MAX}: choose a shorter one"
-        ));
-    }
-    Ok(path)
+    let show = |path: &PathBuf| format!("\"{}\"", path.display());
+    Rule::new(Shape::Text("a path of at most 107 bytes"), show, |value| {
+        let path = path(value)?;
+        let len = path.as_os_str().len();
+        if len > MAX {
+            return Err(format!(
+                "has {len} octets, but a socket's path has at most {MAX}: choose a shorter one"
+            ));
+        }
+        Ok(path)
+    })
+}
+
+/// A value that a function reads, for descriptors.
+pub(super) fn by<T: 'static>(shape: Shape, read: fn(&DeValue<'_>) -> Parsed<T>) -> Rule<T> {
+    Rule::new(shape, |_| String::new(), read)
+}
+
+/// One value or a list of them, for descriptors.
+pub(super) fn one_or_more<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like(Shape::OneOrMore(Box::new(element)))
+}
+
+/// A list, for descriptors: lists are read element by element, so that errors name the element's line.
+pub(super) fn list<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like(Shape::List(Box::new(element)))
+}
+
+fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
+    Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
 /// `true` or `false`.
-pub(super) fn boolean(value: &DeValue<'_>) -> Parsed<bool> {
-    value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
+pub(super) fn boolean() -> Rule<bool> {
+    Rule::new(Shape::Boolean, bool::to_string, |value| {
+        value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
+    })
 }
 
 /// A name of ours.
@@ -79,8 +102,14 @@ pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
 }
 
 /// One of several words.
-pub(super) fn one_of<T: Clone>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> Parsed<T> {
-    move |value| {
+pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
+    let shape = Shape::Words(words.iter().map(|(word, _)| *word).collect());
+    let (words, known) = (words.to_vec(), words.to_vec());
+    let show = move |value: &T| {
+        let word = known.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word);
+        format!("\"{word}\"")
+    };
+    Rule::new(shape, show, move |value| {
         let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         let list = list.join(", ");
         let text = text(value, &format!("one of {list}"))?;
@@ -88,16 +117,16 @@ pub(super) fn one_of<T: Clone>(words: &[(&str, T)]) -> impl Fn(&DeValue<'_>) -> 
             Some((_, value)) => Ok(value.clone()),
             None => Err(format!("is \"{}\", but must be one of {list}", text.escape_debug())),
         }
-    }
+    })
 }
 
 /// An integer between two bounds, both possible.
-pub(super) fn int<T>(min: T, max: T) -> impl Fn(&DeValue<'_>) -> Parsed<T>
+pub(super) fn int<T>(min: T, max: T) -> Rule<T>
 where
-    T: TryFrom<i128> + Into<i128> + Copy,
+    T: TryFrom<i128> + Into<i128> + Copy + ToString + 'static,
 {
-    move |value| {
-        let (min, max) = (min.into(), max.into());
+    let (min, max) = (min.into(), max.into());
+    Rule::new(Shape::Integer { min, max }, T::to_string, move |value| {
         let Some(number) = integer(value) else {
             return wrong_type(value, &format!("a number from {min} to {max}, without quotes"));
         };
@@ -106,49 +135,69 @@ where
             return Err(format!("is {number}, but must be from {min} to {max}"));
         }
         T::try_from(number).map_err(|_| format!("is {number}, but must be from {min} to {max}"))
-    }
+    })
 }
 
 /// A power of two between two bounds.
-pub(super) fn power_of_two(min: u16, max: u16) -> impl Fn(&DeValue<'_>) -> Parsed<u16> {
-    move |value| {
-        let number = int(min, max)(value)?;
+pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
+    let within = int(min, max);
+    let shape = Shape::PowerOfTwo { min, max };
+    Rule::new(shape, u16::to_string, move |value| {
+        let number = within.read(value)?;
         if number.is_power_of_two() {
             return Ok(number);
         }
         let next = number.checked_next_power_of_two().unwrap_or(max).min(max);
         Err(format!("is {number}, but must be a power of two: write {next}"))
-    }
+    })
 }
 
 /// Octets: a number, or a string with a unit.
-pub(super) fn size(min: u64, max: u64) -> impl Fn(&DeValue<'_>) -> Parsed<u64> {
-    move |value| {
-        const EXAMPLE: &str = "octets or a size such as \"64 MiB\"";
-        let size = match (integer(value), value) {
-            (Some(number), _) => u64::try_from(number?)
-                .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
-            (None, DeValue::String(text)) => text
-                .parse::<bytesize::ByteSize>()
-                .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?
-                .as_u64(),
-            _ => return wrong_type(value, EXAMPLE),
-        };
-        if size < min || size > max {
-            return Err(format!(
-                "is {}, but must be from {} to {}",
-                show_size(size),
-                show_size(min),
-                show_size(max)
-            ));
-        }
-        Ok(size)
-    }
+pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
+    Rule::new(
+        Shape::Size { min, max },
+        |size: &u64| written_size(*size),
+        move |value| {
+            const EXAMPLE: &str = "octets or a size such as \"64 MiB\"";
+            let size = match (integer(value), value) {
+                (Some(number), _) => u64::try_from(number?)
+                    .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
+                (None, DeValue::String(text)) => text
+                    .parse::<bytesize::ByteSize>()
+                    .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?
+                    .as_u64(),
+                _ => return wrong_type(value, EXAMPLE),
+            };
+            if size < min || size > max {
+                return Err(format!(
+                    "is {}, but must be from {} to {}",
+                    show_size(size),
+                    show_size(min),
+                    show_size(max)
+                ));
+            }
+            Ok(size)
+        },
+    )
 }
 
 /// [`size`] that fits 32 bits.
-pub(super) fn size32(min: u32, max: u32) -> impl Fn(&DeValue<'_>) -> Parsed<u32> {
-    move |value| Ok(size(min.into(), max.into())(value)?.min(u32::MAX.into()) as u32)
+pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
+    let (min, max) = (u64::from(min), u64::from(max));
+    let within = size(min, max);
+    Rule::new(
+        Shape::Size { min, max },
+        |size: &u32| written_size((*size).into()),
+        move |value| Ok(within.read(value)?.min(u32::MAX.into()) as u32),
+    )
+}
+
+/// A size as the file has it.
+fn written_size(size: u64) -> String {
+    match show_size(size) {
+        shown if shown.ends_with("octets") => size.to_string(),
+        shown => format!("\"{shown}\""),
+    }
 }
 
 /// A size for people: exact in the largest binary unit that divides it.
@@ -162,50 +211,64 @@ pub(crate) fn show_size(octets: u64) -> String {
 }
 
 /// A UDP port, or "off".
-pub(super) fn port_or_off(value: &DeValue<'_>) -> Parsed<Option<u16>> {
-    match value.as_str() {
+pub(super) fn port_or_off() -> Rule<Option<u16>> {
+    let port = int(1, u16::MAX);
+    let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
+    Rule::new(port.shape().or_off(), show, move |value| match value.as_str() {
         Some("off") => Ok(None),
         Some(_) => Err("must be a UDP port without quotes, such as 9899, or \"off\"".into()),
-        None => {
-            int(1, u16::MAX)(value).map(Some).map_err(|message| format!("{message}, or \"off\""))
-        }
-    }
+        None => port.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+    })
 }
 
 /// A time with a unit.
-pub(super) fn duration(min: Duration, max: Duration) -> impl Fn(&DeValue<'_>) -> Parsed<Duration> {
-    move |value| {
-        const EXAMPLE: &str = "a time with a unit in quotes, such as \"5 s\" or \"200 ms\"";
-        let text = text(value, EXAMPLE)?;
-        let time = humantime::parse_duration(text)
-            .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?;
-        if time < min || time > max {
-            return Err(format!(
-                "is {}, but must be from {} to {}",
-                humantime::format_duration(time),
-                humantime::format_duration(min),
-                humantime::format_duration(max)
-            ));
-        }
-        Ok(time)
-    }
+pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
+    Rule::new(
+        Shape::Duration { min, max },
+        |time: &Duration| written_time(*time),
+        move |value| {
+            const EXAMPLE: &str = "a time with a unit in quotes, such as \"5 s\" or \"200 ms\"";
+            let text = text(value, EXAMPLE)?;
+            let time = humantime::parse_duration(text)
+                .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?;
+            if time < min || time > max {
+                return Err(format!(
+                    "is {}, but must be from {} to {}",
+                    humantime::format_duration(time),
+                    humantime::format_duration(min),
+                    humantime::format_duration(max)
+                ));
+            }
+            Ok(time)
+        },
+    )
+}
+
+/// A time as the file has it.
+fn written_time(time: Duration) -> String {
+    format!("\"{}\"", humantime::format_duration(time))
 }
 
 /// A time with a unit, or "off".
-pub(super) fn duration_or_off(
-    min: Duration,
-    max: Duration,
-) -> impl Fn(&DeValue<'_>) -> Parsed<Option<Duration>> {
-    move |value| match value.as_str() {
+pub(super) fn duration_or_off(min: Duration, max: Duration) -> Rule<Option<Duration>> {
+    let time = duration(min, max);
+    let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), written_time);
+    Rule::new(time.shape().or_off(), show, move |value| match value.as_str() {
         Some("off") => Ok(None),
-        _ => {
-            duration(min, max)(value).map(Some).map_err(|message| format!("{message}, or \"off\""))
-        }
-    }
+        _ => time.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+    })
 }
 
 /// A probability: a number from 0 to 1, or a string in per cent.
-pub(super) fn probability(value: &DeValue<'_>) -> Parsed<f64> {
+pub(super) fn probability() -> Rule<f64> {
+    Rule::new(
+        Shape::Number("a probability from 0 to 1, or in per cent"),
+        f64::to_string,
+        read_probability,
+    )
+}
+
+fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
     const EXAMPLE: &str = "a probability from 0 to 1 such as 0.01, or \"1 %\"";
     let number = match value {
         DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
@@ -223,7 +286,11 @@ pub(super) fn probability(value: &DeValue<'_>) -> Parsed<f64> {
 }
 
 /// Bits per second.
-pub(super) fn rate(value: &DeValue<'_>) -> Parsed<u64> {
+pub(super) fn rate() -> Rule<u64> {
+    by(Shape::Text("a rate such as 10 Gbit/s"), read_rate)
+}
+
+fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
     const EXAMPLE: &str = "a rate such as \"10 Gbit/s\" or \"100 Mbit/s\"";
     let text = text(value, EXAMPLE)?;
     let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
@@ -265,52 +332,39 @@ fn check_host(address: IpAddr) -> Parsed<()> {
 }
 
 /// An address of ours with the length of its prefix.
-pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<Prefix> {
-    let prefix = prefix(value)?;
-    check_host(prefix.address)?;
-    let bits = if prefix.address.is_ipv4() { 32 } else { 128 };
-    if prefix.len == 0 {
+pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    check_host(net.addr())?;
+    if net.prefix_len() == 0 {
         return Err(format!(
-            "is {prefix}: prefix length 0 is the whole Internet, write the network's"
+            "is {net}: prefix length 0 is the whole Internet, write the network's"
         ));
     }
-    if prefix.address.is_ipv4() && prefix.len + 1 < bits && is_network_or_broadcast(prefix) {
+    if let IpNet::V4(v4) = net
+        && v4.prefix_len() + 1 < v4.max_prefix_len()
+        && (v4.addr() == v4.network() || v4.addr() == v4.broadcast())
+    {
         return Err(format!(
-            "is {prefix}, the network's own address or its broadcast: choose another"
+            "is {net}, the network's own address or its broadcast: choose another"
         ));
     }
-    Ok(prefix)
-}
-
-fn is_network_or_broadcast(prefix: Prefix) -> bool {
-    let IpAddr::V4(v4) = prefix.address else { return false };
-    let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-    let bits = u32::from(v4) & host;
-    bits == 0 || bits == host
+    Ok(net)
 }
 
 /// A network: address and prefix length, host bits zero.
-pub(super) fn network(value: &DeValue<'_>) -> Parsed<Prefix> {
-    let prefix = prefix(value)?;
-    let network = prefix.network();
-    if network != prefix {
-        return Err(format!("is {prefix}, which has host bits set: write {network}"));
+pub(super) fn network(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = prefix(value)?;
+    if net.addr() != net.network() {
+        return Err(format!("is {net}, which has host bits set: write {}", net.trunc()));
     }
-    Ok(prefix)
+    Ok(net)
 }
 
-fn prefix(value: &DeValue<'_>) -> Parsed<Prefix> {
+fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
     const EXAMPLE: &str =
         "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
     let text = text(value, EXAMPLE)?;
-    let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
-    let (address, len) = text.split_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let len: u8 = len.parse().map_err(|_| wrong())?;
-    if len > if address.is_ipv4() { 32 } else { 128 } {
-        return Err(wrong());
-    }
-    Ok(Prefix { address, len })
+    text.parse().map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))
 }
 
 /// A unicast hardware address.
@@ -357,6 +411,11 @@ pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
         "is \"{}\", which no network interface can be called: see ip link",
         text.escape_debug()
     ))
+}
+
+/// The seed of a random source.
+pub(super) fn seed() -> Rule<u64> {
+    Rule::new(Shape::Number("from 0 to 2^64 - 1"), u64::to_string, u64_or_string)
 }
 
 /// A 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ddp::last_message::LastMessage;
 use ddp::{
-    ERROR_QUEUE, Event, Message, PdId, RegionMemory, Source, Stag, StagTable, StreamId,
+    Cookie, ERROR_QUEUE, Event, Message, PdId, RegionMemory, Source, Stag, StagTable, StreamId,
     TaggedOffset,
 };
 use tcp_lite::mpa::{self, Params, Revision, StartupError};
@@ -237,7 +237,7 @@ impl Transfer {
                 offset: self.posted,
                 len: len as u32,
             },
-            cookie: self.posted,
+            cookie: Cookie::of(self.posted),
         };
         // At most two messages are outstanding, so the queue has room; a stream that refuses has been
         // ended by the peer.

@@ -23,7 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Instant;
 
-use ddp::{Stag, StreamId};
+use ddp::{Access, Stag, StreamId};
 
 use crate::config::ServiceKind;
 use perftest::Perftest;
@@ -117,6 +117,28 @@ pub struct Arrival {
     pub slot: Option<Slot>,
     /// The peer said that it will issue Reads (its ORD is not 0).
     pub reads: bool,
+}
+
+impl ServiceKind {
+    /// Who deals with what arrives on a listener's streams: echo and sink are done by the worker.
+    pub(crate) fn worker_service(self) -> dataplane::Service {
+        match self {
+            ServiceKind::Echo => dataplane::Service::Echo,
+            ServiceKind::Sink => dataplane::Service::Sink,
+            ServiceKind::Region | ServiceKind::Perftest => dataplane::Service::Region,
+            ServiceKind::Rping => dataplane::Service::Control,
+        }
+    }
+
+    /// What a peer may do with its stream's piece of the listener's region before the service says otherwise.
+    pub(crate) fn slot_access(self) -> Access {
+        match self {
+            ServiceKind::Perftest => Access::REMOTE_READ | Access::REMOTE_WRITE,
+            ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink | ServiceKind::Rping => {
+                Access::NONE
+            }
+        }
+    }
 }
 
 /// The service of one listener.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Counters, ErrorCode, Event, Failure, MESSAGE_QUEUE, Message, PostError, Source, Stag,
+    Cookie, Counters, ErrorCode, Event, Failure, MESSAGE_QUEUE, Message, PostError, Source, Stag,
     TaggedOffset, VecMemory,
 };
 
@@ -92,12 +92,18 @@ fn octets(seed: usize, len: usize) -> Vec<u8> {
 
 fn write(stag: Stag, to: usize, data: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(Arc::from(data));
-    Message::Tagged { stag, to: TaggedOffset(to as u64), rsvd_ulp: 0, source, cookie }
+    Message::Tagged {
+        stag,
+        to: TaggedOffset(to as u64),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 fn send(data: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(Arc::from(data));
-    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie }
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
 }
 
 fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
@@ -108,10 +114,10 @@ fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
     events.iter().filter_map(of).collect()
 }
 
-fn sent(events: &[Event]) -> Vec<u64> {
+fn sent(events: &[Event]) -> Vec<Cookie> {
     let of = |event: &Event| match event {
         Event::Sent { cookie, messages } => core::iter::repeat_n(*cookie, *messages as usize),
-        _ => core::iter::repeat_n(0, 0),
+        _ => core::iter::repeat_n(Cookie::of(0), 0),
     };
     events.iter().flat_map(of).collect()
 }
@@ -193,7 +199,7 @@ pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     run.pair.run();
     run.region_begins_with(&data);
     run.assert_segments_arrived_as_sent();
-    assert_eq!(sent(&run.pair.events(Side::A)), [1]);
+    assert_eq!(sent(&run.pair.events(Side::A)), [Cookie::of(1)]);
 }
 
 /// RFC 5041 §3 (3): what the LLP takes arrives, or it says that it did not.
@@ -204,12 +210,15 @@ pub fn transfer_is_reliable_or_reported<P: Pair>() {
     messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
     run.pair.run();
     assert_eq!(delivered(&run.pair.events(Side::B)), messages);
-    assert_eq!(sent(&run.pair.events(Side::A)), (0..10).collect::<Vec<_>>());
+    assert_eq!(sent(&run.pair.events(Side::A)), (0..10).map(Cookie::of).collect::<Vec<_>>());
     run.pair.cut();
     run.post(send(&messages[0], 99));
     run.pair.run();
     let events = run.pair.events(Side::A);
-    assert_eq!(events, [Event::Flushed { cookie: 99 }, Event::Failed(Failure::LlpLost)]);
+    assert_eq!(
+        events,
+        [Event::Flushed { cookie: Cookie::of(99) }, Event::Failed(Failure::LlpLost)]
+    );
     assert_eq!(run.pair.events(Side::B).len(), 0);
     assert!(!run.pair.is_up(Side::A));
 }
@@ -357,9 +366,9 @@ fn gracefully_closed<P: Pair>() -> Run<P> {
     run.pair.run();
     run.pair.close(Side::B);
     run.pair.run();
-    assert_eq!(sent(&run.pair.events(Side::B)), [3]);
+    assert_eq!(sent(&run.pair.events(Side::B)), [Cookie::of(3)]);
     let events = run.pair.events(Side::A);
-    assert_eq!(events[0], Event::Sent { cookie: 1, messages: 1 });
+    assert_eq!(events[0], Event::Sent { cookie: Cookie::of(1), messages: 1 });
     assert_eq!(delivered(&events), [b"answer"]);
     assert_eq!(events[2..], [Event::PeerClosed { incomplete: false }]);
     run

@@ -1,6 +1,6 @@
 //! What a stream counts.
 
-use wire::Blank;
+use base::Blank;
 
 use crate::error::ErrorCode;
 
@@ -37,7 +37,7 @@ pub struct Counters {
     pub errors: [u8; ErrorCode::ALL.len()],
 }
 
-wire::near!(Counters:);
+base::prefetch!(Counters:);
 
 impl Blank for Counters {
     fn blank() -> &'static Self {

@@ -10,13 +10,16 @@
 
 pub mod advert;
 mod buffers;
+mod checks;
 mod config;
-#[doc(hidden)]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod cookie;
 mod counters;
 pub mod enhanced;
 mod error;
 pub mod last_message;
+pub mod lifecycle;
 pub mod llp;
 pub mod memory;
 mod message;
@@ -31,11 +34,12 @@ mod ulp;
 
 pub use buffers::{BufferPool, PeerId};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
+pub use cookie::{Cookie, Poster};
 pub use counters::Counters;
 pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};
 pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
-pub use ulp::{OnPeerClose, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
+pub use ulp::{OnPeerClose, Open, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

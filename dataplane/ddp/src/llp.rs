@@ -111,6 +111,41 @@ pub enum Disposition {
     Refused,
 }
 
+/// How many bytes of what it has sent a flow may keep copies of, because their source may change, for one call
+/// that sends.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepLimit {
+    limit: u64,
+    refused: bool,
+}
+
+impl KeepLimit {
+    /// For a call that sends nothing.
+    pub const NONE: KeepLimit = KeepLimit::new(u64::MAX);
+
+    /// At most `limit` bytes.
+    pub const fn new(limit: u64) -> Self {
+        KeepLimit { limit, refused: false }
+    }
+
+    /// True when a flow that keeps `kept` bytes may keep more. With nothing kept it may, so that each flow moves
+    /// on, by one segment a round trip at least.
+    #[inline]
+    pub const fn allows(&self, kept: u64) -> bool {
+        kept < self.limit || kept == 0
+    }
+
+    /// Something is not sent because of it.
+    pub fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    /// Whether something was not sent because of it.
+    pub const fn has_refused(&self) -> bool {
+        self.refused
+    }
+}
+
 /// Names one ULPDU to the source it came from: which message, and where in it the payload starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UlpduToken {

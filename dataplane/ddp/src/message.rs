@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wire::{Msn, Qn, Stag, TaggedOffset};
 
+use crate::cookie::Cookie;
 use crate::error::DdpError;
 
 /// Where a message's octets come from.
@@ -62,8 +63,8 @@ pub enum Message<M> {
         rsvd_ulp: u8,
         /// The octets.
         source: Source<M>,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
     /// Into the next untagged buffer of one of the peer's queues.
     Untagged {
@@ -73,8 +74,8 @@ pub enum Message<M> {
         rsvd_ulp: [u8; 5],
         /// The octets.
         source: Source<M>,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
 }
 
@@ -86,8 +87,8 @@ impl<M> Message<M> {
         }
     }
 
-    /// The caller's name for it.
-    pub fn cookie(&self) -> u64 {
+    /// What its completion carries.
+    pub fn cookie(&self) -> Cookie {
         match self {
             Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. } => *cookie,
         }
@@ -136,18 +137,17 @@ pub enum Event {
     },
     /// The peer's LLP has all octets of a posted message (RFC 5041 §5.4).
     ///
-    /// Messages in a row that the ULP has given the same name, because it does not tell them apart, are told of
-    /// together.
+    /// Messages in a row with the same cookie are reported together.
     Sent {
-        /// The message's name.
-        cookie: u64,
+        /// The message's.
+        cookie: Cookie,
         /// How many there are, one at least.
         messages: u32,
     },
     /// A posted message will not be sent, or not whole (RFC 5041 §6.2.2).
     Flushed {
-        /// The message's name.
-        cookie: u64,
+        /// The message's.
+        cookie: Cookie,
     },
     /// The peer has closed its half: nothing more comes, sending goes on (RFC 5041 §6.2.1).
     PeerClosed {

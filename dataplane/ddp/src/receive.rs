@@ -12,18 +12,19 @@
 //! order reaches it.
 
 use arrayvec::ArrayVec;
+use base::{Blank, Lazy, LazyDeque};
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{Blank, DdpVersion, Lazy, LazyDeque, Qn, Stag, TaggedOffset};
+use wire::{DdpVersion, Qn, Stag, TaggedOffset};
 
 use crate::buffers::{Account, BufferPool, PeerId};
+use crate::checks::{Reject, UlpChecks, UlpError};
 use crate::config::StreamConfig;
 use crate::counters::Counters;
 use crate::error::{DdpError, ErrorCode, Field, Mismatch, PostError};
 use crate::llp::{Disposition, MAX_DDP_HEADER, OrderKey, Ulpdu};
 use crate::memory::RegionMemory;
 use crate::message::Event;
-use crate::rdmap::{self, Checks, Ordered, RdmapError};
-use crate::stag::{Access, PdId, StagTable, StreamId};
+use crate::stag::{PdId, StagTable, StreamId};
 
 use check::{check_tagged, header_of, parse, wrong_version};
 use queue::Queue;
@@ -36,24 +37,15 @@ mod ranges;
 mod tests;
 
 /// What a receiver needs of its stream and its worker.
-pub(crate) struct Env<'a, M> {
+pub(crate) struct Env<'a, M, C> {
     pub(crate) id: StreamId,
     pub(crate) pd: PdId,
     pub(crate) stags: &'a StagTable<M>,
     pub(crate) buffers: &'a mut BufferPool,
     pub(crate) events: &'a mut LazyDeque<Event>,
     pub(crate) counters: &'a mut Counters,
-    /// RDMAP's part, if that is the ULP.
-    pub(crate) ulp: Option<&'a mut Checks>,
-}
-
-/// Why a segment is not taken.
-pub(crate) enum Reject {
-    Error(ErrorCode, Mismatch),
-    /// RDMAP's.
-    Ulp(rdmap::ErrorCode, Mismatch),
-    /// A bound is reached.
-    Refused,
+    /// The ULP's part.
+    pub(crate) checks: &'a mut C,
 }
 
 /// A validated segment.
@@ -107,14 +99,29 @@ enum State {
     Stopped,
 }
 
+/// An error that was found at arrival, and its place in the order.
+#[derive(Clone, Debug)]
+struct Ordered<E> {
+    key: OrderKey,
+    error: Found<E>,
+}
+
+/// An error by the layer that found it.
+#[derive(Clone, Debug)]
+enum Found<E> {
+    Ddp(DdpError),
+    Ulp(UlpError<E>),
+}
+
+/// `E` numbers the ULP's errors.
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub(crate) struct Receiver<E> {
     state: State,
     version: Option<DdpVersion>,
     /// Every segment below it has been handed over.
     order: OrderKey,
     /// The lowest error; nothing at or beyond it counts.
-    error: Option<Box<Ordered>>,
+    error: Option<Box<Ordered<E>>>,
     error_reported: bool,
     /// Deliveries of tagged messages become events.
     tagged_events: bool,
@@ -126,7 +133,7 @@ pub(crate) struct Receiver {
     peer: PeerId,
 }
 
-wire::near!(Receiver: queues);
+base::prefetch!(Receiver<E> [E]: queues);
 
 /// What there is of messages that are not complete.
 #[derive(Clone, Debug)]
@@ -151,7 +158,7 @@ impl Blank for Unfinished {
     }
 }
 
-impl Receiver {
+impl<E: Copy> Receiver<E> {
     pub(crate) fn new(config: &StreamConfig) -> Self {
         Receiver {
             state: State::Open,
@@ -178,7 +185,7 @@ impl Receiver {
 
     pub(crate) fn reported_error(&self) -> Option<&DdpError> {
         match self.error.as_ref().filter(|_| self.error_reported).map(|e| &e.error) {
-            Some(rdmap::Error::Ddp(error)) => Some(error),
+            Some(Found::Ddp(error)) => Some(error),
             _ => None,
         }
     }
@@ -240,11 +247,11 @@ impl Receiver {
         self.queues.iter_mut().filter(|q| q.qn() == qn).for_each(|q| q.start_at(msn));
     }
 
-    pub(crate) fn ulpdu<M: RegionMemory>(
+    pub(crate) fn ulpdu<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M>,
+        env: &mut Env<'_, M, C>,
     ) -> Disposition {
         let in_order = key == self.order;
         let Ok(at) = self.place_for(key) else {
@@ -298,7 +305,11 @@ impl Receiver {
     }
 
     #[inline]
-    pub(crate) fn order_complete<M>(&mut self, before: OrderKey, env: &mut Env<'_, M>) {
+    pub(crate) fn order_complete<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        before: OrderKey,
+        env: &mut Env<'_, M, C>,
+    ) {
         self.order = self.order.max(before);
         self.catch_up(env);
     }
@@ -318,25 +329,21 @@ impl Receiver {
     }
 
     /// Validates and places one segment; in order, delivers the message that it completes.
-    fn take<M: RegionMemory>(
+    fn take<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         in_order: bool,
         segment: &mut Segment,
         ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M>,
-    ) -> Result<(), Reject> {
+        env: &mut Env<'_, M, C>,
+    ) -> Result<(), Reject<E>> {
         self.check_version(&segment.header)?;
         let len = segment.len;
         match &segment.header {
             HeaderRepr::Tagged(tagged) => {
-                let needed =
-                    env.ulp.as_ref().map_or(Access::REMOTE_WRITE, |_| Checks::needs(tagged));
-                let target = check_tagged(tagged, len, needed, env)?;
-                if let Some(checks) = &env.ulp {
-                    checks.admit(&segment.header, len)?;
-                }
-                let complete = in_order && self.advance(segment, env.ulp.as_deref_mut())?;
+                let target = check_tagged(tagged, len, env)?;
+                env.checks.admit(&segment.header, len)?;
+                let complete = in_order && self.advance(segment, env.checks)?;
                 if let Some((entry, offset)) = target {
                     let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
                     entry.memory.write_pieces(offset, len as usize, pieces);
@@ -348,7 +355,7 @@ impl Receiver {
             }
             HeaderRepr::Untagged(untagged) => {
                 let index = self.queues.iter().position(|q| q.qn() == untagged.qn);
-                let index = index.ok_or(Reject::Error(
+                let index = index.ok_or(Reject::Ddp(
                     ErrorCode::InvalidQn,
                     Mismatch::never(Field::Qn, untagged.qn.0.into()),
                 ))?;
@@ -364,10 +371,8 @@ impl Receiver {
                     env.buffers,
                     self.unfinished.account_of(self.peer),
                 )?;
-                if let Some(checks) = &env.ulp {
-                    checks.admit(&segment.header, len)?;
-                }
-                let complete = in_order && self.advance(segment, env.ulp.as_deref_mut())?;
+                env.checks.admit(&segment.header, len)?;
+                let complete = in_order && self.advance(segment, env.checks)?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
                 self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
@@ -381,18 +386,16 @@ impl Receiver {
 
     /// An untagged message of one segment, in order, with nothing under way in its queue: it goes to the ULP
     /// at once, and never counts as unfinished.
-    fn take_whole<M: RegionMemory>(
+    fn take_whole<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         header: &UntaggedRepr,
         ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M>,
-    ) -> Result<(), Reject> {
+        env: &mut Env<'_, M, C>,
+    ) -> Result<(), Reject<E>> {
         let queue = &mut self.queues[usize::from(segment.queue)];
         queue.admit_whole(header, segment.len, env.buffers)?;
-        if let Some(checks) = &env.ulp {
-            checks.admit(&segment.header, segment.len)?;
-        }
+        env.checks.admit(&segment.header, segment.len)?;
         self.version = Some(segment.header.version());
         let mut data = env.buffers.take();
         data.reserve(segment.len as usize);
@@ -414,7 +417,7 @@ impl Receiver {
 
     /// RFC 5041 §4.1: one version for all segments of a stream.
     #[inline]
-    fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject> {
+    fn check_version(&self, header: &HeaderRepr) -> Result<(), Reject<E>> {
         match self.version {
             Some(version) if version != header.version() => {
                 Err(wrong_version(header, header.version().bits(), version))
@@ -425,14 +428,16 @@ impl Receiver {
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
     #[inline]
-    fn advance(&mut self, segment: &Segment, ulp: Option<&mut Checks>) -> Result<bool, Reject> {
+    fn advance<C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        checks: &mut C,
+    ) -> Result<bool, Reject<E>> {
         self.check_version(&segment.header)?;
         self.version = Some(segment.header.version());
         match &segment.header {
             HeaderRepr::Tagged(tagged) => {
-                if let Some(checks) = ulp {
-                    checks.advance(tagged, segment.len)?;
-                }
+                checks.advance(tagged, segment.len)?;
                 self.advance_tagged(tagged, segment.len)
             }
             HeaderRepr::Untagged(untagged) => {
@@ -442,7 +447,7 @@ impl Receiver {
     }
 
     #[inline]
-    fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject> {
+    fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject<E>> {
         let message = self.unfinished.tagged.get_or_insert(TaggedMessage::EMPTY);
         if len > 0 {
             (message.stag, message.to) = match message.start() {
@@ -452,7 +457,7 @@ impl Receiver {
                 Some((stag, _)) => {
                     let (seen, expected) = (header.stag.0.into(), stag.0.into());
                     let mismatch = Mismatch::exact(Field::Stag, seen, expected);
-                    return Err(Reject::Error(ErrorCode::InvalidStag, mismatch));
+                    return Err(Reject::Ddp(ErrorCode::InvalidStag, mismatch));
                 }
             };
             message.any = true;
@@ -462,12 +467,10 @@ impl Receiver {
     }
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
-    fn deliver<M>(&mut self, segment: &Segment, env: &mut Env<'_, M>) {
+    fn deliver<M, C: UlpChecks<Code = E>>(&mut self, segment: &Segment, env: &mut Env<'_, M, C>) {
         match &segment.header {
             &HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
-                if let Some(checks) = &mut env.ulp {
-                    checks.delivered(segment.header, segment.len);
-                }
+                env.checks.delivered(segment.header, segment.len);
                 let message = self.unfinished.tagged.take();
                 let len = message.map_or(0, |m| m.len);
                 if self.tagged_events {
@@ -486,16 +489,14 @@ impl Receiver {
         }
     }
 
-    fn deliver_untagged<M>(
+    fn deliver_untagged<M, C: UlpChecks<Code = E>>(
         &self,
         segment: &Segment,
         &UntaggedRepr { rsvd_ulp, qn, msn, .. }: &UntaggedRepr,
         data: Vec<u8>,
-        env: &mut Env<'_, M>,
+        env: &mut Env<'_, M, C>,
     ) {
-        if let Some(checks) = &mut env.ulp {
-            checks.delivered(segment.header, segment.len);
-        }
+        env.checks.delivered(segment.header, segment.len);
         env.counters.untagged_delivered += 1;
         env.counters.delivered_octets += data.len() as u64;
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
@@ -503,7 +504,7 @@ impl Receiver {
 
     /// Delivers what the order has reached, up to an error, and reports that when it is reached.
     #[inline]
-    fn catch_up<M>(&mut self, env: &mut Env<'_, M>) {
+    fn catch_up<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
             // What a busy stream does all the time.
             if self.records.capacity() > IDLE_RECORDS {
@@ -514,14 +515,14 @@ impl Receiver {
         self.catch_up_with_records(env);
     }
 
-    fn catch_up_with_records<M>(&mut self, env: &mut Env<'_, M>) {
+    fn catch_up_with_records<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.state == State::Stopped {
             return;
         }
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match self.advance(&record.segment, env.ulp.as_deref_mut()) {
+            match self.advance(&record.segment, env.checks) {
                 Ok(true) => self.deliver(&record.segment, env),
                 Ok(false) => {}
                 Err(reject) => {
@@ -539,16 +540,12 @@ impl Receiver {
             && !self.error_reported
         {
             match error {
-                rdmap::Error::Ddp(error) => {
+                Found::Ddp(error) => {
                     let count = &mut env.counters.errors[error.code.index()];
                     *count = count.saturating_add(1);
                     env.events.push_back(Event::Error(error.clone()));
                 }
-                other => {
-                    if let Some(checks) = &mut env.ulp {
-                        checks.reached = Some(Box::new(other.clone()));
-                    }
-                }
+                Found::Ulp(error) => env.checks.error_reached(error.clone()),
             }
             self.error_reported = true;
             self.release(env.buffers);
@@ -559,7 +556,7 @@ impl Receiver {
     fn reject_at(
         &mut self,
         key: OrderKey,
-        reject: Reject,
+        reject: Reject<E>,
         header: ArrayVec<u8, MAX_DDP_HEADER>,
         segment_len: u32,
     ) {
@@ -567,13 +564,11 @@ impl Receiver {
             return;
         }
         let error = match reject {
-            Reject::Error(code, mismatch) => {
-                rdmap::Error::Ddp(DdpError { code, mismatch, key, header, segment_len })
+            Reject::Ddp(code, mismatch) => {
+                Found::Ddp(DdpError { code, mismatch, key, header, segment_len })
             }
             Reject::Ulp(code, mismatch) => {
-                let read_request = None;
-                let error = RdmapError { code, mismatch, header, segment_len, read_request };
-                rdmap::Error::Rdmap(error)
+                Found::Ulp(UlpError { code, mismatch, header, segment_len })
             }
             // Bounds are for arrival; a record has its place.
             Reject::Refused => return,

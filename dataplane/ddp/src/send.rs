@@ -12,9 +12,11 @@
 use core::borrow::Borrow;
 use std::sync::Arc;
 
+use base::LazyDeque;
 use wire::ddp::{PackedHeader, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{DdpVersion, LazyDeque, MessageOffset, Msn, Qn, Stag, TaggedOffset};
+use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
+use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::error::PostError;
 use crate::llp::{Outgoing, UlpduToken};
@@ -32,7 +34,7 @@ const MIN_MULPDU: usize = 128;
 struct Posted {
     kind: Kind,
     from: ReadFrom,
-    cookie: u64,
+    cookie: Cookie,
     /// Octets of the message.
     len: u32,
     /// Octets given to the LLP.
@@ -101,7 +103,7 @@ pub(crate) struct Sender<M> {
     closed: bool,
 }
 
-wire::near!(Sender<M> [M]: queue, runs);
+base::prefetch!(Sender<M> [M]: queue, runs);
 
 /// MSN of the next message to each queue of the peer.
 #[derive(Debug)]
@@ -522,9 +524,9 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
     }
 }
 
-/// A message is sent: it joins those before it that have the same name.
+/// A message is sent: it joins those before it that have the same cookie.
 #[inline]
-fn sent(cookie: u64, events: &mut LazyDeque<Event>) {
+fn sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
     let len = events.len();
     if len > 0
         && let Some(Event::Sent { cookie: last, messages }) = events.get_mut(len - 1)

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use wire::{DdpVersion, Lazy, LazyDeque, Qn};
+use base::{Lazy, LazyDeque};
+use wire::{DdpVersion, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
+use crate::checks::{BareDdp, UlpChecks};
 use crate::config::{ERROR_QUEUE, StreamConfig};
+use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::error::{DdpError, PostError};
 use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Event, Failure, Message, Source};
-use crate::rdmap::Checks;
 use crate::receive::{Env, Receiver};
 use crate::send::Sender;
 use crate::stag::{PdId, StagTable, StreamId};
@@ -39,34 +41,66 @@ impl<M> Context<'_, M> {
 /// Events that memory is kept for when there are none.
 const IDLE_EVENTS: usize = 16;
 
-/// One DDP stream (RFC 5041 §2.3).
+/// One DDP stream (RFC 5041 §2.3). `C` is the ULP's part in the data sink.
 ///
 /// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
 #[derive(Debug)]
-pub struct Stream<M> {
+pub struct Stream<M, C: UlpChecks = BareDdp> {
     id: StreamId,
     pd: PdId,
-    receiver: Receiver,
+    receiver: Receiver<C::Code>,
+    checks: C,
     sender: Sender<M>,
     events: LazyDeque<Event>,
     counters: Lazy<Counters>,
     failure: Option<Failure>,
 }
 
-wire::near!(Stream<M> [M: RegionMemory]: receiver, sender, events, counters);
+base::prefetch!(
+    Stream<M, C> [M: RegionMemory, C: UlpChecks]: receiver, sender, events, counters
+);
 
 impl<M: RegionMemory> Stream<M> {
-    /// A stream that takes and sends from now on (RFC 5041 §6.1).
+    /// A stream of bare DDP that takes and sends from now on (RFC 5041 §6.1).
     pub fn new(id: StreamId, pd: PdId, config: StreamConfig) -> Self {
+        Stream::with_checks(id, pd, config, BareDdp)
+    }
+
+    /// Bare DDP's last message about this error, for [`post_last`](Self::post_last).
+    pub fn last_message(&self, error: &DdpError) -> Message<M> {
+        Self::message_of(&LastMessage::from(error))
+    }
+
+    /// Bare DDP's last message with this content, for an error of the LLP.
+    pub fn message_of(content: &LastMessage) -> Message<M> {
+        let source = Source::Octets(Arc::from(content.emit().as_slice()));
+        Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::STACK }
+    }
+}
+
+impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
+    /// As [`new`](Stream::new), for a ULP that checks segments.
+    pub(crate) fn with_checks(id: StreamId, pd: PdId, config: StreamConfig, checks: C) -> Self {
         Stream {
             id,
             pd,
             receiver: Receiver::new(&config),
+            checks,
             sender: Sender::new(config.max_posts),
             events: LazyDeque::new(),
             counters: Lazy::new(),
             failure: None,
         }
+    }
+
+    /// The ULP's part in the data sink.
+    pub(crate) fn checks(&self) -> &C {
+        &self.checks
+    }
+
+    /// As [`checks`](Self::checks), to change it.
+    pub(crate) fn checks_mut(&mut self) -> &mut C {
+        &mut self.checks
     }
 
     /// Its name (RFC 5041 §8.2).
@@ -101,17 +135,8 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Receive half for the LLP, for as long as the worker lends `cx`.
-    pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
-        Sink { stream: self, cx, ulp: None }
-    }
-
-    /// As [`sink`](Self::sink), with RDMAP's checks.
-    pub(crate) fn sink_for<'a>(
-        &'a mut self,
-        cx: Context<'a, M>,
-        checks: &'a mut Checks,
-    ) -> Sink<'a, M> {
-        Sink { stream: self, cx, ulp: Some(checks) }
+    pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M, C> {
+        Sink { stream: self, cx }
     }
 
     /// Posts a message for sending. Messages go out in the order in which they were posted
@@ -155,17 +180,6 @@ impl<M: RegionMemory> Stream<M> {
         if let Some(buffers) = buffers {
             self.receiver.release(buffers);
         }
-    }
-
-    /// Bare DDP's last message about this error, for [`post_last`](Self::post_last).
-    pub fn last_message(&self, error: &DdpError) -> Message<M> {
-        Self::message_of(&LastMessage::from(error))
-    }
-
-    /// Bare DDP's last message with this content, for an error of the LLP.
-    pub fn message_of(content: &LastMessage) -> Message<M> {
-        let source = Source::Octets(Arc::from(content.emit().as_slice()));
-        Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: u64::MAX }
     }
 
     /// Adds `n` receive buffers to a queue.
@@ -297,13 +311,12 @@ impl<M: RegionMemory> Stream<M> {
 
 /// Receive half of a stream, as the LLP uses it.
 #[derive(Debug)]
-pub struct Sink<'a, M> {
-    stream: &'a mut Stream<M>,
+pub struct Sink<'a, M, C: UlpChecks = BareDdp> {
+    stream: &'a mut Stream<M, C>,
     cx: Context<'a, M>,
-    ulp: Option<&'a mut Checks>,
 }
 
-impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
+impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
     #[inline]
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
         if self.stream.receiver.is_peer_closed() {
@@ -323,17 +336,16 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 }
 
-impl<M> Sink<'_, M> {
+impl<M, C: UlpChecks> Sink<'_, M, C> {
     #[inline]
-    fn parts(&mut self) -> (&mut Receiver, Env<'_, M>) {
-        let Stream { id, pd, receiver, events, counters, .. } = &mut *self.stream;
+    fn parts(&mut self) -> (&mut Receiver<C::Code>, Env<'_, M, C>) {
+        let Stream { id, pd, receiver, checks, events, counters, .. } = &mut *self.stream;
         let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
-        let ulp = self.ulp.as_deref_mut();
-        (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters, ulp })
+        (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters, checks })
     }
 }
 
-impl<M: RegionMemory> UlpduSource for Stream<M> {
+impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
     #[inline]
     fn next_len(&self, mulpdu: usize) -> Option<usize> {
         self.version()?;

@@ -1,107 +1,25 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
-use wire::{DdpVersion, Near};
+use base::Prefetch;
+use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
-use crate::config::{StreamConfig, VersionPolicy};
+use crate::config::MESSAGE_QUEUE;
+use crate::cookie::Cookie;
 use crate::counters::Counters;
-use crate::enhanced::Depths;
+use crate::enhanced::{Agreed, Readiness};
+use crate::error::PostError;
 use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
-use crate::message::{Event, Failure};
-use crate::rdmap;
+use crate::message::{Event, Failure, Message};
+use crate::rdmap::{self, WorkRequest};
 use crate::stag::{PdId, StreamId};
 use crate::stream::{Context, Sink, Stream};
 
-/// How a stream of either kind is made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UlpConfig {
-    /// Bare DDP.
-    Ddp(StreamConfig),
-    /// RDMAP.
-    Rdmap(rdmap::Config),
-}
+mod config;
 
-impl UlpConfig {
-    /// The version, to be set by what the LLP's start-up found.
-    pub fn version_mut(&mut self) -> &mut VersionPolicy {
-        match self {
-            UlpConfig::Ddp(config) => &mut config.version,
-            UlpConfig::Rdmap(config) => &mut config.version,
-        }
-    }
-}
-
-impl UlpConfig {
-    /// Reads that this end would take and issue at once. What is negotiated takes their place
-    /// (RFC 6581 §9.1).
-    pub fn depths(&self) -> Depths {
-        match self {
-            UlpConfig::Ddp(_) => Depths::NONE,
-            UlpConfig::Rdmap(config) => Depths { ird: config.ird, ord: config.ord },
-        }
-    }
-}
-
-impl From<StreamConfig> for UlpConfig {
-    fn from(config: StreamConfig) -> Self {
-        UlpConfig::Ddp(config)
-    }
-}
-
-impl From<rdmap::Config> for UlpConfig {
-    fn from(config: rdmap::Config) -> Self {
-        UlpConfig::Rdmap(config)
-    }
-}
-
-/// What is spoken above an LLP.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum UlpKind {
-    /// Bare DDP.
-    Ddp,
-    /// RDMAP.
-    Rdmap,
-}
-
-impl UlpKind {
-    /// That of a configuration.
-    pub fn of(config: &UlpConfig) -> UlpKind {
-        match config {
-            UlpConfig::Ddp(_) => UlpKind::Ddp,
-            UlpConfig::Rdmap(_) => UlpKind::Rdmap,
-        }
-    }
-
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            UlpKind::Ddp => "ddp",
-            UlpKind::Rdmap => "rdmap",
-        }
-    }
-}
-
-/// Whose doing the end of a stream was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// This end's.
-    Local,
-    /// The peer's.
-    Peer,
-    /// The network's, or the peer's host's.
-    Network,
-}
-
-/// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnPeerClose {
-    /// Send what is posted, then close.
-    Finish,
-    /// Stay half open until this end closes, too.
-    KeepOpen,
-}
+pub use config::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 
 /// What a stream of either kind tells its ULP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,12 +40,12 @@ pub enum Ulp<M> {
     Rdmap(Box<rdmap::Stream<M>>),
 }
 
-impl<M: RegionMemory> Near for Ulp<M> {
+impl<M: RegionMemory> Prefetch for Ulp<M> {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         match self {
-            Ulp::Ddp(stream) => stream.near(steps, hint),
-            Ulp::Rdmap(stream) => stream.near(steps, hint),
+            Ulp::Ddp(stream) => stream.prefetch(steps, hint),
+            Ulp::Rdmap(stream) => stream.prefetch(steps, hint),
         }
     }
 }
@@ -141,19 +59,44 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// The stream of an accepted request, with what the two ends agreed on (RFC 6581 §9). Where this end is to
+    /// send the ready-to-receive message, that is posted before anything else; `rtr_stag` is what an empty
+    /// Write or Read names.
+    pub fn accepted(
+        id: StreamId,
+        (pd, peer): (PdId, PeerId),
+        mut config: UlpConfig,
+        agreed: Option<Agreed>,
+        rtr_stag: Stag,
+    ) -> Self {
+        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut config, agreed) {
+            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
+            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
+        }
+        let mut ulp = Ulp::new(id, pd, config);
+        ulp.set_peer(peer);
+        if let (Ulp::Rdmap(stream), Some(Readiness::Sends(rtr))) =
+            (&mut ulp, agreed.map(|agreed| agreed.readiness))
+        {
+            // Refused only by a stream that may post nothing at all.
+            let _posted = stream.post_ready(rtr, rtr_stag);
+        }
+        ulp
+    }
+
+    /// What is spoken.
+    pub fn kind(&self) -> UlpKind {
+        match self {
+            Ulp::Ddp(_) => UlpKind::Ddp,
+            Ulp::Rdmap(_) => UlpKind::Rdmap,
+        }
+    }
+
     /// Bare DDP's stream, if it is one.
     pub fn as_ddp_mut(&mut self) -> Option<&mut Stream<M>> {
         match self {
             Ulp::Ddp(stream) => Some(stream),
             Ulp::Rdmap(_) => None,
-        }
-    }
-
-    /// RDMAP's stream, if it is one.
-    pub fn as_rdmap_mut(&mut self) -> Option<&mut rdmap::Stream<M>> {
-        match self {
-            Ulp::Ddp(_) => None,
-            Ulp::Rdmap(stream) => Some(stream),
         }
     }
 
@@ -213,11 +156,79 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// The next thing that the ULP should know.
+    /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.
     pub fn poll_event(&mut self) -> Option<UlpEvent> {
         match self {
             Ulp::Ddp(stream) => stream.poll_event().map(UlpEvent::Ddp),
-            Ulp::Rdmap(stream) => stream.poll_event().map(UlpEvent::Rdmap),
+            Ulp::Rdmap(stream) => loop {
+                match stream.poll_event()? {
+                    rdmap::Event::ReadyToReceive
+                    | rdmap::Event::Completed { cookie: Cookie::READY, .. }
+                    | rdmap::Event::Flushed { cookie: Cookie::READY } => {}
+                    event => return Some(UlpEvent::Rdmap(event)),
+                }
+            },
+        }
+    }
+
+    /// Posts a message of bare DDP: see [`Stream::post`].
+    ///
+    /// # Errors
+    /// [`PostError::OtherUlp`] on a stream of RDMAP, and as there.
+    pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(stream) => stream.post(message),
+            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
+        }
+    }
+
+    /// As [`post`](Self::post), with a region that is only lent: see [`Stream::post_lent`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(stream) => stream.post_lent(message),
+            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
+        }
+    }
+
+    /// Posts an operation of RDMAP: see [`rdmap::Stream::post`].
+    ///
+    /// # Errors
+    /// [`PostError::OtherUlp`] on a stream of bare DDP, and as there.
+    pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(_) => Err(PostError::OtherUlp),
+            Ulp::Rdmap(stream) => stream.post(request),
+        }
+    }
+
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
+        match self {
+            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
+            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
+            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
+        }
+    }
+
+    /// An STag of the worker's table has ended: see [`rdmap::Stream::revoked`].
+    pub fn revoked(&mut self, stag: Stag) -> bool {
+        match self {
+            Ulp::Ddp(_) => false,
+            Ulp::Rdmap(stream) => stream.revoked(stag),
+        }
+    }
+
+    /// The initiator is ready: see [`rdmap::Stream::ready`].
+    pub fn ready(&mut self) {
+        if let Ulp::Rdmap(stream) = self {
+            stream.ready();
         }
     }
 
@@ -328,7 +339,7 @@ impl<M: RegionMemory> Ulp<M> {
 
     /// Queues the last word about [`error`](Self::error): bare DDP's last message. RDMAP has queued its
     /// Terminate when it found the error.
-    pub fn say_error(&mut self) {
+    pub fn post_error(&mut self) {
         if let Ulp::Ddp(stream) = self
             && let Some(error) = stream.error()
         {
@@ -340,7 +351,7 @@ impl<M: RegionMemory> Ulp<M> {
 
     /// Queues the last word about an error of the LLP, with its own numbers: a last message or a
     /// Terminate.
-    pub fn say_llp_error(&mut self, error_type: u8, code: u8) {
+    pub fn post_llp_error(&mut self, error_type: u8, code: u8) {
         match self {
             Ulp::Ddp(stream) => {
                 let message = Stream::<M>::message_of(&LastMessage::llp(error_type, code));

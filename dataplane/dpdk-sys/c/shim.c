@@ -310,11 +310,6 @@ int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m)
 	}
 }
 
-void ddpd_mbuf_forget_origin(struct rte_mbuf *m)
-{
-	m->ol_flags &= RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL;
-}
-
 /* ---- ports ---- */
 
 int ddpd_port_info(uint16_t port, struct ddpd_port_info *out)

@@ -106,8 +106,6 @@ int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsig
 /* A fresh buffer of the same pool. */
 struct rte_mbuf *ddpd_mbuf_alloc_like(const struct rte_mbuf *m);
 void ddpd_mbuf_free(struct rte_mbuf *m);
-/* Clears what a device or a sender said of the frame. */
-void ddpd_mbuf_forget_origin(struct rte_mbuf *m);
 int ddpd_mbuf_linearize(struct rte_mbuf *m);
 void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
 				uint16_t l2_len, uint16_t l3_len);

@@ -16,7 +16,7 @@ use dpdk_sys as sys;
 
 use crate::error::{EalError, Error, check};
 use crate::log::{self, LogLevel};
-use crate::mempool::Pool;
+use crate::pool::Pool;
 
 /// Whether the environment's memory is in hugepages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -177,7 +177,7 @@ impl Eal {
         DeviceLock { _guard: guard }
     }
 
-    /// The same, if nobody holds it.
+    /// The same, if it is not held.
     pub(crate) fn try_lock_devices(&self) -> Option<DeviceLock<'_>> {
         let guard = self.0.devices.try_lock().ok()?;
         log::set_quiet(true);
@@ -210,7 +210,7 @@ impl Inner {
     fn sweep(&self) {
         let mut retired = self.retired();
         // A registered thread frees into its cache, whose count moves before its content does. Others go
-        // through the pool's ring, whose count moves last: when that says whole, they have left.
+        // through the pool's ring, whose count changes last: once all buffers are counted, they have left.
         if self.registered.load(Ordering::SeqCst) != 0 {
             return;
         }
@@ -218,7 +218,7 @@ impl Inner {
             let whole = pool.is_whole();
             if whole {
                 // SAFETY: no owner is left to allocate from the pool and all buffers are back, so none
-                // is in use and nobody is inside a call (see above).
+                // is in use and no thread is inside a call (see above).
                 unsafe { pool.free() };
             }
             !whole
@@ -314,7 +314,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
     format!("packet buffers are in ordinary memory, at most {} MiB ({why})", config.memory_mib)
 }
 
-/// Octets in hugepages that are free, of all sizes and nodes.
+/// Bytes in hugepages that are free, of all sizes and nodes.
 fn free_hugepage_octets() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes

@@ -1,5 +1,5 @@
 //! What the host has, as far as ports must know before they ask a driver: interfaces, privileges, and the
-//! descriptors that drivers open and do not tell of.
+//! file descriptors that drivers open without reporting them.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
@@ -19,7 +19,7 @@ pub const CAP_BPF: u32 = 39;
 /// A network interface of Linux in this network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its MTU in octets.
+    /// Its MTU in bytes.
     pub mtu: u32,
     /// It is administratively up.
     pub up: bool,

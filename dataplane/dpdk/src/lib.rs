@@ -1,6 +1,6 @@
 //! Safe wrappers of DPDK: environment, packet buffers, pools, devices and their queues.
 //!
-//! Each value owns what it stands for and gives it back when dropped. A return code of C becomes a typed
+//! Each value owns its resource and releases it when dropped. A return code of C becomes a typed
 //! error at one place ([`Error`]). Queues are `Send` and not `Sync`: one thread at a time uses one, as
 //! DPDK asks. Threads are the caller's; those that touch packet buffers often register themselves
 //! ([`Eal::register_thread`]) so that pools give them a cache.
@@ -11,20 +11,21 @@
 mod device;
 mod eal;
 mod error;
+mod gate;
+mod handle;
 mod host;
 mod interrupts;
 mod log;
 mod mbuf;
 mod mempool;
+mod pool;
 pub mod prefetch;
 mod queue;
-mod reconnect;
 mod ring;
+mod rings;
+mod types;
 
-pub use device::{
-    Device, DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, Started,
-    TxOffloads,
-};
+pub use device::{Device, Started};
 pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
@@ -35,3 +36,6 @@ pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
 pub use mempool::{Mempool, MempoolConfig, Room};
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;
+pub use types::{
+    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, TxOffloads,
+};

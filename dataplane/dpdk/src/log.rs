@@ -1,4 +1,4 @@
-//! DPDK's log: silent by default, but what it said before a failure is kept for the error.
+//! DPDK's log: silent by default, but the messages before a failure are kept for the error.
 //!
 //! DPDK writes to one stream of the process, from any thread. Lines at warning level or worse go into a
 //! short list, which [`Error`](crate::Error) takes; lines that the chosen level lets through go to the
@@ -61,7 +61,7 @@ static STATE: Mutex<State> = Mutex::new(State { sink: None, recent: VecDeque::ne
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on, or no more: what is said counts as a detail.
+/// Sets whether messages count as details from now on.
 pub(crate) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
@@ -89,16 +89,16 @@ pub(crate) fn take_recent() -> Vec<String> {
     state.recent.drain(..).collect()
 }
 
-/// Forgets what was said before, so that an error tells only what belongs to it.
+/// Discards earlier messages, so that an error contains only its own.
 pub(crate) fn forget_recent() {
     drop(take_recent());
 }
 
 unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
-    // SAFETY: the shim passes a buffer of `len` octets that lives until this returns.
-    let octets = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
+    // SAFETY: the shim passes a buffer of `len` bytes that lives until this returns.
+    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
     let level = LogLevel::from_dpdk(level);
-    let text = String::from_utf8_lossy(octets);
+    let text = String::from_utf8_lossy(bytes);
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         take_line(level, line);
     }

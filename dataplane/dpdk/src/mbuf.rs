@@ -16,12 +16,12 @@ use dpdk_sys as sys;
 
 use crate::prefetch;
 
-/// Octets in front of the data of a fresh buffer.
+/// Bytes in front of the data of a fresh buffer.
 pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
 
 /// A packet buffer of one segment or more; goes back to its pool when dropped, from any thread.
 ///
-/// All octets of its room are initialised, fresh ones with what the last user left.
+/// All bytes of its room are initialised, fresh ones with what the last user left.
 #[repr(transparent)]
 pub struct Mbuf(NonNull<sys::rte_mbuf>);
 
@@ -29,7 +29,7 @@ pub struct Mbuf(NonNull<sys::rte_mbuf>);
 // allowed from every thread.
 unsafe impl Send for Mbuf {}
 
-/// What a device says of a checksum of a received frame.
+/// A device's verdict on a checksum of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RxChecksum {
     /// It has not looked.
@@ -49,9 +49,9 @@ pub struct TxChecksums {
     pub ip: bool,
     /// Fill in the TCP checksum. Its field must hold the sum of the pseudo header, not complemented.
     pub tcp: bool,
-    /// Octets of the link header, tags included.
+    /// Bytes of the link header, tags included.
     pub l2_len: u16,
-    /// Octets of the IP header and its options or extensions.
+    /// Bytes of the IP header and its options or extensions.
     pub l3_len: u16,
 }
 
@@ -59,18 +59,18 @@ impl Mbuf {
     /// Takes over a buffer from C.
     ///
     /// # Safety
-    /// `raw` is a valid packet buffer that nobody else will use or free.
+    /// `raw` is a valid packet buffer that no other code will use or free.
     pub(crate) unsafe fn from_raw(raw: NonNull<sys::rte_mbuf>) -> Mbuf {
         Mbuf(raw)
     }
 
-    /// Octets of the whole frame.
+    /// Bytes of the whole frame.
     pub fn len(&self) -> usize {
         // SAFETY: the offset is that of the u32 field `pkt_len` in the installed headers.
         unsafe { self.field::<u32>(sys::DDPD_MBUF_PKT_LEN) as usize }
     }
 
-    /// True when the frame has no octets.
+    /// True when the frame has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,32 +81,32 @@ impl Mbuf {
         unsafe { self.field(sys::DDPD_MBUF_NB_SEGS) }
     }
 
-    /// The octets of the first segment.
+    /// The bytes of the first segment.
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `start` and `data_len` describe initialised octets inside the buffer's room, which is
+        // SAFETY: `start` and `data_len` describe initialised bytes inside the buffer's room, which is
         // ours alone while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start(), self.data_len() as usize) }
     }
 
-    /// The octets of the first segment, to be changed.
+    /// The bytes of the first segment, to be changed.
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `data`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.data_len() as usize) }
     }
 
-    /// Free octets before the data.
+    /// Free bytes before the data.
     pub fn headroom(&self) -> usize {
         self.data_off() as usize
     }
 
-    /// Free octets after the data of the first segment.
+    /// Free bytes after the data of the first segment.
     pub fn tailroom(&self) -> usize {
         // SAFETY: the offset is that of the u16 field `buf_len`.
         let room = unsafe { self.field::<u16>(sys::DDPD_MBUF_BUF_LEN) } as usize;
         room.saturating_sub(self.headroom() + self.data_len() as usize)
     }
 
-    /// Adds `len` octets at the end and returns them; their content is arbitrary. `None` when there is
+    /// Adds `len` bytes at the end and returns them; their content is arbitrary. `None` when there is
     /// not so much tailroom, or the frame is a chain.
     pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.tailroom() || self.segments() != 1 {
@@ -117,7 +117,7 @@ impl Mbuf {
         Some(&mut self.data_mut()[at..])
     }
 
-    /// Adds `len` octets in front and returns them; their content is arbitrary. `None` when there is
+    /// Adds `len` bytes in front and returns them; their content is arbitrary. `None` when there is
     /// not so much headroom.
     pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
         if len > self.headroom() || self.segments() != 1 {
@@ -128,7 +128,7 @@ impl Mbuf {
         Some(&mut self.data_mut()[..len])
     }
 
-    /// Takes `len` octets away at the front; false, and nothing done, when the first segment has fewer.
+    /// Takes `len` bytes away at the front; false, and nothing done, when the first segment has fewer.
     #[must_use]
     pub fn trim_front(&mut self, len: usize) -> bool {
         if len > self.data_len() as usize || self.segments() != 1 {
@@ -139,7 +139,7 @@ impl Mbuf {
         true
     }
 
-    /// Keeps the first `len` octets; does nothing when there are fewer.
+    /// Keeps the first `len` bytes; does nothing when there are fewer.
     pub fn truncate(&mut self, len: usize) {
         if len < self.data_len() as usize && self.segments() == 1 {
             self.set_len(len);
@@ -161,31 +161,31 @@ impl Mbuf {
         (has != 0).then_some(hash)
     }
 
-    /// What the device says of the IPv4 header checksum.
+    /// The device's verdict on the IPv4 header checksum.
     pub fn rx_ip_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
     }
 
-    /// What the device says of the TCP checksum.
+    /// The device's verdict on the TCP checksum.
     pub fn rx_tcp_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })
     }
 
-    /// Starts to bring the buffer's description near, so that asking for its data later does not wait.
+    /// Prefetches the first cache line of the `rte_mbuf`, which holds the address of its data.
     #[inline]
     pub fn prefetch(&self) {
         prefetch::line(self.raw().cast(), 0);
     }
 
-    /// Starts to bring its data near, at most `most` octets of them.
+    /// Prefetches its data, at most `most` bytes.
     #[inline]
     pub fn prefetch_data(&self, most: usize) {
         prefetch::read(self.start(), most.min(self.data_len() as usize));
     }
 
-    /// Starts to make `len` octets of room behind the data this core's own, to be written soon.
+    /// Prefetches `len` bytes of room behind the data for writing.
     #[inline]
     pub fn prefetch_room(&self, len: usize) {
         let at = self.start().wrapping_add(self.data_len() as usize);
@@ -207,13 +207,7 @@ impl Mbuf {
         }
     }
 
-    /// Forgets what a device or a sender on the other end of a ring said of the frame.
-    pub fn forget_origin(&mut self) {
-        // SAFETY: the buffer is valid and ours; how its memory is held is kept.
-        unsafe { sys::ddpd_mbuf_forget_origin(self.raw()) }
-    }
-
-    /// A new buffer of the same pool with the same octets; `None` when the pool is empty or the frame
+    /// A new buffer of the same pool with the same bytes; `None` when the pool is empty or the frame
     /// is a chain.
     pub fn copy(&self) -> Option<Mbuf> {
         if self.segments() != 1 {

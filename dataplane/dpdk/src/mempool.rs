@@ -16,24 +16,25 @@ use crate::eal::{Eal, next_id};
 use crate::error::Error;
 use crate::log;
 use crate::mbuf::{HEADROOM, Mbuf};
+use crate::pool::Pool;
 
 /// How a pool is made.
 #[derive(Clone, Debug)]
 pub struct MempoolConfig {
     /// Buffers in it.
     pub buffers: u32,
-    /// Octets of a frame that fit.
+    /// Bytes of a frame that fit.
     pub room: Room,
     /// NUMA node, or none in particular.
     pub numa: Option<u32>,
 }
 
-/// Octets of a frame that fit into a buffer, without headroom.
+/// Bytes of a frame that fit into a buffer, without headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// So many, at most 65,407.
     Octets(u16),
-    /// What is left of a page of 4096 octets, which the buffer and its headers fill. The AF_XDP driver
+    /// What is left of a page of 4096 bytes, which the buffer and its headers fill. The AF_XDP driver
     /// hands the pool to the kernel and miscounts unless buffers lie exactly as far apart as they are long;
     /// in ordinary memory that is so for whole pages only.
     Page,
@@ -43,7 +44,7 @@ impl Room {
     /// As a number.
     pub fn octets(self) -> u16 {
         match self {
-            Room::Octets(octets) => octets,
+            Room::Octets(bytes) => bytes,
             // Headers of the pool's and the buffer's own, 64 and 128.
             Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
@@ -61,25 +62,12 @@ struct Inner {
     eal: Eal,
 }
 
-/// A pool of C and how many buffers it has.
-#[derive(Clone, Copy)]
-pub(crate) struct Pool {
-    raw: NonNull<sys::rte_mempool>,
-    buffers: u32,
-}
-
-// SAFETY: pools are multi-producer and multi-consumer; nothing in them belongs to a thread but the
-// caches, which DPDK picks by the calling thread's registration.
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-unsafe impl Sync for Pool {}
-
 impl Mempool {
     /// Buffers that a registered thread keeps for itself, at most. Pools are sized for this many more per queue. Few,
     /// for those that go round between two threads lie in the caches of both.
     pub const CACHE: u32 = 64;
 
-    /// Makes a pool; every octet of it is touched, so that no later use faults.
+    /// Makes a pool; every byte of it is touched, so that no later use faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
         log::forget_recent();
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
@@ -87,7 +75,7 @@ impl Mempool {
         let cache = Self::CACHE.min(config.buffers / 4);
         let room = match config.room {
             Room::Page => 0,
-            Room::Octets(octets) => u16::try_from(HEADROOM + usize::from(octets))
+            Room::Octets(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
                 .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?,
         };
         let numa = config.numa.map_or(-1, |node| node as i32);
@@ -104,7 +92,7 @@ impl Mempool {
             );
             return Err(Error::new(what, errno));
         };
-        let pool = Pool { raw, buffers: config.buffers };
+        let pool = Pool::new(raw, config.buffers);
         Ok(Mempool(Arc::new(Inner { pool: Some(pool), config, eal: eal.clone() })))
     }
 
@@ -146,7 +134,7 @@ impl Mempool {
     /// Frees the pool, its buffers with it, unless there are other clones.
     ///
     /// # Safety
-    /// No buffer of the pool is or will be used by anybody.
+    /// No buffer of the pool is in use or will be used.
     pub(crate) unsafe fn free_with_all_buffers(self) {
         if let Some(mut inner) = Arc::into_inner(self.0)
             && let Some(pool) = inner.pool.take()
@@ -157,7 +145,7 @@ impl Mempool {
     }
 
     pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
-        self.0.pool.map_or(std::ptr::null_mut(), |pool| pool.raw.as_ptr())
+        self.0.pool.map_or(std::ptr::null_mut(), |pool| pool.raw())
     }
 }
 
@@ -172,23 +160,5 @@ impl Drop for Inner {
         if let Some(pool) = self.pool.take() {
             self.eal.retire(pool);
         }
-    }
-}
-
-impl Pool {
-    fn available(self) -> u32 {
-        // SAFETY: the pool is valid until it is freed, which consumes the last copy of this.
-        unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
-    }
-
-    pub(crate) fn is_whole(self) -> bool {
-        self.available() == self.buffers
-    }
-
-    /// # Safety
-    /// All buffers are back and no thread is inside a call on the pool; no copy of this is used again.
-    pub(crate) unsafe fn free(self) {
-        // SAFETY: the caller's promise.
-        unsafe { sys::rte_mempool_free(self.raw.as_ptr()) }
     }
 }

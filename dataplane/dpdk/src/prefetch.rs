@@ -1,22 +1,22 @@
 //! Hints to the CPU that memory is wanted soon. A hint never faults, whatever the address, and changes
 //! nothing but time; where there is no instruction for it, it is nothing.
 
-/// Octets of a cache line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// The line that holds the octet `offset` behind `at`.
+/// The line that holds the byte `offset` behind `at`.
 #[inline]
 pub fn line(at: *const u8, offset: usize) {
     hint::<false>(at.wrapping_add(offset));
 }
 
-/// The lines of `len` octets that will be read.
+/// The lines of `len` bytes that will be read.
 #[inline]
 pub fn read(at: *const u8, len: usize) {
     lines::<false>(at, len);
 }
 
-/// The lines of `len` octets that will be written: they become this core's own.
+/// The lines of `len` bytes that will be written: they become this core's own.
 #[inline]
 pub fn write(at: *const u8, len: usize) {
     lines::<true>(at, len);
@@ -39,7 +39,7 @@ fn lines<const WRITE: bool>(at: *const u8, len: usize) {
 fn hint<const WRITE: bool>(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     if WRITE {
-        // SAFETY: the instruction reads and writes no octet and cannot fault; every x86-64 CPU decodes it.
+        // SAFETY: the instruction reads and writes no byte and cannot fault; every x86-64 CPU decodes it.
         unsafe {
             std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
         }
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn a_hint_is_harmless_wherever_it_points() {
-        let octets = [1u8, 2, 3];
-        read(octets.as_ptr(), 3);
-        write(octets.as_ptr(), 3);
+        let bytes = [1u8, 2, 3];
+        read(bytes.as_ptr(), 3);
+        write(bytes.as_ptr(), 3);
         line(std::ptr::null(), 0);
         read(std::ptr::null(), 5000);
         write(std::ptr::without_provenance(usize::MAX - 100), 90);
-        assert_eq!(octets, [1, 2, 3]);
+        assert_eq!(bytes, [1, 2, 3]);
     }
 }

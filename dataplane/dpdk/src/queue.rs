@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
-use crate::device::Handle;
+use crate::handle::Handle;
 use crate::mbuf::Mbuf;
 
 /// Receives from one queue of a device. Keeps the device open.

@@ -1,5 +1,5 @@
-//! A device takes an RSS key and table, and says what offloads it has. DPDK's null device stands for one
-//! with hardware: it keeps what it is told and receives frames of nothing.
+//! A device takes an RSS key and table, and reports its offloads. DPDK's null device stands in for
+//! hardware: it keeps the settings and receives empty frames.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn a_device_takes_key_and_table() {
     assert_eq!((stats.rx_frames, stats.tx_frames), (16, 16));
     drop((started, rx, tx));
 
-    // What the device refuses is an error that says what DPDK said, and leaves nothing behind.
+    // What the device refuses is an error with DPDK's message, and changes nothing.
     let short = Rss { key, table: table[..64].to_vec() };
     let device = Device::virtual_device(&eal, "net_null0", "").unwrap();
     let config = DeviceConfig { rss: Some(short), ..config };

@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// How one direction of a link treats frames. [`Default`] is a perfect link.
 ///
@@ -22,8 +22,8 @@ pub struct Config {
     pub jitter: Duration,
     /// The slow link, if it is one.
     pub rate: Option<Rate>,
-    /// A frame that finds more octets than this waiting in front of the slow link is marked, if it can
-    /// be ([`Frame::mark`](crate::Frame::mark)): congestion told before the queue is full.
+    /// A frame that finds more bytes than this waiting in front of the slow link is marked, if it can
+    /// be ([`Frame::mark`](crate::Frame::mark)): congestion is signalled before the queue is full.
     pub mark_octets: Option<u64>,
     /// Frames that arrive twice.
     pub duplicate: Probability,
@@ -104,23 +104,23 @@ pub struct Reorder {
 pub struct Rate {
     /// Bits per second.
     pub bits_per_second: NonZeroU64,
-    /// Octets that may wait, the frame being sent included; a frame that finds the link idle always
+    /// Bytes that may wait, the frame being sent included; a frame that finds the link idle always
     /// passes. What does not fit is dropped (tail drop).
     pub queue_octets: u64,
 }
 
 impl Rate {
-    /// How long the link sends a frame of `len` octets.
+    /// How long the link sends a frame of `len` bytes.
     pub fn time_for(&self, len: usize) -> Duration {
         let nanos = len as u128 * 8 * 1_000_000_000 / u128::from(self.bits_per_second.get());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Octets that the link sends in `time`, rounded up.
+    /// Bytes that the link sends in `time`, rounded up.
     pub fn octets_in(&self, time: Duration) -> u64 {
-        let octets =
+        let bytes =
             (time.as_nanos() * u128::from(self.bits_per_second.get())).div_ceil(8_000_000_000);
-        u64::try_from(octets).unwrap_or(u64::MAX)
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }
 

@@ -1,25 +1,25 @@
-//! What a link needs to know of a frame. Real implementations: plain octets in simulations, packet
+//! What a link needs to know of a frame. Real implementations: plain bytes in simulations, packet
 //! buffers in the appliance.
 
 /// A frame that can travel over a [`FaultyLink`](crate::FaultyLink).
 pub trait Frame: Sized {
-    /// Octets of the frame; what a slow link counts.
+    /// Bytes of the frame; what a slow link counts.
     fn len(&self) -> usize;
 
-    /// True when the frame has no octets.
+    /// True when the frame has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The octets in which a bit may be flipped. Empty: the frame is never damaged.
+    /// The bytes in which a bit may be flipped. Empty: the frame is never damaged.
     fn octets_mut(&mut self) -> &mut [u8];
 
-    /// A second frame with the same octets, or `None` where that is impossible now (no packet buffer)
+    /// A second frame with the same bytes, or `None` where that is impossible now (no packet buffer)
     /// or never.
     fn duplicate(&self) -> Option<Self>;
 
-    /// Says on the frame that it met congestion (RFC 3168 §5); false where the frame's sender does not
-    /// understand that, or where nobody looks.
+    /// Marks the frame Congestion Experienced (RFC 3168 §5); false where the frame's sender does not
+    /// understand that, or where marks are not read.
     fn mark(&mut self) -> bool {
         false
     }

@@ -30,9 +30,9 @@ use core::cmp::Ordering;
 use core::time::Duration;
 use std::collections::{BinaryHeap, VecDeque};
 
-use wire::Instant;
+use base::Instant;
 
-/// One direction of a link that treats frames as its [`Config`] says.
+/// One direction of a link that treats frames as its [`Config`] specifies.
 #[derive(Debug)]
 pub struct FaultyLink<F> {
     config: Config,
@@ -66,16 +66,16 @@ pub enum Fate {
     Full,
 }
 
-/// Everything a link did, in frames unless the name says octets.
+/// Everything a link did, in frames; those with `bytes` in the name in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Given to [`FaultyLink::push`].
     pub offered: u64,
-    /// Octets of those.
+    /// Bytes of those.
     pub offered_octets: u64,
     /// Returned by [`FaultyLink::pop`].
     pub delivered: u64,
-    /// Octets of those.
+    /// Bytes of those.
     pub delivered_octets: u64,
     /// Taken by the loss model.
     pub lost: u64,
@@ -194,7 +194,7 @@ impl<F: Frame> FaultyLink<F> {
         self.in_order.len() + self.late.len()
     }
 
-    /// Octets that wait in front of the slow link at `now`, the frame being sent included.
+    /// Bytes that wait in front of the slow link at `now`, the frame being sent included.
     pub fn waiting(&self, now: Instant) -> u64 {
         self.config.rate.map_or(0, |rate| rate.octets_in(self.busy_until.saturating_since(now)))
     }
@@ -252,12 +252,12 @@ impl<F: Frame> FaultyLink<F> {
     }
 
     fn corrupt(&mut self, frame: &mut F) {
-        let octets = frame.octets_mut();
-        if octets.is_empty() {
+        let bytes = frame.octets_mut();
+        if bytes.is_empty() {
             return;
         }
-        let bit = self.rng.below(octets.len() as u64 * 8);
-        octets[(bit / 8) as usize] ^= 1 << (bit % 8);
+        let bit = self.rng.below(bytes.len() as u64 * 8);
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         self.counters.corrupted += 1;
     }
 

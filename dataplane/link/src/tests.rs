@@ -16,14 +16,14 @@ fn frame(n: u32, len: usize) -> Vec<u8> {
 }
 
 fn number(f: &[u8]) -> u32 {
-    u32::from_be_bytes(f[..4].try_into().expect("four octets"))
+    u32::from_be_bytes(f[..4].try_into().expect("four bytes"))
 }
 
 fn us(n: u64) -> Instant {
     Instant::from_micros(n)
 }
 
-/// Pushes `n` frames of 100 octets 1 µs apart, then drains; returns the numbers in order of arrival.
+/// Pushes `n` frames of 100 bytes 1 µs apart, then drains; returns the numbers in order of arrival.
 fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
     let mut out = Vec::new();
     for i in 0..n {
@@ -108,7 +108,7 @@ fn jitter_alone_keeps_the_order() {
 
 #[test]
 fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
-    // 8 Mbit/s: 1 octet per µs. Room for three frames of 100 octets.
+    // 8 Mbit/s: 1 byte per µs. Room for three frames of 100 bytes.
     let rate =
         Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 300 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
@@ -120,7 +120,7 @@ fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
     assert_eq!(link.counters().tail_dropped, 1);
 }
 
-/// A frame whose second field says that it was marked; it can be if the first is set.
+/// A frame whose second field is set when it was marked, which it can be if the first is set.
 #[derive(Debug, PartialEq)]
 struct Markable(bool, bool);
 

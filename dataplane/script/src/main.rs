@@ -306,7 +306,7 @@ fn port_kind(text: &str) -> Result<PortKind, String> {
         "af_packet" => Ok(PortKind::AfPacket { device: place }),
         "af_xdp" => Ok(PortKind::AfXdp { device: place, first_queue: 0, force_copy: false }),
         "tap" => Ok(PortKind::Tap { device: place }),
-        "pci" => Ok(PortKind::Pci { address: place }),
+        "pci" => Ok(PortKind::Pci { address: place, devargs: String::new() }),
         "memif" => Ok(PortKind::Memif {
             socket: place.into(),
             role: MemifRole::Client,

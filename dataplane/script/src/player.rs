@@ -12,8 +12,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 
+use base::Instant;
 use sim::dialogue::script::{Action, At, Script, ScriptError};
-use wire::Instant;
 
 use crate::frames::Carried;
 

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
+use base::Instant;
 use dataplane::port::{Port, PortConfig, PortError, PortQueue, Ports, RxBatch};
 use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sim::dialogue::script::{Script, ScriptError};
 use smoltcp::wire::EthernetAddress;
-use wire::Instant;
 
 use crate::frames::{Carried, ETHERNET, Heard, Station};
 use crate::player::chunks::Chunks;
@@ -91,10 +91,7 @@ impl Session {
         ends: Ends,
         log: fn(LogLevel, &str),
     ) -> Result<Session, SessionError> {
-        let pci = match &config.kind {
-            dataplane::port::PortKind::Pci { address } => vec![address.clone()],
-            _ => Vec::new(),
-        };
+        let pci = Vec::from_iter(config.kind.eal_device());
         let hugepages = if pci.is_empty() { Hugepages::Never } else { Hugepages::Auto };
         let memory_mib = 64 + (config.pool_octets() >> 20) as u32;
         let eal = EalConfig {

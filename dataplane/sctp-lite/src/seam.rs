@@ -2,7 +2,7 @@
 //! that are pulled when SCTP may send downward. TSNs, fragments and bundling stay inside SCTP; DDP-SSNs and
 //! sessions stay above.
 
-use wire::Instant;
+use base::Instant;
 
 /// One user message as it arrived, in pieces where the peer had cut it into fragments.
 #[derive(Clone, Copy, Debug)]

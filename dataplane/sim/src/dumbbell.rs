@@ -11,9 +11,9 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use ddp::{RegionMemory, VecMemory};
 use link::{FaultyLink, Rng};
-use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::host::{Host, HostConfig};
@@ -21,7 +21,7 @@ use crate::packet::Packet;
 use crate::pair::{BURST, SPIN, Stall, transmit};
 use crate::path::{self, Path};
 
-/// Octets of each message.
+/// Bytes of each message.
 const MESSAGE: u64 = 64 * 1024;
 /// Messages that wait to be posted.
 const BACKLOG: usize = 8;
@@ -70,14 +70,14 @@ impl Dumbbell {
         let now = Instant::from_millis(1000);
         let flow = |(n, config): (usize, FlowConfig)| {
             let mut rng = Rng::new(n as u64);
-            let octets = (0..config.host.region).map(|_| rng.next_u64() as u8).collect();
+            let bytes = (0..config.host.region).map(|_| rng.next_u64() as u8).collect();
             Flow {
                 client: Host::new(config.host.clone(), false),
                 server: Host::new(config.host, true),
                 forward: Path::new(config.forward),
                 backward: Path::new(config.backward),
                 start: Some(now + config.start),
-                source: VecMemory::from_vec(octets).into_stable(),
+                source: VecMemory::from_vec(bytes).into_stable(),
                 written: 0,
             }
         };
@@ -114,15 +114,15 @@ impl Dumbbell {
         }
     }
 
-    /// Octets of the stream that each server has got in `time` from now on.
+    /// Bytes of the stream that each server has got in `time` from now on.
     ///
     /// # Errors
     /// When time stands still.
     pub fn measure(&mut self, time: Duration) -> Result<Vec<u64>, Stall> {
-        let octets = |flow: &Flow| flow.server.stats().tcp.octets_in;
-        let before: Vec<u64> = self.flows.iter().map(octets).collect();
+        let bytes = |flow: &Flow| flow.server.stats().tcp.recv.octets;
+        let before: Vec<u64> = self.flows.iter().map(bytes).collect();
         self.run_for(time)?;
-        Ok(self.flows.iter().zip(before).map(|(flow, b)| octets(flow) - b).collect())
+        Ok(self.flows.iter().zip(before).map(|(flow, b)| bytes(flow) - b).collect())
     }
 
     /// What the shared link did.
@@ -130,7 +130,7 @@ impl Dumbbell {
         self.bottleneck.counters()
     }
 
-    /// No stream has ended and every octet in a region is the right one or untouched.
+    /// No stream has ended and every byte in a region is the right one or untouched.
     ///
     /// # Errors
     /// The first thing that is wrong.

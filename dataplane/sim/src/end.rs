@@ -2,8 +2,8 @@
 
 use core::fmt::Debug;
 
-use ddp::{Message, RegionMemory, Source, VecMemory};
-use wire::Instant;
+use base::Instant;
+use ddp::{Cookie, Message, RegionMemory, Source, VecMemory};
 
 use crate::dialogue::Batch;
 use crate::host::REGION;
@@ -40,7 +40,7 @@ pub trait End: Debug {
     fn work(&mut self, now: Instant, tx: &mut Batch);
     /// When [`work`](Self::work) wants to be called.
     fn timeout(&self) -> Option<Instant>;
-    /// A router reports that packets of at most `mtu` octets pass, and `dropped` did not.
+    /// A router reports that packets of at most `mtu` bytes pass, and `dropped` did not.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
     /// IP may cut this packet into fragments: the host knows that it is longer than the path
@@ -58,16 +58,16 @@ pub trait End: Debug {
     /// Untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
     /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
-    fn sent(&self, stream: usize) -> Vec<u64>;
+    fn sent(&self, stream: usize) -> Vec<Cookie>;
 
-    /// The octets of its region.
+    /// The bytes of its region.
     fn region(&self) -> Vec<u8>;
     /// True while nothing was written on either side of the region.
     fn is_guard_untouched(&self) -> bool;
-    /// Octets of untagged buffers and of held pieces that are in use: zero after the end.
+    /// Bytes of untagged buffers and of held pieces that are in use: zero after the end.
     fn in_use(&self) -> (u64, u64);
 
-    /// Nobody has connected to it, and it has not connected.
+    /// No peer has connected to it, and it has not connected.
     fn is_unborn(&self) -> bool;
     /// All its streams can be used.
     fn is_established(&self) -> bool;
@@ -81,10 +81,10 @@ pub trait End: Debug {
     fn fault(&self) -> Option<String>;
     /// One line for people who look for a fault.
     fn condition(&self) -> String;
-    /// A packet's first octets in words.
-    fn show(octets: &[u8]) -> Option<String>;
+    /// A packet's first bytes in words.
+    fn show(bytes: &[u8]) -> Option<String>;
 
-    /// Writes octets `from` of `memory` to `at` in the peer's region.
+    /// Writes bytes `from` of `memory` to `at` in the peer's region.
     fn write_to(
         &mut self,
         stream: usize,
@@ -99,7 +99,8 @@ pub trait End: Debug {
             len: (from.end - from.start) as u32,
         };
         let to = ddp::TaggedOffset(REGION.1.0.wrapping_add(at));
-        let message = Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: at };
+        let message =
+            Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: Cookie::of(at) };
         self.send(stream, message);
     }
 }
@@ -111,16 +112,16 @@ pub struct Totals {
     pub tagged_delivered: u64,
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
-    /// Octets that the lower layer has taken and will not ask for again.
+    /// Bytes that the lower layer has taken and will not ask for again.
     pub octets_in: u64,
-    /// Octets that the peer has acknowledged.
+    /// Bytes that the peer has acknowledged.
     pub octets_acknowledged: u64,
     /// Segments or chunks sent again.
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Octets placed while something before them was missing; over SCTP, most ranges beyond a gap.
+    /// Bytes placed while something before them was missing; over SCTP, most ranges beyond a gap.
     pub early: u64,
-    /// Octets or messages not taken for want of room.
+    /// Bytes or messages not taken for want of room.
     pub refused: u64,
 }

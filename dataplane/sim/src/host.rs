@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
 };
 use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
 use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber, SynCookies};
-use wire::Instant;
 
 use crate::dialogue::Batch;
 use crate::end::{End, Setup, Totals};
 use crate::packet::{Ecn, Packet};
 use crate::path::Protocol;
 
-/// The region that every host offers: its STag and the TO of its first octet.
+/// The region that every host offers: its STag and the TO of its first byte.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
 /// Where a host's Reads go: its own region that no peer may reach otherwise.
 pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
@@ -29,12 +29,12 @@ pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000))
 pub const QUEUE: Qn = Qn(0);
 /// Buffers posted to it: bare DDP has no credits, so they must suffice for whatever is in flight.
 const BUFFERS: u32 = 100_000;
-/// Octets on either side of the region that no peer may touch.
+/// Bytes on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 /// Cookie of the one last message after a peer's error, which the stream itself posts.
-pub const LAST_COOKIE: u64 = u64::MAX;
+pub const LAST_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 8 << 20;
 
 /// What makes one host.
@@ -42,13 +42,13 @@ const POOL: u64 = 8 << 20;
 pub struct HostConfig {
     /// TCP, MPA and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in octets.
+    /// MTU of its interface, in bytes.
     pub mtu: usize,
-    /// Octets of its region.
+    /// Bytes of its region.
     pub region: usize,
-    /// Octets of each untagged buffer.
+    /// Bytes of each untagged buffer.
     pub buffer_size: u32,
-    /// Octets that may be held ahead of gaps.
+    /// Bytes that may be held ahead of gaps.
     pub hold: u64,
     /// A host that waits answers SYNs with cookies and keeps nothing until one comes back.
     pub syn_cookies: bool,
@@ -87,7 +87,7 @@ pub struct Host {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Where its Reads bring their octets.
+    /// Where its Reads bring their bytes.
     sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
     operations: VecDeque<WorkRequest<VecMemory>>,
@@ -180,7 +180,7 @@ impl Host {
         self.outbox.len() + self.operations.len()
     }
 
-    /// Puts octets into its own region.
+    /// Puts bytes into its own region.
     pub fn fill(&mut self, at: usize, octets: &[u8]) {
         self.memory.write((GUARD + at) as u64, octets);
     }
@@ -204,7 +204,7 @@ impl Host {
     }
 
     /// Operations of RDMAP that ended well so far, in order.
-    pub fn completed(&self) -> Vec<(u64, Outcome)> {
+    pub fn completed(&self) -> Vec<(Cookie, Outcome)> {
         let completed = |event: &Event| match event {
             Event::Rdmap(Heard::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
             _ => None,
@@ -212,7 +212,7 @@ impl Host {
         self.events.iter().filter_map(completed).collect()
     }
 
-    /// Writes octets `from` of `memory` to `at` in the peer's region.
+    /// Writes bytes `from` of `memory` to `at` in the peer's region.
     pub fn write(&mut self, memory: &VecMemory, from: core::ops::Range<u64>, at: u64) {
         self.write_to(0, memory, from, at);
     }
@@ -229,7 +229,7 @@ impl Host {
         self.with(|endpoint, cx| endpoint.abort(cx));
     }
 
-    /// A router reports that packets of at most `mtu` octets pass, and the segment that begins at `seq` did
+    /// A router reports that packets of at most `mtu` bytes pass, and the segment that begins at `seq` did
     /// not.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
@@ -341,12 +341,12 @@ impl Host {
     }
 
     /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
-    pub fn sent(&self) -> Vec<u64> {
+    pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_COOKIE => {
                 core::iter::repeat_n(*cookie, *messages as usize)
             }
-            _ => core::iter::repeat_n(0, 0),
+            _ => core::iter::repeat_n(LAST_COOKIE, 0),
         };
         self.events.iter().flat_map(cookies).collect()
     }
@@ -389,7 +389,7 @@ impl Host {
         &self.drops
     }
 
-    /// The octets of its region.
+    /// The bytes of its region.
     pub fn region(&self) -> Vec<u8> {
         let mut memory = self.memory.to_vec();
         memory.truncate(GUARD + self.config.region);
@@ -403,7 +403,7 @@ impl Host {
         outside.copied().all(|octet| octet == 0)
     }
 
-    /// Octets of untagged buffers and of held pieces that are in use: zero after a stream's end.
+    /// Bytes of untagged buffers and of held pieces that are in use: zero after a stream's end.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used())
     }
@@ -546,7 +546,7 @@ impl End for Host {
         Host::received(self)
     }
 
-    fn sent(&self, _stream: usize) -> Vec<u64> {
+    fn sent(&self, _stream: usize) -> Vec<Cookie> {
         Host::sent(self)
     }
 
@@ -583,10 +583,10 @@ impl End for Host {
         Totals {
             tagged_delivered: stats.ddp.tagged_delivered,
             untagged_delivered: stats.ddp.untagged_delivered,
-            octets_in: stats.tcp.octets_in,
+            octets_in: stats.tcp.recv.octets,
             octets_acknowledged: stats.tcp.octets_acknowledged,
-            retransmitted: stats.tcp.segments_retransmitted,
-            timeouts: stats.tcp.timeouts,
+            retransmitted: stats.tcp.loss.segments_retransmitted,
+            timeouts: stats.tcp.loss.timeouts,
             early: stats.mpa_rx.placed_out_of_order,
             refused: stats.mpa_rx.refused,
         }

@@ -4,10 +4,11 @@
 //!
 //! | what | where | how |
 //! |---|---|---|
-//! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README tells the form) | `cargo test -p sim --test dialogues` |
+//! | one behaviour, packet by packet | [`dialogue`], `dialogues/` (its README describes the format) | `cargo test -p sim --test dialogues` |
 //! | every combination of loss, reordering, markers, CRC, revision and MTU arrives | [`transfer`] | `--test matrix` |
 //! | the same over SCTP: loss, reordering, round trips, sessions, MTU | [`sctp`], [`transfer`] | `--test sctp` |
-//! | goodput, octets sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
+//! | goodput, bytes sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
+//! | DCTCP over a queue that marks, a controller by rate | [`dumbbell`] | `--test controllers -- --nocapture` |
 //! | who gets how much of a shared link | [`dumbbell`] | `--test fairness -- --nocapture` |
 //! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |
 //! | a source that changes while it is sent | | `--test changing_source` |
@@ -21,9 +22,9 @@
 //! failure prints the command that plays its seed again, both ends' state and the last segments. The same
 //! seed is another scenario once the code that draws it has changed.
 //!
-//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and what a worker lends to it; a [`path::Path`] is one
-//! direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in everything;
-//! a [`pair::Pair`] is two hosts, two paths and the clock.
+//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and what a worker lends to it; a [`path::Path`] is
+//! one direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in everything; a
+//! [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
 pub mod dialogue;

@@ -1,12 +1,12 @@
 //! A box on the path that cuts and joins segments, as segmentation offload, proxies and firewalls do.
 //!
-//! It keeps TCP's meaning: sequence numbers, acknowledgements and octets stay; only boundaries move.
+//! It keeps TCP's meaning: sequence numbers, acknowledgements and bytes stay; only boundaries move.
 //! It holds at most one segment per direction, for at most [`Config::hold`].
 
 use core::time::Duration;
 
+use base::Instant;
 use link::{Probability, Rng};
-use wire::Instant;
 
 use crate::segment::{Flags, Segment};
 
@@ -15,11 +15,11 @@ use crate::segment::{Flags, Segment};
 pub struct Config {
     /// Segments with payload that are cut in two or more pieces.
     pub split: Probability,
-    /// Smallest piece, in octets (1 and more).
+    /// Smallest piece, in bytes (1 and more).
     pub min_piece: usize,
     /// Segments with payload that are held back to be joined with the next one.
     pub merge: Probability,
-    /// Largest payload of a joined segment, in octets.
+    /// Largest payload of a joined segment, in bytes.
     pub max_payload: usize,
     /// How long one is held back at most.
     pub hold: Duration,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cutting_and_joining_keeps_every_octet_in_its_place() {
+    fn cutting_and_joining_keeps_every_byte_in_its_place() {
         let mut whole_run = Counters::default();
         for seed in 0..50 {
             let mut middlebox = Middlebox::new(config(0.5, 0.5), seed);

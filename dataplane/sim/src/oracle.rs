@@ -1,13 +1,13 @@
-//! Streams of FPDUs built octet by octet from the texts of the specifications, on purpose without a
+//! Streams of FPDUs built byte by byte from the texts of the specifications, on purpose without a
 //! line of the code under test: what dialogues send and expect comes from here.
 //!
 //! Only for building; it judges nothing. Slow and plain.
 
-/// Octets between the starts of two markers (RFC 5044 §4.3).
+/// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
 
 /// One direction of an MPA stream: the start frame first, then FPDUs. Positions count from the first
-/// octet after the SYN.
+/// byte after the SYN.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     octets: Vec<u8>,
@@ -27,16 +27,16 @@ pub enum Flaw {
     None,
     /// The CRC is the right one with a flipped bit.
     BadCrc,
-    /// Every marker in the FPDU points this many octets too far back; the CRC is right.
+    /// Every marker in the FPDU points this many bytes too far back; the CRC is right.
     BadPointer(u16),
-    /// The length field claims this many octets more than there are; the CRC is right.
+    /// The length field claims this many bytes more than there are; the CRC is right.
     BadLength(u16),
 }
 
 /// A request or reply frame (RFC 5044 §7.1.1, figure 8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StartFrame {
-    /// The 16 octets of the key.
+    /// The 16 bytes of the key.
     pub key: [u8; 16],
     /// The M bit: the sender wants markers.
     pub markers: bool,
@@ -48,7 +48,7 @@ pub struct StartFrame {
     pub reserved: u8,
     /// Revision.
     pub revision: u8,
-    /// What PD_Length says; `None`: the truth.
+    /// The PD_Length to write; `None`: the right one.
     pub claimed_length: Option<u16>,
     /// Private data.
     pub private_data: Vec<u8>,
@@ -60,7 +60,7 @@ impl StartFrame {
     /// Key of a reply frame.
     pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
-    /// The frame's octets.
+    /// The frame's bytes.
     pub fn octets(&self) -> Vec<u8> {
         let mut out = self.key.to_vec();
         let flag = |on: bool, bit: u8| if on { 1 << bit } else { 0 };
@@ -80,7 +80,7 @@ impl Stream {
         &self.octets
     }
 
-    /// Octets built so far.
+    /// Bytes built so far.
     pub fn len(&self) -> usize {
         self.octets.len()
     }
@@ -90,7 +90,7 @@ impl Stream {
         self.octets.is_empty()
     }
 
-    /// Appends octets as they are.
+    /// Appends bytes as they are.
     pub fn raw(&mut self, octets: &[u8]) {
         self.octets.extend(octets);
     }
@@ -139,8 +139,8 @@ pub fn tagged(version: u8, last: bool, rsvd: u8, stag: u32, to: u64, payload: &[
     out
 }
 
-/// An untagged DDP segment (RFC 5041 §4.3). `rsvd` is the RsvdULP field: one octet beside the control
-/// octet and four after it.
+/// An untagged DDP segment (RFC 5041 §4.3). `rsvd` is the RsvdULP field: one byte beside the control
+/// byte and four after it.
 pub fn untagged(
     version: u8,
     last: bool,
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(s.octets()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
 
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
-        // A first FPDU of 492 octets with its marker: 488 octets of length, ULPDU, pad and CRC.
+        // A first FPDU of 492 bytes with its marker: 488 bytes of length, ULPDU, pad and CRC.
         s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
         assert_eq!(s.len(), 492);
         s.fpdu(&figure(0, 2), Flaw::None);

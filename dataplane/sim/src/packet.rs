@@ -3,9 +3,9 @@
 
 use link::Frame;
 
-/// Octets of an IPv4 header, which count against the MTU.
+/// Bytes of an IPv4 header, which count against the MTU.
 pub const IP_HEADER: usize = 20;
-/// Octets that Ethernet adds on the wire: header, check sequence, preamble and gap.
+/// Bytes that Ethernet adds on the wire: header, check sequence, preamble and gap.
 pub const ETHERNET: usize = 14 + 4 + 8 + 12;
 
 /// The ECN field of an IP header (RFC 3168 §5).
@@ -32,7 +32,7 @@ pub struct Packet {
 }
 
 impl Frame for Packet {
-    /// Octets on the wire: what a slow link is busy with.
+    /// Bytes on the wire: what a slow link is busy with.
     fn len(&self) -> usize {
         self.octets.len() + IP_HEADER + ETHERNET
     }

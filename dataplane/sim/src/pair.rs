@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::dialogue::Batch;
 use crate::end::{End, Setup};
@@ -16,7 +16,7 @@ use crate::path::{self, Entry, Path};
 pub(crate) const SPIN: usize = 10_000;
 /// Segments of one burst.
 pub(crate) const BURST: usize = 32;
-/// Octets of a packet that its report by a router repeats.
+/// Bytes of a packet that its report by a router repeats.
 const REPORTED: usize = 40;
 /// Segments that are remembered for people who look for a fault.
 const MEMORY: usize = 60;
@@ -89,7 +89,7 @@ impl Core {
     }
 }
 
-/// A segment that went by: time, and the first octets of it.
+/// A segment that went by: time, and the first bytes of it.
 #[derive(Debug)]
 struct Seen {
     at: Instant,
@@ -101,7 +101,7 @@ struct Seen {
 /// A run that did not get where it should.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stall {
-    /// Nothing is due any more: nobody has a timer, nothing is on its way.
+    /// Nothing is due any more: no timer is set, nothing is in transit.
     #[error("at {0:?} nothing is due any more")]
     Silence(Instant),
     /// The limit on virtual time was reached.
@@ -175,7 +175,7 @@ impl<S: Setup> Pair<S> {
         }
     }
 
-    /// Octets that either side has taken or has had acknowledged.
+    /// Bytes that either side has taken or has had acknowledged.
     fn moved(&self) -> u64 {
         let octets = |host: &S::Host| {
             let totals = host.totals();
@@ -246,7 +246,7 @@ impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
         if now < core.free {
-            // Whatever wants a turn now gets one then.
+            // Whatever is due now is served then.
             core.more = true;
             return;
         }
@@ -274,11 +274,11 @@ impl<H: End> Side<'_, H> {
     }
 }
 
-/// What [`transmit`] tells about.
+/// What [`transmit`] reports.
 pub(crate) enum Sent<'a> {
     /// A segment that goes to the path.
     Segment(&'a [u8]),
-    /// The segment, its first octets, was larger than the path's MTU, which is this.
+    /// The segment, its first bytes, was larger than the path's MTU, which is this.
     TooBig(usize, &'a [u8]),
 }
 

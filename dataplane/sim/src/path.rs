@@ -4,8 +4,8 @@
 //!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> faulty link ──> checksum ──> pop
 //! ```
 //!
-//! The MTU changes at times laid down beforehand ([`Config::mtu_changes`]) or when told
-//! ([`Path::set_mtu`]). The two directions between two hosts are two paths: they may differ in everything.
+//! The MTU changes at configured times ([`Config::mtu_changes`]) or by
+//! [`Path::set_mtu`]. The two directions between two hosts are two paths: they may differ in everything.
 //!
 //! The sender fills the checksum in before the link, so a bit that the link flips is noticed at the
 //! other end and the segment dropped. Hidden damage happens before the checksum is computed, as in a
@@ -15,8 +15,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
+use base::Instant;
 use link::{FaultyLink, Loss, Probability, Rate, Rng};
-use wire::Instant;
 
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet};
@@ -36,7 +36,7 @@ pub enum Protocol {
 pub struct Config {
     /// What passes; [`crate::pair::Pair`] knows it.
     pub protocol: Protocol,
-    /// Largest IP packet, in octets.
+    /// Largest IP packet, in bytes.
     pub mtu: usize,
     /// From when on it is another one, in order of time.
     pub mtu_changes: Vec<(Instant, usize)>,
@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// A path of so many bits per second, with a queue of 200 000 octets, 2 ms long, that loses `percent` of what
+    /// A path of so many bits per second, with a queue of 200 000 bytes, 2 ms long, that loses `percent` of what
     /// it carries.
     ///
     /// # Panics

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Message, PdId, PostError, QueueConfig, StagEntry, StagTable,
-    StreamConfig, StreamId, UlpConfig, VecMemory,
+    Access, BufferPool, Context, Cookie, Message, PdId, PostError, QueueConfig, StagEntry,
+    StagTable, StreamConfig, StreamId, UlpConfig, VecMemory,
 };
 use sctp_lite::endpoint::{
-    CloseReason, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, State,
+    CloseReason, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent, SessionId, State,
 };
 use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
-use wire::Instant;
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
 
 use crate::dialogue::Batch;
@@ -24,10 +24,10 @@ use crate::path::Protocol;
 
 /// Buffers posted to the untagged queue of each session: bare DDP has no credits.
 const BUFFERS: u32 = 100_000;
-/// Octets on either side of the region that no peer may touch.
+/// Bytes on either side of the region that no peer may touch.
 const GUARD: usize = 4096;
 const PD: PdId = PdId(7);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 8 << 20;
 
 /// What makes one host.
@@ -37,11 +37,11 @@ pub struct SctpConfig {
     pub sctp: sctp::Config,
     /// Sessions and teardown.
     pub endpoint: EndpointConfig,
-    /// MTU of its interface, in octets.
+    /// MTU of its interface, in bytes.
     pub mtu: usize,
-    /// Octets of its region.
+    /// Bytes of its region.
     pub region: usize,
-    /// Octets of each untagged buffer.
+    /// Bytes of each untagged buffer.
     pub buffer_size: u32,
     /// Sessions that the client opens; the server waits for as many.
     pub sessions: u16,
@@ -101,7 +101,7 @@ struct Stream {
     outbox: VecDeque<Message<VecMemory>>,
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
-    sent: Vec<u64>,
+    sent: Vec<Cookie>,
     closed: Option<CloseReason>,
 }
 
@@ -376,7 +376,7 @@ impl End for SctpHost {
         self.streams[stream].untagged.iter().map(Vec::as_slice).collect()
     }
 
-    fn sent(&self, stream: usize) -> Vec<u64> {
+    fn sent(&self, stream: usize) -> Vec<Cookie> {
         self.streams[stream].sent.clone()
     }
 
@@ -436,7 +436,7 @@ impl End for SctpHost {
     fn fault(&self) -> Option<String> {
         let wrong = |stream: &Stream| {
             let reason = stream.closed.as_ref()?;
-            matches!(reason, CloseReason::Session(_) | CloseReason::Ddp(_))
+            matches!(reason, CloseReason::Lower(SctpReason::Session(_)) | CloseReason::Ddp(_))
                 .then(|| format!("a session ended: {reason}"))
         };
         self.streams.iter().find_map(wrong)

@@ -1,4 +1,4 @@
-//! TCP segments as values that own their octets: what the simulated network carries, cuts and joins,
+//! TCP segments as values that own their bytes: what the simulated network carries, cuts and joins,
 //! and what dialogues write down.
 //!
 //! No IP header: addresses are the path's business. Checksums are computed over fixed addresses, so
@@ -9,7 +9,7 @@ use core::fmt;
 use crate::packet::Ecn;
 use smoltcp::wire::{IpAddress, Ipv4Address, TcpOption, TcpPacket, TcpSeqNumber};
 
-/// Octets of a TCP header without options.
+/// Bytes of a TCP header without options.
 const HEADER: usize = 20;
 
 /// Addresses for checksums alone.
@@ -100,7 +100,7 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks, left and right edge.
     pub sack: Vec<(u32, u32)>,
-    /// Octets appended as they are (unknown or malformed options).
+    /// Bytes appended as they are (unknown or malformed options).
     pub raw: Vec<u8>,
 }
 
@@ -135,10 +135,10 @@ impl Options {
         out
     }
 
-    fn parse(mut octets: &[u8]) -> Options {
+    fn parse(mut bytes: &[u8]) -> Options {
         let mut options = Options::default();
-        while let Ok((rest, option)) = TcpOption::parse(octets) {
-            let consumed = octets.len() - rest.len();
+        while let Ok((rest, option)) = TcpOption::parse(bytes) {
+            let consumed = bytes.len() - rest.len();
             match option {
                 TcpOption::EndOfList => break,
                 TcpOption::MaxSegmentSize(mss) => options.mss = Some(mss),
@@ -146,18 +146,18 @@ impl Options {
                 TcpOption::SackPermitted => options.sack_permitted = true,
                 TcpOption::TimeStamp { tsval, tsecr } => options.timestamps = Some((tsval, tsecr)),
                 // smoltcp keeps three blocks; four fit into a segment without timestamps.
-                TcpOption::SackRange(_) => options.sack = sack_blocks(&octets[2..consumed]),
+                TcpOption::SackRange(_) => options.sack = sack_blocks(&bytes[2..consumed]),
                 TcpOption::NoOperation | TcpOption::Unknown { .. } => {}
             }
-            octets = rest;
+            bytes = rest;
         }
         options
     }
 }
 
-fn sack_blocks(octets: &[u8]) -> Vec<(u32, u32)> {
+fn sack_blocks(bytes: &[u8]) -> Vec<(u32, u32)> {
     let word = |o: &[u8]| o.iter().fold(0u32, |w, &b| w << 8 | u32::from(b));
-    octets.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
+    bytes.chunks_exact(8).map(|b| (word(&b[..4]), word(&b[4..]))).collect()
 }
 
 /// One TCP segment.
@@ -181,12 +181,12 @@ pub struct Segment {
     pub options: Options,
     /// Payload.
     pub payload: Vec<u8>,
-    /// The ECN field of the IP header around it; not among its octets.
+    /// The ECN field of the IP header around it; not among its bytes.
     pub ecn: Ecn,
 }
 
 impl Segment {
-    /// The segment's octets with a right checksum.
+    /// The segment's bytes with a right checksum.
     pub fn emit(&self) -> Vec<u8> {
         let options = self.options.octets();
         let header = HEADER + options.len();
@@ -207,15 +207,15 @@ impl Segment {
         out
     }
 
-    /// The segment in `octets`, or `None` when it is cut short or its lengths disagree.
-    pub fn parse(octets: &[u8]) -> Option<Segment> {
-        let packet = TcpPacket::new_checked(octets).ok()?;
+    /// The segment in `bytes`, or `None` when it is cut short or its lengths disagree.
+    pub fn parse(bytes: &[u8]) -> Option<Segment> {
+        let packet = TcpPacket::new_checked(bytes).ok()?;
         Some(Segment {
             src_port: packet.src_port(),
             dst_port: packet.dst_port(),
             seq: packet.seq_number().0 as u32,
             ack: packet.ack_number().0 as u32,
-            flags: Flags(octets[13]),
+            flags: Flags(bytes[13]),
             window: packet.window_len(),
             urgent: packet.urgent_at(),
             options: Options::parse(packet.options()),
@@ -246,19 +246,19 @@ impl fmt::Debug for Segment {
     }
 }
 
-/// Writes the checksum of the segment in `octets`.
-pub fn fill_checksum(octets: &mut [u8]) {
-    TcpPacket::new_unchecked(octets).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
+/// Writes the checksum of the segment in `bytes`.
+pub fn fill_checksum(bytes: &mut [u8]) {
+    TcpPacket::new_unchecked(bytes).fill_checksum(&ADDRESSES.0, &ADDRESSES.1);
 }
 
-/// True when `octets` are a TCP segment: not cut short, lengths that agree.
-pub fn is_well_formed(octets: &[u8]) -> bool {
-    TcpPacket::new_checked(octets).is_ok()
+/// True when `bytes` are a TCP segment: not cut short, lengths that agree.
+pub fn is_well_formed(bytes: &[u8]) -> bool {
+    TcpPacket::new_checked(bytes).is_ok()
 }
 
-/// True when the segment in `octets` has its checksum.
-pub fn verify_checksum(octets: &[u8]) -> bool {
-    TcpPacket::new_checked(octets)
+/// True when the segment in `bytes` has its checksum.
+pub fn verify_checksum(bytes: &[u8]) -> bool {
+    TcpPacket::new_checked(bytes)
         .is_ok_and(|packet| packet.verify_checksum(&ADDRESSES.0, &ADDRESSES.1))
 }
 
@@ -286,11 +286,11 @@ mod tests {
             payload: b"hello".to_vec(),
             ecn: Ecn::NotEct,
         };
-        let mut octets = segment.emit();
-        assert!(verify_checksum(&octets));
-        assert_eq!(Segment::parse(&octets), Some(segment));
-        octets[22] ^= 0x10;
-        assert!(!verify_checksum(&octets));
+        let mut bytes = segment.emit();
+        assert!(verify_checksum(&bytes));
+        assert_eq!(Segment::parse(&bytes), Some(segment));
+        bytes[22] ^= 0x10;
+        assert!(!verify_checksum(&bytes));
     }
 
     #[test]

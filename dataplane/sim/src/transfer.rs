@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use ddp::{Message, Source, VecMemory};
+use ddp::{Cookie, Message, Source, VecMemory};
 use link::Rng;
 
 use crate::end::{End, Setup};
-use crate::host::{LAST_COOKIE, QUEUE};
+use crate::host::QUEUE;
 use crate::pair::{Config, Pair};
 
 /// What each side sends.
@@ -15,13 +15,13 @@ use crate::pair::{Config, Pair};
 pub struct Load {
     /// Names the messages.
     pub seed: u64,
-    /// Octets into the peer's region, at most its length.
+    /// Bytes into the peer's region, at most its length.
     pub octets: u64,
-    /// Longest tagged message, in octets.
+    /// Longest tagged message, in bytes.
     pub max_message: u64,
     /// One untagged message after about this many tagged ones; 0: none.
     pub untagged_every: u64,
-    /// Longest untagged message, in octets.
+    /// Longest untagged message, in bytes.
     pub max_untagged: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Expected {
 struct Stream {
     tagged: Vec<(u64, u64)>,
     untagged: Vec<Vec<u8>>,
-    cookies: Vec<u64>,
+    cookies: Vec<Cookie>,
 }
 
 /// How long, in virtual time, each part of a life may take.
@@ -82,14 +82,14 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
         let memory = if rng.below(2) == 0 { &stable } else { &changing };
         host.write_to(n, memory, at..at + len, at);
         stream.tagged.push((at, len));
-        stream.cookies.push(at);
+        stream.cookies.push(Cookie::of(at));
         at += len;
         turn += 1;
         if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
             let len = rng.below(load.max_untagged + 1);
             let data = random_octets(&mut rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
-            let cookie = LAST_COOKIE - 1 - untagged;
+            let cookie = Cookie::of(u64::MAX / 2 + untagged);
             untagged += 1;
             host.send(n, Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
             stream.untagged.push(data);
@@ -121,9 +121,9 @@ impl Expected {
         totals.tagged_delivered >= tagged && totals.untagged_delivered >= untagged
     }
 
-    /// What must be true at any time, whatever happened: every octet of the region is the right one or
+    /// What must be true at any time, whatever happened: every byte of the region is the right one or
     /// untouched, nothing outside it was written, and the messages of each stream that were delivered, and
-    /// those reported as sent, are the first ones, each once, in order, with their octets in place.
+    /// those reported as sent, are the first ones, each once, in order, with their bytes in place.
     ///
     /// # Errors
     /// The first thing that is not so.
@@ -166,7 +166,7 @@ impl Expected {
         }
     }
 
-    /// Every message delivered once, in order, with the right octets; every one reported as sent.
+    /// Every message delivered once, in order, with the right bytes; every one reported as sent.
     ///
     /// # Errors
     /// What differs.
@@ -216,7 +216,7 @@ pub fn run<S: Setup>(
 pub struct Times {
     /// From when the client could send until everything was delivered.
     pub all: Duration,
-    /// Of this, the second half of the octets to the server: slow start is over by then.
+    /// Of this, the second half of the bytes to the server: slow start is over by then.
     pub second_half: Duration,
 }
 

@@ -96,12 +96,13 @@ fn all(loss_percent: f64) {
         if !cell.reorder {
             // What was found lost was lost, whatever the network made copies of (RFC 3708 §3 A). What that is in
             // goodput is in the snapshot tests, whose transfers are long enough to tell.
-            let undone = [&pair.client, &pair.server].map(|host| host.stats().tcp.undone_by_d_sack);
+            let undone =
+                [&pair.client, &pair.server].map(|host| host.stats().tcp.loss.undone_by_d_sack);
             assert_eq!(undone, [0, 0], "{cell:?}");
         }
         if loss_percent == 0.0 && !cell.reorder {
             let tcp = [pair.client.stats().tcp, pair.server.stats().tcp];
-            assert!(tcp.iter().all(|t| t.segments_retransmitted == 0), "{cell:?}: {tcp:?}");
+            assert!(tcp.iter().all(|t| t.loss.segments_retransmitted == 0), "{cell:?}: {tcp:?}");
         }
     }
     assert!(out_of_order > 100_000, "placed out of order: {out_of_order}");

@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::VecMemory;
 use link::Rng;
 use sim::host::HostConfig;
@@ -11,7 +12,6 @@ use sim::pair::{Config, Pair};
 use sim::path;
 use tcp_lite::endpoint::EndpointStats;
 use tcp_lite::tcp;
-use wire::Instant;
 
 const LEN: usize = 8 << 20;
 
@@ -57,8 +57,11 @@ fn run(seed: u64, case: Case) -> Result {
     let mut host = HostConfig { region: LEN, mtu: case.mtu, ..HostConfig::default() };
     host.endpoint.mpa.markers = case.markers;
     host.endpoint.tcp = Arc::new(tcp::Config {
-        path_mtu_raise: case.raise,
-        path_mtu_probing: case.probing,
+        path_mtu: tcp::PathMtuConfig {
+            raise: case.raise,
+            probing: case.probing,
+            ..tcp::PathMtuConfig::default()
+        },
         ..tcp::Config::default()
     });
     let mut forward = direction(seed, case.mtu, case.loss);
@@ -107,8 +110,8 @@ fn a_reported_mtu_is_used() {
     for markers in [false, true] {
         let result = run(1, Case { markers, ..CASE });
         assert_eq!(result.emss, emss(1400));
-        assert_eq!(result.client.tcp.path_mtu_reductions, 1);
-        assert_eq!(result.client.tcp.path_mtu_black_holes, 0);
+        assert_eq!(result.client.tcp.path_mtu.reductions, 1);
+        assert_eq!(result.client.tcp.path_mtu.black_holes, 0);
         assert!(result.took < Duration::from_secs(2), "{:?}", result.took);
     }
 }
@@ -125,7 +128,7 @@ fn a_black_hole_is_found_and_left() {
         for markers in [false, true] {
             let case = Case { markers, icmp: false, mtu, changes, ..CASE };
             let result = run(2, case);
-            assert!(result.client.tcp.path_mtu_black_holes > 0, "{mtu} {changes:?}");
+            assert!(result.client.tcp.path_mtu.black_holes > 0, "{mtu} {changes:?}");
             let carried = emss(changes[0].1);
             // FPDUs are whole words, so a probe may be three octets short.
             let range = emss(found) - 3..=carried;
@@ -146,9 +149,9 @@ fn a_path_that_grows_again_is_made_use_of() {
         let result = run(3, Case { icmp, changes, raise, ..CASE });
         if icmp {
             assert_eq!(result.emss, emss(1500));
-            assert!(result.client.tcp.path_mtu_raises > 0);
+            assert!(result.client.tcp.path_mtu.raises > 0);
         }
-        assert!(result.client.tcp.path_mtu_probes > 0);
+        assert!(result.client.tcp.path_mtu.probes > 0);
     }
 }
 
@@ -163,7 +166,7 @@ fn alignment_is_regained_at_once() {
     let raise = Duration::from_millis(100);
     let probed = run(4, Case { raise, ..CASE });
     let client = probed.client.tcp;
-    assert!(client.path_mtu_probes_lost > 0, "{client:?}");
+    assert!(client.path_mtu.probes_lost > 0, "{client:?}");
     assert_eq!(probed.server.mpa_rx.alignment_lost, cut, "lost probes were cut between FPDUs");
 }
 
@@ -183,5 +186,5 @@ fn losses_besides_do_not_confuse() {
 #[test]
 fn probing_can_be_turned_off() {
     let result = run(5, Case { probing: false, ..CASE });
-    assert_eq!((result.emss, result.client.tcp.path_mtu_probes), (emss(1400), 0));
+    assert_eq!((result.emss, result.client.tcp.path_mtu.probes), (emss(1400), 0));
 }

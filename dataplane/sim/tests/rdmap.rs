@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
-use ddp::{Source, TaggedOffset, VecMemory};
+use ddp::{Cookie, Source, TaggedOffset, VecMemory};
 use link::{Loss, Probability, Reorder, Rng};
 use sim::host::{Host, HostConfig, REGION, SINK};
 use sim::pair::{Config, Pair};
@@ -20,7 +20,7 @@ const COUNTER: u64 = LEN as u64 - 8;
 
 /// What one side asks of the other, and what must come of it.
 struct Asked {
-    outcomes: Vec<(u64, Outcome)>,
+    outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
     /// Octets of the sink from its start on.
@@ -75,7 +75,7 @@ fn ask(host: &mut Host, rng: &mut Rng, theirs: &[u8]) -> Asked {
     for cookie in 0..120 {
         let (request, outcome) = operation(&mut asked, rng, theirs, cookie);
         host.operate(request);
-        asked.outcomes.push((cookie, outcome));
+        asked.outcomes.push((Cookie::of(cookie), outcome));
     }
     asked
 }
@@ -94,7 +94,10 @@ fn operation(
             let data = random(rng, len);
             let source = Source::Octets(Arc::from(data.as_slice()));
             asked.sends.push(data);
-            (WorkRequest::Send { source, solicited, invalidate, cookie }, Outcome::Sent)
+            (
+                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) },
+                Outcome::Sent,
+            )
         }
         1 | 2 => {
             let len = rng.below(12_000).min(HALF - asked.written.len() as u64);
@@ -108,7 +111,7 @@ fn operation(
                 }
             };
             asked.written.extend(data);
-            (WorkRequest::Write { stag, to, source, cookie }, Outcome::Written)
+            (WorkRequest::Write { stag, to, source, cookie: Cookie::of(cookie) }, Outcome::Written)
         }
         3 => {
             let len = rng.below(30_000).min(HALF - asked.read.len() as u64);
@@ -117,8 +120,14 @@ fn operation(
             asked.read.extend(&theirs[from as usize..(from + len) as usize]);
             let (len, source_to) = (len as u32, at(HALF + from));
             let (sink_stag, source_stag) = (SINK.0, stag);
-            let read =
-                WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, cookie };
+            let read = WorkRequest::Read {
+                sink_stag,
+                sink_to,
+                source_stag,
+                source_to,
+                len,
+                cookie: Cookie::of(cookie),
+            };
             (read, Outcome::Read { len })
         }
         _ => {
@@ -126,7 +135,10 @@ fn operation(
             let original = asked.counter;
             asked.counter += add;
             let (op, to) = (AtomicOp::FetchAdd { add, mask: 0 }, at(COUNTER));
-            (WorkRequest::Atomic { op, stag, to, cookie }, Outcome::Atomic { original })
+            (
+                WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(cookie) },
+                Outcome::Atomic { original },
+            )
         }
     }
 }

@@ -43,9 +43,9 @@ fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both:
     println!(
         "{what}: {:.1} Gbit/s, resent {}, needless {}, time-outs {}, ring overflowed {}",
         OCTETS as f64 * 8.0 / times.all.as_secs_f64() / 1e9,
-        tx.octets_retransmitted,
-        rx.octets_duplicate,
-        tx.timeouts,
+        tx.loss.octets_retransmitted,
+        rx.recv.octets_duplicate,
+        tx.loss.timeouts,
         pair.forward.link_counters().overflowed,
     );
     pair
@@ -57,8 +57,8 @@ fn nothing_twice(pair: &Pair) {
     }
     for host in [&pair.client, &pair.server] {
         let tcp = host.stats().tcp;
-        assert_eq!((tcp.octets_retransmitted, tcp.timeouts), (0, 0), "{tcp:?}");
-        assert_eq!(tcp.octets_duplicate, 0, "{tcp:?}");
+        assert_eq!((tcp.loss.octets_retransmitted, tcp.loss.timeouts), (0, 0), "{tcp:?}");
+        assert_eq!(tcp.recv.octets_duplicate, 0, "{tcp:?}");
     }
 }
 
@@ -88,6 +88,6 @@ fn where_the_window_is_larger_than_the_ring_only_what_was_lost_is_sent_again() {
         let pair = run(Duration::from_micros(delay), ns(150), ns(400), 8 << 20, false);
         let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
         assert!(pair.forward.link_counters().overflowed > 0, "the ring did not overflow");
-        assert_eq!((tx.timeouts, rx.octets_duplicate), (0, 0), "{tx:?}");
+        assert_eq!((tx.loss.timeouts, rx.recv.octets_duplicate), (0, 0), "{tx:?}");
     }
 }

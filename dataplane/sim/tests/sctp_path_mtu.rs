@@ -3,13 +3,13 @@
 
 use core::time::Duration;
 
+use base::Instant;
 use sctp_lite::sctp::Stats;
 use sim::end::End;
 use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::SctpConfig;
 use sim::transfer::{self, Load, Patience};
-use wire::Instant;
 
 const IP_HEADER: usize = 20;
 

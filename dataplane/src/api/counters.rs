@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::metric::Descriptor;
 use sctp_lite::sctp;
 use tcp_lite::tcp;
 
@@ -36,17 +37,8 @@ impl Counter {
     }
 }
 
-/// Whether a number only grows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Only grows.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-}
-
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident,)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident $($unit:ident)?,)+) => {
         /// One worker's counters.
         #[derive(Debug, Default)]
         pub struct Counters {
@@ -56,9 +48,14 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Calls `f` with name, kind, description and value of each but the drops.
-            pub fn for_each(&self, mut f: impl FnMut(&'static str, Kind, &'static str, u64)) {
-                $(f(stringify!($name), Kind::$kind, concat!($($doc),+).trim_ascii(), self.$name.get());)+
+            /// What each of them is, but the drops.
+            pub const DESCRIPTORS: &'static [Descriptor] =
+                &[$(base::descriptor!($name, $kind, [$($unit)?], $($doc)+),)+];
+
+            /// Calls `f` with each and its value, but the drops.
+            pub fn for_each(&self, mut f: impl FnMut(&'static Descriptor, u64)) {
+                let values = [$(self.$name.get(),)+];
+                Self::DESCRIPTORS.iter().zip(values).for_each(|(counter, value)| f(counter, value));
             }
         }
     };
@@ -70,7 +67,7 @@ counters! {
     /// Turns that found nothing to do.
     idle_turns: Counter,
     /// Nanoseconds spent in turns in which there was something to do.
-    busy_nanoseconds: Counter,
+    busy_nanoseconds: Counter Nanoseconds,
     /// Times the worker slept.
     sleeps: Counter,
     /// Turns in which no commands were taken because the event ring was nearly full.
@@ -84,11 +81,11 @@ counters! {
     /// Frames received.
     rx_frames: Counter,
     /// Octets received, Ethernet headers included.
-    rx_octets: Counter,
+    rx_octets: Counter Bytes,
     /// Frames sent.
     tx_frames: Counter,
     /// Octets sent, Ethernet headers included.
-    tx_octets: Counter,
+    tx_octets: Counter Bytes,
     /// Times that a port's transmit ring was full and streams had to wait.
     tx_stalls: Counter,
     /// Times that a port had no packet buffer to send with.
@@ -118,7 +115,7 @@ counters! {
     /// Packets given up for others because there was no room.
     reassembly_evicted: Counter,
     /// Octets that unfinished packets take.
-    reassembly_octets: Gauge,
+    reassembly_octets: Gauge Bytes,
     /// Echo requests answered.
     echo_replies: Counter,
     /// Resets sent for segments without a stream.
@@ -161,19 +158,19 @@ counters! {
     /// Streams between SYN and the control thread's knowledge of them.
     half_open: Gauge,
     /// Octets that streams hold because they cannot be located yet.
-    held_octets: Gauge,
+    held_octets: Gauge Bytes,
     /// The most that has been held at a time.
-    held_octets_max: Gauge,
+    held_octets_max: Maximum Bytes,
     /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
-    kept_bytes: Gauge,
+    kept_bytes: Gauge Bytes,
     /// The most that has been kept at a time.
-    kept_bytes_max: Gauge,
+    kept_bytes_max: Maximum Bytes,
     /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
     keep_waits: Counter,
     /// Octets of untagged receive buffers in use.
-    untagged_octets: Gauge,
+    untagged_octets: Gauge Bytes,
     /// The most that has been in use at a time.
-    untagged_octets_max: Gauge,
+    untagged_octets_max: Maximum Bytes,
     /// Untagged buffers refused because too few octets were left.
     untagged_refused_full: Counter,
     /// Untagged buffers refused because a stream or its peer already had its share of the octets.
@@ -181,7 +178,7 @@ counters! {
     /// Messages complete of loads that the worker makes itself.
     load_messages: Counter,
     /// Octets of those.
-    load_octets: Counter,
+    load_octets: Counter Bytes,
     /// Timers that fired.
     timers: Counter,
     /// Commands taken.
@@ -382,6 +379,8 @@ impl Drops {
 
 #[cfg(test)]
 mod tests {
+    use base::metric::Kind;
+
     use super::*;
 
     #[test]
@@ -406,11 +405,11 @@ mod tests {
         counters.held_octets_max.max(5);
         counters.held_octets_max.max(3);
         let mut seen = Vec::new();
-        counters.for_each(|name, kind, _, value| {
+        counters.for_each(|counter, value| {
             if value > 0 {
-                seen.push((name, kind, value));
+                seen.push((counter.name, counter.kind, value));
             }
         });
-        assert_eq!(seen, [("rx_frames", Kind::Counter, 7), ("held_octets_max", Kind::Gauge, 5)]);
+        assert_eq!(seen, [("rx_frames", Kind::Counter, 7), ("held_octets_max", Kind::Maximum, 5)]);
     }
 }

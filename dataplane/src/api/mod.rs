@@ -10,11 +10,12 @@ mod message;
 mod transport;
 
 pub use association::{AssociationInfo, AssociationStats};
+pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{
     DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
     SynCookieMode, WorkerConfig,
 };
-pub use counters::{Counter, Counters, DropReason, Drops, Kind};
+pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{Wake, WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use super::{BURST, Frame, PortFacts, PortIo};
 use crate::api::WorkerId;
@@ -11,11 +11,11 @@ use crate::net::path::TxChecksum;
 use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
-/// Octets of a frame that are brought near before it is looked at. What follows them the CPU foresees by itself;
-/// more hints than it has places for would only stop it.
+/// Bytes of a frame that are prefetched, at most. The CPU's own prefetcher loads what follows them; more requests than
+/// the CPU has fill buffers would stall it.
 const MOST_AHEAD: usize = 1536;
 
-/// Octets in which a frame's headers lie.
+/// Bytes in which a frame's headers lie.
 const HEADERS: usize = 128;
 
 impl Frame for Mbuf {

@@ -18,15 +18,15 @@ use super::MemoryError;
 /// The size of a page in octets that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What follows a piece is most often copied next, so that it is brought near: as many octets as the piece has.
+/// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
 ///
-/// They begin this many octets behind the piece's begin, or at its end if that lies further. Between the end of a
-/// small piece and there, the pieces before it have brought near what there is, if they are of one message or of
-/// messages that lie one behind the other; at the begin of one that does not, the CPU is on its own.
+/// They begin this many bytes behind the piece's begin, or at its end if that lies further. The gap between the end of
+/// a small piece and there was prefetched by the pieces before it, if these are of the same message or of a message
+/// that lies before it in memory; otherwise nothing prefetches it.
 const AHEAD: usize = 4096;
 
-/// The most that is brought near for one piece: the CPU has few places for fetches under way and waits when they are
-/// full, and it foresees the rest of a long copy by itself.
+/// The most bytes that are prefetched for one piece: the CPU has few fill buffers and stalls when they are full, and
+/// its own prefetcher loads the rest of a long copy.
 const MOST: usize = 1536;
 
 /// Readable and writable memory of this process, mapped for as long as the value lives.
@@ -135,7 +135,7 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// What to bring near when `len` octets at `at` have been copied: as many, [`MOST`] at most.
+    /// What to prefetch when `len` bytes at `at` have been copied: as many, [`MOST`] at most.
     fn ahead(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(AHEAD)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MOST))

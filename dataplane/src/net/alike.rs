@@ -1,6 +1,6 @@
-//! Frames of one flow follow each other, and their headers hardly differ. Where a frame's headers say the same
-//! as those of the frame before it, what was found out about that one holds for it too, and only the fields that
-//! may differ are looked at.
+//! A fast path for successive frames of one flow. If a frame's headers equal those of the frame before it, except for
+//! the fields that differ in each packet, the earlier frame's parse result holds for it too, and only these fields are
+//! checked.
 //!
 //! ```text
 //!  | Ethernet 14, or 18 with a tag | IPv4 20 or IPv6 40 | ports 4 | rest of the segment ...
@@ -8,14 +8,14 @@
 //!                                    length, identification, hop limit, ECN, checksum
 //! ```
 //!
-//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 octets: what
+//! Headers of other lengths take the long way, [`demux`](super::demux), and so do frames of less than 64 bytes: what
 //! is compared is always as many.
 
 use core::ops::Range;
 
 use super::checksum;
 
-/// Octets that are compared at once: no headers up to the ports are longer.
+/// Bytes that are compared at once: no headers up to the ports are longer.
 const WINDOW: usize = 64;
 const PORTS: usize = 4;
 const IPV4: usize = 20;
@@ -61,9 +61,9 @@ const fn clear(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4(14), ipv4(18)], [ipv6(14), ipv6(18)]];
 
-/// Where the TCP segment in `frame` lies, if its headers say the same as those of `last`: a frame, or a packet put
+/// Where the TCP segment in `frame` lies, if its headers equal those of `last`: a frame, or a packet put
 /// together with the headers of one, in which TCP's segment begins at `start`. Then interface and flow are the
-/// same too. `None`: it has to be looked at by itself, which also finds what is wrong with it.
+/// same too. `None`: the frame must be parsed in full, which also finds what is wrong with it.
 pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (new, old) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
     let tagged = old[12..14] == [0x81, 0];
@@ -153,7 +153,7 @@ mod tests {
         frame[l3 + 10..l3 + 12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// What the long way says of `next`: what it says of `last`, but for where the segment lies.
+    /// The full parse of `next` gives the result of `last`, except for the segment's range.
     fn as_demux_says(next: &[u8], last: &[u8], found: Range<usize>, own: &[Interface; 1]) {
         let mut expected = demux(last, 0, L4Check::Good, own).unwrap();
         match &mut expected.kind {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is recognised, the long way says the same.
+        /// Whatever the fast path recognises, the full parse gives the same.
         #[test]
         fn the_long_way_agrees(
             vlan: bool,

@@ -10,20 +10,21 @@ use super::neighbour::{Claim, ClaimKind, Mac};
 use super::path::ethernet;
 use crate::api::DropReason;
 
-/// Octets of an ARP packet.
+/// Bytes of an ARP packet.
 const LEN: usize = 28;
 
-/// Takes an ARP packet: answers it if it asks for us and `may_answer` says so, and says what its sender says of itself.
+/// Processes an ARP packet: answers a request for our address if `may_answer` allows, and returns what its sender
+/// announces.
 ///
 /// # Errors
 /// Why it is of no use.
 pub fn input(
     interface: &Interface,
-    octets: &[u8],
+    bytes: &[u8],
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
-    let packet = ArpPacket::new_checked(octets).map_err(|_| DropReason::Arp)?;
+    let packet = ArpPacket::new_checked(bytes).map_err(|_| DropReason::Arp)?;
     if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
         return Err(DropReason::Arp);
     }
@@ -43,7 +44,7 @@ pub fn input(
     }
     let for_us = interface.has(target.into());
     if interface.has(sender.into()) {
-        // Our own broadcasts may come back; from another address it is somebody else's claim.
+        // Our own broadcasts may come back; from another link-layer address it is another host's claim.
         let ours = mac == interface.mac;
         return Err(if ours { DropReason::NeighbourIgnored } else { DropReason::AddressConflict });
     }
@@ -69,7 +70,7 @@ pub fn input(
     Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
-/// Asks for `target`: everybody, or the one that had it.
+/// Sends a request for `target`: to all, or to the host that had it.
 pub fn ask(
     interface: &Interface,
     source: Ipv4Addr,
@@ -81,7 +82,7 @@ pub fn ask(
     write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
 }
 
-/// Tells everybody of our address (RFC 5227 §3, an announcement).
+/// Announces our address (RFC 5227 §3).
 pub fn announce(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
     write(interface, ArpOperation::Request, address, ([0; 6], address), BROADCAST, out);
 }
@@ -94,10 +95,10 @@ fn write(
     to: Mac,
     out: &mut Outbox,
 ) {
-    out.frame(interface.port, |octets| {
-        let begin = octets.len();
-        octets.resize(begin + 18 + LEN, 0);
-        let frame = &mut octets[begin..];
+    out.frame(interface.port, |bytes| {
+        let begin = bytes.len();
+        bytes.resize(begin + 18 + LEN, 0);
+        let frame = &mut bytes[begin..];
         let at = ethernet(frame, interface, to, EthernetProtocol::Arp);
         let repr = ArpRepr::EthernetIpv4 {
             operation,
@@ -107,6 +108,6 @@ fn write(
             target_protocol_addr: target,
         };
         repr.emit(&mut ArpPacket::new_unchecked(&mut frame[at..]));
-        octets.truncate(begin + at + LEN);
+        bytes.truncate(begin + at + LEN);
     });
 }

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
-/// Octets below which it does not pay to ask for wide registers.
+/// Bytes below which it does not pay to ask for wide registers.
 const SHORT: usize = 128;
 
-/// Ones' complement sum of `data` as big-endian 16-bit words, an odd octet padded with zero; not
+/// Ones' complement sum of `data` as big-endian 16-bit words, an odd byte padded with zero; not
 /// complemented. Sums of pieces of even length may be added with [`add`].
 pub fn sum(data: &[u8]) -> u16 {
     // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
@@ -28,11 +28,11 @@ fn wide(data: &[u8]) -> u64 {
     pulp::Arch::new().dispatch(Words(data))
 }
 
-/// The sum of words of the CPU's order of octets, in no particular part of 64 bits. Compiled for each width of
+/// The sum of words of the CPU's order of bytes, in no particular part of 64 bits. Compiled for each width of
 /// registers.
 #[inline(always)]
 fn words(data: &[u8]) -> u64 {
-    // One sum over all: of several the compiler makes a gathering of octets far apart.
+    // One sum over all: of several the compiler makes a gathering of bytes far apart.
     let (words, rest) = data.as_chunks::<4>();
     let total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     total
@@ -73,13 +73,13 @@ pub fn pseudo_header_between(addresses: u16, protocol: u8, len: usize) -> u16 {
 
 /// The checksum of a segment whose checksum field is zero. Zero for a received segment whose field
 /// is right.
-pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, octets: &[u8]) -> u16 {
-    !add(pseudo_header(source, destination, protocol, octets.len()), sum(octets))
+pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) -> u16 {
+    !add(pseudo_header(source, destination, protocol, bytes.len()), sum(bytes))
 }
 
 /// The same with the part of both addresses known.
-pub fn segment_between(addresses: u16, protocol: u8, octets: &[u8]) -> u16 {
-    !add(pseudo_header_between(addresses, protocol, octets.len()), sum(octets))
+pub fn segment_between(addresses: u16, protocol: u8, bytes: &[u8]) -> u16 {
+    !add(pseudo_header_between(addresses, protocol, bytes.len()), sum(bytes))
 }
 
 fn fold(mut sum: u64) -> u16 {

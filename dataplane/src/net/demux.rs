@@ -25,11 +25,11 @@ const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-/// Octets of a UDP header (RFC 768).
+/// Bytes of a UDP header (RFC 768).
 pub const UDP_HEADER: usize = 8;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 
-/// What a frame is. Ranges are octets of the frame.
+/// What a frame is. Ranges are bytes of the frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Place of the interface that takes it.
@@ -54,7 +54,7 @@ pub enum Kind {
         /// The segment.
         segment: Range<usize>,
     },
-    /// An SCTP packet to one of our addresses; nobody has looked at its checksum.
+    /// An SCTP packet to one of our addresses; its checksum is not verified.
     Sctp {
         /// The peer, with its SCTP port.
         source: SocketAddr,
@@ -92,13 +92,13 @@ pub enum Kind {
 /// What is known about the checksum of the layer above IP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum L4Check {
-    /// The device found it right, or the port is trusted: it is not looked at.
+    /// The device found it right, or the port is trusted: it is not examined.
     Good,
     /// Software has to look.
     Unknown,
 }
 
-/// Says what `frame`, received on `port`, is.
+/// Classifies `frame`, received on `port`.
 ///
 /// # Errors
 /// Why it is dropped.
@@ -311,18 +311,18 @@ fn udp(
     datagram: Range<usize>,
     interface: &Interface,
 ) -> Result<Kind, DropReason> {
-    let octets = &frame[datagram.clone()];
-    let &[s0, s1, d0, d1, l0, l1, c0, c1, ..] = octets else { return Err(DropReason::Truncated) };
+    let bytes = &frame[datagram.clone()];
+    let &[s0, s1, d0, d1, l0, l1, c0, c1, ..] = bytes else { return Err(DropReason::Truncated) };
     if interface.encapsulation != Some(u16::from_be_bytes([d0, d1])) {
         return Err(DropReason::IpProtocol);
     }
     let len = usize::from(u16::from_be_bytes([l0, l1]));
-    let octets = octets.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
+    let bytes = bytes.get(..len).filter(|o| o.len() > UDP_HEADER).ok_or(DropReason::Truncated)?;
     // RFC 768: zero is no checksum; RFC 8200 §8.1: not over IPv6.
     let unused = [c0, c1] == [0, 0];
     let wrong = match unused {
         true => addresses.0.is_ipv6(),
-        false => checksum::segment(addresses.0, addresses.1, UDP, octets) != 0,
+        false => checksum::segment(addresses.0, addresses.1, UDP, bytes) != 0,
     };
     if wrong {
         return Err(DropReason::L4Checksum);
@@ -342,9 +342,9 @@ fn tcp(
     segment: Range<usize>,
     check: L4Check,
 ) -> Result<Kind, DropReason> {
-    let octets = &frame[segment.clone()];
-    let [s0, s1, d0, d1, ..] = *octets else { return Err(DropReason::Truncated) };
-    if check == L4Check::Unknown && checksum::segment(source, destination, TCP, octets) != 0 {
+    let bytes = &frame[segment.clone()];
+    let [s0, s1, d0, d1, ..] = *bytes else { return Err(DropReason::Truncated) };
+    if check == L4Check::Unknown && checksum::segment(source, destination, TCP, bytes) != 0 {
         return Err(DropReason::L4Checksum);
     }
     let source = SocketAddr::new(source, u16::from_be_bytes([s0, s1]));
@@ -405,7 +405,7 @@ fn skip_extensions(
     Err(DropReason::ExtensionHeader)
 }
 
-/// RFC 8200 §4.2: unknown options say themselves whether the packet may be used without them.
+/// RFC 8200 §4.2: the type of an unknown option tells whether the packet may be processed without it.
 fn may_skip_options(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {

@@ -4,17 +4,17 @@
 //! ```text
 //!  00 not capable   01 ECT(1)   10 ECT(0)   11 congestion experienced
 //!
-//!  IPv4  | 4 | IHL |  DSCP 6  | ECN 2 |         octet 1, bits 1..0
-//!  IPv6  | 6 | class hi 4 | class lo 4 | flow   class is bits 3..0 of octet 0 and 7..4 of octet 1
+//!  IPv4  | 4 | IHL |  DSCP 6  | ECN 2 |         byte 1, bits 1..0
+//!  IPv6  | 6 | class hi 4 | class lo 4 | flow   class is bits 3..0 of byte 0 and 7..4 of byte 1
 //! ```
 
-/// ECN-capable, in the octet of IPv4's header that ends with the field.
+/// ECN-capable, in the byte of IPv4's header that ends with the field.
 pub(super) const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 const MASK: u8 = 0b11;
 const V6_SHIFT: u8 = 4;
 
-/// Octets of an Ethernet header, and of a VLAN tag behind its addresses.
+/// Bytes of an Ethernet header, and of a VLAN tag behind its addresses.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const TAGGED: [u8; 2] = [0x81, 0];

@@ -2,8 +2,8 @@
 //! what cannot be made smaller any more, SCTP's messages from before the path had narrowed (RFC 9260 §6.9).
 //!
 //! ```text
-//!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n octets ...
-//!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n octets ...
+//!  | Ethernet, VLAN | IPv4: identification, DF clear | 8n bytes ...
+//!  | Ethernet, VLAN | IPv6 | fragment header 8       | 8n bytes ...
 //! ```
 //!
 //! Left out: nothing is put together here, see [`super::reassembly`].
@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 use super::checksum;
 use super::path::Path;
 
-/// Octets of IPv6's fragment header (RFC 8200 §4.5).
+/// Bytes of IPv6's fragment header (RFC 8200 §4.5).
 const FRAGMENT_HEADER: usize = 8;
 const IPV6_FRAGMENT: u8 = 44;
 
@@ -31,17 +31,17 @@ const IPV6_NEXT: usize = 6;
 /// One piece of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Its octets of the packet's payload.
+    /// Its bytes of the packet's payload.
     pub range: Range<usize>,
     /// Others follow.
     pub more: bool,
 }
 
-/// The pieces of a packet with `len` octets behind its IP header, along `path`, which carries IP packets of `mtu`
-/// octets, at least 68.
+/// The pieces of a packet with `len` bytes behind its IP header, along `path`, which carries IP packets of `mtu`
+/// bytes, at least 68.
 pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece> + use<> {
     let room = mtu.saturating_sub(path.l3_len() + extra(path));
-    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.
+    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight bytes.
     let step = (room & !7).max(8);
     (0..len).step_by(step).map(move |start| {
         let end = (start + step).min(len);
@@ -49,7 +49,7 @@ pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece
     })
 }
 
-/// Octets of the frame with `piece`.
+/// Bytes of the frame with `piece`.
 pub fn frame_len(path: &Path, piece: &Piece) -> usize {
     path.header_len() + extra(path) + piece.range.len()
 }
@@ -86,13 +86,13 @@ fn extra(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
-/// Makes identifications: one count of all packets that this worker cuts, and a secret start for each pair of
-/// addresses, so that those to one host do not say what another's begin with (RFC 7739 §5). How many packets were
-/// cut between two to itself a host can see.
+/// Generates fragment identifications: one counter of all packets that this worker fragments, plus a secret offset for
+/// each pair of addresses, so that a host cannot predict the identifications sent to another one (RFC 7739 §5). It can
+/// see how many packets were fragmented between two to itself.
 ///
-/// Between the same addresses one comes again after 2^16 packets that the worker cuts to anybody, in IPv6 after
-/// 2^32. In IPv4 that can be within the time that RFC 6864 §4.3 wants them to differ for: pieces of two packets are
-/// then told apart by SCTP's checksum alone. Each worker has its own, and nothing keeps those of two apart.
+/// For a pair of addresses a value repeats after 2^16 packets that the worker fragments to any host, in IPv6 after
+/// 2^32. In IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique: then only SCTP's
+/// checksum detects a packet of mixed fragments. Workers do not coordinate their counters.
 #[derive(Debug)]
 pub struct Identifications {
     key: SipHasher13,
@@ -107,15 +107,15 @@ impl Identifications {
 
     /// That of the next packet from `source` to `destination`.
     pub fn next(&mut self, (source, destination): (IpAddr, IpAddr)) -> u32 {
-        let mut octets = [0; 32];
-        for (out, address) in octets.chunks_exact_mut(16).zip([source, destination]) {
+        let mut bytes = [0; 32];
+        for (out, address) in bytes.chunks_exact_mut(16).zip([source, destination]) {
             match address {
                 IpAddr::V4(address) => out[..4].copy_from_slice(&address.octets()),
                 IpAddr::V6(address) => out.copy_from_slice(&address.octets()),
             }
         }
         self.cut = self.cut.wrapping_add(1);
-        (self.key.hash(&octets) as u32).wrapping_add(self.cut)
+        (self.key.hash(&bytes) as u32).wrapping_add(self.cut)
     }
 }
 
@@ -124,15 +124,15 @@ mod tests {
     use std::collections::HashSet;
     use std::net::SocketAddr;
 
-    use wire::Instant;
+    use base::Instant;
 
     use super::*;
     use crate::api::InterfaceId;
-    use crate::net::carrier::{Carrier, UdpPorts};
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
     use crate::net::path::TxChecksum;
     use crate::net::reassembly::{Outcome, Reassembly};
+    use crate::net::sctp_path::{SctpPath, UdpPorts};
     use crate::net::tests::config;
 
     fn interface(vlan: Option<u16>, host: u8) -> Interface {
@@ -142,11 +142,11 @@ mod tests {
         interface
     }
 
-    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> Carrier {
+    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> SctpPath {
         let (here, there) = (interface(vlan, 1), interface(vlan, 2));
         let end =
             |i: &Interface| SocketAddr::new(i.addresses().find(|a| a.is_ipv6() == v6).unwrap(), 7);
-        let mut carrier = Carrier::new(Path::new(0, &here, end(&here), end(&there)).unwrap(), udp);
+        let mut carrier = SctpPath::new(Path::new(0, &here, end(&here), end(&there)).unwrap(), udp);
         carrier.set_mac([2, 0, 0, 0, 0, 2]);
         carrier
     }
@@ -179,10 +179,10 @@ mod tests {
                     let found = demux(&out, 0, L4Check::Unknown, &us).unwrap();
                     let Kind::Fragment(fragment) = &found.kind else { panic!("{found:?}") };
                     assert_eq!(fragment.id, if v6 { 0x1234_5678 } else { 0x5678 });
-                    if let Outcome::Whole(octets) =
+                    if let Outcome::Whole(bytes) =
                         reassembly.input(0, fragment, &out, now).unwrap().0
                     {
-                        whole = Some(octets);
+                        whole = Some(bytes);
                     }
                 }
                 let whole = whole.expect("all pieces");

@@ -29,7 +29,8 @@ pub struct Report {
     pub trouble: Trouble,
 }
 
-/// What tells that somebody has seen a packet of ours: a stranger would have to guess it.
+/// The part of a quoted packet that proves that its sender has seen a packet of ours: an off-path attacker would
+/// have to guess it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Quote {
     /// A TCP segment with this sequence number.
@@ -43,7 +44,7 @@ pub enum Quote {
 /// Why a segment did not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
-    /// A path carries no more than this many octets of an IP packet.
+    /// A path carries no more than this many bytes of an IP packet.
     TooBig(u16),
     /// The peer cannot be reached, or not in this way.
     Unreachable(Unreachable),
@@ -55,10 +56,10 @@ pub enum Unreachable {
     /// The network or the host: it may be there again in a moment.
     #[error("a router says that there is no way to the peer")]
     Host,
-    /// The host does not speak the protocol.
+    /// The host does not support the protocol.
     #[error("the peer says by ICMP that it does not speak this protocol")]
     Protocol,
-    /// Nobody listens.
+    /// No listener.
     #[error("the peer says by ICMP that nobody listens at that port")]
     Port,
     /// A filter forbids it.
@@ -73,12 +74,12 @@ impl Unreachable {
     }
 }
 
-/// The least MTU that a router may say (RFC 791 §3.2; RFC 8200 §5). How much of it is believed is TCP's.
+/// The least MTU that a router may report (RFC 791 §3.2; RFC 8200 §5). TCP decides how far to follow the report.
 const MIN_MTU_V4: u16 = 68;
 const MIN_MTU_V6: u16 = 1280;
 const HOP_LIMIT: u8 = 64;
 
-/// MTUs of links, for routers that say none (RFC 1191 §7.1).
+/// MTUs of links, for routers that report none (RFC 1191 §7.1).
 const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
 
 /// What an ICMP message means to us.
@@ -112,13 +113,13 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         _ => return Err(DropReason::IcmpIgnored),
     };
     let inner = message.get(8..).ok_or(DropReason::Icmp)?;
-    // `new_checked` would want all of it; a router sends the header and eight octets.
+    // `new_checked` would want all of it; a router sends the header and eight bytes.
     let header = inner.first().map_or(0, |b| usize::from(b & 15) * 4);
     if header < 20 || inner.len() < header + 8 {
         return Err(DropReason::Icmp);
     }
     let ip = Ipv4Packet::new_unchecked(inner);
-    // Only a first piece has ports; later pieces of what we cut are not believed.
+    // Only a first piece has ports; later pieces of what we cut are ignored.
     if ip.version() != 4 || ip.frag_offset() != 0 {
         return Err(DropReason::IcmpNotBelieved);
     }
@@ -185,32 +186,32 @@ fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Troub
     }
 }
 
-/// Who the packet was from and to, by its first eight octets of TCP or SCTP. The owner of the flow checks
+/// Who the packet was from and to, by its first eight bytes of TCP or SCTP. The owner of the flow checks
 /// the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn report(
     index: usize,
     interface: &Interface,
     (local, remote): (IpAddr, IpAddr),
-    (protocol, octets): (IpProtocol, &[u8]),
+    (protocol, bytes): (IpProtocol, &[u8]),
     trouble: Trouble,
 ) -> Result<Icmp, DropReason> {
-    let (protocol, octets) = match protocol {
+    let (protocol, bytes) = match protocol {
         // RFC 6951 §5.5: of what is in UDP, if the router quotes that much.
         IpProtocol::Udp
             if interface
                 .encapsulation
                 .map(u16::to_be_bytes)
-                .is_some_and(|port| octets.starts_with(&port)) =>
+                .is_some_and(|port| bytes.starts_with(&port)) =>
         {
-            (SCTP, octets.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
+            (SCTP, bytes.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
         }
-        other => (other, octets),
+        other => (other, bytes),
     };
-    let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = octets else { return Err(DropReason::Icmp) };
+    let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = bytes else { return Err(DropReason::Icmp) };
     let number = u32::from_be_bytes([q0, q1, q2, q3]);
     let quote = match (protocol, number) {
         (IpProtocol::Tcp, seq) => Quote::Tcp(seq),
-        (SCTP, 0) => Quote::SctpInit(initiate_tag(octets).ok_or(DropReason::IcmpNotBelieved)?),
+        (SCTP, 0) => Quote::SctpInit(initiate_tag(bytes).ok_or(DropReason::IcmpNotBelieved)?),
         (SCTP, tag) => Quote::Sctp(tag),
         _ => return Err(DropReason::IcmpNotBelieved),
     };
@@ -236,7 +237,7 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
     }
 }
 
-/// Answers an echo request with its own octets, to the link-layer address that it came from.
+/// Answers an echo request with its own bytes, to the link-layer address that it came from.
 pub fn echo(
     interface: &Interface,
     mac: Mac,
@@ -248,10 +249,10 @@ pub fn echo(
         IpAddr::V4(_) => (IpProtocol::Icmp, u8::from(Icmpv4Message::EchoReply)),
         IpAddr::V6(_) => (IpProtocol::Icmpv6, u8::from(Icmpv6Message::EchoReply)),
     };
-    out.frame(interface.port, |octets| {
+    out.frame(interface.port, |bytes| {
         let addresses = (source, destination);
         let how = (protocol, HOP_LIMIT);
-        path::ip_frame(octets, interface, mac, addresses, how, request.len(), |m| {
+        path::ip_frame(bytes, interface, mac, addresses, how, request.len(), |m| {
             m.copy_from_slice(request);
             m[0] = kind;
             m[2..4].fill(0);

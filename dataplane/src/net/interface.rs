@@ -16,7 +16,7 @@ pub struct Interface {
     pub vlan: Option<u16>,
     /// The port's link-layer address.
     pub mac: Mac,
-    /// Octets of an IP packet.
+    /// Bytes of an IP packet.
     pub mtu: u16,
     /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951).
     pub encapsulation: Option<u16>,

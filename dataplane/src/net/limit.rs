@@ -1,15 +1,14 @@
 //! How often something may happen.
 //!
-//! A limit that many share tells each of them what the others do: who counts how often he is answered
-//! learns whether somebody else, perhaps in a name that he forged, was answered too (CVE-2016-5696 is that
-//! attack on TCP). So each peer has its share, by a keyed hash of its address, and what all of them have
-//! together does not run out at a moment that can be foreseen.
+//! A rate limit that all peers share is a side channel: an attacker who counts the answers that it gets learns
+//! whether another address, perhaps one that it forged, was answered too (CVE-2016-5696 on TCP's challenge ACKs).
+//! So each peer has a limit of its own, by a keyed hash of its address, and the common limit is randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 /// A token bucket: `per_second` on average, at most a tenth of that (but one at least) at once.
 #[derive(Clone, Debug)]
@@ -84,7 +83,7 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each takes between half and one and a half of the average: nobody can tell one from none.
+        // Each takes between half and one and a half of the average: an attacker cannot tell one answer from none.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.all.cost / 2 + self.all.cost * chance / 1024;

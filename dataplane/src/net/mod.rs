@@ -1,14 +1,13 @@
 //! The network stack of one worker below TCP and SCTP, sans-IO over frames: Ethernet, VLAN, ARP, IPv4, IPv6,
 //! neighbour discovery, ICMP.
 //!
-//! [`demux::demux`] says what a frame is. TCP and SCTP go to the worker's flow tables; the rest is for
+//! [`demux::demux`] classifies a frame. TCP and SCTP go to the worker's flow tables; the rest is for
 //! [`Stack::control`], which answers by itself and returns what concerns the worker (or another worker:
 //! caches and streams belong to each of them). Frames to send are left in an [`Outbox`]; segments of
 //! streams are not: they are written in place behind the headers of a [`path::Path`].
 
 pub mod alike;
 pub mod arp;
-pub mod carrier;
 pub mod checksum;
 pub mod demux;
 pub mod ecn;
@@ -21,12 +20,13 @@ pub mod neighbour;
 pub mod path;
 pub mod path_mtu;
 pub mod reassembly;
+pub mod sctp_path;
 
 use std::net::IpAddr;
 use std::ops::Range;
 
+use base::Instant;
 use smoltcp::wire::Icmpv6Message;
-use wire::Instant;
 
 use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};
@@ -53,7 +53,7 @@ pub struct Stack {
 /// What a frame that is not TCP's means to the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// A neighbour of the interface at this place speaks of itself: every worker is to hear it.
+    /// An announcement by a neighbour of the interface at this place, for every worker.
     Neighbour(usize, Claim),
     /// For the worker that owns the flow.
     Icmp(Report),
@@ -99,7 +99,7 @@ impl Outbox {
 }
 
 impl Stack {
-    /// A stack of these interfaces that sends at most so many ICMP messages a second, and believes at most
+    /// A stack of these interfaces that sends at most so many ICMP messages a second, and accepts at most
     /// as many.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
@@ -166,10 +166,10 @@ impl Stack {
         }
     }
 
-    /// Takes note of what a neighbour says of itself, here or at another worker.
+    /// Processes an announcement by a neighbour that this or another worker received.
     ///
     /// # Errors
-    /// Why it is not believed.
+    /// Why it was ignored.
     pub fn claim(
         &mut self,
         interface: usize,
@@ -226,7 +226,7 @@ impl Stack {
         asked
     }
 
-    /// Tells the link of an interface of its addresses.
+    /// Announces an interface's addresses on its link.
     pub fn announce(&self, interface: usize, out: &mut Outbox) {
         let interface = &self.interfaces[interface];
         for address in interface.addresses() {
@@ -248,7 +248,7 @@ impl Stack {
         match (interface.asking_for(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::ask(interface, s, t, mac, out),
             (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::ask(interface, s, t, mac, out),
-            // Without an address of its family there is no route to it, and nobody asks.
+            // Without an address of its family there is no route to it, and it is never resolved.
             _ => {}
         }
     }

@@ -17,8 +17,8 @@ use crate::api::DropReason;
 /// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Takes a solicitation or an advertisement: answers it if it asks for us and `may_answer` says so, and says what its sender
-/// says of itself.
+/// Processes a solicitation or an advertisement: answers one for our address if `may_answer` allows, and returns
+/// what its sender announces.
 ///
 /// # Errors
 /// Why it is of no use.
@@ -72,7 +72,8 @@ fn solicitation(
         return Err(DropReason::RateLimited);
     }
     if source.is_unspecified() {
-        // RFC 4862 §5.4.3: somebody wants the address; RFC 4861 §7.2.4: all nodes hear that it is taken.
+        // RFC 4862 §5.4.3: a host performs duplicate address detection for our address; RFC 4861
+        // §7.2.4: the answer goes to all nodes.
         advertise(interface, target, (ALL_NODES, group_mac(ALL_NODES)), false, out);
         return Err(DropReason::NeighbourIgnored);
     }
@@ -105,7 +106,7 @@ fn advertisement(
     if !interface.on_link(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
-    // RFC 4861 §7.2.5: without an address it only says that the one we have is good.
+    // RFC 4861 §7.2.5: without an address it only confirms the known one.
     let known = mac.or_else(|| interface.neighbours.get(target.into()));
     let mac = known.ok_or(DropReason::NeighbourIgnored)?;
     let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
@@ -128,7 +129,7 @@ pub fn ask(
     write(interface, &repr, source, destination, to, out);
 }
 
-/// Tells everybody of our address (RFC 4861 §7.2.6).
+/// Announces our address to all nodes (RFC 4861 §7.2.6).
 pub fn announce(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
     advertise(interface, address, (ALL_NODES, group_mac(ALL_NODES)), false, out);
 }

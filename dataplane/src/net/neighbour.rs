@@ -9,13 +9,12 @@
 //!     +------- 1 s --- failed  <--- 3 x 1 s -- incomplete <--------|------ 3 x 1 s unanswered -----+
 //! ```
 //!
-//! What others say without having been asked is used with care, because anybody on the link can say it:
-//! it never makes an entry, except that a peer that asks for *our* address becomes a stale one; and it
-//! never changes a link-layer address that is known: it only casts doubt, so that the old one is
-//! probed at once and, if it is silent, resolved afresh. A move of an address costs a few seconds that
-//! way; a forged ARP reply costs nothing.
+//! Unsolicited announcements are not trusted, because every host on the link can forge them. They never make
+//! an entry, except that a peer that asks for *our* address becomes a stale one. They never change a known
+//! link-layer address: the old one is probed at once and, if it does not answer, resolved afresh. So a move of an
+//! address costs a few seconds, and a forged ARP reply has no effect.
 //!
-//! No packets are queued here: streams are asked for their segments only once the next hop is known.
+//! No packets are queued here: streams are polled for segments only once the next hop is known.
 //! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
 //! Bounds: entries in all, a quarter of them incomplete, and half of them strangers, who asked for us and
 //! whom we never spoke to. A stranger makes room for itself among strangers only, and who has a stream is
@@ -25,9 +24,9 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::Instant;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -40,11 +39,11 @@ const DELAY: Duration = Duration::from_secs(5);
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
 const TRIES: u8 = 3;
-/// How long a failure is remembered, so that nobody makes us ask more often.
+/// How long a failure is remembered: requests for one address are not sent more often.
 const FAILED: Duration = Duration::from_secs(1);
-/// The least time between two looks at all entries.
+/// The least time between two scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
-/// Entries that are looked at to find one that can go.
+/// Entries that are examined to find one to evict.
 const EVICT_LOOKS: usize = 16;
 
 /// The cache.
@@ -95,20 +94,20 @@ pub enum Resolution {
         /// True the first time.
         solicit: bool,
     },
-    /// Nobody answered, a moment ago.
+    /// Resolution has failed a moment ago.
     Failed,
     /// The cache has no room.
     Full,
 }
 
-/// What a neighbour says of itself.
+/// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// Its address.
     pub address: IpAddr,
     /// Its link-layer address; never a group's.
     pub mac: Mac,
-    /// How it came to say so.
+    /// What kind of packet carried it.
     pub kind: ClaimKind,
 }
 
@@ -122,18 +121,18 @@ pub enum ClaimKind {
     },
     /// It asked for one of our addresses.
     Question,
-    /// Nobody asked: gratuitous ARP, unsolicited advertisement.
+    /// Unsolicited: gratuitous ARP, unsolicited advertisement.
     Announcement,
 }
 
 /// What became of a [`Claim`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClaimOutcome {
-    /// Somebody was waiting for it.
+    /// A stream was waiting for it.
     Resolved,
     /// Taken note of.
     Noted,
-    /// Of no use, or not to be believed.
+    /// Invalid, or not trusted.
     Ignored,
     /// There is no room for it.
     Full,
@@ -142,9 +141,9 @@ pub enum ClaimOutcome {
 /// What is to be done now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Ask for the address: everybody, or the one that had it.
+    /// Send a request for the address: to all, or to the host that had it.
     Solicit(IpAddr, Option<Mac>),
-    /// Nobody answers for the address.
+    /// No host answers for the address.
     Failed(IpAddr),
 }
 
@@ -192,7 +191,7 @@ impl NeighbourCache {
         entry.state.has_mac().then_some(entry.mac)
     }
 
-    /// Takes note of what a neighbour says of itself. The caller has checked that the address can be a
+    /// Processes an announcement by a neighbour. The caller has checked that the address can be a
     /// neighbour's and is not our own.
     pub fn claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
@@ -222,8 +221,8 @@ impl NeighbourCache {
                 }
                 ClaimOutcome::Noted
             }
-            // The one that has the address is being asked; whoever else answers waits until it is silent,
-            // or a flood of forged answers would take the address over (RFC 4861 §7.2.5 would let it).
+            // The known link-layer address is being probed. Answers from others are ignored until the probes have
+            // failed, or a flood of forged answers would take the address over (RFC 4861 §7.2.5 allows it).
             State::Probe { .. } => ClaimOutcome::Ignored,
             State::Reachable { .. } | State::Stale | State::Delay { .. } => {
                 self.enter(at, State::Probe { tries: 0, next: now });
@@ -241,7 +240,7 @@ impl NeighbourCache {
         }
     }
 
-    /// A stream has reason to believe that its segments do not arrive: the neighbour is probed.
+    /// A stream's segments are probably not arriving: the neighbour is probed.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address)
             && matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. })
@@ -381,7 +380,7 @@ impl NeighbourCache {
         found.map(|&at| at as usize)
     }
 
-    /// A place for a new entry, which is stale until the caller says otherwise.
+    /// A place for a new entry, which is stale until the caller changes it.
     fn insert(&mut self, address: IpAddr, stranger: bool, now: Instant) -> Option<usize> {
         let (mac, state) = ([0; 6], State::Stale);
         let entry = Entry { address, mac, state, used: now, stranger, pins: 0 };
@@ -403,7 +402,7 @@ impl NeighbourCache {
         Some(at)
     }
 
-    /// Takes an entry out of the index that nobody has used for a while: of those looked at a stranger, or
+    /// Removes an entry that was not used for a while from the index: of those examined a stranger, or
     /// else the oldest, unless it has to be a stranger.
     fn evict(&mut self, strangers_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;

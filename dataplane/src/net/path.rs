@@ -19,14 +19,14 @@ use super::neighbour::Mac;
 use super::{checksum, ecn};
 use crate::port::ChecksumBy;
 
-/// Most octets of headers in front of a segment.
+/// Most bytes of headers in front of a segment.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
 /// The same over IPv4.
 const V4_HEADERS: usize = 14 + 4 + 20;
 
 /// Where a TCP header has its checksum (RFC 9293 §3.1).
 const TCP_CHECKSUM: core::ops::Range<usize> = 16..18;
-/// Octets of a TCP header without options.
+/// Bytes of a TCP header without options.
 const TCP_HEADER_LEN: u16 = 20;
 const IPV4_PROTOCOL: usize = 9;
 const IPV6_PROTOCOL: usize = 6;
@@ -66,21 +66,35 @@ pub struct Path {
     addresses: u16,
 }
 
-/// What stands in front of segments, and the neighbour that gets the frames. Every stream keeps one: IPv4's are
+/// The headers in front of segments, and the next hop's neighbour entry. Every stream keeps one: IPv4's are
 /// no longer than they must be.
 #[derive(Clone, Debug)]
 enum Headers {
-    V4 { next_hop: Ipv4Addr, octets: [u8; V4_HEADERS] },
+    V4 { next_hop: Ipv4Addr, bytes: [u8; V4_HEADERS] },
     V6(Box<V6Headers>),
 }
 
 #[derive(Clone, Debug)]
 struct V6Headers {
     next_hop: Ipv6Addr,
-    octets: [u8; MAX_HEADERS],
+    bytes: [u8; MAX_HEADERS],
 }
 
 const _: () = assert!(size_of::<Path>() == 56);
+
+impl AsRef<Path> for Path {
+    #[inline]
+    fn as_ref(&self) -> &Path {
+        self
+    }
+}
+
+impl AsMut<Path> for Path {
+    #[inline]
+    fn as_mut(&mut self) -> &mut Path {
+        self
+    }
+}
 
 impl Path {
     /// The way from `local` to `remote` by the interface at place `index`, or `None` without a route.
@@ -111,17 +125,17 @@ impl Path {
         };
         let mut headers = match next_hop {
             IpAddr::V4(next_hop) if source.is_ipv4() => {
-                Headers::V4 { next_hop, octets: [0; V4_HEADERS] }
+                Headers::V4 { next_hop, bytes: [0; V4_HEADERS] }
             }
             IpAddr::V6(next_hop) if source.is_ipv6() => {
-                Headers::V6(Box::new(V6Headers { next_hop, octets: [0; MAX_HEADERS] }))
+                Headers::V6(Box::new(V6Headers { next_hop, bytes: [0; MAX_HEADERS] }))
             }
             IpAddr::V4(_) | IpAddr::V6(_) => return None,
         };
-        let octets = headers.octets_mut();
-        let l3 = ethernet(octets, interface, [0; 6], protocol);
+        let bytes = headers.octets_mut();
+        let l3 = ethernet(bytes, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
-        ip.emit(&mut octets[l3..], &ChecksumCapabilities::default());
+        ip.emit(&mut bytes[l3..], &ChecksumCapabilities::default());
         let path = Path {
             headers,
             interface: index as u16,
@@ -136,8 +150,8 @@ impl Path {
     /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
     /// field too, and the sum is not complemented.
     fn with_sum(mut self) -> Path {
-        if let Headers::V4 { octets, .. } = &mut self.headers {
-            let ip = &mut octets[self.l3.into()..self.len.into()];
+        if let Headers::V4 { bytes, .. } = &mut self.headers {
+            let ip = &mut bytes[self.l3.into()..self.len.into()];
             ip[IPV4_LEN].fill(0);
             ip[IPV4_CHECKSUM].fill(0);
             let sum = checksum::sum(ip);
@@ -188,22 +202,22 @@ impl Path {
         self.headers.octets_mut()[..6].copy_from_slice(&mac);
     }
 
-    /// Octets in front of a segment.
+    /// Bytes in front of a segment.
     pub fn header_len(&self) -> usize {
         self.len.into()
     }
 
-    /// Octets of the Ethernet header, its VLAN tag included.
+    /// Bytes of the Ethernet header, its VLAN tag included.
     pub fn l2_len(&self) -> usize {
         self.l3.into()
     }
 
-    /// Octets of the IP header.
+    /// Bytes of the IP header.
     pub fn l3_len(&self) -> usize {
         usize::from(self.len - self.l3)
     }
 
-    /// Octets of an MTU that a TCP segment does not count: the IP header and the fixed TCP header.
+    /// Bytes of an MTU that a TCP segment does not count: the IP header and the fixed TCP header.
     pub fn tcp_headers(&self) -> u16 {
         self.l3_len() as u16 + TCP_HEADER_LEN
     }
@@ -213,7 +227,7 @@ impl Path {
         matches!(self.headers, Headers::V6(_))
     }
 
-    /// Octets of the largest segment, TCP header included, in packets of `mtu` octets.
+    /// Bytes of the largest segment, TCP header included, in packets of `mtu` bytes.
     pub fn segment_limit(&self, mtu: u16) -> usize {
         usize::from(mtu) - self.l3_len()
     }
@@ -266,15 +280,15 @@ impl Headers {
     #[inline]
     fn octets(&self) -> &[u8] {
         match self {
-            Headers::V4 { octets, .. } => octets,
-            Headers::V6(headers) => &headers.octets,
+            Headers::V4 { bytes, .. } => bytes,
+            Headers::V6(headers) => &headers.bytes,
         }
     }
 
     fn octets_mut(&mut self) -> &mut [u8] {
         match self {
-            Headers::V4 { octets, .. } => octets,
-            Headers::V6(headers) => &mut headers.octets,
+            Headers::V4 { bytes, .. } => bytes,
+            Headers::V6(headers) => &mut headers.bytes,
         }
     }
 }
@@ -300,7 +314,7 @@ pub fn ethernet(
 }
 
 /// Writes a whole IP packet with Ethernet header into `out` behind what is there: `fill` writes the
-/// payload of `len` octets.
+/// payload of `len` bytes.
 pub fn ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,

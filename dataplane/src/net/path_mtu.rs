@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::Instant;
 use hashbrown::HashMap;
-use wire::Instant;
 
 /// How long a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3: ten minutes are suggested).
 pub const AGE: Duration = Duration::from_secs(600);
@@ -26,7 +26,7 @@ impl PathMtus {
         PathMtus { known: HashMap::new(), limit }
     }
 
-    /// Somebody has found out what the path carries. When there is no room the oldest gives way.
+    /// Stores a path MTU that a stream has found. When the cache is full the oldest entry is replaced.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
         if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
             self.known.retain(|_, (_, until)| *until > now);

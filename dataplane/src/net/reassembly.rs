@@ -1,5 +1,5 @@
 //! Packets that were cut on their way are put together again (RFC 791 §3.2, RFC 8200 §4.5), within a small
-//! bound: TCP and SCTP avoid fragments where they can, so few honest ones come, and strangers can send any number.
+//! bound: TCP and SCTP avoid fragments where they can, so legitimate ones are few, and attackers can send any number.
 //!
 //! ```text
 //!  0        8                                          total
@@ -7,7 +7,7 @@
 //!    the first one brings the headers     the last one brings the end
 //! ```
 //!
-//! Invariants: at most so many packets and octets, of one peer at most a quarter of either; every packet
+//! Invariants: at most so many packets and bytes, of one peer at most a quarter of either; every packet
 //! goes after its time-out, whole or not. When there is no room the oldest packet gives way. Pieces that
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::checksum;
 use super::demux::{TCP, UDP, UDP_HEADER};
@@ -33,15 +33,15 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_PIECES: usize = 64;
 /// What one peer may take of all.
 const SHARE: usize = 4;
-/// What a piece and a packet take besides their octets.
+/// What a piece and a packet take besides their bytes.
 const PIECE_COST: usize = 64;
 const PACKET_COST: usize = 256;
-/// Octets of the shortest TCP header: a piece that begins or ends inside it hides flags and ports from
+/// Bytes of the shortest TCP header: a piece that begins or ends inside it hides flags and ports from
 /// filters (RFC 1858 §3, RFC 3128, RFC 7112).
 const TCP_HEADER: usize = 20;
 /// SCTP's common header and the header of a chunk (RFC 9260 §3).
 const SCTP_HEADERS: usize = 16;
-/// Octets of an IP packet's payload (RFC 791 §3.1, RFC 8200 §3).
+/// Bytes of an IP packet's payload (RFC 791 §3.1, RFC 8200 §3).
 const MAX_PAYLOAD: usize = 65_535;
 
 const IPV6_HEADER: usize = 40;
@@ -60,13 +60,13 @@ pub struct Fragment {
     pub protocol: u8,
     /// Its packet's identification; 16 bits in IPv4.
     pub id: u32,
-    /// Octets of the packet's payload before it.
+    /// Bytes of the packet's payload before it.
     pub offset: usize,
     /// More pieces follow.
     pub more: bool,
     /// Where its IP header begins in the frame.
     pub ip: usize,
-    /// Its own octets in the frame.
+    /// Its own bytes in the frame.
     pub payload: Range<usize>,
 }
 
@@ -85,8 +85,8 @@ pub struct Reassembly {
     /// In the order in which they began, and so of their deadlines.
     packets: VecDeque<Packet>,
     max_packets: usize,
-    max_octets: usize,
-    octets: usize,
+    max_bytes: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -114,9 +114,9 @@ struct Key {
 }
 
 impl Reassembly {
-    /// Room for so many packets and octets; the octets count what keeping them costs.
-    pub fn new(packets: usize, octets: usize) -> Self {
-        Reassembly { packets: VecDeque::new(), max_packets: packets, max_octets: octets, octets: 0 }
+    /// Room for so many packets and bytes; the bytes count what keeping them costs.
+    pub fn new(packets: usize, bytes: usize) -> Self {
+        Reassembly { packets: VecDeque::new(), max_packets: packets, max_bytes: bytes, bytes: 0 }
     }
 
     /// Takes a piece out of a frame that arrived on the interface at this place. Returns what became of
@@ -142,19 +142,19 @@ impl Reassembly {
             Some(at) => at,
             None => {
                 self.packets.push_back(Packet::new(key, now + TIMEOUT));
-                self.octets += PACKET_COST;
+                self.bytes += PACKET_COST;
                 self.packets.len() - 1
             }
         };
         let packet = &mut self.packets[at];
         let before = packet.cost();
         let added = packet.add(fragment, frame);
-        self.octets = self.octets - before + packet.cost();
+        self.bytes = self.bytes - before + packet.cost();
         added?;
         if !packet.is_whole() {
             return Ok((Outcome::Waiting, evicted));
         }
-        self.octets -= packet.cost();
+        self.bytes -= packet.cost();
         let whole = self.packets.remove(at).and_then(|packet| packet.join());
         whole.map(|frame| (Outcome::Whole(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
@@ -184,22 +184,22 @@ impl Reassembly {
         self.packets.is_empty()
     }
 
-    /// Octets in use, at most what [`new`](Self::new) was told.
+    /// Bytes in use, at most the limit given to [`new`](Self::new).
     pub fn octets(&self) -> usize {
-        self.octets
+        self.bytes
     }
 
     /// A peer past its share is refused, so that it cannot drive others out; the oldest packets give way
     /// to the rest.
     fn make_room(&mut self, key: &Key, cost: usize, one_more: bool) -> Result<u64, DropReason> {
         let of_peer = self.packets.iter().filter(|p| p.key.source == key.source);
-        let (packets, octets) = of_peer.fold((0, 0), |(n, o), p| (n + 1, o + p.cost()));
+        let (packets, bytes) = of_peer.fold((0, 0), |(n, o), p| (n + 1, o + p.cost()));
         let too_many = one_more && (packets + 1) * SHARE > self.max_packets.max(SHARE);
-        if too_many || (octets + cost) * SHARE > self.max_octets {
+        if too_many || (bytes + cost) * SHARE > self.max_bytes {
             return Err(DropReason::FragmentLimit);
         }
         let mut evicted = 0;
-        while self.octets + cost > self.max_octets
+        while self.bytes + cost > self.max_bytes
             || one_more && self.packets.len() >= self.max_packets
         {
             if self.packets.is_empty() {
@@ -213,15 +213,15 @@ impl Reassembly {
 
     fn drop_oldest(&mut self) {
         if let Some(packet) = self.packets.pop_front() {
-            self.octets -= packet.cost();
+            self.bytes -= packet.cost();
         }
     }
 }
 
-/// What a piece must be by itself.
+/// The requirements on a single fragment.
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
-    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight octets.
+    // RFC 791 §3.2, RFC 8200 §4.5: all but the last are whole units of eight bytes.
     if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
@@ -243,7 +243,7 @@ impl Packet {
     }
 
     fn cost(&self) -> usize {
-        let pieces = self.pieces.iter().map(|(_, octets)| octets.len() + PIECE_COST);
+        let pieces = self.pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST);
         PACKET_COST + pieces.sum::<usize>()
     }
 
@@ -251,10 +251,10 @@ impl Packet {
         if self.spoilt {
             return Err(DropReason::FragmentOverlap);
         }
-        let octets = &frame[fragment.payload.clone()];
-        let (start, end) = (fragment.offset, fragment.offset + octets.len());
+        let bytes = &frame[fragment.payload.clone()];
+        let (start, end) = (fragment.offset, fragment.offset + bytes.len());
         let at = self.pieces.partition_point(|(from, _)| *from < start);
-        if self.pieces.get(at).is_some_and(|(from, old)| *from == start && **old == *octets) {
+        if self.pieces.get(at).is_some_and(|(from, old)| *from == start && **old == *bytes) {
             return Err(DropReason::FragmentDuplicate);
         }
         let behind = at.checked_sub(1).and_then(|i| self.pieces.get(i));
@@ -280,7 +280,7 @@ impl Packet {
             self.total = Some(end);
         }
         self.ecn |= 1 << ecn(&frame[fragment.ip..]);
-        self.pieces.insert(at, (start, octets.into()));
+        self.pieces.insert(at, (start, bytes.into()));
         Ok(())
     }
 
@@ -292,7 +292,7 @@ impl Packet {
     }
 
     fn is_whole(&self) -> bool {
-        let have: usize = self.pieces.iter().map(|(_, octets)| octets.len()).sum();
+        let have: usize = self.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
         self.head.is_some() && self.total == Some(have)
     }
 
@@ -305,8 +305,8 @@ impl Packet {
         }
         let mut frame = Vec::with_capacity(head.len() + total);
         frame.extend_from_slice(&head);
-        for (_, octets) in &self.pieces {
-            frame.extend_from_slice(octets);
+        for (_, bytes) in &self.pieces {
+            frame.extend_from_slice(bytes);
         }
         let v6 = self.key.source.is_ipv6();
         let ip = if v6 { head.len() - IPV6_HEADER } else { ipv4_at(&head)? };

@@ -1,4 +1,4 @@
-//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is not believed.
+//! Dialogues of two stacks without TCP: resolution, echo, ICMP errors, and what is ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -115,7 +115,7 @@ fn questions_for_others_are_not_answered() {
 }
 
 #[test]
-fn announcements_are_heard_without_being_believed() {
+fn announcements_are_processed_without_being_trusted() {
     let (mut a, b) = (Host::new(1, None), Host::new(2, None));
     let mut out = Outbox::default();
     b.stack.announce(0, &mut out);
@@ -138,7 +138,7 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         b.input(&question).unwrap();
         mallory.input(&question).unwrap();
         a.input(&b.take()[0]).unwrap();
-        // The same answer, from somebody else, late.
+        // The same answer, from another host, late.
         assert!(a.input(&mallory.take()[0]).is_ok());
         assert_eq!(a.known(address), Some(mac(2)));
     }
@@ -178,7 +178,7 @@ fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
+fn echo_is_answered_byte_for_byte_up_to_the_rate_limit() {
     for v6 in [false, true] {
         let (a, mut b) = (Host::new(1, None), Host::new(2, None));
         let request = ping(&a, v6, 57);
@@ -188,7 +188,7 @@ fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
         assert_eq!(reply[header], if v6 { 129 } else { 0 });
         assert_eq!(reply[header + 4..], request[header + 4..]);
         assert_eq!((&reply[..6], &reply[6..12]), (&mac(1)[..], &mac(2)[..]));
-        // It arrives whole: the checksums are right, and nobody asked for it.
+        // It arrives whole: the checksums are right, and it was not requested.
         let mut a = a;
         assert_eq!(a.input(reply), Err(DropReason::IcmpIgnored));
         assert_eq!(b.input(&request), Ok(Notice::Echoed));
@@ -196,12 +196,12 @@ fn echo_is_answered_octet_for_octet_up_to_the_rate_limit() {
     }
 }
 
-/// A report that a packet of 1500 octets from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
+/// A report that a packet of 1500 bytes from 10.0.0.2 (or its IPv6 like) port 7 did not pass.
 fn too_big(v6: bool, mtu: u32) -> Vec<u8> {
     report(v6, mtu, IpProtocol::Tcp, &[0, 7, 0, 8, 1, 2, 3, 4])
 }
 
-/// Such a report that quotes these octets of what was in the packet.
+/// Such a report that quotes these bytes of what was in the packet.
 fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -261,7 +261,7 @@ fn too_big_is_believed_within_reason() {
 }
 
 // RFC 9260 §10: the tag of the packet stands where TCP has its sequence number, and an INIT's own in it;
-// RFC 6951 §5.5: in UDP all of that comes eight octets later.
+// RFC 6951 §5.5: in UDP all of that comes eight bytes later.
 #[test]
 fn reports_about_sctp_bring_the_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
@@ -269,8 +269,7 @@ fn reports_about_sctp_bring_the_tag() {
     let cookie = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 10, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
     for v6 in [false, true] {
         let mut b = Host::new(2, None);
-        let mut quote = |protocol, octets: &[u8]| match b.input(&report(v6, 1400, protocol, octets))
-        {
+        let mut quote = |protocol, bytes: &[u8]| match b.input(&report(v6, 1400, protocol, bytes)) {
             Ok(Notice::Icmp(Report { quote, local, .. })) => {
                 assert_eq!(local.port(), 7);
                 Ok(quote)
@@ -285,7 +284,7 @@ fn reports_about_sctp_bring_the_tag() {
         assert_eq!(quote(IpProtocol::Udp, &in_udp), Err(DropReason::IcmpNotBelieved));
         let mut b = Host::new(2, None);
         b.stack.interfaces[0].encapsulation = Some(9899);
-        let mut quote = |octets: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, octets));
+        let mut quote = |bytes: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, bytes));
         let told = quote(&in_udp);
         let Ok(Notice::Icmp(told)) = told else { panic!("{told:?}") };
         assert_eq!(told.quote, Quote::Sctp(0x01020304));
@@ -293,7 +292,7 @@ fn reports_about_sctp_bring_the_tag() {
     }
 }
 
-// RFC 1191 §5, §7.1: a router that says no MTU means the next plateau below the packet.
+// RFC 1191 §5, §7.1: a router that reports no MTU means the next plateau below the packet.
 #[test]
 fn old_routers_name_no_mtu() {
     let mut b = Host::new(2, None);
@@ -306,7 +305,7 @@ fn old_routers_name_no_mtu() {
 
 // RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
 #[test]
-fn codes_of_unreachable_are_told_apart() {
+fn codes_of_unreachable_are_distinguished() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
     const NO_WAY: Unreachable = Unreachable::Host;
     let v4 = [(0, NO_WAY), (1, NO_WAY), (2, Protocol), (3, Port), (5, NO_WAY), (9, Prohibited)];

@@ -109,7 +109,7 @@ pub enum PortError {
         /// Linux's name.
         interface: String,
     },
-    /// A name that Linux does not take, or that cannot be handed on.
+    /// A name that Linux does not take, one that cannot be handed on, or a file that cannot be used.
     #[error("port {port:?}: {value:?} cannot be used as its {key}: {why}")]
     Value {
         /// The port.
@@ -119,7 +119,7 @@ pub enum PortError {
         /// Its value.
         value: String,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// A privilege is missing.
     #[error(

@@ -8,40 +8,15 @@ use std::path::{Path, PathBuf};
 
 use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
 
-use super::{
-    ChecksumBy, Checksums, FRAME_OVERHEAD, MAX_MTU, MemifRole, PortConfig, PortError, PortKind,
-};
+use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
-/// AF_XDP wants a frame, 256 octets for the kernel and DPDK's own headers in one page.
-const XDP_MAX_MTU: u16 = 3_498;
+use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
 /// Octets that a packet socket's ring puts before a frame: its header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
 /// Octets of a page.
 const PAGE: usize = 4096;
-
-impl PortKind {
-    /// Largest MTU that the kind can carry at all; the device may set a lower limit.
-    pub fn max_mtu(&self) -> u16 {
-        match self {
-            PortKind::AfXdp { .. } => XDP_MAX_MTU,
-            _ => MAX_MTU,
-        }
-    }
-
-    /// As the configuration calls it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            PortKind::Pci { .. } => "pci",
-            PortKind::AfXdp { .. } => "af_xdp",
-            PortKind::AfPacket { .. } => "af_packet",
-            PortKind::Tap { .. } => "tap",
-            PortKind::Memif { .. } => "memif",
-            PortKind::Ring { .. } => "ring",
-        }
-    }
-}
 
 /// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
 pub(super) fn room(config: &PortConfig) -> Room {
@@ -80,12 +55,12 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             need(config, "an AF_XDP socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
             need(config, "loading an XDP program", "CAP_NET_ADMIN", dpdk::CAP_NET_ADMIN)?;
             need(config, "loading an XDP program", "CAP_SYS_ADMIN or CAP_BPF", dpdk::CAP_BPF)?;
-            if interface.mtu > u32::from(XDP_MAX_MTU) {
+            if interface.mtu > u32::from(AF_XDP_MAX_MTU) {
                 return Err(PortError::InterfaceMtuForXdp {
                     port: config.name.clone(),
                     interface: device.clone(),
                     interface_mtu: interface.mtu,
-                    max: XDP_MAX_MTU,
+                    max: AF_XDP_MAX_MTU,
                 });
             }
             mtu_at_most(config, device, interface.mtu)
@@ -105,8 +80,26 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
             check_socket(config, socket, *role, ours)
         }
+        PortKind::Pcap { rx_file, tx_file } => {
+            check_file(config, "rx_file", rx_file, pcap::check_input)?;
+            tx_file
+                .as_ref()
+                .map_or(Ok(()), |file| check_file(config, "tx_file", file, pcap::check_output))
+        }
         PortKind::Pci { .. } | PortKind::Ring { .. } => Ok(()),
     }
+}
+
+fn check_file(
+    config: &PortConfig,
+    key: &'static str,
+    file: &Path,
+    check: fn(&Path) -> Result<(), String>,
+) -> Result<(), PortError> {
+    let value = file.to_string_lossy();
+    check_value(config, key, &value, 4095)?;
+    let (port, value) = (config.name.clone(), value.into_owned());
+    check(file).map_err(|why| PortError::Value { port, key, value, why })
 }
 
 fn interface(config: &PortConfig, device: &str) -> Result<Interface, PortError> {
@@ -160,7 +153,12 @@ fn check_value(
     } else {
         return Ok(());
     };
-    Err(PortError::Value { port: config.name.clone(), key, value: value.to_owned(), why })
+    Err(PortError::Value {
+        port: config.name.clone(),
+        key,
+        value: value.to_owned(),
+        why: why.to_owned(),
+    })
 }
 
 fn check_socket(
@@ -235,10 +233,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
         ),
         PortKind::Tap { device } => (format!("net_tap{id}"), format!("iface={device}")),
         PortKind::Memif { socket, role, id: pair, secret } => {
-            let role = match role {
-                MemifRole::Server => "server",
-                MemifRole::Client => "client",
-            };
+            let role = role.word();
             let mut args = format!(
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
                 from_the_root(socket).display(),
@@ -250,6 +245,13 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
                 args.push_str(&format!(",secret={secret}"));
             }
             (format!("net_memif{id}"), args)
+        }
+        PortKind::Pcap { rx_file, tx_file } => {
+            let mut args = format!("rx_pcap={}", rx_file.display());
+            if let Some(file) = tx_file {
+                args.push_str(&format!(",tx_pcap={}", file.display()));
+            }
+            (format!("net_pcap{id}"), args)
         }
         PortKind::Pci { .. } | PortKind::Ring { .. } => unreachable!("made in another way"),
     }
@@ -284,7 +286,10 @@ pub(super) fn device_config(
             PortKind::AfPacket { .. } => IdleFd::PacketSocket,
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
-            PortKind::Memif { .. } | PortKind::Pci { .. } | PortKind::Ring { .. } => IdleFd::None,
+            PortKind::Memif { .. }
+            | PortKind::Pci { .. }
+            | PortKind::Ring { .. }
+            | PortKind::Pcap { .. } => IdleFd::None,
         },
     }
 }
@@ -302,7 +307,7 @@ pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
 pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
     let port = config.name.clone();
     match &config.kind {
-        PortKind::Pci { address } => PortError::Pci { port, address: address.clone(), error },
+        PortKind::Pci { address, .. } => PortError::Pci { port, address: address.clone(), error },
         // The driver answers "invalid argument" to all of it.
         PortKind::AfXdp { device, .. } => PortError::Xdp { port, interface: device.clone(), error },
         _ => PortError::Device { port, error },

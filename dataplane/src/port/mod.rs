@@ -26,21 +26,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dpdk::{
-    Device, DeviceInfo, DeviceStats, Eal, LinkState, Mempool, MempoolConfig, StartError, Started,
-};
+use dpdk::{Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, StartError, Started};
 
-pub use dpdk::{Mbuf, RxChecksum, TxChecksums};
+pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
-pub use queue::{BURST, PortQueue, QueueCounters, RxBatch};
+pub use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
+pub use published::QueueCounters;
+pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 
 use published::Published;
 
-/// Smallest MTU of a port, in octets.
-pub const MIN_MTU: u16 = 576;
-/// Largest MTU of a port, in octets.
-pub const MAX_MTU: u16 = 9000;
 /// Octets of a frame around its IP packet, VLAN tag included.
 pub const FRAME_OVERHEAD: usize = 18;
 
@@ -69,72 +65,6 @@ pub struct PortConfig {
     pub numa: Option<u32>,
     /// What frames suffer that this port receives. Only `Ring`.
     pub impair: Option<link::Config>,
-}
-
-/// What a port is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PortKind {
-    /// A PCI device that is bound to a driver for user space.
-    Pci {
-        /// As in `0000:01:00.0`; [`dpdk::EalConfig::pci`] must have named it.
-        address: String,
-    },
-    /// A Linux interface through AF_XDP sockets.
-    AfXdp {
-        /// Linux's name of the interface.
-        device: String,
-        /// First of the interface's queues.
-        first_queue: u16,
-        /// Copy, even if the driver could do without.
-        force_copy: bool,
-    },
-    /// A Linux interface through packet sockets.
-    AfPacket {
-        /// Linux's name of the interface.
-        device: String,
-    },
-    /// A Linux interface that is made for this port.
-    Tap {
-        /// Linux's name of the interface.
-        device: String,
-    },
-    /// Memory shared with another process.
-    Memif {
-        /// Path of the socket at which both meet.
-        socket: PathBuf,
-        /// Which side of it this is.
-        role: MemifRole,
-        /// Tells several pairs on one socket apart.
-        id: u32,
-        /// Both sides' secret, at most 24 octets.
-        secret: Option<String>,
-    },
-    /// One end of a pair inside this process; two ports with the same `link` are joined.
-    Ring {
-        /// Name of the pair.
-        link: String,
-    },
-}
-
-/// Side of a memif.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemifRole {
-    /// Makes the socket and waits.
-    Server,
-    /// Connects, again and again until somebody is there.
-    Client,
-}
-
-/// Who is asked to compute checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumMode {
-    /// The device as far as it can, the worker otherwise.
-    Offload,
-    /// The worker.
-    Software,
-    /// Nobody: the TCP checksum is neither written (it is sent as zero) nor verified. For ports that
-    /// never leave the machine.
-    Trusted,
 }
 
 /// Who does one kind of checksum on an open port.
@@ -334,7 +264,7 @@ impl Ports {
                 let (device, side) = self.ring_end(config, link)?;
                 Ok((device, Some(side)))
             }
-            PortKind::Pci { address } => {
+            PortKind::Pci { address, .. } => {
                 Ok((Device::pci(&self.eal, address).map_err(failed)?, None))
             }
             _ => {
@@ -471,7 +401,7 @@ impl PortConfig {
                 mtu: self.mtu,
                 min: MIN_MTU,
                 max,
-                why: self.kind.name(),
+                why: self.kind.word(),
             });
         }
         if !(1..=16).contains(&self.queues) {

@@ -3,7 +3,25 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::QueueCounters;
+/// What one queue did, in frames unless the name says octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Received.
+    pub rx_frames: u64,
+    /// Octets of those.
+    pub rx_octets: u64,
+    /// Received in several buffers that do not fit into one, and dropped.
+    pub rx_too_long: u64,
+    /// Accepted by the device for sending.
+    pub tx_frames: u64,
+    /// Octets of those.
+    pub tx_octets: u64,
+    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
+    /// down.
+    pub tx_dropped: u64,
+    /// Times that no packet buffer was free.
+    pub no_buffer: u64,
+}
 
 /// The published copy of one queue's counters. Numbers of one moment may be of two turns.
 #[derive(Debug)]

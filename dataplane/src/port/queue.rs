@@ -5,44 +5,24 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
 use link::FaultyLink;
-use wire::Instant;
 
 use super::PortInfo;
-use super::published::Published;
+use super::published::{Published, QueueCounters};
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
 
-/// Octets of a buffer that are brought near, at most.
+/// Bytes of a buffer that are prefetched, at most.
 const MOST_AHEAD: usize = 1536;
 
-/// How many buffers ahead of its use one is brought near.
+/// A buffer is prefetched this many buffers before its use.
 const AHEAD: usize = 2;
 
 /// Received frames.
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
-
-/// What one queue did, in frames unless the name says octets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueCounters {
-    /// Received.
-    pub rx_frames: u64,
-    /// Octets of those.
-    pub rx_octets: u64,
-    /// Received in several buffers that do not fit into one, and dropped.
-    pub rx_too_long: u64,
-    /// Accepted by the device for sending.
-    pub tx_frames: u64,
-    /// Octets of those.
-    pub tx_octets: u64,
-    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
-    /// down.
-    pub tx_dropped: u64,
-    /// Times that no packet buffer was free.
-    pub no_buffer: u64,
-}
 
 /// One queue pair of a port. Belongs to one worker; the order of calls in a round is
 /// [`rx_burst`](Self::rx_burst), any number of [`alloc`](Self::alloc) and [`tx`](Self::tx),

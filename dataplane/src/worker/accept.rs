@@ -4,21 +4,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ddp::{Stag, StreamId};
-use hashbrown::HashMap;
-use tcp_lite::endpoint::{self, Context, Endpoint, Open, UlpConfig};
-use tcp_lite::mpa::{Revision, StartupError};
-use tcp_lite::tcp::{Flags, FourTuple, HEADER_LEN, Segment, SeqNumber};
-use wire::Instant;
+use base::Instant;
+use ddp::StreamId;
+use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
+use tcp_lite::mpa::Revision;
+use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
-use super::conn::{Conn, Opening, Origin, Stage};
+use super::carrier::Carrier;
+use super::conn::{Conn, Opening, Origin, Stage, Stream};
+use super::echo::Echoed;
 use super::listen::Progress;
 use super::lower::Lower;
-use super::rdmap::Echoed;
-use super::{Core, Phase, lend};
+use super::schedule::CarrierKind;
+use super::{Core, Env, Phase};
 use crate::api::{
-    CloseReason, Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure,
-    Service, Ticket, Transport,
+    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure, Service,
+    Ticket, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -31,7 +32,7 @@ const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
 /// Ports that are tried; with `n` workers one of `n` fits.
 const PORT_TRIES: u16 = 4096;
-/// After this a stream asks again for a next hop that did not answer.
+/// After this a stream resolves a next hop again that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
@@ -60,7 +61,7 @@ impl<Io: PortIo> Core<Io> {
             Err(DropReason::NoStream)
         };
         let Err(reason) = outcome else { return };
-        self.counters.drops.count(reason);
+        self.env.control.counters().drops.count(reason);
         if matches!(reason, DropReason::NoStream | DropReason::NoListener) {
             self.refuse(&flow, mac, segment, now);
         }
@@ -77,14 +78,15 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
-        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local);
+        let interface = self.env.network.interface(at);
+        let listener =
+            self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
         let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
             return Err(DropReason::NoListener);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         if self.only_cookies() {
@@ -110,9 +112,9 @@ impl<Io: PortIo> Core<Io> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        self.listeners.take(listener, peer, stream, progress)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
-        let iss = self.isn.isn(&tuple, now);
+        self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let iss = self.env.admission.isn(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
         let config = Arc::clone(config);
@@ -125,33 +127,33 @@ impl<Io: PortIo> Core<Io> {
     /// The name of a stream that begins now. When all places are taken the oldest one in TIME-WAIT gives
     /// way: a peer that makes us close first could fill them all otherwise, at no cost.
     pub(super) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
-        if self.conns.vacancy().is_none()
-            && let Some(slot) = self.time_wait.oldest(|id| self.conns.find(id))
+        if self.streams.vacancy().is_none()
+            && let Some(slot) = self.streams.oldest_time_wait()
         {
-            self.counters.time_wait_recycled.add(1);
-            // Nobody has heard of its end if this very burst brought it.
+            self.env.control.counters().time_wait_recycled.add(1);
+            // Its end is not reported yet if this burst brought it.
             self.report_all(slot, now);
             self.forget(slot);
         }
-        self.conns.vacancy().map(|(_, id)| id)
+        self.streams.vacancy().map(|(_, id)| id)
     }
 
-    /// Opens a stream, or says at once why not.
+    /// Opens a stream, or reports at once why not.
     pub(super) fn connect(&mut self, mut connect: Connect, now: Instant) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
         if let Err(reason) = self.try_connect(connect, now) {
-            self.events.push(Event::ConnectFailed { ticket, reason }, &self.counters);
+            self.env.control.send(Event::ConnectFailed { ticket, reason });
         }
     }
 
     fn try_connect(&mut self, connect: Connect, now: Instant) -> Result<(), ConnectError> {
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(ConnectError::Draining);
         }
         let at = usize::from(connect.interface.0);
-        let interface = self.stack.interfaces.get(at).ok_or(ConnectError::NoInterface)?;
-        if !matches!(self.ports.get(interface.port), Some(Some(_))) {
+        let interface = self.env.network.interfaces().get(at).ok_or(ConnectError::NoInterface)?;
+        if self.env.ports.get(interface.port).is_none() {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
@@ -175,8 +177,8 @@ impl<Io: PortIo> Core<Io> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(Transport::Tcp, at, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.mss(&path));
-        let iss = self.isn.isn(&tuple, now);
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let iss = self.env.admission.isn(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
@@ -187,47 +189,15 @@ impl<Io: PortIo> Core<Io> {
         let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
-        self.serve_by(stream, service, echoed);
-        // RFC 5041 §8.2: from the first octet on for this stream, and for no other.
+        self.set_service(stream, service, echoed);
+        // RFC 5041 §8.2: from the first byte on for this stream, and for no other.
         for stag in stags {
-            self.lend_stag(stag, pd, stream, now);
+            self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
 
-    /// The attempt of `slot` with MPA revision 2 has ended. If the peer closed it and that is wanted, opens
-    /// the stream once more with revision 1, in the time that is left; says whether.
-    pub(super) fn retries(
-        &mut self,
-        slot: u32,
-        reason: &endpoint::CloseReason,
-        now: Instant,
-    ) -> bool {
-        use endpoint::CloseReason as Ended;
-        let refused = matches!(
-            reason,
-            Ended::PeerReset
-                | Ended::Startup(StartupError::Closed | StartupError::NotEnhanced)
-                | Ended::Startup(StartupError::Revision { .. })
-        );
-        let Some(conn) = self.conns.get_mut(slot).filter(|c| c.stage == Stage::Starting) else {
-            return false;
-        };
-        let Origin::Opening(opening) = &mut conn.origin else { return false };
-        let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
-        let Some(again) = opening.retry.take().filter(|_| refused && !timeout.is_zero()) else {
-            return false;
-        };
-        // What is left of the first attempt belongs to nobody.
-        conn.stage = Stage::Ended;
-        self.live -= 1;
-        let reason = CloseReason::Tcp(reason.clone());
-        self.events.push(Event::Retrying { ticket, reason }, &self.counters);
-        self.connect(Connect { timeout, ..*again }, now);
-        true
-    }
-
-    /// A source port whose answers arrive at this worker, in an order that nobody can foresee
+    /// A source port whose answers arrive at this worker, in an unpredictable order
     /// (RFC 6056 §3.3.1). Streams in TIME-WAIT keep theirs.
     pub(super) fn choose_port(
         &mut self,
@@ -236,14 +206,14 @@ impl<Io: PortIo> Core<Io> {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let start = (self.random.next() % u64::from(PORTS)) as u16;
+        let start = (self.env.admission.random() % u64::from(PORTS)) as u16;
         let flows = match transport {
-            Transport::Tcp => &self.flows,
+            Transport::Tcp => self.streams.flows(),
             Transport::Sctp => self.associations.flows(),
         };
-        let steering = match self.ports.get(self.stack.interfaces[at].port) {
-            Some(Some(slot)) => &slot.facts.steering,
-            _ => return None,
+        let steering = match self.env.ports.get(self.env.network.interface(at).port) {
+            Some(slot) => &slot.facts.steering,
+            None => return None,
         };
         (0..PORT_TRIES).find_map(|n| {
             let port = FIRST_PORT + (start + n) % PORTS;
@@ -253,7 +223,7 @@ impl<Io: PortIo> Core<Io> {
                 Transport::Tcp => steering.owner(remote, local),
                 Transport::Sctp => steering.owner_by_ports(remote, local),
             };
-            let ours = owner.0 == self.index;
+            let ours = owner.0 == self.env.index;
             (ours && flows.candidate(flows.hash(&flow)).is_none()).then_some(local)
         })
     }
@@ -268,146 +238,152 @@ impl<Io: PortIo> Core<Io> {
         id: StreamId,
         now: Instant,
     ) -> Option<u32> {
-        let (slot, _) = self.conns.vacancy()?;
+        let (slot, _) = self.streams.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU does not make the MSS smaller that we offer.
-        if let Some(mtu) = self.path_mtus.get((path.interface(), key.remote.ip()), now) {
+        if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
-        let lower = Lower::Tcp(endpoint);
-        self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
-        self.live += 1;
-        self.flows.insert(&key, slot);
-        self.touch(slot);
+        let ports = (key.local.port(), key.remote.port());
+        let mut carrier = Carrier::new(endpoint, path, ports, now);
+        carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
+        self.streams.insert(slot, Conn::new(id, Lower::Tcp(carrier), origin, now));
+        self.env.control.stream_begins();
         Some(slot)
     }
 
-    /// Says who deals with what arrives over a stream.
-    pub(super) fn serve_by(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
-        if let Some(conn) = self.conns.find(stream).and_then(|slot| self.conns.get_mut(slot)) {
+    /// Sets who handles what arrives over a stream.
+    pub(super) fn set_service(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
+        if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
             conn.echoed = echoed;
         }
     }
 
-    /// Octets of the largest segment payload that a packet of the path's interface can carry
-    /// (RFC 9293 §3.7.1).
-    pub(super) fn mss(&self, path: &Path) -> u16 {
-        let mtu = self.stack.interfaces[path.interface()].mtu;
-        (path.segment_limit(mtu) - HEADER_LEN) as u16
-    }
-
     /// A time that the worker set for a stream has come.
-    pub(super) fn own_deadline(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.stage == Stage::Ended
-            && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
-        {
+    pub(super) fn deadline_reached(&mut self, slot: u32, now: Instant) {
+        let Some((mut stream, env)) = self.resolve(slot) else { return };
+        if stream.conn.is_done() {
             // Its reset found no room in the time that it had.
-            self.counters.drops.count(DropReason::TxFull);
+            env.control.counters().drops.count(DropReason::TxFull);
             return self.forget(slot);
         }
-        if let Origin::Opening(opening) = &conn.origin
-            && conn.stage == Stage::Starting
-        {
-            if opening.deadline <= now {
-                self.give_up(slot, ConnectError::Timeout);
-            } else {
-                conn.pending.own_deadline = Some(opening.deadline).into();
+        if stream.conn.opening_deadline().is_some_and(|at| at <= now) {
+            env.give_up(&mut stream, ConnectError::Timeout);
+        }
+    }
+
+    /// A next hop does not answer: streams that begin are given up, others wait for their own
+    /// time-outs and ask again.
+    pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
+        let next_hop = (interface, address);
+        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+            if let Some(association) = self.associations.get_mut(at) {
+                association.carrier.scheduled().waiting_taken();
+                self.association_unreachable(at, now);
+            }
+        }
+        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+            if let Some(carrier) = self.streams.carrier_mut(slot) {
+                carrier.scheduled().waiting_taken();
+                self.unreachable(slot, now);
             }
         }
     }
 
-    /// Nobody answers for a next hop: streams that begin are given up, others wait for their own
-    /// time-outs and ask again.
-    pub(super) fn neighbour_failed(&mut self, interface: usize, address: IpAddr, now: Instant) {
-        self.neighbour_of_associations_failed(interface, address, now);
-        for slot in self.waiting.remove(&(interface, address)).unwrap_or_default() {
-            if let Some(conn) = self.conns.get_mut(slot) {
-                conn.waiting = false;
-                self.unreachable(slot, now);
+    /// A next hop answers: what waits for it goes on.
+    pub(super) fn neighbour_found(&mut self, interface: usize, address: IpAddr) {
+        let next_hop = (interface, address);
+        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+            if let Some(association) = self.associations.get_mut(at) {
+                association.carrier.scheduled().waiting_taken();
+                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+            }
+        }
+        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+            if let Some(carrier) = self.streams.carrier_mut(slot) {
+                carrier.scheduled().waiting_taken();
+                carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
             }
         }
     }
 
     /// There is no way to a next hop now.
     pub(super) fn unreachable(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.stage == Stage::Starting {
-            self.give_up(slot, ConnectError::Unreachable);
+        let Some((mut stream, env)) = self.resolve(slot) else { return };
+        if stream.conn.stage == Stage::Starting {
+            env.give_up(&mut stream, ConnectError::Unreachable);
             // Its reset cannot be sent either.
             self.forget(slot);
-        } else {
-            let again = now + RETRY;
-            let at = conn.pending.own_deadline.get().map_or(again, |at| at.min(again));
-            conn.pending.own_deadline = Some(at).into();
-            self.set_timer(slot);
+        } else if let Some(carrier) = stream.conn.lower.connection() {
+            carrier.retry_at(now + RETRY);
+            carrier.set_timer(slot, env.schedules.of(CarrierKind::Connection), None);
         }
     }
 
-    /// Ends a stream that the control thread does not know, or knows as its own wish only.
-    pub(super) fn give_up(&mut self, slot: u32, reason: ConnectError) {
-        self.abort(slot);
-        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason });
-        self.touch(slot);
+    /// Takes a stream out of everything. Its end was reported before, or the control thread never knew it.
+    pub(super) fn forget(&mut self, slot: u32) {
+        let Some(mut conn) = self.streams.remove(slot) else { return };
+        let env = &mut self.env;
+        env.ended(&mut conn, |ticket| Event::ConnectFailed {
+            ticket,
+            reason: ConnectError::Timeout,
+        });
+        match &mut conn.lower {
+            Lower::Tcp(carrier) => {
+                // Returns its buffers to the worker's pool.
+                carrier.endpoint_mut().abort(&mut env.tables.context());
+                let schedule = env.schedules.of(CarrierKind::Connection);
+                carrier.release(slot, schedule, &mut env.network, env.tables.keep());
+            }
+            Lower::Sctp(session) => {
+                env.schedules.of(CarrierKind::Connection).clear_deadline(slot);
+                self.session_gone(*session);
+            }
+        }
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Ends a stream at once.
+    pub(super) fn abort(&mut self, stream: &mut Stream<'_>) {
+        if let Some(mut lower) = stream.lower() {
+            lower.abort(self.now, &mut self.tables.context());
+        }
     }
 
-    /// A stream is over for the control thread: says so as far as it knows it, with `failed` if it
+    /// Ends a stream that the control thread does not know, or has only requested.
+    pub(super) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
+        self.abort(stream);
+        self.ended(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });
+        self.make_ready(stream);
+    }
+
+    /// A stream is over for the control thread: reports that if it knows the stream, with `failed` if it
     /// was being opened. What is left of it may be TIME-WAIT.
-    pub(super) fn ended(&mut self, slot: u32, failed: impl FnOnce(Ticket) -> Event) -> bool {
-        self.flush_load(slot);
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
+    pub(super) fn ended(&mut self, conn: &mut Conn, failed: impl FnOnce(Ticket) -> Event) -> bool {
+        self.flush_load(conn);
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
         let sources = conn.pending.get_mut().map(|pending| pending.sources.take());
         for (ticket, stag) in sources.into_iter().flatten() {
             let (stream, reason) = (conn.id, PostFailure::Flushed);
-            self.events.push(Event::PostFailed { stream, ticket, reason }, &self.counters);
-            release(&mut self.sources, stag);
+            self.control.send(Event::PostFailed { stream, ticket, reason });
+            self.tables.release_source(stag);
         }
         if stage != Stage::Ended {
-            self.live -= 1;
+            self.control.stream_ended();
         }
         match &conn.origin {
             Origin::Opening(opening) if stage == Stage::Starting => {
-                self.events.push(failed(opening.ticket), &self.counters);
+                self.control.send(failed(opening.ticket));
             }
             Origin::Accepted { listener, progress } if stage != Stage::Ended => {
-                self.listeners.gone(*listener, conn.peer(), conn.id, *progress);
+                let peer = conn.lower.flow().remote.ip();
+                self.admission.listeners_mut().gone(*listener, peer, conn.id, *progress);
             }
             _ => {}
         }
-        self.finish_removals();
+        self.tables.finish_removals(&mut self.control);
         matches!(stage, Stage::Announced | Stage::Established)
-    }
-
-    /// Takes a stream out of everything. It has been reported before, or nobody knows it.
-    pub(super) fn forget(&mut self, slot: u32) {
-        self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
-        let Some(mut conn) = self.conns.remove(slot) else { return };
-        self.keep.count(conn.peer(), conn.kept(), 0);
-        // Gives back what it has of the worker's buffers.
-        match conn.lower {
-            Lower::Tcp(ref mut endpoint) => {
-                endpoint.abort(&mut lend!(self));
-                self.flows.remove(&conn.flow(), slot);
-            }
-            Lower::Sctp(session) => self.session_gone(session),
-        }
-        if conn.pinned {
-            self.stack.interfaces[conn.path.interface()].neighbours.unpin(conn.path.next_hop());
-        }
-        self.wheel.clear(slot);
-        if conn.waiting {
-            let place = (conn.path.interface(), conn.path.next_hop());
-            if let Some(slots) = self.waiting.get_mut(&place) {
-                slots.retain(|&s| s != slot);
-            }
-        }
-        if conn.queued {
-            self.ready.retain(|&s| s != slot);
-        }
-        if conn.blocked {
-            self.blocked[conn.path.port()].retain(|&s| s != slot);
-        }
     }
 }
 
@@ -428,14 +404,4 @@ fn is_host(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();
     end.port() != 0 && !(broadcast || ip.is_multicast() || ip.is_unspecified() || ip.is_loopback())
-}
-
-/// One message less is being sent from a region.
-pub(super) fn release(sources: &mut HashMap<Stag, u32>, stag: Stag) {
-    if let Some(count) = sources.get_mut(&stag) {
-        *count -= 1;
-        if *count == 0 {
-            sources.remove(&stag);
-        }
-    }
 }

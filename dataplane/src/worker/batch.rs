@@ -1,13 +1,18 @@
 //! Segments of one flow, written in place: room behind the headers in a packet buffer, then headers and
 //! checksum when the segment is complete.
 
+use base::Instant;
+use tcp_lite::endpoint::Endpoint;
 use tcp_lite::seam::TxBatch;
 
+use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
+use super::schedule::CarrierKind;
 use crate::api::Counters;
 use crate::io::{Frame, PortIo};
+use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
 
-/// A turn of one flow at a port's transmit queue.
+/// The segments of one flow on their way into a port's transmit queue, while the flow is served.
 pub(super) struct Batch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,
@@ -19,18 +24,7 @@ pub(super) struct Batch<'a, Io: PortIo> {
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
-    ended: Option<Ended>,
-}
-
-/// Why a batch refused a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ended {
-    /// The flow has had its turn.
-    Quota,
-    /// The transmit ring is full.
-    RingFull,
-    /// There is no packet buffer.
-    NoBuffer,
+    refused: Option<Refusal>,
 }
 
 impl<'a, Io: PortIo> Batch<'a, Io> {
@@ -42,30 +36,19 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let (frame, ect, keep_limit, ended) = (None, false, u64::MAX, None);
-        Batch { io, path, how, counters, frame, ect, quota, keep_limit, ended }
-    }
-
-    /// The flow may keep so many bytes of what it sends.
-    pub(super) fn keeping(mut self, limit: u64) -> Self {
-        self.keep_limit = limit;
-        self
-    }
-
-    /// Why it refused a segment, if it did: the flow may have more to send.
-    pub(super) fn ended(&self) -> Option<Ended> {
-        self.ended
+        let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
+        Batch { io, path, how, counters, frame, ect, quota, keep_limit, refused }
     }
 }
 
 impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.quota == 0 {
-            self.ended = Some(Ended::Quota);
+            self.refused = Some(Refusal::Quota);
             return None;
         }
         if self.io.room() == 0 {
-            self.ended = Some(Ended::RingFull);
+            self.refused = Some(Refusal::RingFull);
             return None;
         }
         self.ect = false;
@@ -75,7 +58,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         match &mut self.frame {
             Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
             None => {
-                self.ended = Some(Ended::NoBuffer);
+                self.refused = Some(Refusal::NoBuffer);
                 None
             }
         }
@@ -105,5 +88,68 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         self.counters.tx_octets.add(frame.octets().len() as u64);
         self.quota -= 1;
         self.io.send(frame);
+    }
+}
+
+impl CarrierEndpoint for Endpoint<Memory> {
+    type Path = Path;
+    const KIND: CarrierKind = CarrierKind::Connection;
+    const TIMERS_WAIT: bool = false;
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
+    #[inline]
+    fn kept(&self) -> u64 {
+        self.kept()
+    }
+
+    #[inline]
+    fn bytes_acknowledged(&self) -> u64 {
+        self.connection().octets_acknowledged()
+    }
+
+    #[inline]
+    fn path_suspect(&self) -> bool {
+        self.connection().path_suspect()
+    }
+
+    fn is_timing_out(&self) -> bool {
+        self.connection().is_timing_out()
+    }
+
+    fn path_len(&self) -> usize {
+        self.connection().path_mss().into()
+    }
+
+    #[inline]
+    fn known_path(&self, path: &Path) -> Option<(usize, u16)> {
+        let mss = self.connection().known_path_mss()?;
+        Some((mss.into(), mss + path.tcp_headers()))
+    }
+
+    fn limit_path(&mut self, path: &Path, mtu: u16, now: Instant) -> bool {
+        let mss = mtu.saturating_sub(path.tcp_headers());
+        let less = mss < self.connection().path_mss();
+        if less {
+            self.path_mtu(now, mss);
+        }
+        less
+    }
+
+    #[inline]
+    fn transmit<Io: PortIo>(
+        &mut self,
+        path: &Path,
+        out: Transmit<'_, Io>,
+        now: Instant,
+    ) -> Transmitted {
+        let quota = out.quota;
+        let mut batch = Batch::new(out.io, path, out.checksum, quota, out.counters);
+        batch.keep_limit = out.keep_limit;
+        self.poll_transmit(now, &mut batch);
+        Transmitted { any: batch.quota < quota, refused: batch.refused }
     }
 }

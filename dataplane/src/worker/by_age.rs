@@ -1,5 +1,5 @@
-//! What gives way by age when something new finds no place: streams in TIME-WAIT (RFC 9293 §3.4.2 wants them kept; a
-//! bound on memory wants them few), and associations that shut down.
+//! What is evicted by age when the tables are full: streams in TIME-WAIT (RFC 9293 §3.4.2 keeps them; a bound on
+//! memory limits their number), and associations that shut down.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub(super) struct ByAge {
 const FEW: usize = 16;
 
 impl ByAge {
-    /// The newest one. `is_there` tells those that are gone.
+    /// The newest one. `is_there` is false for those that are gone.
     pub(super) fn add(&mut self, name: StreamId, is_there: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_there(s)) {
             self.names.pop_front();
@@ -30,7 +30,7 @@ impl ByAge {
         self.names.push_back(name);
     }
 
-    /// Takes the oldest one out that is still there, and says where.
+    /// Takes the oldest one out that is still there; its slot.
     pub(super) fn oldest(&mut self, find: impl Fn(StreamId) -> Option<u32>) -> Option<u32> {
         while let Some(name) = self.names.pop_front() {
             if let Some(slot) = find(name) {

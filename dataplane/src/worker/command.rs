@@ -1,13 +1,15 @@
 //! What the control thread asks for.
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{Message, Qn, Stag, StreamId};
+use ddp::{Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
-use wire::Instant;
 
-use super::conn::Stage;
-use super::lower::{Answered, Lower, Reach};
-use super::{Core, LAST_TURNS, Phase, lend, reach};
+use super::conn::{Stage, Stream};
+use super::echo::Echoed;
+use super::lower::{AnswerError, LowerMut};
+use super::report::info;
+use super::{Core, Env, LAST_TURNS, Phase};
 use crate::api::{
     Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
     Ticket,
@@ -22,7 +24,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn command(&mut self, command: Command, now: Instant) {
         match command {
             Command::AddStag { entry, ticket } => {
-                let result = self.stags.insert(entry).map_err(CommandError::Stag);
+                let result = self.env.tables.add_stag(entry);
                 self.done(ticket, result);
             }
             Command::RemoveStag { stag, sources, ticket } => {
@@ -30,14 +32,16 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
             Command::AddListener { listener, ticket } => {
-                let result = self.listeners.add(listener);
+                let result = self.env.admission.listeners_mut().add(listener);
                 self.done(ticket, result);
             }
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
-            Command::Credits { listener, more } => self.listeners.add_credits(listener, more),
+            Command::Credits { listener, more } => {
+                self.env.admission.listeners_mut().add_credits(listener, more)
+            }
             Command::Accept { stream, pd, private_data, mut ulp, service } => {
                 service.configure(&mut ulp);
-                self.serve_by(stream, service, super::rdmap::Echoed::of(&ulp));
+                self.set_service(stream, service, Echoed::of(&ulp));
                 self.answer(stream, now, |mut lower, id, cx| {
                     lower.accept(now, id, pd, &private_data, ulp, cx)
                 });
@@ -49,37 +53,35 @@ impl<Io: PortIo> Core<Io> {
             Command::Post { stream, message, region, ticket } => {
                 if let Err(reason) = self.post(stream, message, region, ticket) {
                     let failed = Event::PostFailed { stream, ticket, reason };
-                    self.events.push(failed, &self.counters);
+                    self.env.control.send(failed);
                 }
             }
             Command::PostRdmap { stream, request, region, ticket } => {
                 if let Err(reason) = self.post_rdmap(stream, request, region, ticket) {
                     let failed = Event::PostFailed { stream, ticket, reason };
-                    self.events.push(failed, &self.counters);
+                    self.env.control.send(failed);
                 }
             }
             Command::PostBuffers { stream, qn, buffers } => {
-                if let Some(slot) = self.conns.find(stream) {
-                    self.give_buffers(slot, qn, buffers);
-                    self.touch(slot);
+                if let Some((mut stream, env)) = self.find(stream) {
+                    stream.post_buffers(qn, buffers);
+                    env.make_ready(&mut stream);
                 }
             }
             Command::PeerIsReady { stream } => {
-                if let Some(slot) = self.conns.find(stream)
-                    && let Some(conn) = self.conns.get_mut(slot)
-                {
+                if let Some((mut stream, env)) = self.find(stream) {
                     // RFC 5043 §6.2: over SCTP nothing is waited for once the Accept is acknowledged.
-                    if let Lower::Tcp(endpoint) = &mut conn.lower {
-                        endpoint.peer_is_ready();
+                    if let Some(carrier) = stream.conn.lower.connection() {
+                        carrier.endpoint_mut().peer_is_ready();
                     }
-                    self.touch(slot);
+                    env.make_ready(&mut stream);
                 }
             }
             Command::Load { stream, load, ticket } => self.load(stream, load, ticket, now),
             Command::StopLoad { stream } => self.stop_load(stream, now),
             Command::Close { stream, abort } => {
-                if let Some(slot) = self.conns.find(stream) {
-                    self.close(slot, abort, now);
+                if let Some((mut stream, env)) = self.find(stream) {
+                    env.close(&mut stream, abort, now);
                 }
             }
             Command::ListStreams { ticket } => self.list_streams(ticket, now),
@@ -90,7 +92,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
-        self.events.push(Event::Done { ticket, result }, &self.counters);
+        self.env.control.send(Event::Done { ticket, result });
     }
 
     /// Answers a peer's request. One that cannot be answered like that is over.
@@ -98,60 +100,35 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         stream: StreamId,
         now: Instant,
-        how: impl FnOnce(Reach<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), Answered>,
+        how: impl FnOnce(LowerMut<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
     ) {
-        let Some(slot) = self.conns.find(stream) else { return };
-        let Some(lower) = reach!(self, slot) else { return };
-        if how(lower, stream, &mut lend!(self)) == Err(Answered::TooLong)
-            && let Some(mut lower) = reach!(self, slot)
+        let Some((mut found, env)) = self.find(stream) else { return };
+        let Some(lower) = found.lower() else { return };
+        if how(lower, stream, &mut env.tables.context()) == Err(AnswerError::TooLong)
+            && let Some(mut lower) = found.lower()
         {
-            lower.fail(now, &mut lend!(self));
+            lower.fail(now, &mut env.tables.context());
         }
-        self.touch(slot);
-    }
-
-    fn close(&mut self, slot: u32, abort: bool, now: Instant) {
-        if abort {
-            self.abort(slot);
-        } else if let Some(mut lower) = reach!(self, slot) {
-            lower.shutdown(now);
-        }
-        self.touch(slot);
-    }
-
-    /// Ends a stream at once.
-    pub(super) fn abort(&mut self, slot: u32) {
-        if let Some(mut lower) = reach!(self, slot) {
-            lower.abort(self.now, &mut lend!(self));
-        }
-    }
-
-    /// Gives receive buffers back.
-    pub(super) fn give_buffers(&mut self, slot: u32, qn: Qn, buffers: u32) {
-        if let Some(mut lower) = reach!(self, slot) {
-            // A stream that is ending needs no buffers any more.
-            let _ = lower.post_buffers(qn, buffers);
-        }
+        env.make_ready(&mut found);
     }
 
     /// From here on nothing is placed in the region by this worker; the answer waits for messages that
     /// are being sent from it.
     fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
-        let known = self.stags.remove(stag).is_some();
+        let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
         self.stop_loads_from(stag, now);
-        if !self.sources.contains_key(&stag) {
-            let unknown = CommandError::Stag(ddp::StagError::Unknown(stag));
-            return self.done(ticket, if known { Ok(()) } else { Err(unknown) });
+        if !self.env.tables.is_source(stag) {
+            return self.done(ticket, removed);
         }
-        self.removals.push((stag, ticket));
+        self.env.tables.await_sources(stag, ticket);
         if sources == Sources::Abort {
-            let slots: Vec<u32> = self.conns.occupied().collect();
-            for slot in slots {
-                let Some(conn) = self.conns.get_mut(slot) else { continue };
+            for slot in self.streams.slots() {
+                let Some((mut stream, env)) = self.resolve(slot) else { continue };
+                let conn = &stream.conn;
                 if conn.pending.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
-                    self.abort(slot);
-                    self.touch(slot);
+                    env.abort(&mut stream);
+                    env.make_ready(&mut stream);
                 }
             }
         }
@@ -166,8 +143,14 @@ impl<Io: PortIo> Core<Io> {
 
     /// Binds a region of the domain that is bound already to a stream that is being opened. One that has
     /// gone, or that all streams of its domain share by now, is no longer the one that was meant.
-    pub(super) fn lend_stag(&mut self, stag: Stag, pd: ddp::PdId, stream: StreamId, now: Instant) {
-        if self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some()) {
+    pub(super) fn bind_for_stream(
+        &mut self,
+        stag: Stag,
+        pd: ddp::PdId,
+        stream: StreamId,
+        now: Instant,
+    ) {
+        if self.env.tables.is_bound(stag, pd) {
             // It is there.
             let _ = self.rebind(stag, Some(stream), now);
         }
@@ -179,8 +162,7 @@ impl<Io: PortIo> Core<Io> {
         stream: Option<StreamId>,
         now: Instant,
     ) -> Result<(), CommandError> {
-        let before = self.stags.get(stag).map(|entry| entry.stream);
-        self.stags.bind(stag, stream).map_err(CommandError::Stag)?;
+        let before = self.env.tables.bind_stag(stag, stream)?;
         match (before, stream) {
             (Some(Some(old)), Some(new)) if old != new => {
                 self.revoke(stag, |id| id == old, now);
@@ -193,27 +175,27 @@ impl<Io: PortIo> Core<Io> {
 
     /// No Read of these streams' peers goes on from a region that has ended for them.
     fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
-        let slots: Vec<u32> = self.conns.occupied().collect();
-        for slot in slots {
-            if !self.conns.get(slot).is_some_and(|conn| whose(conn.id)) {
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            if !whose(stream.conn.id) {
                 continue;
             }
-            if let Some(mut lower) = reach!(self, slot)
-                && lower.revoked(now, stag, &mut lend!(self))
+            if let Some(mut lower) = stream.lower()
+                && lower.revoked(now, stag, &mut env.tables.context())
             {
-                self.touch(slot);
+                env.make_ready(&mut stream);
             }
         }
     }
 
     fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
-        let result = self.listeners.remove(listener);
-        let slots: Vec<u32> = self.conns.occupied().collect();
-        for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
+        let result = self.env.admission.listeners_mut().remove(listener);
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            let conn = &stream.conn;
             if conn.stage == Stage::Starting && conn.listener() == Some(listener) {
-                self.abort(slot);
-                self.touch(slot);
+                env.abort(&mut stream);
+                env.make_ready(&mut stream);
             }
         }
         self.abort_associations_of(listener);
@@ -227,15 +209,15 @@ impl<Io: PortIo> Core<Io> {
         region: Option<Stag>,
         ticket: Ticket,
     ) -> Result<(), PostFailure> {
-        if region.is_some_and(|stag| self.stags.get(stag).is_none()) {
+        if region.is_some_and(|stag| self.env.tables.stag(stag).is_none()) {
             return Err(PostFailure::NoRegion);
         }
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
-        *cookie = ticket.0;
-        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let mut lower = reach!(self, slot).ok_or(PostFailure::NoStream)?;
+        *cookie = Cookie::of(ticket.0);
+        let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post(message).map_err(PostFailure::Refused)?;
-        self.posted(slot, region, ticket);
+        env.posted(&mut stream, region, ticket);
         Ok(())
     }
 
@@ -246,7 +228,7 @@ impl<Io: PortIo> Core<Io> {
         region: Option<Stag>,
         ticket: Ticket,
     ) -> Result<(), PostFailure> {
-        if region.is_some_and(|stag| self.stags.get(stag).is_none()) {
+        if region.is_some_and(|stag| self.env.tables.stag(stag).is_none()) {
             return Err(PostFailure::NoRegion);
         }
         let (WorkRequest::Send { cookie, .. }
@@ -254,35 +236,23 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Read { cookie, .. }
         | WorkRequest::Atomic { cookie, .. }
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
-        *cookie = ticket.0;
-        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let mut lower = reach!(self, slot).ok_or(PostFailure::NoStream)?;
+        *cookie = Cookie::of(ticket.0);
+        let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
+        let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;
-        self.posted(slot, region, ticket);
+        env.posted(&mut stream, region, ticket);
         Ok(())
     }
 
-    /// A stream has taken what it was asked to send, from this region.
-    fn posted(&mut self, slot: u32, region: Option<Stag>, ticket: Ticket) {
-        if let Some(stag) = region
-            && let Some(conn) = self.conns.get_mut(slot)
-        {
-            conn.pending.sources.push_back((ticket, stag));
-            *self.sources.entry(stag).or_insert(0) += 1;
-        }
-        self.touch(slot);
-    }
-
     fn list_streams(&mut self, ticket: Ticket, now: Instant) {
-        let conns = self.conns.occupied().filter_map(|slot| self.conns.get(slot));
-        let slots = conns.filter(|conn| conn.stage != Stage::Ended);
-        let mut infos = slots.map(|conn| Self::info(conn, &self.associations, now)).peekable();
+        let conns = self.streams.iter().filter(|conn| conn.stage != Stage::Ended);
+        let mut infos = conns.map(|conn| info(conn, &self.associations, now)).peekable();
         loop {
             let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
             let last = infos.peek().is_none();
             let associations = if last { self.associations.infos() } else { Vec::new() };
             let part = Event::Streams { ticket, streams, associations, last };
-            self.events.push(part, &self.counters);
+            self.env.control.send(part);
             if last {
                 return;
             }
@@ -290,7 +260,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn list_neighbours(&mut self, ticket: Ticket) {
-        let interfaces = self.stack.interfaces.iter();
+        let interfaces = self.env.network.interfaces().iter();
         let neighbours = interfaces.flat_map(|i| {
             i.neighbours.iter().map(|(address, mac, state)| NeighbourInfo {
                 interface: InterfaceId(i.id.0),
@@ -300,31 +270,52 @@ impl<Io: PortIo> Core<Io> {
             })
         });
         let neighbours = neighbours.collect();
-        self.events.push(Event::Neighbours { ticket, neighbours }, &self.counters);
+        self.env.control.send(Event::Neighbours { ticket, neighbours });
     }
 
     fn drain(&mut self, now: Instant) {
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return;
         }
-        self.phase = Phase::Draining;
-        let slots: Vec<u32> = self.conns.occupied().collect();
-        for slot in slots {
-            match self.conns.get(slot).map(|conn| conn.stage) {
-                Some(Stage::Starting | Stage::Announced) => self.close(slot, true, now),
-                Some(Stage::Established) => self.close(slot, false, now),
-                Some(Stage::Ended) | None => {}
+        self.env.phase = Phase::Draining;
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.resolve(slot) else { continue };
+            match stream.conn.stage {
+                Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
+                Stage::Established => env.close(&mut stream, false, now),
+                Stage::Ended => {}
             }
         }
         self.drain_associations(now);
     }
 
     fn stop(&mut self, now: Instant) {
-        self.phase = Phase::Stopping(LAST_TURNS);
-        let slots: Vec<u32> = self.conns.occupied().collect();
-        for slot in slots {
-            self.close(slot, true, now);
+        self.env.phase = Phase::Stopping(LAST_TURNS);
+        for slot in self.streams.slots() {
+            if let Some((mut stream, env)) = self.resolve(slot) {
+                env.close(&mut stream, true, now);
+            }
         }
         self.abort_associations();
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    fn close(&mut self, stream: &mut Stream<'_>, abort: bool, now: Instant) {
+        if abort {
+            self.abort(stream);
+        } else if let Some(mut lower) = stream.lower() {
+            lower.shutdown(now);
+        }
+        self.make_ready(stream);
+    }
+
+    /// A stream has taken what it was asked to send, from this region.
+    fn posted(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
+        if let Some(stag) = region {
+            stream.conn.pending.sources.push_back((ticket, stag));
+            self.tables.add_source(stag);
+        }
+        self.make_ready(stream);
     }
 }

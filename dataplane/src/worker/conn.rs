@@ -1,52 +1,25 @@
-//! A stream as its worker holds it: its lower layer and what only the worker knows of it. What is said of
-//! its path, its timer and its place in line is TCP's: over SCTP all that is the association's.
+//! A stream as its worker holds it: its lower layer, and what concerns its ULP and the control thread. What concerns
+//! its packets is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
-use std::net::{IpAddr, SocketAddr};
+use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
+use ddp::{Qn, Stag, StreamId};
 
-use ddp::rdmap::WorkRequest;
-use ddp::{Message, Qn, Stag, StreamId};
-use wire::{Blank, Instant, Lazy, LazyDeque, MaybeInstant, Near};
-
-use super::event::Told;
-use super::keep::Kept;
+use super::associations::Association;
+use super::echo::{Answer, Echoed};
+use super::event::Credit;
 use super::listen::Progress;
 use super::load::Running;
-use super::lower::Lower;
-use super::rdmap::Echoed;
+use super::lower::{Lower, LowerMut};
 use crate::api::{Connect, ListenerId, Service, Ticket};
-use crate::flow::FlowKey;
-use crate::memory::Memory;
-use crate::net::path::Path;
 
 /// A stream of this worker.
 pub(super) struct Conn {
     pub(super) id: StreamId,
-    /// Our port and the peer's.
-    ports: (u16, u16),
     pub(super) lower: Lower,
-    pub(super) path: Path,
     pub(super) origin: Origin,
     pub(super) stage: Stage,
     pub(super) since: Instant,
-    /// It stands in the queue of streams that may have something to send.
-    pub(super) queued: bool,
-    /// It stands in the line of its port for room in the transmit ring.
-    pub(super) blocked: bool,
-    /// Segments since it was last asked for its own.
-    pub(super) unanswered: u8,
-    /// When its progress last proved its next hop reachable.
-    pub(super) confirmed: Instant,
-    /// It waits for its next hop's link-layer address and is not asked for segments.
-    pub(super) waiting: bool,
-    /// Its next hop's place in the neighbour cache is kept for it.
-    pub(super) pinned: bool,
-    /// What its path was last known to carry, octets of a segment without its fixed header.
-    pub(super) path_mss: u16,
-    /// Reports that there is no way to the peer, while it is being opened.
-    pub(super) soft_errors: u8,
-    /// For when its timer is set in the wheel; the true deadline may be later, never earlier.
-    pub(super) timer: MaybeInstant,
-    /// Who deals with what arrives.
+    /// Which service takes what arrives.
     pub(super) service: Service,
     /// The answers of an Echo that were posted.
     pub(super) echoed: Echoed,
@@ -55,43 +28,36 @@ pub(super) struct Conn {
     pub(super) load: Option<Box<Running>>,
 }
 
-impl Near for Conn {
+impl Prefetch for Conn {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
-        if let Lower::Tcp(endpoint) = &self.lower {
-            endpoint.near(steps, hint);
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+        if let Lower::Tcp(carrier) = &self.lower {
+            carrier.endpoint().prefetch(steps, hint);
         }
-        self.load.near(steps, hint);
+        self.load.prefetch(steps, hint);
     }
 }
 
 /// What waits for something.
 #[derive(Clone)]
 pub(super) struct Pending {
-    /// When the worker itself wants to look at the stream: the end of the time for a connect, or another
-    /// attempt at the next hop.
-    pub(super) own_deadline: MaybeInstant,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: LazyDeque<(Ticket, Stag)>,
     /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
     pub(super) answers: LazyDeque<Answer>,
     /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
     pub(super) withheld: LazyDeque<Qn>,
-    /// What the control thread has not taken of what it was told of the stream.
-    pub(super) told: Told,
-    /// What is kept of what it sent, as the worker's budget has it.
-    kept: Kept,
+    /// The events of the stream that the control thread has not taken.
+    pub(super) credit: Credit,
 }
 
 impl Blank for Pending {
     fn blank() -> &'static Self {
         static BLANK: Pending = Pending {
-            own_deadline: MaybeInstant::NONE,
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
-            told: Told::NOTHING,
-            kept: Kept::NOTHING,
+            credit: Credit::NOTHING,
         };
         &BLANK
     }
@@ -99,23 +65,12 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { own_deadline, sources, answers, withheld, told, kept } = self;
-        *own_deadline == MaybeInstant::NONE
-            && sources.is_empty()
+        let Pending { sources, answers, withheld, credit } = self;
+        sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
-            && *told == Told::NOTHING
-            && *kept == Kept::NOTHING
+            && *credit == Credit::NOTHING
     }
-}
-
-/// What an Echo sends back.
-#[derive(Clone)]
-pub(super) enum Answer {
-    /// Over RDMAP.
-    Rdmap(WorkRequest<Memory>),
-    /// Over bare DDP, to a message of this queue.
-    Ddp(Qn, Message<Memory>),
 }
 
 /// How a stream came to be.
@@ -143,62 +98,51 @@ pub(super) struct Opening {
 pub(super) enum Stage {
     /// Nothing yet (accepted), or that it asked for it (opened).
     Starting,
-    /// It was told of the peer's request.
+    /// The peer's request was reported.
     Announced,
     /// Messages flow.
     Established,
-    /// It was told of the end; what is left is TIME-WAIT.
+    /// The end was reported; what is left is TIME-WAIT.
     Ended,
 }
 
 impl Conn {
-    /// A stream that nobody knows yet, served by the control thread.
-    pub(super) fn new(
-        id: StreamId,
-        key: FlowKey,
-        lower: Lower,
-        path: Path,
-        origin: Origin,
-        now: Instant,
-    ) -> Conn {
-        let mut pending: Lazy<Pending> = Lazy::new();
-        if let Origin::Opening(opening) = &origin {
-            pending.own_deadline = Some(opening.deadline).into();
-        }
-        let path_mss = match &lower {
-            Lower::Tcp(endpoint) => endpoint.connection().path_mss(),
-            Lower::Sctp(_) => 0,
-        };
+    /// A stream that the control thread does not know yet, and serves.
+    pub(super) fn new(id: StreamId, lower: Lower, origin: Origin, now: Instant) -> Conn {
         Conn {
             id,
-            ports: (key.local.port(), key.remote.port()),
             lower,
-            path,
             origin,
             stage: Stage::Starting,
             since: now,
-            queued: false,
-            blocked: false,
-            unanswered: 0,
-            confirmed: now,
-            waiting: false,
-            pinned: false,
-            path_mss,
-            soft_errors: 0,
-            timer: MaybeInstant::NONE,
             service: Service::Control,
             echoed: Echoed::default(),
-            pending,
+            pending: Lazy::new(),
             load: None,
         }
     }
 
-    /// Gives back the memory of what does not wait: of each queue that is empty, and of all if nothing does. The
+    /// When it is given up, while it is being opened.
+    #[inline]
+    pub(super) fn opening_deadline(&self) -> Option<Instant> {
+        match &self.origin {
+            Origin::Opening(opening) if self.stage == Stage::Starting => Some(opening.deadline),
+            _ => None,
+        }
+    }
+
+    /// It is over, and its connection has nothing more to send.
+    pub(super) fn is_done(&self) -> bool {
+        let done = matches!(&self.lower, Lower::Tcp(carrier) if carrier.endpoint().is_done());
+        self.stage == Stage::Ended && done
+    }
+
+    /// Frees the memory of empty queues, and of all of this if all are empty. The
     /// control thread has taken the events up to number `taken`.
     pub(super) fn relax(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
-        let Some(Pending { sources, answers, withheld, told, .. }) = pending else { return };
-        told.forget(taken);
+        let Some(Pending { sources, answers, withheld, credit }) = pending else { return };
+        credit.forget(taken);
         sources.relax();
         answers.relax();
         withheld.relax();
@@ -207,40 +151,34 @@ impl Conn {
         }
     }
 
-    /// What is kept of what it sent, as the worker's budget has it.
-    #[inline]
-    pub(super) fn kept(&self) -> Kept {
-        self.pending.kept
-    }
-
-    /// It is so much now.
-    #[inline]
-    pub(super) fn set_kept(&mut self, kept: Kept) {
-        if kept != self.pending.kept {
-            self.pending.kept = kept;
-        }
-    }
-
-    /// Its flow.
-    pub(super) fn flow(&self) -> FlowKey {
-        let (local, remote) = self.path.addresses();
-        FlowKey {
-            interface: self.path.interface() as u16,
-            local: SocketAddr::new(local, self.ports.0),
-            remote: SocketAddr::new(remote, self.ports.1),
-        }
-    }
-
-    /// The peer's address.
-    pub(super) fn peer(&self) -> IpAddr {
-        self.path.addresses().1
-    }
-
     /// The listener that took it.
     pub(super) fn listener(&self) -> Option<ListenerId> {
         match self.origin {
             Origin::Accepted { listener, .. } => Some(listener),
             Origin::Opening(_) | Origin::Opened => None,
+        }
+    }
+}
+
+/// A stream with the association that carries it, if it has no connection of its own: for the time of one call.
+pub(super) struct Stream<'a> {
+    pub(super) slot: u32,
+    pub(super) conn: &'a mut Conn,
+    pub(super) association: Option<&'a mut Association>,
+}
+
+impl Stream<'_> {
+    /// Its lower layer.
+    #[inline]
+    pub(super) fn lower(&mut self) -> Option<LowerMut<'_>> {
+        self.conn.lower.as_mut(self.association.as_deref_mut())
+    }
+
+    /// Releases receive buffers.
+    pub(super) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
+        if let Some(mut lower) = self.lower() {
+            // A stream that is ending needs no buffers any more.
+            let _ = lower.post_buffers(qn, buffers);
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
 use tcp_lite::tcp::{FourTuple, Segment, SynCookies};
-use wire::Instant;
 
 use super::batch::Batch;
 use super::conn::Origin;
@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 
-/// After the last cookie went out, acknowledgements are looked at for this long.
+/// Acknowledgements without a stream are checked for cookies until this long after the last cookie was sent.
 const LOOK_FOR: Duration = Duration::from_secs(130);
 
 /// The cookies of one worker.
@@ -37,12 +37,17 @@ impl Cookies {
     pub(super) fn new(secret: [u8; 16], mode: SynCookieMode) -> Self {
         Cookies { codec: SynCookies::new(secret), mode, last_sent: None }
     }
+
+    /// True when cookies that were sent may come back.
+    fn are_awaited(&self, now: Instant) -> bool {
+        self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
+    }
 }
 
 impl<Io: PortIo> Core<Io> {
     /// Whether a SYN is answered with a cookie whatever room there is.
     pub(super) fn only_cookies(&self) -> bool {
-        self.cookies.mode == SynCookieMode::Always
+        self.env.admission.cookies().mode == SynCookieMode::Always
     }
 
     /// A SYN found no room: whether it gets a cookie instead.
@@ -52,12 +57,12 @@ impl<Io: PortIo> Core<Io> {
         flow: &FlowKey,
         reason: DropReason,
     ) -> bool {
-        self.cookies.mode != SynCookieMode::Never
-            && self.listeners.is_crowded(listener.id, flow.remote.ip(), reason)
+        self.env.admission.cookies().mode != SynCookieMode::Never
+            && self.env.admission.listeners().is_crowded(listener.id, flow.remote.ip(), reason)
     }
 
     /// Answers a SYN with a cookie, to the link-layer address that it came from. One answer for one SYN and
-    /// no longer than it could have been: nobody is made to hear more than was said in his name.
+    /// no longer than it could have been: a forged SYN makes us send its victim no more than it cost.
     pub(super) fn send_cookie(
         &mut self,
         endpoint: &EndpointConfig,
@@ -67,23 +72,24 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?;
         path.set_mac(mac);
-        let mss = self.mss(&path);
-        let slot = self.ports.get_mut(path.port()).and_then(Option::as_mut);
+        let mss = self.env.network.mss(&path);
+        let slot = self.env.ports.get_mut(path.port());
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         let (config, room) = (&endpoint.tcp, Endpoint::<Memory>::ROOM);
         let tuple = FourTuple { local, remote };
-        if !self.cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
+        let cookies = self.env.admission.cookies_mut();
+        if !cookies.codec.answer(config, &tuple, (mss, room), syn, now, &mut batch) {
             return Err(DropReason::TxFull);
         }
-        self.cookies.last_sent = Some(now);
-        self.counters.cookies_sent.add(1);
+        cookies.last_sent = Some(now);
+        self.env.control.counters().cookies_sent.add(1);
         Ok(())
     }
 
@@ -91,50 +97,56 @@ impl<Io: PortIo> Core<Io> {
     /// `Ok(false)`: it has nothing to do with cookies.
     ///
     /// # Errors
-    /// The cookie is good, but there is no room: nothing is said, so that the peer tries again.
+    /// The cookie is good, but there is no room: no answer is sent, so that the peer tries again.
     pub(super) fn take_cookie(
         &mut self,
         flow: FlowKey,
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {
-        if self.cookies.last_sent.is_none_or(|at| now.saturating_since(at) > LOOK_FOR) {
+        if !self.env.admission.cookies().are_awaited(now) {
             return Ok(false);
         }
         let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
-        let listener = self.listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
+        let interface = self.env.network.interface(at);
+        let listeners = self.env.admission.listeners();
+        let listener = listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
-        let Some(cookie) = self.cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
-            self.counters.cookies_failed.add(1);
+        let cookies = self.env.admission.cookies();
+        let Some(cookie) = cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
+            self.env.control.counters().cookies_failed.add(1);
             return Ok(false);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         let peer = flow.remote.ip();
         let mut stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         let mut taken = self.take_place(listener.id, peer, stream, now);
         if let Err(DropReason::Backlog | DropReason::NoCredit) = taken
-            && let Some(victim) = self.listeners.oldest_unproven(listener.id)
-            && let Some(slot) = self.conns.find(victim)
+            && let Some(victim) = self.env.admission.listeners().oldest_unproven(listener.id)
+            && let Some(slot) = self.streams.find(victim)
         {
-            self.counters.half_open_evicted.add(1);
+            self.env.control.counters().half_open_evicted.add(1);
             self.forget(slot);
             stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-            taken = self.listeners.take(listener.id, peer, stream, Progress::Starting);
+            let listeners = self.env.admission.listeners_mut();
+            taken = listeners.take(listener.id, peer, stream, Progress::Starting);
         }
         taken?;
-        let (config, mss) = (Arc::clone(endpoint), self.mss(&path));
+        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
-            self.counters.cookies_accepted.add(1);
-            self.give(slot, segment, now);
+            self.env.control.counters().cookies_accepted.add(1);
+            if let Some(conn) = self.streams.get_mut(slot) {
+                let taken = self.env.take_segment(slot, conn, segment, now);
+                self.after_segment(slot, taken, now);
+            }
         }
         Ok(true)
     }

@@ -29,10 +29,7 @@ use std::sync::Arc;
 use ddp::StreamId;
 use rtrb::{Producer, PushError};
 
-use super::Core;
-use super::lower::Lower;
 use crate::api::{Counters, Event, Wake};
-use crate::io::PortIo;
 
 /// Events that any stream may have that the control thread has not taken.
 pub(super) const LEAST: u32 = 16;
@@ -48,30 +45,30 @@ pub(super) struct Events {
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,
-    /// Events given so far: the number of the newest.
-    given: u64,
+    /// Events sent so far: the number of the newest.
+    sent: u64,
     /// Number of the newest that the control thread has taken, and entries that may be used, as this turn began.
     taken: u64,
     room: usize,
     /// Streams that wait for credit, each once.
     waiting: Vec<StreamId>,
-    /// What was taken when they were looked at.
+    /// `taken` when they were last examined.
     looked: u64,
 }
 
 /// Events of a stream that the control thread may not have taken: two lots of them, each with the number of its
 /// newest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct Credit {
     older: (u64, u32),
     newer: (u64, u32),
     /// Its stream waits for credit.
     pub(super) waits: bool,
 }
 
-impl Told {
+impl Credit {
     /// All is taken.
-    pub(super) const NOTHING: Told = Told { older: (0, 0), newer: (0, 0), waits: false };
+    pub(super) const NOTHING: Credit = Credit { older: (0, 0), newer: (0, 0), waits: false };
 
     /// One more, with this number; so far the control thread has taken those up to `taken`.
     fn add(&mut self, number: u64, taken: u64) {
@@ -84,7 +81,7 @@ impl Told {
     /// Forgets what is taken, if that is all.
     pub(super) fn forget(&mut self, taken: u64) {
         if !self.waits && self.untaken(taken) == 0 {
-            *self = Told::NOTHING;
+            *self = Credit::NOTHING;
         }
     }
 
@@ -106,7 +103,7 @@ impl Events {
             reserve,
             control,
             pushed: false,
-            given: 0,
+            sent: 0,
             taken: 0,
             room: capacity - reserve,
             waiting: Vec::new(),
@@ -117,7 +114,7 @@ impl Events {
     pub(super) fn push(&mut self, event: Event, counters: &Counters) {
         counters.events.add(1);
         self.pushed = true;
-        self.given += 1;
+        self.sent += 1;
         self.room = self.room.saturating_sub(1);
         if !self.backlog.is_empty() {
             self.backlog.push_back(event);
@@ -126,7 +123,8 @@ impl Events {
         }
     }
 
-    /// A turn begins: moves what waits into the ring, and looks what the control thread has taken.
+    /// Called at the begin of a turn: moves waiting events to the ring, and reads how many the control thread has
+    /// taken.
     pub(super) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {
@@ -140,12 +138,13 @@ impl Events {
         }
         let slots = self.ring.slots();
         let waits = self.backlog.len() + (self.capacity - slots);
-        self.taken = self.given - waits as u64;
+        self.taken = self.sent - waits as u64;
         self.room = slots.saturating_sub(self.reserve);
         counters.events_waiting.set(self.backlog.len() as u64);
     }
 
     /// True when the ring has no more than the room that is kept for live streams.
+    #[inline]
     pub(super) fn is_short(&self) -> bool {
         self.room == 0
     }
@@ -156,6 +155,7 @@ impl Events {
     }
 
     /// Wakes the control thread if there is something new for it.
+    #[inline]
     pub(super) fn notify(&mut self) {
         if core::mem::take(&mut self.pushed) {
             self.control.notify();
@@ -167,18 +167,56 @@ impl Events {
         self.taken
     }
 
-    /// Events given so far.
-    pub(super) fn given(&self) -> u64 {
-        self.given
+    /// Events sent so far.
+    #[inline]
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
     }
 
-    /// True when the stream may give another event.
-    fn has_credit(&self, told: &Told) -> bool {
-        let untaken = told.untaken(self.taken);
+    /// The events since number `before` are of this stream. Returns whether its credit is used up.
+    pub(super) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
+        for number in before + 1..=self.sent {
+            credit.add(number, self.taken);
+        }
+        !self.has_credit(credit)
+    }
+
+    /// A stream waits for credit; returns whether it did not yet.
+    pub(super) fn wait(&mut self, stream: StreamId, credit: &mut Credit) -> bool {
+        let begins = !core::mem::replace(&mut credit.waits, true);
+        if begins {
+            self.waiting.push(stream);
+        }
+        begins
+    }
+
+    /// Streams that wait for credit.
+    pub(super) fn streams_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// They, if the control thread has taken events since they were asked for last.
+    #[inline]
+    pub(super) fn take_waiting(&mut self) -> Option<Vec<StreamId>> {
+        if self.waiting.is_empty() || self.looked == self.taken {
+            return None;
+        }
+        self.looked = self.taken;
+        Some(core::mem::take(&mut self.waiting))
+    }
+
+    /// These wait on.
+    pub(super) fn put_waiting(&mut self, streams: Vec<StreamId>) {
+        self.waiting = streams;
+    }
+
+    /// True when the stream may send another event.
+    pub(super) fn has_credit(&self, credit: &Credit) -> bool {
+        let untaken = credit.untaken(self.taken);
         untaken < LEAST || (self.room > 0 && (untaken as usize) < self.reserve)
     }
 
-    /// True when streams wait for credit: the control thread wakes nobody when it takes events.
+    /// True when streams wait for credit: the control thread does not wake the worker when it takes events.
     pub(super) fn are_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -187,62 +225,5 @@ impl Events {
     #[cfg(test)]
     pub(super) fn backlog(&self) -> usize {
         self.backlog.len()
-    }
-}
-
-impl<Io: PortIo> Core<Io> {
-    /// The events since number `before` are of this stream, which is paused if it may give no more.
-    pub(super) fn charge(&mut self, slot: u32, before: u64) {
-        let stopping = self.is_stopping();
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        for number in before + 1..=self.events.given {
-            conn.pending.told.add(number, self.events.taken);
-        }
-        if self.events.has_credit(&conn.pending.told) || stopping {
-            return;
-        }
-        if !core::mem::replace(&mut conn.pending.told.waits, true) {
-            self.events.waiting.push(conn.id);
-            self.counters.event_waits.add(1);
-            self.counters.streams_waiting.set(self.events.waiting.len() as u64);
-        }
-        self.pause(slot, true);
-    }
-
-    /// Streams for whose events the control thread has made room go on.
-    pub(super) fn resume_streams(&mut self) {
-        if self.events.waiting.is_empty() || self.events.looked == self.events.taken {
-            return;
-        }
-        self.events.looked = self.events.taken;
-        let mut waiting = core::mem::take(&mut self.events.waiting);
-        waiting.retain(|&id| {
-            let Some(slot) = self.conns.find(id) else { return false };
-            let Some(conn) = self.conns.get_mut(slot) else { return false };
-            if conn.pending.told.waits && !self.events.has_credit(&conn.pending.told) {
-                return true;
-            }
-            if conn.pending.told.waits {
-                conn.pending.told.waits = false;
-            }
-            self.pause(slot, false);
-            self.touch(slot);
-            false
-        });
-        self.events.waiting = waiting;
-        self.counters.streams_waiting.set(self.events.waiting.len() as u64);
-    }
-
-    /// The worker takes no events of a stream, or does again.
-    fn pause(&mut self, slot: u32, paused: bool) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        match &mut conn.lower {
-            Lower::Tcp(endpoint) => endpoint.pause(paused),
-            Lower::Sctp(session) => {
-                if let Some(endpoint) = self.associations.endpoint_mut(session.association) {
-                    endpoint.pause_session(session.id, paused);
-                }
-            }
-        }
     }
 }

@@ -1,23 +1,18 @@
-//! What routers and peers say by ICMP about streams, and what streams of one worker find out about their
-//! paths for each other.
+//! What routers and peers report by ICMP about streams (RFC 5927).
 
+use base::Instant;
 use tcp_lite::tcp::{SeqNumber, State, TooBig};
-use wire::Instant;
 
-use super::Core;
-use super::conn::Stage;
-use super::lower::Lower;
+use super::conn::{Stage, Stream};
+use super::schedule::CarrierKind;
+use super::{Core, Env};
 use crate::api::{ConnectError, DropReason};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 
-/// Reports that there is no way to a peer, each about another SYN, after which a stream that is being
-/// opened is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
-const SOFT_ERRORS: u8 = 2;
-
 impl<Io: PortIo> Core<Io> {
-    /// An ICMP error about a flow of this worker. It is believed only of a segment that is under way
+    /// An ICMP error about a flow of this worker. It is accepted only of a segment that is under way
     /// (RFC 5927 §4.1).
     pub(super) fn icmp(&mut self, report: &Report, now: Instant) {
         let seq = match report.quote {
@@ -26,88 +21,48 @@ impl<Io: PortIo> Core<Io> {
         };
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
-        let Some(slot) = self.find_flow(self.flows.hash(&flow), &flow) else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
+        let hash = self.streams.flows().hash(&flow);
+        let Some((slot, conn)) = self.streams.connection(None, hash, &flow) else {
+            return self.env.control.counters().drops.count(DropReason::IcmpNoStream);
         };
+        let mut stream = Stream { slot, conn, association: None };
         match report.trouble {
-            Trouble::TooBig(mtu) => self.too_big(slot, mtu, SeqNumber(seq), now),
-            Trouble::Unreachable(what) => self.icmp_unreachable(slot, what, seq),
+            Trouble::TooBig(mtu) => self.env.too_big(&mut stream, mtu, SeqNumber(seq), now),
+            Trouble::Unreachable(what) => self.env.icmp_unreachable(&mut stream, what, seq),
         }
     }
+}
 
-    fn too_big(&mut self, slot: u32, mtu: u16, seq: SeqNumber, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
-        match endpoint.packet_too_big(now, mtu, seq) {
+impl<Io: PortIo> Env<Io> {
+    fn too_big(&mut self, stream: &mut Stream<'_>, mtu: u16, seq: SeqNumber, now: Instant) {
+        let Some(carrier) = stream.conn.lower.connection() else { return };
+        let counters = self.control.counters();
+        match carrier.endpoint_mut().packet_too_big(now, mtu, seq) {
             TooBig::Believed => {
-                self.counters.path_mtu_updates.add(1);
-                self.touch(slot);
+                counters.path_mtu_updates.add(1);
+                carrier.make_ready(stream.slot, self.schedules.of(CarrierKind::Connection));
             }
-            TooBig::Remembered => self.counters.path_mtu_remembered.add(1),
-            TooBig::NoNews => self.counters.drops.count(DropReason::IcmpNoNews),
-            TooBig::NotInFlight => self.counters.drops.count(DropReason::IcmpNotInFlight),
-            TooBig::BadSize => self.counters.drops.count(DropReason::IcmpSize),
+            TooBig::Remembered => counters.path_mtu_remembered.add(1),
+            TooBig::NoNews => counters.drops.count(DropReason::IcmpNoNews),
+            TooBig::NotInFlight => counters.drops.count(DropReason::IcmpNotInFlight),
+            TooBig::BadSize => counters.drops.count(DropReason::IcmpSize),
         }
     }
 
     /// Ends an attempt to connect; nothing more than a reset ends a stream (RFC 5927 §5.2).
-    fn icmp_unreachable(&mut self, slot: u32, what: Unreachable, seq: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Lower::Tcp(endpoint) = &conn.lower else { return };
-        let connection = endpoint.connection();
+    fn icmp_unreachable(&mut self, stream: &mut Stream<'_>, what: Unreachable, seq: u32) {
+        let Some(carrier) = stream.conn.lower.connection() else { return };
+        let connection = carrier.endpoint().connection();
         if !connection.is_in_flight(SeqNumber(seq)) {
-            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+            return self.control.counters().drops.count(DropReason::IcmpNotInFlight);
         }
-        if connection.state() == State::SynSent && conn.stage == Stage::Starting {
-            conn.soft_errors += 1;
-            if what.is_hard() || conn.soft_errors >= SOFT_ERRORS {
-                return self.give_up(slot, ConnectError::Icmp(what));
+        let opening = connection.state() == State::SynSent;
+        if opening && stream.conn.stage == Stage::Starting {
+            let last = carrier.soft_error();
+            if what.is_hard() || last {
+                return self.give_up(stream, ConnectError::Icmp(what));
             }
         }
-        self.counters.icmp_soft_errors.add(1);
-    }
-
-    /// A stream's path carries less, or again more, than it was known to: others are told. Not of a guess: a peer
-    /// that is away for a while looks like a black hole.
-    pub(super) fn look_at_path(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Lower::Tcp(endpoint) = &conn.lower else { return };
-        let mss = endpoint.connection().known_path_mss();
-        if let Some(mss) = mss.filter(|&mss| mss != conn.path_mss) {
-            conn.path_mss = mss;
-            let mtu = mss + conn.path.tcp_headers();
-            self.path_mtus.learn((conn.path.interface(), conn.peer()), mtu, now);
-        }
-    }
-
-    /// A stream has timed out: perhaps another one knows why.
-    pub(super) fn ask_others_for_path(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let peer = (conn.path.interface(), conn.peer());
-        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
-        if !endpoint.connection().is_timing_out() {
-            return;
-        }
-        let known = self.path_mtus.get(peer, now);
-        let known = known.map(|mtu| mtu.saturating_sub(conn.path.tcp_headers()));
-        if let Some(mss) = known.filter(|&mss| mss < endpoint.connection().path_mss()) {
-            endpoint.path_mtu(now, mss);
-            conn.path_mss = endpoint.connection().path_mss();
-        }
-    }
-
-    /// As [`look_at_path`](Self::look_at_path), for an association.
-    pub(super) fn look_at_association_path(&mut self, at: u32, now: Instant) {
-        if let Some((peer, mtu)) = self.associations.path_news(at) {
-            self.path_mtus.learn(peer, mtu, now);
-        }
-    }
-
-    /// As [`ask_others_for_path`](Self::ask_others_for_path), for an association.
-    pub(super) fn ask_for_association_path(&mut self, at: u32, now: Instant) {
-        let known = self.associations.peer(at).and_then(|peer| self.path_mtus.get(peer, now));
-        if let Some(mtu) = known {
-            self.associations.tell_path(at, mtu, now);
-        }
+        self.control.counters().icmp_soft_errors.add(1);
     }
 }

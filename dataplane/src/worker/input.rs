@@ -1,168 +1,40 @@
-//! The receive half of a turn: frames from the ports and from other workers, in stages over a burst.
+//! The receive half of a turn: frames from the ports and from other workers, a burst at a time in stages.
 
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::time::Duration;
 
-use arrayvec::ArrayVec;
-use tcp_lite::endpoint::Context;
-use tcp_lite::tcp::{Flags, Segment, reset_for};
-use wire::Instant;
+use base::Instant;
 
-use super::batch::Batch;
-use super::conn::Origin;
-use super::event::MANY;
-use super::listen::Progress;
-use super::lower::Lower;
-use super::{Core, MESSAGES, lend};
+use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use super::{Core, MESSAGES};
 use crate::api::DropReason;
-use crate::flow::{FlowHash, FlowKey};
-use crate::io::{BURST, Frame, PortIo};
+use crate::flow::FlowKey;
+use crate::io::{Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
-use crate::net::alike;
-use crate::net::checksum;
-use crate::net::demux::{self, Kind, L4Check, TCP, demux};
+use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
 use crate::net::icmp::Quote;
-use crate::net::neighbour::{Claim, ClaimOutcome, Mac};
-use crate::net::path::Path;
+use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
 use crate::port::{ChecksumBy, RxChecksum};
 
-/// Segments of a burst after which a stream acknowledges at once. A window that came in one burst and is
-/// answered once would wait for a time-out if that one answer is lost.
-pub(super) const ANSWER: u8 = 8;
-
-/// Frames that go through the stages together: their look-ups overlap, and their octets stay near.
+/// Frames that go through the stages together: their look-ups overlap, and their bytes stay in the cache.
 const STAGE: usize = 8;
 
-/// How many frames ahead of its turn one is brought near.
+/// A frame is prefetched this many frames before it is handled.
 const AHEAD: usize = 2;
-
-/// How often a stream's progress is worth telling the neighbour cache.
-pub(super) const CONFIRM: Duration = Duration::from_secs(1);
-
-/// A frame as it came, or what fragments were put together to.
-pub(super) enum Packet<F> {
-    Frame(F),
-    Whole(Vec<u8>),
-}
-
-impl<F: Frame> Packet<F> {
-    pub(super) fn octets(&self) -> &[u8] {
-        match self {
-            Packet::Frame(frame) => frame.octets(),
-            Packet::Whole(octets) => octets,
-        }
-    }
-
-    fn prefetch(&self) {
-        if let Packet::Frame(frame) = self {
-            frame.prefetch();
-        }
-    }
-
-    /// What the device says of the checksum: nothing of a packet that it never saw whole.
-    fn checksum(&self) -> RxChecksum {
-        match self {
-            Packet::Frame(frame) => frame.checksum(),
-            Packet::Whole(_) => RxChecksum::Unknown,
-        }
-    }
-
-    fn hash(&self) -> Option<u32> {
-        match self {
-            Packet::Frame(frame) => frame.hash(),
-            Packet::Whole(_) => None,
-        }
-    }
-
-    /// To be taken by another worker.
-    pub(super) fn message(self, port: usize) -> Message<F> {
-        match self {
-            Packet::Frame(frame) => Message::Frame { port, frame },
-            Packet::Whole(octets) => Message::Whole { port, octets },
-        }
-    }
-}
-
-/// A segment or an SCTP packet on its way through the stages.
-pub(super) struct Arrival<F> {
-    pub(super) frame: Packet<F>,
-    /// The port it came in by.
-    pub(super) port: u16,
-    pub(super) flow: FlowKey,
-    pub(super) hash: FlowHash,
-    /// Where in the frame it is.
-    pub(super) span: Range<usize>,
-    pub(super) source_mac: Mac,
-    pub(super) carries: Carries,
-    /// Of its stream or association.
-    pub(super) slot: Option<u32>,
-}
-
-/// What an arrival is.
-#[derive(Clone, Copy)]
-pub(super) enum Carries {
-    /// A TCP segment.
-    Segment {
-        /// Its packet was marked on the way (RFC 3168).
-        ce: bool,
-        /// Software has to look at its checksum.
-        unverified: bool,
-    },
-    /// An SCTP packet.
-    Packet {
-        /// The peer's UDP port, if it came in UDP.
-        udp: Option<u16>,
-    },
-}
-
-impl<F> Arrival<F> {
-    pub(super) fn is_sctp(&self) -> bool {
-        matches!(self.carries, Carries::Packet { .. })
-    }
-}
-
-pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
-
-/// Takes a frame whose headers say the same as those of the last arrival, from the same port: it is of the same flow
-/// then, and this worker owns it still. Returns any other.
-#[inline]
-pub(super) fn recognise<F: Frame>(
-    port: usize,
-    frame: Packet<F>,
-    unverified: bool,
-    arrivals: &mut Arrivals<F>,
-) -> Option<Packet<F>> {
-    // Frames from other workers are of any port, and what tells interfaces apart is the port.
-    let alike = arrivals
-        .last()
-        .filter(|last| usize::from(last.port) == port && !last.is_sctp())
-        .and_then(|last| {
-            let span = alike::segment(frame.octets(), last.frame.octets(), last.span.start)?;
-            Some((last.flow, last.hash, last.source_mac, span))
-        });
-    let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
-    let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
-    let port = port as u16;
-    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
-    None
-}
 
 impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        for port in 0..self.ports.len() {
-            let Some(slot) = &mut self.ports[port] else { continue };
-            slot.io.receive(now, &mut slot.arrived);
-            if slot.arrived.is_empty() {
+        for port in 0..self.env.ports.places() {
+            let Some(slot) = self.env.ports.get_mut(port) else { continue };
+            if !slot.receive(now) {
                 continue;
             }
             busy = true;
-            let mut frames = core::mem::take(&mut slot.arrived).into_iter();
+            let mut frames = slot.take_arrived().into_iter();
             frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {
@@ -170,8 +42,8 @@ impl<Io: PortIo> Core<Io> {
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
-                    self.counters.rx_frames.add(1);
-                    self.counters.rx_octets.add(frame.octets().len() as u64);
+                    self.env.control.counters().rx_frames.add(1);
+                    self.env.control.counters().rx_octets.add(frame.octets().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
@@ -180,17 +52,9 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Looks whether there is anything for a turn to take; frames wait for it.
+    /// True when there is input for the next turn. Received frames are kept for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
-        if !self.commands.is_empty() || self.mesh.is_waiting() {
-            return true;
-        }
-        let mut arrived = false;
-        for slot in self.ports.iter_mut().flatten() {
-            slot.io.receive(now, &mut slot.arrived);
-            arrived |= !slot.arrived.is_empty();
-        }
-        arrived
+        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.ports.look(now)
     }
 
     /// What other workers sent. Returns whether there was anything.
@@ -203,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
         while taken < MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
-            self.counters.mesh_in.add(1);
+            self.env.control.counters().mesh_in.add(1);
             match message {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
@@ -230,21 +94,24 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(Some(slot)) = self.ports.get(port) else { return };
-        // A segment's checksum waits for its turn: the headers alone are read here.
+        let Some(slot) = self.env.ports.get(port) else { return };
+        // Only the headers are read here; a segment's checksum is verified when the segment is handled.
         let unverified = match slot.facts.rx_checksum {
             ChecksumBy::Nobody => false,
             ChecksumBy::Software => true,
             ChecksumBy::Device => match frame.checksum() {
                 RxChecksum::Good => false,
                 RxChecksum::Unknown => true,
-                RxChecksum::Bad => return self.counters.drops.count(DropReason::L4Checksum),
+                RxChecksum::Bad => {
+                    return self.env.control.counters().drops.count(DropReason::L4Checksum);
+                }
             },
         };
-        let Some(frame) = recognise(port, frame, unverified, arrivals) else { return };
-        let packet = match demux(frame.octets(), port, L4Check::Good, &self.stack.interfaces) {
+        let Some(frame) = take_alike(port, frame, unverified, arrivals) else { return };
+        let packet = match demux(frame.octets(), port, L4Check::Good, self.env.network.interfaces())
+        {
             Ok(packet) => packet,
-            Err(reason) => return self.counters.drops.count(reason),
+            Err(reason) => return self.env.control.counters().drops.count(reason),
         };
         match packet.kind {
             Kind::Tcp { .. } => {
@@ -274,23 +141,23 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         let facts = &slot.facts;
         if may_forward && facts.steering.only().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
                 None => facts.steering.owner(source, destination),
             };
-            if owner.0 != self.index {
+            if owner.0 != self.env.index {
                 let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         // Frames of one flow often follow each other.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
-        let hash = same.map_or_else(|| self.flows.hash(&flow), |last| last.hash);
+        let hash = same.map_or_else(|| self.streams.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.octets());
         let carries = Carries::Segment { ce, unverified };
@@ -309,24 +176,24 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
         // Pieces have no ports: those of one packet meet at the owner of the addresses.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let owner = slot.facts.steering.owner(source, destination);
-        if may_forward && owner.0 != self.index {
+        if may_forward && owner.0 != self.env.index {
             let message = frame.message(port);
-            return self.mesh.send(usize::from(owner.0), message, &self.counters);
+            return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
         }
-        match self.reassembly.input(interface, fragment, frame.octets(), now) {
+        match self.env.network.reassemble(interface, fragment, frame.octets(), now) {
             Ok((outcome, evicted)) => {
-                self.counters.reassembly_evicted.add(evicted);
+                self.env.control.counters().reassembly_evicted.add(evicted);
                 if let Outcome::Whole(octets) = outcome {
-                    self.counters.reassembled.add(1);
+                    self.env.control.counters().reassembled.add(1);
                     self.sort(port, Packet::Whole(octets), now, true, arrivals);
                 }
             }
-            Err(reason) => self.counters.drops.count(reason),
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 
@@ -338,14 +205,13 @@ impl<Io: PortIo> Core<Io> {
         frame: &Packet<Io::Frame>,
         now: Instant,
     ) {
-        let waiting = self.outbox.len();
-        let notice = self.stack.control(found, frame.octets(), now, &mut self.outbox);
+        let (notice, answers) = self.env.network.control(found, frame.octets(), now);
         if notice != Ok(Notice::Echoed) {
-            self.counters.neighbour_answers.add((self.outbox.len() - waiting) as u64);
+            self.env.control.counters().neighbour_answers.add(answers);
         }
         match notice {
             Ok(notice) => self.notice(port, notice, now),
-            Err(reason) => self.counters.drops.count(reason),
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 
@@ -359,7 +225,7 @@ impl<Io: PortIo> Core<Io> {
         let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
         for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
-            let flows = if sctp { self.associations.flows() } else { &self.flows };
+            let flows = if sctp { self.associations.flows() } else { self.streams.flows() };
             arrival.slot = match last {
                 Some((flow, was_sctp, slot)) if flow == arrival.flow && was_sctp == sctp => slot,
                 _ => flows.candidate(arrival.hash),
@@ -367,7 +233,7 @@ impl<Io: PortIo> Core<Io> {
             last = Some((arrival.flow, sctp, arrival.slot));
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
-        self.bring_near(segments.filter_map(|arrival| arrival.slot));
+        self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
                 Some(later) => later.frame.prefetch(),
@@ -377,101 +243,27 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             match arrival.carries {
-                Carries::Segment { ce, unverified } => self.input(arrival, ce, unverified, now),
+                Carries::Segment { ce, unverified } => self.segment(arrival, ce, unverified, now),
                 Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
             }
         }
     }
 
-    fn input(&mut self, arrival: &Arrival<Io::Frame>, ce: bool, unverified: bool, now: Instant) {
-        let octets = &arrival.frame.octets()[arrival.span.clone()];
-        let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
-        if unverified && checksum::segment(source, destination, TCP, octets) != 0 {
-            return self.counters.drops.count(DropReason::L4Checksum);
-        }
-        let mut segment = Segment { ce, ..Segment::default() };
-        if let Err(reason) = segment.read(octets) {
-            return self.counters.drops.count_tcp(reason);
-        }
-        // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
-        let slot = arrival.slot.filter(|&slot| self.is_flow(slot, &arrival.flow));
-        let Some(slot) = slot.or_else(|| self.find_flow(arrival.hash, &arrival.flow)) else {
-            return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
-        };
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Lower::Tcp(endpoint) = &conn.lower else { return };
-        if endpoint.connection().may_reopen(&segment) {
-            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
-            // SYN may have ended the old one, and nobody has heard of it yet.
-            let last = endpoint.connection().snd_nxt();
-            self.report_all(slot, now);
-            self.forget(slot);
-            let source_mac = arrival.source_mac;
-            return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
-        }
-        self.give(slot, &segment, now);
-    }
-
-    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
-        self.conns.get(slot).is_some_and(|conn| conn.flow() == *flow)
-    }
-
-    /// The slot of a flow, whose hash is `hash`.
-    pub(super) fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
-        self.flows.find(hash, |slot| self.is_flow(slot, flow))
-    }
-
-    /// A segment for the stream in `slot`.
-    pub(super) fn give(&mut self, slot: u32, segment: &Segment<'_>, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        self.counters.segments.add(1);
-        let Lower::Tcp(endpoint) = &mut conn.lower else { return };
-        let acknowledged = endpoint.connection().octets_acknowledged();
-        if let Err(reason) = endpoint.input(now, segment, &mut lend!(self)) {
-            self.counters.drops.count_tcp(reason);
-        }
-        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
-            && endpoint.connection().state().is_synchronized()
-        {
-            *progress = Progress::Starting;
-            self.listeners.proven(conn.path.addresses().1, conn.id);
-        }
-        let progress = endpoint.connection().octets_acknowledged() != acknowledged;
-        if progress && now - conn.confirmed >= CONFIRM {
-            // RFC 4861 §7.3.1: what we send arrives.
-            conn.confirmed = now;
-            let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
-            neighbours.confirm(conn.path.next_hop(), now);
-        }
-        let talks = endpoint.pending_events() >= MANY;
-        // A stream that waits for its next hop answers nothing, whatever comes.
-        conn.unanswered = conn.unanswered.saturating_add(1);
-        let answer = conn.unanswered >= ANSWER && !conn.waiting;
-        self.touch(slot);
-        if talks {
-            // Of a stream without credit nothing more is taken, before it has more of them.
-            self.report(slot, now);
-        }
-        if answer {
-            self.send_segments(slot, now);
-        }
-    }
-
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
-            Notice::Echoed => self.counters.echo_replies.add(1),
+            Notice::Echoed => self.env.control.counters().echo_replies.add(1),
             Notice::Neighbour(interface, claim) => {
-                if self.news.take(now) {
+                if self.env.network.may_pass_on(now) {
                     let message = || Message::Neighbour { interface, claim };
-                    self.mesh.send_all(message, &self.counters);
+                    self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // Who waits for it asks again.
-                    self.counters.drops.count(DropReason::RateLimited);
+                    // Those that wait for it solicit again.
+                    self.env.control.counters().drops.count(DropReason::RateLimited);
                 }
                 self.claim(interface, &claim, now);
             }
             Notice::Icmp(report) => {
-                let Some(Some(slot)) = self.ports.get(port) else { return };
+                let Some(slot) = self.env.ports.get(port) else { return };
                 let steering = &slot.facts.steering;
                 let owner = match report.quote {
                     Quote::Tcp(_) => steering.owner(report.remote, report.local),
@@ -479,53 +271,22 @@ impl<Io: PortIo> Core<Io> {
                         steering.owner_by_ports(report.remote, report.local)
                     }
                 };
-                if owner.0 == self.index {
+                if owner.0 == self.env.index {
                     self.icmp(&report, now);
                 } else {
                     let message = Message::Icmp(report);
-                    self.mesh.send(usize::from(owner.0), message, &self.counters);
+                    self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
             }
         }
     }
 
-    /// A neighbour speaks of itself; streams may have waited for it.
+    /// What a neighbour sends of itself; streams may have waited for it.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
-        match self.stack.claim(interface, claim, now) {
-            Ok(ClaimOutcome::Resolved) => {
-                self.neighbour_of_associations_found(interface, claim.address);
-                for slot in self.waiting.remove(&(interface, claim.address)).unwrap_or_default() {
-                    if let Some(conn) = self.conns.get_mut(slot) {
-                        conn.waiting = false;
-                    }
-                    self.touch(slot);
-                }
-            }
+        match self.env.network.claim(interface, claim, now) {
+            Ok(ClaimOutcome::Resolved) => self.neighbour_found(interface, claim.address),
             Ok(_) => {}
-            Err(reason) => self.counters.drops.count(reason),
-        }
-    }
-
-    /// Answers a segment without a stream with a reset, to the link-layer address that it came from.
-    pub(super) fn refuse(&mut self, flow: &FlowKey, mac: Mac, segment: &Segment<'_>, now: Instant) {
-        if segment.flags.has(Flags::RST) {
-            return;
-        }
-        if !self.resets.take(flow.remote.ip(), now) {
-            return self.counters.drops.count(DropReason::RateLimited);
-        }
-        let at = usize::from(flow.interface);
-        let interface = &self.stack.interfaces[at];
-        let (local, remote) = (flow.local.ip(), flow.remote.ip());
-        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
-        path.set_mac(mac);
-        let Some(Some(slot)) = self.ports.get_mut(interface.port) else { return };
-        let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, &self.counters);
-        if reset_for(segment, &mut batch) {
-            self.counters.resets_sent.add(1);
-        } else {
-            self.counters.drops.count(DropReason::TxFull);
+            Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! long they are kept; the send window bounds them per stream or association, and this budget all of them together.
 //!
 //! Peers share it as they share the untagged buffers (`ddp::BufferPool`): a peer, and a flow of what its peer may
-//! have, gets more only while what is left is as much as it then has. Whoever reaches its share sends nothing that
+//! have, gets more only while what is left is as much as it then has. One that has reached its share sends nothing that
 //! would be kept until some of it is acknowledged; a flow that keeps nothing may always send one segment. So the bound
 //! is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut, what a session that
 //! ends leaves outstanding) counts as well and is not refused: the send window bounds it.
@@ -77,7 +77,7 @@ impl KeepBudget {
     pub(super) fn limit(&self, peer: IpAddr, kept: Kept) -> u64 {
         let kept = u64::from(kept.0);
         let left = self.capacity.saturating_sub(self.used);
-        // Whoever it is keeps no more than all of them do: enough for anybody, without a look at the peer.
+        // A peer keeps no more than all of them do: enough for any, without a look-up of the peer.
         if self.used <= self.capacity / 4 {
             return kept + (left - 2 * self.used) / 2;
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        // Whoever takes what, within the limits that are told: never more than there is.
+        // Any streams take any amounts within their limits: never more than there is.
         #[test]
         fn limits_keep_to_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);

@@ -1,4 +1,4 @@
-//! Listeners of one worker: who takes a SYN, and the bounds on what strangers can make us remember.
+//! Listeners of one worker: which of them takes a SYN, and the bounds on the state that unknown senders can create.
 //!
 //! ```text
 //!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> gone
@@ -8,7 +8,7 @@
 //!         (nothing kept) -----------+
 //! ```
 //!
-//! An unproven stream's peer address may be anybody's. It takes a credit and a place like the others, but
+//! An unproven stream's peer address may be forged. It takes a credit and a place like the others, but
 //! gives way to a peer that has proven its address with a SYN cookie, and what is counted against an
 //! address that may be forged never keeps its true owner out.
 //!
@@ -130,7 +130,7 @@ impl Listeners {
         }
     }
 
-    /// The listener for a SYN, or an INIT, to `local`: the one that says most about where it listens.
+    /// The listener for a SYN, or an INIT, to `local`: the most specific one.
     pub(super) fn find(
         &self,
         transport: Transport,
@@ -204,7 +204,7 @@ impl Listeners {
         }
     }
 
-    /// The unproven stream that is to give way to a proven one: the listener's oldest, or anybody's when
+    /// The unproven stream that a proven one replaces: the listener's oldest, or any listener's when
     /// the whole worker has too many.
     pub(super) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
         let own = self.unproven.iter().find(|&&(l, _)| l == id);
@@ -266,7 +266,7 @@ impl Listeners {
         }
     }
 
-    /// One that counts shuts down. `is_there` tells those that are gone.
+    /// One that counts shuts down. `is_there` is false for those that are gone.
     pub(super) fn leaving(
         &mut self,
         peer: IpAddr,

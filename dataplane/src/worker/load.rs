@@ -1,41 +1,29 @@
 //! Load on a stream that the worker makes by itself ([`crate::api::Load`]).
 //!
 //! A load posts in the turn in which something of it completes, as far as its depth and the stream allow. One
-//! with a pace ([`Pace::Open`]) posts when a message is due; what is due is asked for once a turn ([`Paced`]).
-//! It ends when all that it has posted is complete and it wants no more: because it has reached its
-//! count, because it was told so, or because something was refused. A stream has at most one.
+//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`Paced`]).
+//! It ends when all that it has posted is complete and it posts no more: because it has reached its
+//! count, because it was stopped, or because something was refused. A stream has at most one.
 //!
-//! Messages whose completion counts carry [`LOAD`]; those whose answer counts carry
-//! [`NO_TICKET`](super::report::NO_TICKET).
+//! Messages whose completion counts carry [`Cookie::LOAD`]; those whose answer counts carry
+//! [`Cookie::STACK`].
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Cookie, MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
 use hdrhistogram::Histogram;
-use tcp_lite::endpoint::UlpKind;
-use wire::Instant;
 
-use super::accept::release;
-use super::conn::{Conn, Stage};
-use super::lower::Reach;
-use super::report::NO_TICKET;
-use super::{Core, reach};
+use super::lower::LowerMut;
 use crate::api::{
-    Event, LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure,
-    Ticket, Window,
+    LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
+    Window,
 };
-use crate::io::PortIo;
 use crate::memory::Memory;
-
-/// The cookie of a load's messages that are complete when they are acknowledged or answered by RDMAP.
-pub(super) const LOAD: u64 = u64::MAX - 1;
-
-/// Messages that are due in one turn at most; the rest are posted in the next, and their times tell.
-const DUE: usize = 256;
 
 /// When the loads with a pace want to post next: an entry for each at most, besides those of loads that have ended
 /// before their time.
@@ -52,6 +40,19 @@ impl Paced {
     #[inline]
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.next().is_some_and(|at| at <= now)
+    }
+
+    /// The stream in a slot is to post at `at`.
+    pub(super) fn push(&mut self, at: Instant, slot: u32) {
+        self.0.push(Reverse((at, slot)));
+    }
+
+    /// Takes out the earliest, if it is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
+        if !self.is_due(now) {
+            return None;
+        }
+        self.0.pop().map(|Reverse(due)| due)
     }
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Running {
     last: Instant,
     posted: u64,
     complete: u64,
-    /// Octets from the window's begin to the next message.
+    /// Bytes from the window's begin to the next message.
     next: u64,
     /// When those were posted, or were due, that are not complete; empty where no times are recorded.
     under_way: VecDeque<Instant>,
@@ -88,65 +89,29 @@ pub(super) struct Running {
     failure: Option<PostFailure>,
 }
 
-wire::near!(Running:);
+base::prefetch!(Running:);
 
-impl<Io: PortIo> Core<Io> {
-    /// Begins a load. Whatever comes of it, an [`Event::LoadDone`] follows.
-    pub(super) fn load(&mut self, stream: StreamId, load: Load, ticket: Ticket, now: Instant) {
-        match self.begin_load(stream, load, ticket, now) {
-            Ok(slot) => self.go_on_with_load(slot, now),
-            Err(reason) => {
-                let failed = LoadReport {
-                    messages: 0,
-                    octets: 0,
-                    nanoseconds: 0,
-                    latency: None,
-                    failure: Some(reason),
-                };
-                let report = Box::new(failed);
-                self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
-            }
-        }
-    }
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
+}
 
-    fn begin_load(
-        &mut self,
-        stream: StreamId,
-        load: Load,
+impl Running {
+    /// A load that begins now. `source`: what its writes are read from, and the offset of its window there; `seed`
+    /// begins its random places.
+    pub(super) fn new(
         ticket: Ticket,
+        load: Load,
+        rdmap: bool,
+        (memory, offset): (Option<Memory>, u64),
+        seed: u64,
         now: Instant,
-    ) -> Result<u32, PostFailure> {
-        let slot = self.conns.find(stream).ok_or(PostFailure::NoStream)?;
-        let params = reach!(self, slot).and_then(|lower| lower.params());
-        let conn = self.conns.get_mut(slot).ok_or(PostFailure::NoStream)?;
-        if conn.load.is_some() {
-            return Err(PostFailure::Loaded);
-        }
-        let params = params.filter(|_| conn.stage == Stage::Established);
-        let params = params.ok_or(PostFailure::Refused(PostError::Closed))?;
-        let rdmap = params.ulp() != UlpKind::Ddp;
-        let (memory, offset) = match load.kind.window() {
-            None => (None, 0),
-            Some(window) => {
-                let entry = self.stags.get(window.local).ok_or(PostFailure::NoRegion)?;
-                let at = window.base.0.checked_sub(entry.base_to.0);
-                let end = at.and_then(|at| at.checked_add(window.octets));
-                let (Some(at), Some(_)) = (at, end.filter(|&end| end <= entry.len)) else {
-                    let (offset, len) = (window.base.0, entry.len);
-                    let end = offset.saturating_add(window.octets);
-                    let error = PostError::OutOfBounds { offset, end, len };
-                    return Err(PostFailure::Refused(error));
-                };
-                *self.sources.entry(window.local).or_insert(0) += 1;
-                (Some(entry.memory.clone()), entry.memory_offset + at)
-            }
-        };
+    ) -> Self {
         let untagged = match load.kind {
             LoadKind::Send { .. } | LoadKind::Echo { .. } => load.len as usize,
             LoadKind::Notify { .. } => NOTICE_LEN,
             LoadKind::Write(_) | LoadKind::Read(_) => 0,
         };
-        conn.load = Some(Box::new(Running {
+        Running {
             ticket,
             load: Load { depth: load.depth.max(1), ..load },
             rdmap,
@@ -165,142 +130,60 @@ impl<Io: PortIo> Core<Io> {
                 Pace::Open { phase, .. } => now + phase,
             },
             armed: None,
-            random: u64::from(slot) + 1,
+            random: seed,
             half: false,
             stopping: false,
             failure: None,
-        }));
-        Ok(slot)
+        }
+    }
+
+    /// The region that it reads from or writes to, if there is one.
+    pub(super) fn region(&self) -> Option<Stag> {
+        self.load.kind.window().map(|window| window.local)
+    }
+
+    /// What the control thread knows it by.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     /// Nothing more is posted; what is under way completes first.
-    pub(super) fn stop_load(&mut self, stream: StreamId, now: Instant) {
-        let Some(slot) = self.conns.find(stream) else { return };
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            load.stopping = true;
-            self.go_on_with_load(slot, now);
-        }
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
     }
 
-    /// Stops what reads from a region that goes.
-    pub(super) fn stop_loads_from(&mut self, stag: Stag, now: Instant) {
-        let slots: Vec<u32> = self.conns.occupied().collect();
-        for slot in slots {
-            let Some(conn) = self.conns.get_mut(slot) else { continue };
-            if conn.loads_from(stag)
-                && let Some(load) = &mut conn.load
-            {
-                load.fail(PostFailure::NoRegion);
-                self.go_on_with_load(slot, now);
-            }
-        }
+    /// A message will never be complete.
+    pub(super) fn flushed(&mut self) {
+        self.posted = self.posted.saturating_sub(1).max(self.complete);
+        self.fail(PostFailure::Flushed);
     }
 
-    /// So many messages with the cookie [`LOAD`] are complete.
-    pub(super) fn load_completed(&mut self, slot: u32, messages: u32, now: Instant) {
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            let octets = load.completed(messages, now);
-            self.counters.load_messages.add(messages.into());
-            self.counters.load_octets.add(octets);
-            self.go_on_with_load(slot, now);
-        }
+    /// It waits for an untagged message.
+    pub(super) fn awaits_answer(&self) -> bool {
+        let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
+        waits && !self.under_way.is_empty()
     }
 
-    /// A message with the cookie [`LOAD`] will never be complete.
-    pub(super) fn load_flushed(&mut self, slot: u32, now: Instant) {
-        if let Some(load) = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut()) {
-            load.posted = load.posted.saturating_sub(1).max(load.complete);
-            load.fail(PostFailure::Flushed);
-            self.go_on_with_load(slot, now);
-        }
-    }
-
-    /// True when the stream's load waits for this untagged message; it has been dealt with then.
-    pub(super) fn load_answered(&mut self, slot: u32, qn: Qn, now: Instant) -> bool {
-        let Some(conn) = self.conns.get_mut(slot) else { return false };
-        let Some(load) = &conn.load else { return false };
-        let waits = matches!(load.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
-        if !waits || load.under_way.is_empty() {
-            return false;
-        }
-        self.give_buffers(slot, qn, 1);
-        self.load_completed(slot, 1, now);
-        true
-    }
-
-    /// Posts what may be posted, and ends the load if nothing is left to do.
-    pub(super) fn go_on_with_load(&mut self, slot: u32, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Some(mut load) = conn.load.take() else { return };
-        let stream = conn.id;
-        let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
-        while load.wants_more() && load.is_due(now) {
-            match load.post(&mut lower, now) {
+    /// Posts what may be posted now.
+    pub(super) fn post_all(&mut self, lower: &mut LowerMut<'_>, now: Instant) {
+        while self.wants_more() && self.is_due(now) {
+            match self.post(lower, now) {
                 Ok(()) => {}
                 Err(PostError::Full) => break,
-                Err(error) => load.fail(PostFailure::Refused(error)),
+                Err(error) => self.fail(PostFailure::Refused(error)),
             }
         }
-        if load.is_over() {
-            self.end_load(stream, *load);
-        } else if let Some(conn) = self.conns.get_mut(slot) {
-            if let Some(at) = load.arms(now) {
-                self.paced.0.push(Reverse((at, slot)));
-            }
-            conn.load = Some(load);
+    }
+
+    /// The entry in [`Paced`] that it had for `at` is taken out. Returns whether it had one.
+    pub(super) fn disarm(&mut self, at: Instant) -> bool {
+        let armed = self.armed == Some(at);
+        if armed {
+            self.armed = None;
         }
-        self.touch(slot);
+        armed
     }
 
-    /// Posts what is due on streams whose load has a pace. Returns whether there was something.
-    pub(super) fn post_due(&mut self, now: Instant) -> bool {
-        let mut posted = 0;
-        while posted < DUE && self.paced.is_due(now) {
-            let Some(Reverse((at, slot))) = self.paced.0.pop() else { break };
-            posted += 1;
-            let load = self.conns.get_mut(slot).and_then(|conn| conn.load.as_mut());
-            // The load that it was for may have ended, and another may run there.
-            if let Some(load) = load.filter(|load| load.armed == Some(at)) {
-                load.armed = None;
-                self.go_on_with_load(slot, now);
-            }
-        }
-        posted > 0
-    }
-
-    /// The stream is over, and with it its load.
-    pub(super) fn flush_load(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        if let Some(mut load) = conn.load.take() {
-            load.fail(PostFailure::Flushed);
-            let stream = conn.id;
-            self.end_load(stream, *load);
-        }
-    }
-
-    fn end_load(&mut self, stream: StreamId, load: Running) {
-        if let Some(window) = load.load.kind.window() {
-            release(&mut self.sources, window.local);
-        }
-        let (ticket, report) = (load.ticket, Box::new(load.into_report()));
-        self.events.push(Event::LoadDone { stream, ticket, report }, &self.counters);
-        self.finish_removals();
-    }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("bounds that a histogram can have")
-}
-
-impl Conn {
-    /// True while a load reads from the region or writes to it.
-    pub(super) fn loads_from(&self, stag: Stag) -> bool {
-        let window = self.load.as_ref().and_then(|load| load.load.kind.window());
-        window.is_some_and(|window| window.local == stag)
-    }
-}
-
-impl Running {
     fn wants_more(&self) -> bool {
         let under_way = self.posted - self.complete;
         // The notice of a pair whose write is posted follows whatever happens, or its answer never comes.
@@ -310,36 +193,36 @@ impl Running {
                 && under_way < u64::from(self.load.depth))
     }
 
-    /// The next message may be posted by now, as far as the pace says. The second half of a pair may always.
+    /// The next message may be posted by now, as far as its pace goes. The second half of a pair may always.
     fn is_due(&self, now: Instant) -> bool {
         self.half || matches!(self.load.pace, Pace::Closed) || self.due <= now
     }
 
     /// The moment at which it wants to be asked again, if it has a pace and is not held back by its depth: then
-    /// a completion asks.
-    fn arms(&mut self, now: Instant) -> Option<Instant> {
+    /// a completion makes it go on.
+    pub(super) fn arms(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed.is_none() && self.wants_more() && !self.is_due(now);
         self.armed = if waits { Some(self.due) } else { self.armed };
         self.armed.filter(|_| waits)
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let done = self.stopping || self.posted >= self.load.count;
         done && !self.half && self.posted == self.complete
     }
 
-    fn fail(&mut self, reason: PostFailure) {
+    pub(super) fn fail(&mut self, reason: PostFailure) {
         self.stopping = true;
         self.half &= matches!(reason, PostFailure::NoRegion);
         self.failure.get_or_insert(reason);
     }
 
     /// Posts the next message, or the second half of a pair.
-    fn post(&mut self, lower: &mut Reach<'_>, now: Instant) -> Result<(), PostError> {
+    fn post(&mut self, lower: &mut LowerMut<'_>, now: Instant) -> Result<(), PostError> {
         match self.load.kind {
             LoadKind::Write(window) => {
                 let at = self.place(window);
-                self.write(lower, window, at, LOAD)?;
+                self.write(lower, window, at, Cookie::LOAD)?;
                 self.moved(at);
             }
             LoadKind::Read(window) => {
@@ -347,16 +230,16 @@ impl Running {
                 self.read(lower, window, at)?;
                 self.moved(at);
             }
-            LoadKind::Send { qn } => self.send(lower, qn, LOAD)?,
-            LoadKind::Echo { qn } => self.send(lower, qn, NO_TICKET)?,
+            LoadKind::Send { qn } => self.send(lower, qn, Cookie::LOAD)?,
+            LoadKind::Echo { qn } => self.send(lower, qn, Cookie::STACK)?,
             LoadKind::Notify { window, qn } => {
                 if !self.half {
                     let at = self.place(window);
-                    self.write(lower, window, at, NO_TICKET)?;
+                    self.write(lower, window, at, Cookie::STACK)?;
                     self.moved(at);
                     self.half = true;
                 }
-                self.send(lower, qn, NO_TICKET)?;
+                self.send(lower, qn, Cookie::STACK)?;
                 self.half = false;
             }
         }
@@ -401,10 +284,10 @@ impl Running {
 
     fn write(
         &self,
-        lower: &mut Reach<'_>,
+        lower: &mut LowerMut<'_>,
         window: Window,
         at: u64,
-        cookie: u64,
+        cookie: Cookie,
     ) -> Result<(), PostError> {
         let Some(memory) = &self.memory else { return Err(PostError::Closed) };
         let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
@@ -417,7 +300,7 @@ impl Running {
         }
     }
 
-    fn read(&self, lower: &mut Reach<'_>, window: Window, at: u64) -> Result<(), PostError> {
+    fn read(&self, lower: &mut LowerMut<'_>, window: Window, at: u64) -> Result<(), PostError> {
         let to = TaggedOffset(window.base.0 + at);
         lower.post_rdmap(WorkRequest::Read {
             sink_stag: window.local,
@@ -425,11 +308,11 @@ impl Running {
             source_stag: window.stag_at(at),
             source_to: to,
             len: self.load.len,
-            cookie: LOAD,
+            cookie: Cookie::LOAD,
         })
     }
 
-    fn send(&self, lower: &mut Reach<'_>, qn: Qn, cookie: u64) -> Result<(), PostError> {
+    fn send(&self, lower: &mut LowerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
         let source = Source::Octets(self.octets.clone());
         if self.rdmap {
             let (solicited, invalidate) = (false, None);
@@ -439,8 +322,8 @@ impl Running {
         }
     }
 
-    /// So many messages are complete; returns their octets.
-    fn completed(&mut self, messages: u32, now: Instant) -> u64 {
+    /// So many messages are complete; returns their bytes.
+    pub(super) fn completed(&mut self, messages: u32, now: Instant) -> u64 {
         self.complete = self.posted.min(self.complete + u64::from(messages));
         self.last = now;
         if let Some(latency) = &mut self.latency {
@@ -451,7 +334,7 @@ impl Running {
         u64::from(messages) * u64::from(self.load.len)
     }
 
-    fn into_report(self) -> LoadReport {
+    pub(super) fn into_report(self) -> LoadReport {
         LoadReport {
             messages: self.complete,
             octets: self.complete.saturating_mul(self.load.len.into()),

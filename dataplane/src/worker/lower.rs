@@ -1,21 +1,23 @@
-//! What carries a stream: a TCP connection of its own, or a session of an SCTP association that it shares
-//! with others. The verbs that do not depend on which are those of [`Reach`].
+//! The lower layer of a stream: a TCP connection of its own, or a session of an SCTP association that it shares
+//! with others. The verbs that do not depend on which are those of [`LowerMut`].
 
+use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
-use sctp_lite::endpoint::{AnswerError as NoAnswer, Endpoint as SctpEndpoint, SessionId};
-use tcp_lite::endpoint::{AnswerError, Context, Endpoint, UlpConfig};
-use wire::Instant;
+use sctp_lite::endpoint::{AnswerError as SctpAnswerError, Endpoint as SctpEndpoint, SessionId};
+use tcp_lite::endpoint::{AnswerError as TcpAnswerError, Context, Endpoint, UlpConfig};
 
-use super::sctp::Associations;
+use super::associations::{Association, Associations};
+use super::carrier::Carrier;
 use crate::api::{StreamParams, StreamStats, Transport};
+use crate::flow::FlowKey;
 use crate::memory::Memory;
 
-/// What carries a stream. A connection lies in place: nothing is to stand between a segment and it.
+/// The lower layer of a stream. A connection is stored inline: no pointer between a segment and it.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Lower {
     /// A TCP connection.
-    Tcp(Endpoint<Memory>),
+    Tcp(Carrier<Endpoint<Memory>>),
     /// A session.
     Sctp(Session),
 }
@@ -27,19 +29,21 @@ pub(super) struct Session {
     pub(super) association: u32,
     /// Which of its sessions.
     pub(super) id: SessionId,
+    /// The association's flow.
+    pub(super) flow: FlowKey,
 }
 
 /// Why a request could not be answered as asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Answered {
+pub(super) enum AnswerError {
     /// No request awaits a decision.
     NoRequest,
     /// More private data than the answer carries.
     TooLong,
 }
 
-/// A stream's lower layer within reach.
-pub(super) enum Reach<'a> {
+/// The endpoint below a stream, to use it.
+pub(super) enum LowerMut<'a> {
     /// Its connection.
     Tcp(&'a mut Endpoint<Memory>),
     /// Its association, and which session.
@@ -47,14 +51,33 @@ pub(super) enum Reach<'a> {
 }
 
 impl Lower {
-    /// To use it; `None` when the association is gone.
-    pub(super) fn reach<'a>(&'a mut self, associations: &'a mut Associations) -> Option<Reach<'a>> {
+    /// To use it, given the association of a session.
+    #[inline]
+    pub(super) fn as_mut<'a>(
+        &'a mut self,
+        association: Option<&'a mut Association>,
+    ) -> Option<LowerMut<'a>> {
         match self {
-            Lower::Tcp(endpoint) => Some(Reach::Tcp(endpoint)),
-            Lower::Sctp(session) => {
-                let endpoint = associations.endpoint_mut(session.association)?;
-                Some(Reach::Sctp(endpoint, session.id))
-            }
+            Lower::Tcp(carrier) => Some(LowerMut::Tcp(carrier.endpoint_mut())),
+            Lower::Sctp(session) => Some(LowerMut::Sctp(association?.endpoint_mut(), session.id)),
+        }
+    }
+
+    /// The flow of its packets.
+    #[inline]
+    pub(super) fn flow(&self) -> FlowKey {
+        match self {
+            Lower::Tcp(carrier) => carrier.flow(),
+            Lower::Sctp(session) => session.flow,
+        }
+    }
+
+    /// Its connection, if it has one of its own.
+    #[inline]
+    pub(super) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
+        match self {
+            Lower::Tcp(carrier) => Some(carrier),
+            Lower::Sctp(_) => None,
         }
     }
 
@@ -77,12 +100,12 @@ impl Lower {
     /// What all layers did.
     pub(super) fn stats(&self, associations: &Associations) -> StreamStats {
         match self {
-            Lower::Tcp(endpoint) => StreamStats::Tcp(endpoint.stats()),
+            Lower::Tcp(carrier) => StreamStats::Tcp(carrier.endpoint().stats()),
             Lower::Sctp(session) => {
-                let endpoint = associations.endpoint(session.association);
-                let own = endpoint.and_then(|endpoint| endpoint.session_stats(session.id));
-                let association = associations.stats(session.association);
-                StreamStats::Sctp(own.unwrap_or_default(), association.unwrap_or_default())
+                let association = associations.get(session.association);
+                let own = association.and_then(|a| a.endpoint().session_stats(session.id));
+                let stats = association.map(Association::stats);
+                StreamStats::Sctp(own.unwrap_or_default(), stats.unwrap_or_default())
             }
         }
     }
@@ -90,51 +113,51 @@ impl Lower {
     /// Where the stream is in its life, in a word.
     pub(super) fn state(&self, associations: &Associations) -> &'static str {
         match self {
-            Lower::Tcp(endpoint) => endpoint.state().name(),
+            Lower::Tcp(carrier) => carrier.endpoint().state().name(),
             Lower::Sctp(session) => {
-                let endpoint = associations.endpoint(session.association);
-                let state = endpoint.and_then(|endpoint| endpoint.session_state(session.id));
+                let association = associations.get(session.association);
+                let state = association.and_then(|a| a.endpoint().session_state(session.id));
                 state.map_or("closed", |state| state.name())
             }
         }
     }
 }
 
-impl Reach<'_> {
+impl LowerMut<'_> {
     pub(super) fn post(&mut self, message: Message<Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post(message),
-            Reach::Sctp(endpoint, session) => endpoint.post(*session, message),
+            LowerMut::Tcp(endpoint) => endpoint.post(message),
+            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message),
         }
     }
 
     /// The same with a region that is only lent.
     pub(super) fn post_lent(&mut self, message: Message<&Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_lent(message),
-            Reach::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
+            LowerMut::Tcp(endpoint) => endpoint.post_lent(message),
+            LowerMut::Sctp(endpoint, session) => endpoint.post(*session, message.cloned()),
         }
     }
 
     pub(super) fn post_rdmap(&mut self, request: WorkRequest<Memory>) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_rdmap(request),
-            Reach::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
+            LowerMut::Tcp(endpoint) => endpoint.post_rdmap(request),
+            LowerMut::Sctp(endpoint, session) => endpoint.post_rdmap(*session, request),
         }
     }
 
     pub(super) fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.post_buffers(qn, n),
-            Reach::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
+            LowerMut::Tcp(endpoint) => endpoint.post_buffers(qn, n),
+            LowerMut::Sctp(endpoint, session) => endpoint.post_buffers(*session, qn, n),
         }
     }
 
     /// What was agreed on.
     pub(super) fn params(&self) -> Option<StreamParams> {
         match self {
-            Reach::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
-            Reach::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
+            LowerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
+            LowerMut::Sctp(endpoint, session) => endpoint.params(*session).map(StreamParams::Sctp),
         }
     }
 
@@ -147,10 +170,10 @@ impl Reach<'_> {
         private_data: &[u8],
         ulp: UlpConfig,
         cx: &mut Context<'_, Memory>,
-    ) -> Result<(), Answered> {
+    ) -> Result<(), AnswerError> {
         match self {
-            Reach::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_accept(now, pd, private_data, ulp, cx)?),
+            LowerMut::Sctp(endpoint, session) => {
                 let cx = &mut below(cx);
                 Ok(endpoint.accept_session(now, *session, id, pd, private_data, ulp, cx)?)
             }
@@ -158,10 +181,10 @@ impl Reach<'_> {
     }
 
     /// Rejects it.
-    pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), Answered> {
+    pub(super) fn reject(&mut self, now: Instant, private_data: &[u8]) -> Result<(), AnswerError> {
         match self {
-            Reach::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => Ok(endpoint.mpa_reject(now, private_data)?),
+            LowerMut::Sctp(endpoint, session) => {
                 Ok(endpoint.reject_session(now, *session, private_data)?)
             }
         }
@@ -170,26 +193,36 @@ impl Reach<'_> {
     /// This end cannot go on for a reason of its own.
     pub(super) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.fail(now, cx),
-            Reach::Sctp(endpoint, session) => endpoint.fail_session(now, *session, &mut below(cx)),
+            LowerMut::Tcp(endpoint) => endpoint.fail(now, cx),
+            LowerMut::Sctp(endpoint, session) => {
+                endpoint.fail_session(now, *session, &mut below(cx))
+            }
         }
     }
 
     /// Closes gracefully.
     pub(super) fn shutdown(&mut self, now: Instant) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.shutdown(now),
-            Reach::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
+            LowerMut::Tcp(endpoint) => endpoint.shutdown(now),
+            LowerMut::Sctp(endpoint, session) => endpoint.shutdown_session(now, *session),
         }
     }
 
     /// Ends the stream at once; of an association that session alone.
     pub(super) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            Reach::Tcp(endpoint) => endpoint.abort(cx),
-            Reach::Sctp(endpoint, session) => {
+            LowerMut::Tcp(endpoint) => endpoint.abort(cx),
+            LowerMut::Sctp(endpoint, session) => {
                 endpoint.abort_session(now, *session, &mut below(cx));
             }
+        }
+    }
+
+    /// Takes no more of the peer, or goes on.
+    pub(super) fn pause(&mut self, paused: bool) {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.pause(paused),
+            LowerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, paused),
         }
     }
 
@@ -201,26 +234,28 @@ impl Reach<'_> {
         cx: &mut Context<'_, Memory>,
     ) -> bool {
         match self {
-            Reach::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
-            Reach::Sctp(endpoint, session) => endpoint.revoked(now, *session, stag, &mut below(cx)),
+            LowerMut::Tcp(endpoint) => endpoint.revoked(now, stag, cx),
+            LowerMut::Sctp(endpoint, session) => {
+                endpoint.revoked(now, *session, stag, &mut below(cx))
+            }
         }
     }
 }
 
-impl From<AnswerError> for Answered {
-    fn from(error: AnswerError) -> Self {
+impl From<TcpAnswerError> for AnswerError {
+    fn from(error: TcpAnswerError) -> Self {
         match error {
-            AnswerError::NoRequest => Answered::NoRequest,
-            AnswerError::PrivateData(_) => Answered::TooLong,
+            TcpAnswerError::NoRequest => AnswerError::NoRequest,
+            TcpAnswerError::PrivateData(_) => AnswerError::TooLong,
         }
     }
 }
 
-impl From<NoAnswer> for Answered {
-    fn from(error: NoAnswer) -> Self {
+impl From<SctpAnswerError> for AnswerError {
+    fn from(error: SctpAnswerError) -> Self {
         match error {
-            NoAnswer::NoRequest => Answered::NoRequest,
-            NoAnswer::PrivateData(_) => Answered::TooLong,
+            SctpAnswerError::NoRequest => AnswerError::NoRequest,
+            SctpAnswerError::PrivateData(_) => AnswerError::TooLong,
         }
     }
 }

@@ -1,35 +1,37 @@
-//! The send half of a turn: streams that may have something to send are asked in turn, each for a quota
-//! of segments, as long as there is room in the transmit rings. Who finds none waits in the line of the port,
-//! which costs nothing until there is room: a turn looks at what has happened, not at all who wait.
+//! The transmit half of a turn: carriers that may have something to send are polled round robin, each for a quota of
+//! segments, while the transmit rings have room. A carrier that finds its ring full is moved to the queue of the port,
+//! which is not scanned until the ring has room: the cost of a turn does not grow with the number that wait.
 
 use std::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
-use super::batch::{Batch, Ended};
+use super::carrier::{Carrier, CarrierEndpoint, Refusal, Transmit};
 use super::conn::Stage;
 use super::lower::Lower;
-use super::{Core, PortSlot};
+use super::ports::PortSlot;
+use super::schedule::{CarrierKind, Queue};
+use super::{Core, Env};
 use crate::io::PortIo;
 use crate::net::neighbour::Resolution;
 
-/// Segments that a stream may send before the next one has its turn.
-pub(super) const QUOTA: usize = 32;
-/// Segments of all streams in one turn of the worker.
-pub(super) const FRAMES: u64 = 256;
+/// Segments that a carrier may send before the next one is served.
+const QUOTA: usize = 32;
+/// Segments of all carriers of one kind in one turn of the worker.
+const FRAMES: u64 = 256;
 
-/// A last segment waits for room in the transmit ring for this long, then its stream is forgotten without it: a reset
-/// that is lost is not sent again either.
+/// A stream's last segment waits this long for room in the transmit ring, then the stream is removed without it: a
+/// reset that is lost is not retransmitted either.
 const LAST_SEGMENT: Duration = Duration::from_secs(5);
 
-/// How a stream's turn ended.
+/// How serving a carrier ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
     /// It has nothing more to send now.
     Done,
-    /// It has had its turn, may have more, and stands in line again.
+    /// It has used up its quota, may have more to send, and is queued again.
     More,
-    /// It had no turn because the port took nothing: it waits in the port's line.
+    /// The port's transmit ring was full: it waits in the port's queue.
     Blocked,
     /// It waits for the link-layer address of its next hop.
     Waiting,
@@ -38,145 +40,160 @@ pub(super) enum Turn {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the streams in line: first those that found no room before, each port's in their order, then
-    /// those to which something has happened. Returns whether there was one.
-    pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        let before = self.counters.tx_frames.get();
+    /// Serves the carriers of one kind that are queued: first those that found no room before, each port's in their
+    /// order, then those to which something has happened. Returns whether there was one.
+    #[inline(always)]
+    pub(super) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
+        let before = self.env.control.counters().tx_frames.get();
         let mut busy = false;
-        for port in 0..self.blocked.len() {
-            for _ in 0..self.blocked[port].len() {
+        for port in 0..self.env.schedules.get(kind).ports() {
+            for _ in 0..self.env.schedules.get(kind).blocked(port).len() {
                 busy = true;
-                if self.counters.tx_frames.get() - before >= FRAMES {
+                if self.env.control.counters().tx_frames.get() - before >= FRAMES {
                     return true;
                 }
-                self.bring_next_near(&self.blocked[port]);
-                let Some(slot) = self.blocked[port].pop_front() else { break };
-                self.report(slot, now);
-                if let Some(conn) = self.conns.get_mut(slot) {
-                    conn.blocked = false;
+                if kind == CarrierKind::Connection {
+                    self.streams.prefetch_next(self.env.schedules.get(kind).blocked(port));
                 }
-                if self.serve(slot, now) == Turn::Blocked {
-                    self.keep_place(port);
+                let Some(slot) = self.env.schedules.of(kind).take_blocked(port) else { break };
+                if self.serve(kind, slot, Queue::Blocked, now) == Turn::Blocked {
+                    self.env.schedules.of(kind).keep_first(port);
                     break;
                 }
             }
         }
-        self.bring_first_near(&self.ready);
-        for _ in 0..self.ready.len() {
+        if kind == CarrierKind::Connection {
+            self.streams.prefetch_first(self.env.schedules.get(kind).ready());
+        }
+        for _ in 0..self.env.schedules.get(kind).ready().len() {
             busy = true;
-            self.bring_next_near(&self.ready);
-            let Some(slot) = self.ready.pop_front() else { break };
-            // First what has come: a service's answer to it goes in this turn, with the acknowledgement.
-            self.report(slot, now);
-            if let Some(conn) = self.conns.get_mut(slot) {
-                conn.queued = false;
+            if kind == CarrierKind::Connection {
+                self.streams.prefetch_next(self.env.schedules.get(kind).ready());
             }
-            self.serve(slot, now);
-            if self.counters.tx_frames.get() - before >= FRAMES {
+            let Some(slot) = self.env.schedules.of(kind).take_ready() else { break };
+            self.serve(kind, slot, Queue::Ready, now);
+            if self.env.control.counters().tx_frames.get() - before >= FRAMES {
                 break;
             }
         }
         busy
     }
 
-    /// The first of a port's line found no room again, and now stands behind all others: that is undone.
-    fn keep_place(&mut self, port: usize) {
-        if let Some(slot) = self.blocked[port].pop_back() {
-            self.blocked[port].push_front(slot);
+    #[inline]
+    fn serve(&mut self, kind: CarrierKind, slot: u32, queue: Queue, now: Instant) -> Turn {
+        match kind {
+            CarrierKind::Connection => self.serve_connection(slot, queue, now),
+            CarrierKind::Association => self.serve_association(slot, queue, now),
         }
     }
 
-    fn serve(&mut self, slot: u32, now: Instant) -> Turn {
-        let Some(conn) = self.conns.get(slot) else { return Turn::Done };
-        let turn = match (conn.waiting, conn.blocked) {
-            (true, _) => Turn::Waiting,
-            // Others were before it.
-            (false, true) => Turn::Blocked,
-            (false, false) => self.send_segments(slot, now),
-        };
-        self.look_at_path(slot, now);
-        let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
-        if conn.stage == Stage::Ended
-            && matches!(&conn.lower, Lower::Tcp(endpoint) if endpoint.is_done())
-        {
+    #[inline]
+    fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> Turn {
+        let Some(mut conn) = self.streams.get_mut(slot) else { return Turn::Done };
+        // Received data first: a service's answer to it is then sent in this turn, with the acknowledgement.
+        if let Some(ended) = self.env.report(slot, conn, now) {
+            self.stream_ended(slot, ended, now);
+            self.report(slot, now);
+            conn = match self.streams.get_mut(slot) {
+                Some(conn) => conn,
+                None => return Turn::Done,
+            };
+        }
+        let deadline = conn.opening_deadline();
+        let Lower::Tcp(carrier) = &mut conn.lower else { return Turn::Done };
+        carrier.scheduled().taken(queue);
+        let turn = self.env.poll(slot, carrier, now);
+        if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
             // Its last segment may be a reset that found no room; for a while.
             if !matches!(turn, Turn::More | Turn::Blocked) {
                 self.forget(slot);
                 return Turn::Done;
             }
-            if turn == Turn::Blocked && conn.pending.own_deadline.get().is_none() {
-                conn.pending.own_deadline = Some(now + LAST_SEGMENT).into();
+            if turn == Turn::Blocked && !carrier.is_to_retry() {
+                carrier.retry_at(now + LAST_SEGMENT);
             }
         }
-        match turn {
-            Turn::More => self.touch(slot),
-            Turn::Blocked if !conn.blocked => {
-                conn.blocked = true;
-                self.blocked[conn.path.port()].push_back(slot);
-            }
-            Turn::Unreachable => self.unreachable(slot, now),
-            Turn::Blocked | Turn::Done | Turn::Waiting => {}
+        if turn == Turn::Unreachable {
+            self.unreachable(slot, now);
+            return turn;
         }
-        self.set_timer(slot);
+        self.env.queue(slot, carrier, turn);
+        carrier.set_timer(slot, self.env.schedules.of(CarrierKind::Connection), deadline);
+        turn
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Polls a carrier, which was taken out of its queue, for segments, unless it cannot send now.
+    #[inline]
+    pub(super) fn poll<E: CarrierEndpoint>(
+        &mut self,
+        slot: u32,
+        carrier: &mut Carrier<E>,
+        now: Instant,
+    ) -> Turn {
+        let turn = if carrier.is_waiting() {
+            Turn::Waiting
+        } else if carrier.is_blocked() {
+            // Others were before it.
+            Turn::Blocked
+        } else {
+            self.send(slot, carrier, now)
+        };
+        carrier.share_path_mtu(&mut self.network, now);
         turn
     }
 
-    /// Asks a stream for segments. It stands in line, so that nothing more need be done here.
-    pub(super) fn send_segments(&mut self, slot: u32, now: Instant) -> Turn {
-        let Some(conn) = self.conns.get_mut(slot) else { return Turn::Done };
-        conn.unanswered = 0;
-        let (interface, next_hop) = (conn.path.interface(), conn.path.next_hop());
-        match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
-            Resolution::Known(mac) => conn.path.set_mac(mac),
+    /// Queues a carrier again that has more to send than its quota.
+    #[inline]
+    pub(super) fn queue<E: CarrierEndpoint>(
+        &mut self,
+        slot: u32,
+        carrier: &mut Carrier<E>,
+        turn: Turn,
+    ) {
+        match turn {
+            Turn::More => carrier.make_ready(slot, self.schedules.of(E::KIND)),
+            Turn::Blocked => carrier.block(slot, self.schedules.of(E::KIND)),
+            Turn::Done | Turn::Waiting | Turn::Unreachable => {}
+        }
+    }
+
+    /// Polls a carrier for segments. It is queued, so that nothing more need be done here.
+    pub(super) fn send<E: CarrierEndpoint>(
+        &mut self,
+        slot: u32,
+        carrier: &mut Carrier<E>,
+        now: Instant,
+    ) -> Turn {
+        carrier.answered();
+        match self.network.resolve(carrier.path().as_ref(), now) {
+            Resolution::Known(mac) => carrier.set_mac(mac),
             Resolution::Wait { solicit } => {
-                self.counters.neighbour_solicitations.add(u64::from(solicit));
-                conn.waiting = true;
-                self.waiting.entry((interface, next_hop)).or_default().push(slot);
+                self.control.counters().neighbour_solicitations.add(u64::from(solicit));
+                carrier.wait(slot, self.schedules.of(E::KIND));
                 return Turn::Waiting;
             }
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
-        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(conn.path.port()) else {
-            return Turn::Done;
+        let port = carrier.path().as_ref().port();
+        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(port) else { return Turn::Done };
+        let counters = self.control.counters();
+        let out = Transmit {
+            io,
+            checksum: facts.tx_checksum,
+            counters,
+            identifications: self.network.identifications(),
+            quota: QUOTA,
+            keep_limit: u64::MAX,
         };
-        let before = self.counters.tx_frames.get();
-        let (peer, kept) = (conn.peer(), conn.kept());
-        let Lower::Tcp(endpoint) = &mut conn.lower else { return Turn::Done };
-        let kept = self.keep.count(peer, kept, endpoint.kept());
-        let mut batch = Batch::new(io, &conn.path, facts.tx_checksum, QUOTA, &self.counters)
-            .keeping(self.keep.limit(peer, kept));
-        endpoint.poll_transmit(now, &mut batch);
-        let ended = batch.ended();
-        let kept = self.keep.count(peer, kept, endpoint.kept());
-        conn.set_kept(kept);
+        let transmitted = carrier.transmit(out, self.tables.keep(), now);
+        let Some(ended) = transmitted.refused else { return Turn::Done };
         match ended {
-            None => Turn::Done,
-            Some(ended) => {
-                match ended {
-                    Ended::RingFull => self.counters.tx_stalls.add(1),
-                    Ended::NoBuffer => self.counters.tx_no_buffer.add(1),
-                    Ended::Quota => {}
-                }
-                if self.counters.tx_frames.get() == before { Turn::Blocked } else { Turn::More }
-            }
+            Refusal::RingFull => counters.tx_stalls.add(1),
+            Refusal::NoBuffer => counters.tx_no_buffer.add(1),
+            Refusal::Quota => {}
         }
-    }
-
-    /// Sets a stream's timer in the wheel. A timer that is set for an earlier time stays: it finds
-    /// nothing to do when it fires, which is cheaper than to move it with every acknowledgement.
-    pub(super) fn set_timer(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        // Who cannot send now would be due again and again.
-        let endpoint = match &conn.lower {
-            Lower::Tcp(endpoint) if !conn.waiting => endpoint.poll_timeout(),
-            _ => None,
-        };
-        let Some(at) = endpoint.into_iter().chain(conn.pending.own_deadline.get()).min() else {
-            return;
-        };
-        if conn.timer.get().is_none_or(|set| at < set) {
-            conn.timer = Some(at).into();
-            self.wheel.set(slot, at);
-        }
+        if transmitted.any { Turn::More } else { Turn::Blocked }
     }
 }

@@ -1,217 +1,187 @@
-//! RDMAP of one stream: what is told to the control thread, and the services that the worker does by
+//! RDMAP of one stream: what is reported to the control thread, and the services that the worker does by
 //! itself, over RDMAP and over bare DDP, without a round trip to it.
 //!
-//! A service gives the buffer of a message back when it is done with it: when a Sink has counted it, or
-//! when the answer of an Echo is posted. While as many answers as there are buffers are not acknowledged,
-//! the next ones' buffers come back one by one as they are: a peer that acknowledges nothing holds no more
-//! than that twice. Answers that find no room wait here, at most as many as there are buffers.
+//! A service releases the buffer of a message when a Sink has counted it, or when the answer of an Echo is
+//! posted. Once as many answers as there are buffers are unacknowledged, each further buffer is released only when an
+//! answer is acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that
+//! find no room wait here, at most as many as there are buffers.
 
 use std::sync::Arc;
 
-use ddp::rdmap::{Event as Heard, WorkRequest};
-use ddp::{ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Qn, Source};
+use base::{Instant, LazyDeque};
+use ddp::rdmap::{Event as RdmapEvent, WorkRequest};
+use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
-use wire::{Instant, LazyDeque};
 
-use super::Core;
-use super::conn::Answer;
-use super::load::{LOAD, SENDS};
-use super::report::NO_TICKET;
-use crate::api::{Event, PostFailure, Service, Ticket};
+use super::Env;
+use super::conn::{Conn, Stream};
+use super::echo::Answer;
+use super::load::SENDS;
+use crate::api::{Event, Service, Ticket};
 use crate::io::PortIo;
 
-/// The cookie of an Echo's answers.
-pub(super) const ECHO: u64 = u64::MAX - 2;
-
-impl<Io: PortIo> Core<Io> {
+impl<Io: PortIo> Env<Io> {
     /// One event of a stream's RDMAP.
-    pub(super) fn rdmap(&mut self, slot: u32, event: Heard, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let (stream, service) = (conn.id, conn.service);
+    pub(super) fn rdmap(&mut self, of: &mut Stream<'_>, event: RdmapEvent, now: Instant) {
+        let (stream, service) = (of.conn.id, of.conn.service);
         let event = match event {
-            Heard::Received { invalidated: None, .. } if self.load_answered(slot, SENDS, now) => {
+            RdmapEvent::Received { invalidated: None, .. }
+                if self.load_answered(of, SENDS, now) =>
+            {
                 return;
             }
-            Heard::Received { data, solicited, invalidated } => match service {
+            RdmapEvent::Received { data, solicited, invalidated } => match service {
                 Service::Control | Service::Region => {
                     Event::Received { stream, data, solicited, invalidated }
                 }
                 Service::Echo | Service::Sink => {
                     let source = Source::Octets(Arc::from(data));
-                    let answer =
-                        WorkRequest::Send { source, solicited, invalidate: None, cookie: ECHO };
-                    self.serve_message(slot, SENDS, Answer::Rdmap(answer));
+                    let answer = WorkRequest::Send {
+                        source,
+                        solicited,
+                        invalidate: None,
+                        cookie: Cookie::SERVICE,
+                    };
+                    self.serve_message(of, SENDS, Answer::Rdmap(answer));
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
                         None => return,
                     }
                 }
             },
-            Heard::Immediate { data, solicited } => match service {
+            RdmapEvent::Immediate { data, solicited } => match service {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
-                    let answer = WorkRequest::Immediate { data, solicited, cookie: ECHO };
-                    return self.serve_message(slot, SENDS, Answer::Rdmap(answer));
+                    let answer =
+                        WorkRequest::Immediate { data, solicited, cookie: Cookie::SERVICE };
+                    return self.serve_message(of, SENDS, Answer::Rdmap(answer));
                 }
             },
-            Heard::WriteDelivered { stag, to, len } => match service {
-                // Without octets nobody has looked at its STag.
+            RdmapEvent::WriteDelivered { stag, to, len } => match service {
+                // The STag of a Write without bytes was not checked.
                 Service::Region if len > 0 => {
                     Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
                 }
                 _ => return,
             },
-            Heard::AtomicServed { stag, to } => match service {
+            RdmapEvent::AtomicServed { stag, to } => match service {
                 Service::Region => Event::TaggedDelivered { stream, stag, to, len: 8, rsvd_ulp: 0 },
                 _ => return,
             },
-            Heard::ReadServed { .. } | Heard::ReadyToReceive => return,
-            Heard::Completed { cookie: NO_TICKET, .. } | Heard::Flushed { cookie: NO_TICKET } => {
-                return self.go_on_with_load(slot, now);
-            }
-            Heard::Completed { cookie: ECHO, .. } | Heard::Flushed { cookie: ECHO } => {
-                self.answered(slot, 1);
-                return self.go_on_with_load(slot, now);
-            }
-            Heard::Completed { cookie: LOAD, .. } => return self.load_completed(slot, 1, now),
-            Heard::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
-            Heard::Completed { cookie, outcome } => {
-                self.sent_from(slot, Ticket(cookie));
-                Event::Completed { stream, ticket: Ticket(cookie), outcome }
-            }
-            Heard::Flushed { cookie } => {
-                self.sent_from(slot, Ticket(cookie));
-                let reason = PostFailure::Flushed;
-                Event::PostFailed { stream, ticket: Ticket(cookie), reason }
-            }
-            Heard::Error(error) => Event::RdmapError { stream, error },
-            Heard::Terminated { by_peer, terminate } => {
+            RdmapEvent::ReadServed { .. } | RdmapEvent::ReadyToReceive => return,
+            RdmapEvent::Completed { cookie, outcome } => match cookie.poster() {
+                Poster::User(number) => {
+                    let ticket = Ticket(number);
+                    self.sent_from(of, ticket);
+                    Event::Completed { stream, ticket, outcome }
+                }
+                Poster::Service => {
+                    self.answered(of, 1);
+                    return self.go_on_with_load(of, now);
+                }
+                Poster::Load => return self.load_completed(of, 1, now),
+                Poster::Stack | Poster::Response | Poster::Terminate => {
+                    return self.go_on_with_load(of, now);
+                }
+            },
+            RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
+            RdmapEvent::Error(error) => Event::RdmapError { stream, error },
+            RdmapEvent::Terminated { by_peer, terminate } => {
                 Event::Terminated { stream, by_peer, terminate }
             }
-            Heard::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
-            // The endpoint says itself why it closed.
-            Heard::Failed(_) => return,
+            RdmapEvent::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
+            // The endpoint reports the reason when it closes.
+            RdmapEvent::Failed(_) => return,
         };
-        self.events.push(event, &self.counters);
+        self.control.send(event);
     }
 
-    /// An untagged message of bare DDP that is not the control thread's business; gives it back if it
+    /// An untagged message of bare DDP that is not the control thread's business; returns it if it
     /// is.
     pub(super) fn untagged(
         &mut self,
-        slot: u32,
+        stream: &mut Stream<'_>,
         qn: Qn,
         data: Vec<u8>,
         rsvd_ulp: [u8; 5],
         now: Instant,
     ) -> Option<Vec<u8>> {
-        if self.load_answered(slot, qn, now) {
-            self.buffers.recycle(data);
+        if self.load_answered(stream, qn, now) {
+            self.tables.recycle(data);
             return None;
         }
-        let service = self.conns.get_mut(slot)?.service;
+        let service = stream.conn.service;
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
         let source = Source::Octets(Arc::from(data.as_slice()));
-        self.buffers.recycle(data);
-        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: ECHO };
-        self.serve_message(slot, qn, Answer::Ddp(qn, answer));
+        self.tables.recycle(data);
+        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::SERVICE };
+        self.serve_message(stream, qn, Answer::Ddp(qn, answer));
         None
     }
 
     /// A message of a stream that the worker serves itself.
-    fn serve_message(&mut self, slot: u32, qn: Qn, answer: Answer) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        if conn.service == Service::Echo {
-            conn.pending.answers.push_back(answer);
-            return self.post_answers(slot);
+    fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: Answer) {
+        if stream.conn.service == Service::Echo {
+            stream.conn.pending.answers.push_back(answer);
+            return self.post_answers(stream);
         }
-        self.give_buffers(slot, qn, 1);
-        self.touch(slot);
+        stream.post_buffers(qn, 1);
+        self.make_ready(stream);
     }
 
     /// The oldest answers of an Echo are acknowledged.
-    pub(super) fn answered(&mut self, slot: u32, answers: u32) {
+    pub(super) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
-            let Some(conn) = self.conns.get_mut(slot) else { return };
-            conn.echoed.acknowledged();
-            let withheld = conn.pending.get_mut().map(|pending| &mut pending.withheld);
+            stream.conn.echoed.acknowledged();
+            let withheld = stream.conn.pending.get_mut().map(|pending| &mut pending.withheld);
             if let Some(qn) = withheld.and_then(LazyDeque::pop_front) {
-                self.give_buffers(slot, qn, 1);
+                stream.post_buffers(qn, 1);
             }
         }
-        self.post_answers(slot);
+        self.post_answers(stream);
     }
 
     /// Posts the answers of an Echo that the stream takes now.
-    pub(super) fn post_answers(&mut self, slot: u32) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let Some(mut lower) = conn.lower.reach(&mut self.associations) else { return };
-        let Some(pending) = conn.pending.get_mut() else { return self.touch(slot) };
-        while let Some(answer) = pending.answers.pop_front() {
-            let (qn, posted) = match answer.clone() {
-                Answer::Rdmap(request) => (MESSAGE_QUEUE, lower.post_rdmap(request)),
-                Answer::Ddp(qn, message) => (qn, lower.post(message)),
-            };
-            match posted {
-                Ok(()) => {
-                    if conn.echoed.posted() {
-                        // A stream that is ending needs no buffers any more.
-                        let _ = lower.post_buffers(qn, 1);
-                    } else {
-                        pending.withheld.push_back(qn);
+    pub(super) fn post_answers(&mut self, stream: &mut Stream<'_>) {
+        let Stream { conn, association, .. } = stream;
+        let Conn { lower, pending, echoed, .. } = &mut **conn;
+        if let Some(mut lower) = lower.as_mut(association.as_deref_mut())
+            && let Some(pending) = pending.get_mut()
+        {
+            while let Some(answer) = pending.answers.pop_front() {
+                let (qn, posted) = match answer.clone() {
+                    Answer::Rdmap(request) => (MESSAGE_QUEUE, lower.post_rdmap(request)),
+                    Answer::Ddp(qn, message) => (qn, lower.post(message)),
+                };
+                match posted {
+                    Ok(()) => {
+                        if echoed.posted() {
+                            // A stream that is ending needs no buffers any more.
+                            let _ = lower.post_buffers(qn, 1);
+                        } else {
+                            pending.withheld.push_back(qn);
+                        }
                     }
+                    Err(PostError::Full) => {
+                        pending.answers.push_front(answer);
+                        break;
+                    }
+                    // The stream is ending.
+                    Err(_) => pending.answers.clear(),
                 }
-                Err(PostError::Full) => {
-                    pending.answers.push_front(answer);
-                    break;
-                }
-                // The stream is ending.
-                Err(_) => pending.answers.clear(),
             }
         }
-        self.touch(slot);
+        self.make_ready(stream);
     }
 }
 
 impl Service {
-    /// What nobody would look at is not told of.
+    /// Events that the service does not use are not made.
     pub(super) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;
         }
-    }
-}
-
-/// The answers of an Echo that are not acknowledged: they hold what the peer sent.
-#[derive(Debug, Default)]
-pub(super) struct Echoed {
-    /// Buffers of all queues, which is how many answers hold their octets beside them.
-    buffers: u32,
-    unacknowledged: u32,
-}
-
-impl Echoed {
-    /// Of a stream with the queues of `ulp`.
-    pub(super) fn of(ulp: &UlpConfig) -> Echoed {
-        let buffers = match ulp {
-            UlpConfig::Ddp(config) => {
-                config.queues.iter().fold(0, |sum: u32, q| sum.saturating_add(q.buffers))
-            }
-            UlpConfig::Rdmap(config) => config.recv_buffers,
-        };
-        Echoed { buffers, ..Echoed::default() }
-    }
-
-    /// An answer is posted; says whether a buffer is to be given back at once.
-    fn posted(&mut self) -> bool {
-        self.unacknowledged += 1;
-        self.unacknowledged <= self.buffers
-    }
-
-    /// The oldest is acknowledged.
-    fn acknowledged(&mut self) {
-        self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
 }

@@ -1,116 +1,159 @@
-//! What endpoints tell, translated for the control thread.
+//! What endpoints report, translated for the control thread.
 
+use base::Instant;
+use ddp::{Cookie, Poster};
 use tcp_lite::endpoint;
-use tcp_lite::mpa::{EnhancedRepr, Revision};
+use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
-use wire::{Instant, MaybeInstant};
 
-use super::Core;
-use super::accept::release;
-use super::conn::{Conn, Origin, Stage};
+use super::associations::Associations;
+use super::conn::{Conn, Origin, Stage, Stream};
 use super::listen::Progress;
-use super::load::LOAD;
 use super::lower::Lower;
-use super::rdmap::ECHO;
-use super::sctp::Associations;
+use super::{Core, Env};
 use crate::api::{
-    CloseReason, ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo, StreamParams,
-    StreamStats, Ticket,
+    CloseReason, Connect, ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo,
+    StreamParams, StreamStats, Ticket,
 };
 use crate::io::PortIo;
-
-/// The cookie of what nobody outside the worker has posted and nobody waits for.
-pub(super) const NO_TICKET: u64 = u64::MAX;
 
 /// The state of a stream that waits until the control thread has taken its events.
 const PAUSED: &str = "paused";
 
+/// What the worker does when a stream over TCP ends.
+pub(super) enum EndAction {
+    /// Its connection is in TIME-WAIT.
+    TimeWait,
+    /// It is to be opened again.
+    Retry(Box<Connect>),
+}
+
 impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream that ends now, whatever its credit is.
     pub(super) fn report_all(&mut self, slot: u32, now: Instant) {
-        while let Some(conn) = self.conns.get_mut(slot) {
-            if conn.pending.told.waits {
-                conn.pending.told.waits = false;
+        while let Some(conn) = self.streams.get_mut(slot) {
+            if conn.pending.credit.waits {
+                conn.pending.credit.waits = false;
             }
             self.report(slot, now);
-            if !self.conns.get(slot).is_some_and(|conn| conn.pending.told.waits) {
+            if !self.streams.get(slot).is_some_and(|conn| conn.pending.credit.waits) {
                 return;
             }
         }
     }
 
-    /// Takes the events of a stream, as far as it has credit for them.
+    /// Takes the events of a stream over TCP, as far as it has credit for them.
     pub(super) fn report(&mut self, slot: u32, now: Instant) {
+        while let Some(conn) = self.streams.get_mut(slot) {
+            let Some(ended) = self.env.report(slot, conn, now) else { return };
+            self.stream_ended(slot, ended, now);
+        }
+    }
+
+    /// A stream over TCP has ended in one of these ways.
+    #[cold]
+    pub(super) fn stream_ended(&mut self, slot: u32, ended: EndAction, now: Instant) {
+        match ended {
+            EndAction::TimeWait => {
+                if let Some(id) = self.streams.get(slot).map(|conn| conn.id) {
+                    self.streams.add_time_wait(id);
+                }
+            }
+            EndAction::Retry(again) => self.connect(*again, now),
+        }
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Takes the events of a stream over TCP, as far as it has credit for them, and until it has ended.
+    #[inline]
+    pub(super) fn report(&mut self, slot: u32, conn: &mut Conn, now: Instant) -> Option<EndAction> {
         let stopping = self.is_stopping();
         loop {
-            let Some(conn) = self.conns.get_mut(slot) else { return };
-            if conn.pending.told.waits && !stopping {
-                return;
+            if conn.pending.credit.waits && !stopping {
+                return None;
             }
-            let Lower::Tcp(endpoint) = &mut conn.lower else { return };
-            let Some(event) = endpoint.poll_event() else { return };
-            let before = self.events.given();
-            match event {
-                endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
-                    self.incoming(slot, private_data, Some(revision), enhanced);
-                }
-                endpoint::Event::Established { private_data, params } => {
-                    self.established(slot, private_data, StreamParams::Tcp(params));
-                }
-                endpoint::Event::Ddp(event) => self.ddp(slot, event, now),
-                endpoint::Event::Rdmap(event) => self.rdmap(slot, event, now),
-                endpoint::Event::Closed { reason } => {
-                    if !self.retries(slot, &reason, now) {
-                        self.closed_tcp(slot, reason.into(), now);
-                    }
-                }
+            let event = conn.lower.connection()?.endpoint_mut().poll_event()?;
+            let before = self.control.events_sent();
+            let mut stream = Stream { slot, conn, association: None };
+            let ended = self.report_event(&mut stream, event, now);
+            if self.control.events_sent() != before {
+                self.charge(&mut stream, before);
             }
-            if self.events.given() != before {
-                self.charge(slot, before);
+            if ended.is_some() {
+                return ended;
             }
         }
+    }
+
+    fn report_event(
+        &mut self,
+        stream: &mut Stream<'_>,
+        event: endpoint::Event,
+        now: Instant,
+    ) -> Option<EndAction> {
+        match event {
+            endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
+                self.incoming(stream, private_data, Some(revision), enhanced);
+            }
+            endpoint::Event::Established { private_data, params } => {
+                self.established(stream, private_data, StreamParams::Tcp(params));
+            }
+            endpoint::Event::Ddp(event) => self.ddp(stream, event, now),
+            endpoint::Event::Rdmap(event) => self.rdmap(stream, event, now),
+            endpoint::Event::Closed { reason } => {
+                return match self.retries(stream.conn, &reason, now) {
+                    Some(again) => Some(EndAction::Retry(again)),
+                    None => self.closed_tcp(stream, reason.into(), now),
+                };
+            }
+        }
+        None
     }
 
     pub(super) fn incoming(
         &mut self,
-        slot: u32,
+        stream: &mut Stream<'_>,
         private_data: Vec<u8>,
         revision: Option<Revision>,
         enhanced: Option<EnhancedRepr>,
     ) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+        let conn = &mut *stream.conn;
         let Origin::Accepted { listener, progress } = &mut conn.origin else { return };
         if conn.stage != Stage::Starting {
             return;
         }
         conn.stage = Stage::Announced;
         *progress = Progress::Announced;
-        let listener = *listener;
-        self.listeners.announced(listener, conn.peer());
-        let event = Event::Incoming {
+        let (listener, flow) = (*listener, conn.lower.flow());
+        self.admission.listeners_mut().announced(listener, flow.remote.ip());
+        self.control.send(Event::Incoming {
             stream: conn.id,
             listener,
-            interface: InterfaceId(conn.flow().interface),
-            local: conn.flow().local,
-            remote: conn.flow().remote,
+            interface: InterfaceId(flow.interface),
+            local: flow.local,
+            remote: flow.remote,
             private_data,
             revision,
             enhanced,
-        };
-        self.events.push(event, &self.counters);
+        });
     }
 
-    pub(super) fn established(&mut self, slot: u32, private_data: Vec<u8>, params: StreamParams) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+    pub(super) fn established(
+        &mut self,
+        stream: &mut Stream<'_>,
+        private_data: Vec<u8>,
+        params: StreamParams,
+    ) {
+        let conn = &mut *stream.conn;
         if conn.stage == Stage::Ended {
             return;
         }
         conn.stage = Stage::Established;
-        if let Some(pending) = conn.pending.get_mut() {
-            pending.own_deadline = MaybeInstant::NONE;
+        // That of an association was pinned when it came up.
+        if let Lower::Tcp(carrier) = &mut conn.lower {
+            carrier.pin(&mut self.network);
         }
-        let neighbours = &mut self.stack.interfaces[conn.path.interface()].neighbours;
-        conn.pinned = neighbours.pin(conn.path.next_hop());
         let ticket = match &conn.origin {
             Origin::Opening(opening) => Some(opening.ticket),
             Origin::Accepted { .. } | Origin::Opened => None,
@@ -118,21 +161,20 @@ impl<Io: PortIo> Core<Io> {
         if ticket.is_some() {
             conn.origin = Origin::Opened;
         }
-        let event = Event::Established {
+        let flow = conn.lower.flow();
+        self.control.counters().streams_established.add(1);
+        self.control.send(Event::Established {
             stream: conn.id,
             ticket,
             private_data,
             params,
-            local: conn.flow().local,
-            remote: conn.flow().remote,
-        };
-        self.counters.streams_established.add(1);
-        self.events.push(event, &self.counters);
+            local: flow.local,
+            remote: flow.remote,
+        });
     }
 
-    pub(super) fn ddp(&mut self, slot: u32, event: ddp::Event, now: Instant) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
-        let (stream, service) = (conn.id, conn.service);
+    pub(super) fn ddp(&mut self, of: &mut Stream<'_>, event: ddp::Event, now: Instant) {
+        let (stream, service) = (of.conn.id, of.conn.service);
         let event = match event {
             ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => match service {
                 Service::Control | Service::Region => {
@@ -141,113 +183,139 @@ impl<Io: PortIo> Core<Io> {
                 Service::Echo | Service::Sink => return,
             },
             ddp::Event::UntaggedDelivered { qn, msn, data, rsvd_ulp } => {
-                match self.untagged(slot, qn, data, rsvd_ulp, now) {
+                match self.untagged(of, qn, data, rsvd_ulp, now) {
                     Some(data) => Event::Untagged { stream, qn, msn, data, rsvd_ulp },
                     None => return,
                 }
             }
-            ddp::Event::Sent { cookie, messages } => return self.sent(slot, cookie, messages, now),
-            ddp::Event::Flushed { cookie: ECHO } => {
-                self.answered(slot, 1);
-                return self.go_on_with_load(slot, now);
-            }
-            ddp::Event::Flushed { cookie: NO_TICKET } => return self.go_on_with_load(slot, now),
-            ddp::Event::Flushed { cookie: LOAD } => return self.load_flushed(slot, now),
-            ddp::Event::Flushed { cookie } => {
-                self.sent_from(slot, Ticket(cookie));
-                let reason = PostFailure::Flushed;
-                Event::PostFailed { stream, ticket: Ticket(cookie), reason }
-            }
+            ddp::Event::Sent { cookie, messages } => return self.sent(of, cookie, messages, now),
+            ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
             ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
             ddp::Event::Error(error) => Event::Error { stream, error },
-            // The endpoint says itself why it closed.
+            // The endpoint reports the reason when it closes.
             ddp::Event::Failed(_) => return,
         };
-        self.events.push(event, &self.counters);
+        self.control.send(event);
     }
 
-    /// So many messages of this name are acknowledged.
-    fn sent(&mut self, slot: u32, cookie: u64, messages: u32, now: Instant) {
-        match cookie {
-            ECHO => self.answered(slot, messages),
-            NO_TICKET => {}
-            LOAD => return self.load_completed(slot, messages, now),
-            cookie => {
-                let Some(stream) = self.conns.get(slot).map(|conn| conn.id) else { return };
+    /// So many messages with this cookie are acknowledged.
+    fn sent(&mut self, stream: &mut Stream<'_>, cookie: Cookie, messages: u32, now: Instant) {
+        match cookie.poster() {
+            Poster::User(number) => {
+                let ticket = Ticket(number);
                 for _ in 0..messages {
-                    self.sent_from(slot, Ticket(cookie));
-                    let event = Event::Sent { stream, ticket: Ticket(cookie) };
-                    self.events.push(event, &self.counters);
+                    self.sent_from(stream, ticket);
+                    self.control.send(Event::Sent { stream: stream.conn.id, ticket });
                 }
             }
+            Poster::Service => self.answered(stream, messages),
+            Poster::Load => return self.load_completed(stream, messages, now),
+            Poster::Stack | Poster::Response | Poster::Terminate => {}
         }
-        self.go_on_with_load(slot, now);
+        self.go_on_with_load(stream, now);
+    }
+
+    /// What was posted with this cookie will not be sent, or not whole.
+    pub(super) fn flushed(&mut self, of: &mut Stream<'_>, cookie: Cookie, now: Instant) {
+        match cookie.poster() {
+            Poster::User(number) => {
+                let (ticket, reason) = (Ticket(number), PostFailure::Flushed);
+                self.sent_from(of, ticket);
+                return self.control.send(Event::PostFailed { stream: of.conn.id, ticket, reason });
+            }
+            Poster::Service => self.answered(of, 1),
+            Poster::Load => return self.load_flushed(of, now),
+            Poster::Stack | Poster::Response | Poster::Terminate => {}
+        }
+        self.go_on_with_load(of, now);
     }
 
     /// A message is not being sent any more; its region may wait for that.
-    pub(super) fn sent_from(&mut self, slot: u32, ticket: Ticket) {
-        let Some(conn) = self.conns.get_mut(slot) else { return };
+    pub(super) fn sent_from(&mut self, stream: &mut Stream<'_>, ticket: Ticket) {
+        let pending = &mut stream.conn.pending;
         // Completions come in the order of posting, so it is the first.
-        let Some(at) = conn.pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
-        if let Some((_, stag)) = conn.pending.sources.remove(at) {
-            release(&mut self.sources, stag);
-            self.finish_removals();
+        let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
+        if let Some((_, stag)) = pending.sources.remove(at) {
+            self.tables.release_source(stag);
+            self.tables.finish_removals(&mut self.control);
         }
     }
 
-    /// Answers those who wait for a region whose last message is done.
-    pub(super) fn finish_removals(&mut self) {
-        let (sources, events, counters) = (&self.sources, &mut self.events, &self.counters);
-        self.removals.retain(|&(stag, ticket)| {
-            let waits = sources.contains_key(&stag);
-            if !waits {
-                events.push(Event::Done { ticket, result: Ok(()) }, counters);
-            }
-            waits
-        });
+    /// The attempt of a stream with MPA revision 2 has ended. If the peer closed it and that is wanted, returns how to
+    /// open the stream once more with revision 1, in the time that is left.
+    fn retries(
+        &mut self,
+        conn: &mut Conn,
+        reason: &endpoint::CloseReason,
+        now: Instant,
+    ) -> Option<Box<Connect>> {
+        use endpoint::TcpReason as Reason;
+        let refused = matches!(
+            reason,
+            endpoint::CloseReason::Lower(
+                Reason::PeerReset
+                    | Reason::Startup(StartupError::Closed | StartupError::NotEnhanced)
+                    | Reason::Startup(StartupError::Revision { .. })
+            )
+        );
+        if conn.stage != Stage::Starting {
+            return None;
+        }
+        let Origin::Opening(opening) = &mut conn.origin else { return None };
+        let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
+        let mut again = opening.retry.take().filter(|_| refused && !timeout.is_zero())?;
+        again.timeout = timeout;
+        // What is left of the first attempt is not reported.
+        conn.stage = Stage::Ended;
+        self.control.stream_ended();
+        let reason = CloseReason::Tcp(reason.clone());
+        self.control.send(Event::Retrying { ticket, reason });
+        Some(again)
     }
 
-    fn closed_tcp(&mut self, slot: u32, reason: CloseReason, now: Instant) {
-        let Some(conn) = self.conns.get(slot) else { return };
-        let Lower::Tcp(endpoint) = &conn.lower else { return };
+    fn closed_tcp(
+        &mut self,
+        stream: &mut Stream<'_>,
+        reason: CloseReason,
+        now: Instant,
+    ) -> Option<EndAction> {
+        let endpoint = stream.conn.lower.connection()?.endpoint();
         let stats = StreamStats::Tcp(endpoint.stats());
-        if endpoint.connection().state() == State::TimeWait {
-            self.time_wait.add(conn.id, |id| self.conns.find(id).is_some());
-        }
-        self.closed(slot, reason, stats);
-        if let Some(conn) = self.conns.get_mut(slot)
-            && let Lower::Tcp(endpoint) = &mut conn.lower
-        {
+        let time_wait = endpoint.connection().state() == State::TimeWait;
+        self.closed(stream.conn, reason, stats);
+        if let Some(carrier) = stream.conn.lower.connection() {
             // TIME-WAIT needs little.
-            endpoint.relax(now);
+            carrier.endpoint_mut().relax(now);
         }
+        time_wait.then_some(EndAction::TimeWait)
     }
 
     /// A stream is over, after having done this.
-    pub(super) fn closed(&mut self, slot: u32, reason: CloseReason, stats: StreamStats) {
-        let known = self.ended(slot, |ticket| Event::ConnectFailed {
+    pub(super) fn closed(&mut self, conn: &mut Conn, reason: CloseReason, stats: StreamStats) {
+        let known = self.ended(conn, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
         });
-        if let (true, Some(conn)) = (known, self.conns.get(slot)) {
+        if known {
             let stats = Box::new(stats);
-            self.events.push(Event::Closed { stream: conn.id, reason, stats }, &self.counters);
+            self.control.send(Event::Closed { stream: conn.id, reason, stats });
         }
     }
+}
 
-    /// The stream as an operator sees it.
-    pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> StreamInfo {
-        StreamInfo {
-            stream: conn.id,
-            listener: conn.listener(),
-            interface: InterfaceId(conn.flow().interface),
-            local: conn.flow().local,
-            remote: conn.flow().remote,
-            transport: conn.lower.transport(),
-            association: conn.lower.association(associations),
-            state: if conn.pending.told.waits { PAUSED } else { conn.lower.state(associations) },
-            age: now - conn.since,
-            stats: conn.lower.stats(associations),
-        }
+/// The stream as an operator sees it.
+pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> StreamInfo {
+    let flow = conn.lower.flow();
+    StreamInfo {
+        stream: conn.id,
+        listener: conn.listener(),
+        interface: InterfaceId(flow.interface),
+        local: flow.local,
+        remote: flow.remote,
+        transport: conn.lower.transport(),
+        association: conn.lower.association(associations),
+        state: if conn.pending.credit.waits { PAUSED } else { conn.lower.state(associations) },
+        age: now - conn.since,
+        stats: conn.lower.stats(associations),
     }
 }

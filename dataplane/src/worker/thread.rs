@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::Instant;
 use dpdk::Eal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use wire::Instant;
 
 use super::{Core, CoreParts, PortSlot};
 use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, Wake, WorkerConfig, worker_link};
@@ -35,7 +35,7 @@ pub(crate) struct StartPort<Io> {
 pub(crate) type Registration = Box<dyn Any>;
 
 impl Dataplane {
-    /// Starts the workers of a configuration. The queues of `ports`, which stand in the order of
+    /// Starts the workers of a configuration. The queues of `ports`, which are in the order of
     /// [`DataplaneConfig::ports`], go to them; the ports themselves stay with the caller.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         };
         let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
-        // A thread that ends without a word has panicked before it was ready; its handle says so.
+        // A thread that drops its sender unused has panicked before it was ready; its handle reports that.
         ready.recv().unwrap_or(Ok(()))?;
     }
     Ok(dataplane)
@@ -256,7 +256,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,
-    /// There is but one processor: whoever has work for us cannot run while we poll.
+    /// There is only one processor: the threads and peers that produce our input cannot run while we poll.
     alone: bool,
 }
 
@@ -309,10 +309,10 @@ fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
     let until = core.next_deadline().map_or(longest, |next| (next - at).min(longest));
     if !until.is_zero() {
         let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
-        // Woken, interrupted or out of time: the next turn looks at everything.
+        // Woken, interrupted or timed out: the next turn polls everything.
         let _ = poll(&mut fds, Some(&limit));
         if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
-            // An interface that is down or gone says so at once, again and again: sleep without it.
+            // An interface that is down or gone makes poll(2) return at once, again and again: sleep without it.
             let _ = poll(&mut fds[..1], Some(&limit));
         }
         core.slept();

@@ -85,10 +85,10 @@ pub(crate) fn run(args: &[&str]) {
 }
 
 /// Time as a port wants it.
-pub(crate) fn now() -> wire::Instant {
+pub(crate) fn now() -> base::Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let start = START.get_or_init(Instant::now);
-    wire::Instant::from_nanos(start.elapsed().as_nanos() as u64)
+    base::Instant::from_nanos(start.elapsed().as_nanos() as u64)
 }
 
 /// Polls until a frame that `wanted` says yes to arrives; fails after ten seconds.

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::seq::ExtSeq;
 
@@ -106,7 +106,7 @@ impl Delivery {
     }
 
     /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
-    /// of all was sent twice: what waited behind a retransmission says nothing about the path. Else of one
+    /// of all was sent twice: what waited behind a retransmission does not measure the path. Else of one
     /// that was SACKed.
     pub fn rtt(&self) -> Option<Duration> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);

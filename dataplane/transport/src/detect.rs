@@ -1,22 +1,21 @@
-//! RACK's search through what is in flight (RFC 8985 §6.2 step 5), over any records in the order of their
-//! numbers.
+//! RACK's search for losses among the records in flight (RFC 8985 §6.2 step 5), in sequence order.
 //!
-//! What was sent once is in order of time as it is in order of numbers, so the search moves right and looks
-//! at each record once: what is left of the edge has arrived, is lost, or was sent again. What was sent again
-//! is in a queue by time.
+//! Records that were sent once are in the same order by time and by sequence number, so the search examines each of
+//! them once, from left to right: every record left of the edge has arrived, is lost, or was retransmitted.
+//! Retransmitted records are in a queue by time.
 //!
-//! What is not due yet is looked at again at each acknowledgement, so only the first of it is looked at: what
-//! follows is due later. The timer is set for the last of these, and finds the next.
+//! The edge stops at the first record that is not due yet, where the next search begins; the following ones are due
+//! later. The search examines `AHEAD` of them at most, and the timer is set for the last.
 
 use std::collections::VecDeque;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::delivery::Transmission;
 use crate::rack::Judgement;
 use crate::seq::ExtSeq;
 
-/// Records that are looked at beyond the first that waits for its time, to set the timer.
+/// Records that are examined beyond the first that is not due yet, to set the timer.
 const AHEAD: usize = 64;
 
 /// What is known of a record.

@@ -18,7 +18,7 @@
 //!   not using D-SACK again on a connection. It covers A.1, and a peer that receives a needed retransmission
 //!   gains nothing by a forged D-SACK of it.
 //!
-//! The cost: an original that arrives a round trip or more after its retransmission cannot be told from a
+//! The cost: an original that arrives a round trip or more after its retransmission cannot be distinguished from a
 //! duplicate. Such an episode is undone only if timestamps or F-RTO prove it spurious.
 //!
 //! While no round trip is measured, after a time-out of the first flight, there is nothing to compare with. Then
@@ -26,9 +26,9 @@
 //!
 //! Boxed: a connection without losses has none. Its memory is bounded by [`MAX_OWED`].
 
-use wire::Instant;
+use base::Instant;
 
-use crate::congestion::Congestion;
+use crate::congestion::Saved;
 use crate::delivery::Delivery;
 use crate::frto::Frto;
 use crate::prr::Prr;
@@ -42,7 +42,7 @@ const MAX_OWED: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Episode {
     /// Congestion control as it was.
-    pub prior: Congestion,
+    pub prior: Saved,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
     /// Was the time-out spurious?
@@ -80,8 +80,8 @@ pub enum Proof {
 }
 
 impl Episode {
-    /// Begins with `prior` in force and `flight` octets outstanding.
-    pub fn new(prior: Congestion, flight: u64, by_timeout: bool) -> Self {
+    /// Begins with `prior` in force and `flight` bytes outstanding.
+    pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
             prr: Prr::new(flight),
@@ -121,7 +121,7 @@ impl Episode {
         self.frto = Frto::Off;
     }
 
-    /// What an acknowledgement delivered, before its D-SACK is looked at.
+    /// What an acknowledgement delivered, before its D-SACK is examined.
     pub fn on_delivery(&mut self, delivery: &Delivery) {
         let ours = |sent_at| self.first_resent.is_some_and(|first| first <= sent_at);
         let may_be_needed = delivery.needed.is_some_and(ours);

@@ -1,7 +1,7 @@
 //! F-RTO (RFC 5682): was a retransmission time-out spurious? The first acknowledgement after it is
-//! answered with new data instead of more retransmissions; the next one tells.
+//! answered with new data instead of more retransmissions; the next one decides.
 
-/// New segments that ask (RFC 5682 §2.1 step 2b).
+/// New segments sent to find out (RFC 5682 §2.1 step 2b).
 pub const NEW_SEGMENTS: u8 = 2;
 
 /// Where the question stands.

@@ -1,10 +1,10 @@
 //! What the send halves of TCP and SCTP share: congestion control ([`congestion`], [`prr`], [`pacing`],
-//! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), the reaction to
-//! losses that were none ([`episode`], [`frto`]), round trips ([`rtt`]), the search for the path's MTU
-//! ([`pmtu`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
+//! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), spurious losses
+//! ([`episode`], [`frto`]), all of which [`loss_recovery`] puts together, round trips ([`rtt`]), the search for the
+//! path's MTU ([`pmtu`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
 //!
-//! A sequence number is an octet for TCP and a DATA chunk (TSN) for SCTP; amounts are octets for both. What
-//! is in flight, and what to send next, is the business of each protocol.
+//! A sequence number is a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. What is in
+//! flight, and what to send next, each protocol knows itself.
 #![forbid(unsafe_code)]
 
 pub mod congestion;
@@ -12,6 +12,7 @@ pub mod delivery;
 pub mod detect;
 pub mod episode;
 pub mod frto;
+pub mod loss_recovery;
 pub mod pacing;
 mod parameters;
 pub mod pmtu;
@@ -24,4 +25,5 @@ pub mod seq;
 pub mod tlp;
 pub mod usage;
 
-pub use parameters::{CongestionControl, Parameters};
+pub use congestion::CongestionControl;
+pub use parameters::Parameters;

@@ -3,11 +3,11 @@
 //! timer that comes up to a millisecond late is made up for.
 //!
 //! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
-//! longer: what is lost is repaired soon, and a burst of one segment would cost a look at the stream for each.
+//! longer: what is lost is repaired soon, and with bursts of one segment the stream would be served once per segment.
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// Below this round trip the timers of a worker are too coarse to pace by.
 pub const MIN_RTT: Duration = Duration::from_micros(500);
@@ -19,7 +19,7 @@ const MIN_SEGMENTS: u64 = 10;
 const BURST: Duration = Duration::from_micros(100);
 /// So late may a timer come without loss of rate.
 const LATE: Duration = Duration::from_millis(1);
-/// Octets of the longest burst.
+/// Bytes of the longest burst.
 const MAX_BURST: u64 = 64 * 1024;
 /// Segments of the shortest burst.
 const MIN_BURST_SEGMENTS: u64 = 1;
@@ -28,21 +28,21 @@ const MIN_BURST_SEGMENTS: u64 = 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Instant,
-    /// Octets of the present burst that were sent.
+    /// Bytes of the present burst that were sent.
     sent: u64,
 }
 
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Octets per second.
+    /// Bytes per second.
     pub rate: u64,
-    /// Octets that may leave at once.
+    /// Bytes that may leave at once.
     pub burst: u64,
 }
 
 impl Pace {
-    /// For a window of `cwnd` octets in segments of `smss`, and round trips of `srtt` (smoothed) and `min_rtt`
+    /// For a window of `cwnd` bytes in segments of `smss`, and round trips of `srtt` (smoothed) and `min_rtt`
     /// (the shortest): twice the window per round trip in slow start, 1.2 times after. `None` when it is not
     /// worth it.
     pub fn new(
@@ -64,12 +64,12 @@ impl Pace {
     }
 }
 
-/// `octets` in `time`, per second.
-fn per_second(octets: u64, time: Duration) -> u64 {
+/// `bytes` in `time`, per second.
+fn per_second(bytes: u64, time: Duration) -> u64 {
     let nanos = (time.as_nanos() as u64).max(1);
-    match octets.checked_mul(1_000_000_000) {
+    match bytes.checked_mul(1_000_000_000) {
         Some(product) => product / nanos,
-        None => octets / nanos * 1_000_000_000,
+        None => bytes / nanos * 1_000_000_000,
     }
 }
 
@@ -84,9 +84,9 @@ impl Pacer {
         (self.next > now).then_some(self.next)
     }
 
-    /// `octets` were sent at `pace`. A timer that came late is made up for, up to [`LATE`].
-    pub fn on_sent(&mut self, now: Instant, octets: u64, pace: Pace) {
-        self.sent += octets;
+    /// `bytes` were sent at `pace`. A timer that came late is made up for, up to [`LATE`].
+    pub fn on_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {
+        self.sent += bytes;
         if self.sent < pace.burst {
             return;
         }

@@ -3,15 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-/// Congestion control algorithm.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CongestionControl {
-    /// CUBIC (RFC 8312).
-    #[default]
-    Cubic,
-    /// Reno's additive increase (RFC 5681, RFC 9260 §7.2.2).
-    NewReno,
-}
+use crate::congestion::CongestionControl;
 
 /// The parameters that the configurations of TCP and SCTP have in common.
 pub trait Parameters {

@@ -7,13 +7,13 @@
 //!                   hole sends us    or never objected to     worth a probe
 //! ```
 //!
-//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in octets: the MTU less
+//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in bytes: the MTU less
 //! the headers that the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
 //! header; SCTP's are packets, without IP's header and UDP's.
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 /// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
 const COMMON: [u16; 8] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000];
@@ -26,7 +26,7 @@ const DEEP_V4: u16 = 576;
 const MIN_V6: u16 = 1280;
 
 /// Losses of a probe, with nothing else lost, after which its size is taken for too big. RFC 4821 §7.6.2
-/// needs one; a second one tells random loss apart.
+/// needs one; with two, random loss is rarely mistaken for it.
 const LOSSES: u8 = 2;
 
 /// Time-outs in a row of what is long after which the path is taken for a black hole (RFC 4821 §7.7, RFC 8899
@@ -60,7 +60,7 @@ pub enum Fall {
     Deep,
 }
 
-/// What so many time-outs in a row of something long say about the path: `None` while it may be congested.
+/// What so many consecutive time-outs of a long segment mean for the path MTU: `None` while it may be congested.
 /// `evident` when something shorter that was sent behind it has arrived. At most `patience` of them are waited
 /// for: the peer is given up after more.
 pub fn fall(timeouts: u32, evident: bool, patience: u32) -> Option<Fall> {
@@ -76,11 +76,11 @@ pub struct Search {
     high: u16,
     limit: u16,
     floor: u16,
-    /// Octets of an MTU that sizes do not count.
+    /// Bytes of an MTU that sizes do not count.
     headers: u16,
     /// MTU that a black hole sends us to.
     base: u16,
-    /// Somebody said, or a probe has shown, what the path carries; `low` is neither a guess nor what the peer takes.
+    /// A report or a probe has shown what the path carries; `low` is neither a guess nor what the peer takes.
     confirmed: bool,
     /// Losses of probes of one size.
     losses: u8,
@@ -91,8 +91,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Nothing is known: `limit` is in use. `headers` are the octets that sizes do not count,
-    /// `min_mtu` is the least MTU that is believed of IPv4 paths.
+    /// Nothing is known: `limit` is in use. `headers` are the bytes that sizes do not count,
+    /// `min_mtu` is the least MTU that is accepted for IPv4 paths.
     pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };
         Search {
@@ -126,7 +126,7 @@ impl Search {
         self.confirmed
     }
 
-    /// The least size that is believed.
+    /// The least size that is accepted.
     pub fn floor(&self) -> u16 {
         self.floor
     }
@@ -144,7 +144,7 @@ impl Search {
         self.high = self.high.min(self.limit);
     }
 
-    /// Somebody trusted says what the path carries; nothing above is tried until the path may have changed.
+    /// A trusted source gives what the path carries; nothing above is tried until the path may have changed.
     pub fn set(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
@@ -215,7 +215,7 @@ impl Search {
         }
     }
 
-    /// A router says that a probe did not pass, and what would (RFC 4821 §7.6.2).
+    /// A router reports that a probe did not pass, and which size would (RFC 4821 §7.6.2).
     pub fn probe_reported(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(search.probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
     }
 
-    // RFC 1191 §6.3, RFC 8201 §5.3: what a router said holds for a time, then it is tried again.
+    // RFC 1191 §6.3, RFC 8201 §5.3: a router's report holds for a time, then it is tried again.
     #[test]
     fn what_was_reported_is_tried_again_later() {
         let mut search = search();
@@ -364,7 +364,7 @@ mod tests {
         assert!(search.is_confirmed());
         assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
         assert!(search.is_confirmed(), "it is in use already");
-        // RFC 9293 §3.7.1: what the peer takes says nothing of the path.
+        // RFC 9293 §3.7.1: the peer's MSS is no measurement of the path.
         search.limit_to(984);
         assert!(search.is_confirmed());
         search.limit_to(800);

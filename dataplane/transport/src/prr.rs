@@ -1,7 +1,7 @@
-//! Proportional Rate Reduction (RFC 6937): during recovery the window comes down to the slow-start
+//! Proportional Rate Reduction (RFC 6937): during recovery the window falls to the slow-start
 //! threshold in step with what is delivered, and never lower because the network lost more.
 
-/// State of one reduction (RFC 6937 §3). Octets.
+/// State of one reduction (RFC 6937 §3). Bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Prr {
     /// prr_delivered.
@@ -13,17 +13,17 @@ pub struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with `flight` octets outstanding.
+    /// Recovery begins with `flight` bytes outstanding.
     pub fn new(flight: u64) -> Self {
         Prr { delivered: 0, out: 0, recover_fs: flight.max(1) }
     }
 
-    /// Octets were sent, for the first time or again.
-    pub fn on_sent(&mut self, octets: u64) {
-        self.out += octets;
+    /// Bytes were sent, for the first time or again.
+    pub fn on_sent(&mut self, bytes: u64) {
+        self.out += bytes;
     }
 
-    /// The congestion window after an acknowledgement that delivered `delivered` octets and left `pipe` in
+    /// The congestion window after an acknowledgement that delivered `delivered` bytes and left `pipe` in
     /// the network. `safe` when it moved SND.UNA and showed no further loss: only then the slow-start
     /// reduction bound adds a segment, else it is the conservative one (RFC 6937 §3; RFC 9937 §6 for when).
     pub fn on_ack(
@@ -51,24 +51,24 @@ impl Prr {
 }
 
 /// In whole segments, the nearest number: segments are not all of full size, and what one of them that was
-/// a few octets short delivered would not let the next one go. What is rounded is made up for by
+/// a few bytes short delivered would not let the next one go. What is rounded is made up for by
 /// prr_delivered and prr_out.
-fn whole(octets: u64, smss: u64) -> u64 {
-    octets.saturating_add(smss / 2) / smss * smss
+fn whole(bytes: u64, smss: u64) -> u64 {
+    bytes.saturating_add(smss / 2) / smss * smss
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // RFC 6937 §3: one segment for one delivered, as in packets, though it was four octets short.
+    // RFC 6937 §3: one segment for one delivered, as in packets, though it was four bytes short.
     #[test]
     fn a_short_segment_lets_a_full_one_go() {
         let mut prr = Prr::new(4344);
         prr.on_sent(1448);
         assert_eq!(prr.on_ack(1444, 1448, 2896, 1448, false), 1448 + 1448);
         prr.on_sent(1448);
-        assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few octets");
+        assert_eq!(prr.on_ack(20, 2896, 4344, 1448, false), 2896, "not for a few bytes");
     }
 
     /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 use crate::delivery::{Delivery, Transmission};
 use crate::recovery::DUP_THRESH;
@@ -30,9 +30,9 @@ pub struct Rack {
     persist: u8,
 }
 
-wire::near!(Rack: track);
+base::prefetch!(Rack: track);
 
-/// What says something only of segments that are in flight.
+/// The part that is meaningful only while segments are in flight.
 #[derive(Clone, Copy, Debug)]
 struct Track {
     /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
@@ -45,7 +45,7 @@ struct Track {
     dsack_round: ExtSeq,
 }
 
-wire::near!(Track:);
+base::prefetch!(Track:);
 
 impl Blank for Track {
     fn blank() -> &'static Self {
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(judgement.lost_at(sent(21, 10)), None, "sent later");
     }
 
-    // RFC 8985 §6.2 step 2: a segment sent earlier does not take RACK.segment back.
+    // RFC 8985 §6.2 step 2: a segment sent earlier does not move RACK.segment backwards.
     #[test]
     fn the_latest_transmission_stays() {
         let mut rack = rack();
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(rack.track.rtt, 55_000_000);
     }
 
-    // RFC 8985 §6.2 step 1: a longer path is believed in the end.
+    // RFC 8985 §6.2 step 1: a longer round trip is accepted in the end.
     #[test]
     fn the_shortest_round_trip_is_forgotten_in_time() {
         let mut min = MinRtt::default();

@@ -1,5 +1,5 @@
 //! Disjoint ranges of sequence space, sorted. The receiver keeps what it took beyond a gap, the sender
-//! what the peer SACKed. No octets, two numbers per range.
+//! what the peer SACKed. No bytes, two numbers per range.
 //!
 //! ```text
 //!   in order -->|        |#####|    |##|  |########|
@@ -29,13 +29,13 @@ impl Range {
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ranges: Vec<Range>,
-    octets: u64,
+    bytes: u64,
 }
 
 impl Ranges {
     /// None.
     pub const fn new() -> Self {
-        Ranges { ranges: Vec::new(), octets: 0 }
+        Ranges { ranges: Vec::new(), bytes: 0 }
     }
 
     /// How many ranges there are.
@@ -50,7 +50,7 @@ impl Ranges {
 
     /// Sum of the lengths.
     pub fn octets(&self) -> u64 {
-        self.octets
+        self.bytes
     }
 
     /// From the lowest to the highest.
@@ -103,7 +103,7 @@ impl Ranges {
         let past = first + self.ranges[first..].partition_point(|r| r.start <= range.end);
         if first == past {
             self.ranges.insert(first, range);
-            self.octets += range.len();
+            self.bytes += range.len();
             return range;
         }
         let merged = Range {
@@ -113,7 +113,7 @@ impl Ranges {
         let before: u64 = self.ranges[first..past].iter().map(|r| r.len()).sum();
         self.ranges[first] = merged;
         self.ranges.drain(first + 1..past);
-        self.octets = self.octets - before + merged.len();
+        self.bytes = self.bytes - before + merged.len();
         merged
     }
 
@@ -136,7 +136,7 @@ impl Ranges {
         if self.ranges.len() - 1 + left.clone().count() > most {
             return false;
         }
-        self.octets -= range.len();
+        self.bytes -= range.len();
         self.ranges.splice(i..=i, left);
         true
     }
@@ -145,12 +145,12 @@ impl Ranges {
     pub fn remove_below(&mut self, at: ExtSeq) {
         let gone = self.ranges.partition_point(|r| r.end <= at);
         if gone > 0 {
-            self.octets -= self.ranges.drain(..gone).map(|r| r.len()).sum::<u64>();
+            self.bytes -= self.ranges.drain(..gone).map(|r| r.len()).sum::<u64>();
         }
         if let Some(r) = self.ranges.first_mut()
             && r.start < at
         {
-            self.octets -= at.since(r.start);
+            self.bytes -= at.since(r.start);
             r.start = at;
         }
     }
@@ -165,7 +165,7 @@ impl Ranges {
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.ranges.clear();
-        self.octets = 0;
+        self.bytes = 0;
     }
 }
 
@@ -184,9 +184,9 @@ mod tests {
     }
 
     proptest! {
-        // Against a set of octets: coverage, gaps, merging, octet count, order and advance.
+        // Against a set of bytes: coverage, gaps, merging, byte count, order and advance.
         #[test]
-        fn behave_like_a_set_of_octets(
+        fn behave_like_a_set_of_bytes(
             inserts in prop::collection::vec((0u64..120, 1u64..20), 1..40),
             probe in 0u64..140,
             len in 1u64..30,

@@ -3,7 +3,7 @@
 
 use crate::seq::ExtSeq;
 
-/// Duplicate acknowledgements, or segments SACKed, that say loss (RFC 5681 §3.2, RFC 8985 §6.2).
+/// Duplicate acknowledgements, or segments SACKed, that indicate loss (RFC 5681 §3.2, RFC 8985 §6.2).
 pub const DUP_THRESH: u32 = 3;
 
 /// Where loss recovery stands.
@@ -11,7 +11,7 @@ pub const DUP_THRESH: u32 = 3;
 pub enum Phase {
     /// Nothing is known to be lost.
     Open,
-    /// The window comes down because the path said so (RFC 3168 §6.1.2), until everything below `point` is
+    /// The window is reduced because of ECN marks (RFC 3168 §6.1.2), until everything below `point` is
     /// acknowledged; nothing is lost.
     Reducing {
         /// SND.NXT when it started.
@@ -50,7 +50,7 @@ impl Phase {
         matches!(self, Phase::Recovery { .. } | Phase::Loss { .. })
     }
 
-    /// True while the window comes down in proportion (RFC 6937).
+    /// True while the window is reduced in proportion (RFC 6937).
     pub fn is_reducing(self) -> bool {
         matches!(self, Phase::Recovery { .. } | Phase::Reducing { .. })
     }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::ranges::Range;
 use crate::seq::ExtSeq;
 
-/// Least wait for a probe: below it the peer's and our own timers say nothing. Linux adds two ticks.
+/// Least wait for a probe: below it the timers of both ends are too coarse. Linux adds two ticks.
 const MIN_PTO: Duration = Duration::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): longest time for which peers delay the acknowledgement of a lone
@@ -36,7 +36,7 @@ pub struct TailLoss {
     pub due: bool,
 }
 
-/// What an acknowledgement says about probes.
+/// What an acknowledgement means for a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct TlpAck {
     /// SEG.ACK, or the number after the Cumulative TSN Ack.
@@ -82,8 +82,8 @@ impl TailLoss {
         *self = TailLoss { end_seq: Some(end), again, unmeasured: true, due: false };
     }
 
-    /// True when `range` is what the probe sent again, no more and no less: only a D-SACK of that says that
-    /// it was needless. RFC 8985 §7.4.2 looks at the right edge alone, which a D-SACK of one byte has, too.
+    /// True when `range` is what the probe sent again, no more and no less: only a D-SACK of exactly that proves
+    /// it needless. RFC 8985 §7.4.2 looks at the right edge alone, which a D-SACK of one byte has, too.
     pub fn is_probe(&self, range: Range) -> bool {
         self.end_seq.is_some() && self.again == Some(range)
     }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use crate::seq::ExtSeq;
 
@@ -12,7 +12,7 @@ use crate::seq::ExtSeq;
 pub struct Usage {
     /// The window stopped sending in this round trip.
     limited: bool,
-    /// Most octets in flight in this round trip.
+    /// Most bytes in flight in this round trip.
     max_flight: u64,
     /// It ends when this is acknowledged.
     round_end: ExtSeq,

@@ -1,5 +1,4 @@
-//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes that every layer shares, CRC32c, and
-//! time.
+//! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes that every layer shares, and CRC32c.
 //!
 //! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
 //! *value* (`TaggedRepr`) holds only what is legal. Offsets, masks and shifts of a field stand side by
@@ -10,17 +9,11 @@
 
 pub mod crc32c;
 pub mod ddp;
-mod lazy;
 pub mod mpa;
-mod near;
 pub mod rdmap;
 pub mod sctp;
-mod time;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
-pub use lazy::{Blank, Lazy, LazyDeque};
-pub use near::Near;
-pub use time::{Instant, MaybeInstant};
 
 /// The octets are fewer than the header needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

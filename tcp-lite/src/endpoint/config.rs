@@ -3,7 +3,7 @@
 use crate::mpa;
 use crate::tcp;
 use core::time::Duration;
-use ddp::{OnPeerClose, PdId, UlpConfig};
+use ddp::OnPeerClose;
 use std::sync::Arc;
 
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
@@ -36,16 +36,4 @@ impl Default for EndpointConfig {
             last_message: true,
         }
     }
-}
-
-/// What an active open needs besides the configuration.
-#[derive(Clone, Debug)]
-pub struct Open {
-    /// Protection domain of the stream.
-    pub pd: PdId,
-    /// What is spoken above MPA. Its DDP version is not looked at where MPA decides it: the draft's
-    /// Start Key, and a revision 0 reply to a revision 1 request, mean version 0.
-    pub ulp: UlpConfig,
-    /// Private data of the request, at most 512 octets; none with the draft's Start Key.
-    pub private_data: Vec<u8>,
 }

@@ -1,9 +1,10 @@
-//! What an endpoint tells its owner, and the one list of reasons why a stream ended.
+//! What an endpoint reports to its owner, and what TCP and MPA add to the reasons why a stream ended.
 
 use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
-use ddp::{DdpError, DdpVersion, Failure, Origin, UlpKind, rdmap};
+use ddp::lifecycle::LowerReason;
+use ddp::{DdpVersion, Origin, RegionMemory, Ulp, UlpKind, rdmap};
 
 /// What the owner has to know, in the order in which it happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,207 +62,90 @@ pub struct StreamParams {
 }
 
 impl StreamParams {
-    pub(super) fn new(
-        params: &mpa::Params,
-        ulp: UlpKind,
-        emss: usize,
-        version: Option<DdpVersion>,
-    ) -> Self {
+    pub(super) fn new<M: RegionMemory>(params: &mpa::Params, stream: &Ulp<M>, emss: usize) -> Self {
         StreamParams {
             revision: params.revision,
-            ulp,
+            ulp: stream.kind(),
             markers_tx: params.markers_tx,
             markers_rx: params.markers_rx,
             crc: params.crc,
             mulpdu: mpa::mulpdu(emss, params.markers_tx),
-            ddp_version: version,
+            ddp_version: stream.version(),
             agreed: params.agreed,
         }
     }
 }
 
-/// Why a stream ended: the first cause, whatever followed from it.
+/// Why a stream over TCP ended.
+pub type CloseReason = ddp::lifecycle::CloseReason<TcpReason>;
+
+/// What TCP and MPA add to the reasons why a stream ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CloseReason {
-    /// Closed gracefully, this end first.
-    LocalShutdown,
-    /// Closed gracefully, the peer first.
-    PeerShutdown,
-    /// Aborted by this end.
-    LocalAbort,
-    /// Nothing came for the configured time.
-    Idle,
-    /// The peer did not close its direction in time after this end had closed gracefully.
-    PeerLingers,
+pub enum TcpReason {
     /// The peer reset the TCP connection.
     PeerReset,
-    /// The peer refused the TCP connection.
-    ConnectRefused,
     /// TCP gave up: no answer.
     TcpTimeout,
     /// MPA start-up failed.
     Startup(StartupError),
-    /// The peer's ULP rejected the stream.
-    RejectedByPeer {
-        /// Private data of the reject, at most 512 octets.
-        private_data: Vec<u8>,
-        /// What it says of Reads, if anything: the ORD that the peer needs (RFC 6581 §9.1).
-        enhanced: Option<EnhancedRepr>,
-    },
-    /// This end's ULP rejected the stream.
-    RejectedHere,
     /// MPA found an error in what the peer sent.
     Mpa(MpaError),
-    /// DDP found an error in what the peer sent.
-    Ddp(DdpError),
-    /// RDMAP found an error in what the peer sent.
-    Rdmap(rdmap::RdmapError),
-    /// The stream was told of an error of its lower layer, with these numbers.
-    Llp {
-        /// Error type, 4 bits.
-        error_type: u8,
-        /// Error code.
-        code: u8,
-    },
-    /// The peer sent a Terminate that is shorter than it says.
-    InvalidTerminate {
-        /// Octets that it has.
-        len: usize,
-    },
-    /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
-    Terminated(Box<rdmap::Terminate>),
-    /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
-    DdpFailed(Failure),
 }
 
-impl CloseReason {
-    /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
-    /// (RFC 5041 §7.2), layer 2 the LLP, type 0 MPA (RFC 5044 §8), layer 0 RDMAP (RFC 5040 §4.8).
-    pub fn numbers(&self) -> Option<(u8, u8, u8)> {
-        match self {
-            CloseReason::Ddp(error) => {
-                Some((ddp::LAYER_DDP, error.code.error_type(), error.code.code()))
-            }
-            CloseReason::Mpa(error) => Some((MpaError::LAYER, MpaError::ETYPE, error.code())),
-            CloseReason::Startup(error) => Some((MpaError::LAYER, MpaError::ETYPE, error.code())),
-            CloseReason::Rdmap(error) => Some((
-                wire::rdmap::terminate::LAYER_RDMAP,
-                error.code.error_type(),
-                error.code.code(),
-            )),
-            CloseReason::Llp { error_type, code } => Some((MpaError::LAYER, *error_type, *code)),
-            CloseReason::Terminated(said) => Some((said.layer, said.error_type, said.code)),
-            // RFC 5044 §8 code 1: the TCP connection was lost.
-            CloseReason::PeerReset | CloseReason::TcpTimeout => {
-                Some((MpaError::LAYER, MpaError::ETYPE, 1))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whose doing it was.
-    pub fn origin(&self) -> Origin {
-        match self {
-            CloseReason::LocalShutdown
-            | CloseReason::LocalAbort
-            | CloseReason::Idle
-            | CloseReason::RejectedHere => Origin::Local,
-            CloseReason::TcpTimeout => Origin::Network,
-            CloseReason::DdpFailed(Failure::Aborted) | CloseReason::Llp { .. } => Origin::Local,
-            CloseReason::Startup(StartupError::Local) => Origin::Local,
-            CloseReason::Rdmap(error) if error.code == rdmap::ErrorCode::LocalCatastrophic => {
-                Origin::Local
-            }
-            CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
-            _ => Origin::Peer,
-        }
-    }
-
-    /// True when both ends closed and nothing was lost.
-    pub fn is_graceful(&self) -> bool {
-        matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
-    }
-
-    /// A stable name for counters and machine-readable output.
-    pub fn name(&self) -> &'static str {
-        match self {
-            CloseReason::LocalShutdown => "local_shutdown",
-            CloseReason::PeerShutdown => "peer_shutdown",
-            CloseReason::LocalAbort => "local_abort",
-            CloseReason::Idle => "idle",
-            CloseReason::PeerLingers => "peer_lingers",
-            CloseReason::PeerReset => "peer_reset",
-            CloseReason::ConnectRefused => "connect_refused",
-            CloseReason::TcpTimeout => "tcp_timeout",
-            CloseReason::Startup(_) => "mpa_startup",
-            CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
-            CloseReason::RejectedHere => "rejected_here",
-            CloseReason::Mpa(_) => "mpa_error",
-            CloseReason::Ddp(_) => "ddp_error",
-            CloseReason::Rdmap(_) => "rdmap_error",
-            CloseReason::Llp { .. } => "llp_error",
-            CloseReason::InvalidTerminate { .. } => "invalid_terminate",
-            CloseReason::Terminated(_) => "terminated_by_peer",
-            CloseReason::DdpFailed(_) => "ddp_failed",
-        }
-    }
-
-    /// What the stream above MPA found wrong.
-    pub(super) fn of_ulp(error: rdmap::Error) -> Self {
-        match error {
-            rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
-            rdmap::Error::Rdmap(error) => CloseReason::Rdmap(error),
-            rdmap::Error::Llp { error_type, code } => CloseReason::Llp { error_type, code },
-            rdmap::Error::InvalidTerminate { len } => CloseReason::InvalidTerminate { len },
-        }
-    }
-
+impl TcpReason {
     /// What a TCP connection's end means when no other cause is known.
-    pub(super) fn of_tcp(reason: tcp::CloseReason, peer_first: bool) -> Self {
+    pub(super) fn of_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,
             tcp::CloseReason::Normal => CloseReason::LocalShutdown,
-            tcp::CloseReason::Reset => CloseReason::PeerReset,
+            tcp::CloseReason::Reset => TcpReason::PeerReset.into(),
             tcp::CloseReason::Refused => CloseReason::ConnectRefused,
-            tcp::CloseReason::Timeout => CloseReason::TcpTimeout,
+            tcp::CloseReason::Timeout => TcpReason::TcpTimeout.into(),
             tcp::CloseReason::Aborted => CloseReason::LocalAbort,
         }
     }
 }
 
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self {
-            CloseReason::LocalShutdown => "closed by this end",
-            CloseReason::PeerShutdown => "closed by the peer",
-            CloseReason::LocalAbort => "aborted by this end",
-            CloseReason::Idle => "closed by this end: the peer was silent too long",
-            CloseReason::PeerLingers => "reset by this end: the peer did not close in time",
-            CloseReason::PeerReset => "TCP connection reset by the peer (MPA error 1)",
-            CloseReason::ConnectRefused => "TCP connection refused by the peer",
-            CloseReason::TcpTimeout => "TCP connection lost: no answer (MPA error 1)",
-            CloseReason::RejectedByPeer { .. } => "rejected by the peer",
-            CloseReason::RejectedHere => "rejected by this end",
-            CloseReason::Startup(error) => {
-                return write!(f, "MPA error {}: {error}", error.code());
-            }
-            CloseReason::Mpa(error) => return write!(f, "MPA error {}: {error}", error.code()),
-            CloseReason::Ddp(error) => return error.fmt(f),
-            CloseReason::Rdmap(error) => return write!(f, "{} ({})", error.code, error.mismatch),
-            CloseReason::Terminated(said) => return write!(f, "terminated by the peer: {said}"),
-            CloseReason::Llp { error_type, code } => {
-                return write!(f, "LLP error {error_type}/{code:02x}");
-            }
-            CloseReason::InvalidTerminate { len } => {
-                return write!(
-                    f,
-                    "the peer's Terminate has {len} octets, too few for what it says"
-                );
-            }
-            CloseReason::DdpFailed(Failure::DataAfterClose) => "data after the end of the stream",
-            CloseReason::DdpFailed(Failure::Aborted) => "DDP stream aborted by this end",
-            CloseReason::DdpFailed(Failure::LlpLost) => "DDP stream lost its TCP connection",
+impl LowerReason for TcpReason {
+    const CARRIER: &'static str = "TCP connection";
+    const LINGERS: &'static str = "reset by this end: the peer did not close in time";
+
+    /// Layer 2, type 0 is MPA (RFC 5044 §8).
+    fn numbers(&self) -> Option<(u8, u8, u8)> {
+        let code = match self {
+            // RFC 5044 §8 code 1: the TCP connection was lost.
+            TcpReason::PeerReset | TcpReason::TcpTimeout => 1,
+            TcpReason::Startup(error) => error.code(),
+            TcpReason::Mpa(error) => error.code(),
         };
-        f.write_str(words)
+        Some((MpaError::LAYER, MpaError::ETYPE, code))
+    }
+
+    fn origin(&self) -> Origin {
+        match self {
+            TcpReason::TcpTimeout => Origin::Network,
+            TcpReason::Startup(StartupError::Local) => Origin::Local,
+            TcpReason::PeerReset | TcpReason::Startup(_) | TcpReason::Mpa(_) => Origin::Peer,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            TcpReason::PeerReset => "peer_reset",
+            TcpReason::TcpTimeout => "tcp_timeout",
+            TcpReason::Startup(_) => "mpa_startup",
+            TcpReason::Mpa(_) => "mpa_error",
+        }
+    }
+}
+
+impl fmt::Display for TcpReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TcpReason::PeerReset => f.write_str("TCP connection reset by the peer (MPA error 1)"),
+            TcpReason::TcpTimeout => f.write_str("TCP connection lost: no answer (MPA error 1)"),
+            TcpReason::Startup(error) => write!(f, "MPA error {}: {error}", error.code()),
+            TcpReason::Mpa(error) => write!(f, "MPA error {}: {error}", error.code()),
+        }
     }
 }

@@ -27,9 +27,10 @@ mod post;
 mod teardown;
 mod upper;
 
-pub use config::{EndpointConfig, Open};
-pub use ddp::{OnPeerClose, Origin, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, StreamParams};
+pub use config::EndpointConfig;
+pub use ddp::lifecycle::State;
+pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use event::{CloseReason, Event, StreamParams, TcpReason};
 pub use upper::Context;
 
 use crate::mpa::{
@@ -38,53 +39,17 @@ use crate::mpa::{
 };
 use crate::seam::TxBatch;
 use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
+use base::{Blank, Instant, Lazy};
 use core::time::Duration;
+use ddp::lifecycle::Lifecycle;
 use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Full, Notice, Stage, Up, Upper};
-use wire::{Blank, Instant, Lazy};
+use upper::{Full, Notice, Stage, Upper, UpperCall};
 
 /// How soon an FPDU that DDP refused, and that will not come again, is tried once more.
 const RETRY: Duration = Duration::from_millis(10);
-
-/// Where a stream is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum State {
-    /// TCP's handshake.
-    Connecting,
-    /// Start-up frames are expected.
-    Startup,
-    /// A request awaits [`Endpoint::mpa_accept`] or [`Endpoint::mpa_reject`].
-    Deciding,
-    /// Accepted: the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
-    Readying,
-    /// Full Operation.
-    Established,
-    /// A graceful close is on its way: what comes is still placed.
-    Closing,
-    /// After an error or a reject: what comes is thrown away.
-    Failing,
-    /// Over.
-    Closed,
-}
-
-impl State {
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Connecting => "connecting",
-            State::Startup => "startup",
-            State::Deciding => "deciding",
-            State::Readying => "readying",
-            State::Established => "established",
-            State::Closing => "closing",
-            State::Failing => "failing",
-            State::Closed => "closed",
-        }
-    }
-}
 
 /// Counters of all layers of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,49 +83,42 @@ pub struct Endpoint<M: RegionMemory> {
     conn: Connection,
     upper: Upper<M>,
     config: Arc<EndpointConfig>,
-    state: State,
+    life: Lifecycle<TcpReason>,
     rare: Lazy<Rare>,
-    peer_closed: bool,
     /// The peer's FIN has come, behind an FPDU that DDP has refused so far.
     fin_waits: bool,
     /// TCP is to be closed once this end may send what is posted.
     close_waits: bool,
-    events: Option<Box<Told>>,
+    events: Option<Box<QueuedEvent>>,
     /// `Closed` has still to be reported.
     report: bool,
 }
 
-wire::near!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
+base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
-/// What a stream needs before it is established, while it ends, or when its ULP has no room.
+/// What a stream needs when its ULP has no room, or after its end.
 #[derive(Clone, Debug)]
 struct Rare {
-    /// End of the start-up, or of the patience with a teardown.
-    deadline: Option<Instant>,
-    /// Octets moved either way when the deadline was set: more of them move it.
-    progress: u64,
     retry_at: Option<Instant>,
-    reason: Option<Box<CloseReason>>,
     /// Counters of layers that are gone.
     last_stats: Option<Box<EndpointStats>>,
 }
 
 impl Blank for Rare {
     fn blank() -> &'static Self {
-        static BLANK: Rare =
-            Rare { deadline: None, progress: 0, retry_at: None, reason: None, last_stats: None };
+        static BLANK: Rare = Rare { retry_at: None, last_stats: None };
         &BLANK
     }
 }
 
 /// An event that the owner has not taken, and those behind it: seldom more than one.
 #[derive(Debug)]
-struct Told {
+struct QueuedEvent {
     event: Event,
-    next: Option<Box<Told>>,
+    next: Option<Box<QueuedEvent>>,
 }
 
-wire::near!(Told:);
+base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for
@@ -226,9 +184,8 @@ impl<M: RegionMemory> Endpoint<M> {
             conn,
             upper,
             config,
-            state: State::Connecting,
+            life: Lifecycle::new(State::Connecting),
             rare: Lazy::new(),
-            peer_closed: false,
             fin_waits: false,
             close_waits: false,
             events: None,
@@ -246,17 +203,17 @@ impl<M: RegionMemory> Endpoint<M> {
         segment: &Segment<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
-        let up = &mut Up::taking(&mut self.upper, cx);
-        let result = self.conn.input(now, segment, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        let result = self.conn.input(now, segment, call);
         self.after(now, cx);
         result
     }
 
     /// Writes the segments that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let mut up = Up::giving(&mut self.upper, tx.keep_limit());
-        self.conn.poll_transmit(now, &mut up, tx);
-        if up.keep_limited {
+        let mut call = UpperCall::sending(&mut self.upper, tx.keep_limit());
+        self.conn.poll_transmit(now, &mut call, tx);
+        if call.keep.has_refused() {
             tx.keep_limited();
         }
     }
@@ -272,18 +229,17 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.conn.next_event().is_some() {
             return Some(Instant::ZERO);
         }
-        let (Rare { deadline, retry_at, .. }, idle) = (&*self.rare, self.idle_deadline());
-        [self.conn.poll_timeout(), *deadline, *retry_at, idle].into_iter().flatten().min()
+        let (retry_at, idle) = (self.rare.retry_at, self.idle_deadline());
+        [self.conn.poll_timeout(), self.life.deadline(), retry_at, idle].into_iter().flatten().min()
     }
 
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        let up = &mut Up::taking(&mut self.upper, cx);
-        self.conn.handle_timeout(now, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        self.conn.handle_timeout(now, call);
         self.after(now, cx);
-        if self.rare.deadline.is_some_and(|deadline| deadline <= now) {
-            self.rare.deadline = None;
-            self.out_of_patience(now, cx);
+        if self.life.deadline().is_some_and(|deadline| deadline <= now) {
+            self.deadline_passed(now, cx);
         }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
             self.shutdown_for(CloseReason::Idle, now);
@@ -296,23 +252,18 @@ impl<M: RegionMemory> Endpoint<M> {
             self.events = first.next;
             return Some(first.event);
         }
-        while let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
-            match event {
-                UlpEvent::Ddp(event) => return Some(Event::Ddp(event)),
-                UlpEvent::Rdmap(event) => {
-                    if !self.upper.is_start_up(&event) {
-                        return Some(Event::Rdmap(event));
-                    }
-                }
-            }
+        if let Some(event) = self.upper.full_mut().and_then(|full| full.stream.poll_event()) {
+            return Some(match event {
+                UlpEvent::Ddp(event) => Event::Ddp(event),
+                UlpEvent::Rdmap(event) => Event::Rdmap(event),
+            });
         }
         if !core::mem::take(&mut self.report) {
             return None;
         }
         self.rare.last_stats = Some(Box::new(self.stats()));
         self.upper.stage = Stage::Over;
-        let reason = self.rare.reason.as_deref().cloned().unwrap_or(CloseReason::LocalAbort);
-        Some(Event::Closed { reason })
+        Some(Event::Closed { reason: self.life.close_reason() })
     }
 
     /// Events of the ULP that [`poll_event`](Self::poll_event) has not given yet.
@@ -347,19 +298,20 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
         let ulp = ulp.into();
-        let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
+        let (State::Deciding, Stage::Startup(begin)) = (self.life.state(), &mut self.upper.stage)
+        else {
             return Err(AnswerError::NoRequest);
         };
         let params = match begin.startup.accept(ulp.depths(), private_data) {
             Ok(params) => params,
             Err(AcceptError::PrivateData(error)) => return Err(error.into()),
             Err(AcceptError::Unsuitable(error)) => {
-                return self.reject_for(CloseReason::Startup(error), now, &[]);
+                return self.reject_for(TcpReason::Startup(error).into(), now, &[]);
             }
         };
         self.upper.enter_full(params, pd, ulp, cx);
         if params.agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
-            self.state = State::Readying;
+            self.life.await_ready();
         } else {
             self.established(Vec::new());
         }
@@ -382,7 +334,8 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
-        let (State::Deciding, Stage::Startup(begin)) = (self.state, &mut self.upper.stage) else {
+        let (State::Deciding, Stage::Startup(begin)) = (self.life.state(), &mut self.upper.stage)
+        else {
             return Err(AnswerError::NoRequest);
         };
         begin.startup.reject(private_data)?;
@@ -406,11 +359,10 @@ impl<M: RegionMemory> Endpoint<M> {
     /// This end cannot go on for a reason of its own: the peer is told so (RFC 6581 §8 code 5), if
     /// something can be told to it, and the stream is closed.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        match self.state {
-            State::Readying | State::Established | State::Closing => {
-                self.fail_by_startup(StartupError::Local, now, cx);
-            }
-            _ => self.abort_for(CloseReason::Startup(StartupError::Local), cx),
+        if self.life.is_receiving() {
+            self.fail_by_startup(StartupError::Local, now, cx);
+        } else {
+            self.abort_for(TcpReason::Startup(StartupError::Local).into(), cx);
         }
     }
 
@@ -426,12 +378,12 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Where the stream is in its life.
     pub fn state(&self) -> State {
-        self.state
+        self.life.state()
     }
 
     /// True when the endpoint can be dropped: nothing is left to report or to send, TIME-WAIT is over.
     pub fn is_done(&self) -> bool {
-        self.state == State::Closed
+        self.state() == State::Closed
             && !self.report
             && self.events.is_none()
             && self.conn.state() == tcp::State::Closed
@@ -450,7 +402,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// What was agreed on, in Full Operation.
     pub fn params(&self) -> Option<StreamParams> {
         let full = self.upper.full()?;
-        Some(StreamParams::new(&full.params, full.ulp, self.conn.emss(), full.stream.version()))
+        Some(StreamParams::new(&full.params, &full.stream, self.conn.emss()))
     }
 
     /// The form of the request, while it awaits a decision or was agreed on.
@@ -477,7 +429,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let timeout = self.config.idle_timeout.filter(|_| self.state == State::Established)?;
+        let timeout = self.config.idle_timeout.filter(|_| self.state() == State::Established)?;
         Some(self.conn.idle_since() + timeout)
     }
 
@@ -486,8 +438,9 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn relax(&mut self, now: Instant) {
         self.conn.relax(now);
         self.upper.relax();
-        if self.state == State::Closed && !self.report {
+        if self.state() == State::Closed && !self.report {
             // The owner knows why, and what all layers did.
+            self.life.release();
             self.rare.release();
         }
     }
@@ -520,29 +473,27 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn queue_event(&mut self, event: Event) {
         let mut place = &mut self.events;
-        while let Some(told) = place {
-            place = &mut told.next;
+        while let Some(queued) = place {
+            place = &mut queued.next;
         }
-        *place = Some(Box::new(Told { event, next: None }));
+        *place = Some(Box::new(QueuedEvent { event, next: None }));
     }
 
     fn connected(&mut self, now: Instant) {
-        if self.state == State::Connecting {
+        // RFC 5044 §7.1.2 (10)
+        if self.life.connected(now + self.config.mpa.startup_timeout) {
             self.upper.set_emss(self.conn.emss());
-            self.state = State::Startup;
-            // RFC 5044 §7.1.2 (10)
-            self.rare.deadline = Some(now + self.config.mpa.startup_timeout);
         }
     }
 
     fn notice(&mut self, notice: Notice, now: Instant, cx: &mut Context<'_, M>) {
         match notice {
             Notice::Request(request) => {
-                self.state = State::Deciding;
+                self.life.requested();
                 let Request { revision, private_data, enhanced } = request;
-                self.tell(Event::MpaRequest { private_data, revision, enhanced });
+                self.queue_event(Event::MpaRequest { private_data, revision, enhanced });
             }
             Notice::Accepted { private_data } => self.established(private_data),
             Notice::Unsuitable(error) => self.fail_by_startup(error, now, cx),
@@ -551,30 +502,24 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.discard_and_close(why, now);
             }
             // RFC 5044 §8 code 4: closed at once.
-            Notice::Error(error) => self.abort_for(CloseReason::Startup(error), cx),
+            Notice::Error(error) => self.abort_for(TcpReason::Startup(error).into(), cx),
         }
     }
 
     fn established(&mut self, private_data: Vec<u8>) {
         let Some(params) = self.params() else { return };
-        self.state = State::Established;
-        if let Some(Rare { deadline, retry_at, reason, .. }) = self.rare.get_mut() {
-            *deadline = None;
-            if retry_at.is_none() && reason.is_none() {
-                self.rare.release();
-            }
-        }
-        self.tell(Event::Established { private_data, params });
+        self.life.established();
+        self.queue_event(Event::Established { private_data, params });
     }
 
     /// The first FPDU of an initiator in the peer-to-peer model has been delivered: whatever it is, this
     /// end may send now.
     fn look_whether_ready(&mut self) {
-        if self.state != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
+        if self.state() != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
             return;
         }
-        if let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) {
-            stream.ready();
+        if let Some(full) = self.upper.full_mut() {
+            full.stream.ready();
         }
         self.established(Vec::new());
     }

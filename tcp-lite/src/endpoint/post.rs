@@ -1,9 +1,9 @@
 //! What a ULP gives to its stream: messages of bare DDP, operations of RDMAP, receive buffers.
 
 use super::{Context, Endpoint, State};
+use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
-use wire::Instant;
+use ddp::{Message, PostError, Qn, RegionMemory, Stag};
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. It is sent in order behind what was posted before.
@@ -11,13 +11,10 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before Full Operation, after a close, on a stream of RDMAP, and as [`ddp::Stream::post`] says.
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post(message)
     }
 
     /// As [`post`](Self::post), with a region that is only lent: see [`ddp::Stream::post_lent`].
@@ -26,13 +23,10 @@ impl<M: RegionMemory> Endpoint<M> {
     /// As there.
     #[inline]
     pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post_lent(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_lent(message)
     }
 
     /// Starts an operation of RDMAP. It is done in order behind what was posted before.
@@ -40,13 +34,10 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before Full Operation, after a close, on a stream of bare DDP, and as [`ddp::rdmap::Stream::post`] says.
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
-        if self.state != State::Established {
+        if self.state() != State::Established {
             return Err(PostError::Closed);
         }
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(_) => Err(PostError::OtherUlp),
-            Ulp::Rdmap(stream) => stream.post(request),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_rdmap(request)
     }
 
     /// The ULP knows from elsewhere that the initiator has the reply and is in Full Operation: a responder
@@ -58,25 +49,18 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`ddp::MESSAGE_QUEUE`] alone.
     ///
     /// # Errors
     /// Before Full Operation, after the end, and when there is no such queue.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
-        match &mut self.upper.full_mut().ok_or(PostError::Closed)?.stream {
-            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
-            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
-            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
-        }
+        self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }
 
     /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
     /// stream by a Terminate. Says whether there was one.
     pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
-        let Some(Ulp::Rdmap(stream)) = self.upper.full_mut().map(|full| &mut full.stream) else {
-            return false;
-        };
-        let ended = stream.revoked(stag);
+        let ended = self.upper.full_mut().is_some_and(|full| full.stream.revoked(stag));
         if ended {
             self.after(now, cx);
         }

@@ -1,19 +1,18 @@
 //! What TCP calls: the octets of the start-up, then MPA and DDP.
 
-use super::config::{EndpointConfig, Open};
+use super::config::EndpointConfig;
 use crate::mpa::{
-    EnhancedRepr, HoldBudget, Params, Progress, Readiness, Receiver, Request, Revision, Rtr,
-    Sender, Startup, StartupError,
+    EnhancedRepr, HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup,
+    StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
-use ddp::llp::UlpduSource;
-use ddp::rdmap::{self, WorkRequest};
+use base::{Instant, Prefetch};
+use ddp::llp::{KeepLimit, UlpduSource};
 use ddp::{
-    BufferPool, PdId, PeerId, RegionMemory, Source, Stag, StagTable, StreamId, TaggedOffset, Ulp,
-    UlpConfig, UlpKind, VersionPolicy,
+    BufferPool, Open, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
+    VersionPolicy,
 };
 use std::sync::Arc;
-use wire::{Instant, Near};
 
 /// Octets behind a request that are kept until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
@@ -49,11 +48,11 @@ pub(super) struct Upper<M: RegionMemory> {
     begin: Option<Box<Beginning>>,
 }
 
-impl<M: RegionMemory> Near for Upper<M> {
+impl<M: RegionMemory> Prefetch for Upper<M> {
     #[inline]
-    fn near(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
+    fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         if let Stage::Full(full) = &self.stage {
-            full.near(steps, hint);
+            full.prefetch(steps, hint);
         }
     }
 }
@@ -112,17 +111,14 @@ pub(super) struct Full<M: RegionMemory> {
     pub(super) sender: Sender,
     pub(super) stream: Ulp<M>,
     pub(super) params: Params,
-    pub(super) ulp: UlpKind,
     initiator: bool,
     /// The ULP knows that the initiator is in Full Operation.
     peer_is_ready: bool,
-    /// The ready-to-receive message of this end is not complete.
-    rtr: bool,
     /// See [`Endpoint::pause`](super::Endpoint::pause).
     pub(super) paused: bool,
 }
 
-wire::near!(Full<M> [M: RegionMemory]: sender, stream);
+base::prefetch!(Full<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> Full<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
@@ -130,12 +126,10 @@ impl<M: RegionMemory> Full<M> {
         self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
     }
 
-    /// True when the next FPDU would be kept and as much is kept as may be. With nothing kept it goes: so each stream
-    /// moves on, an FPDU a round trip at least.
+    /// True when the next FPDU would be kept and as much is kept as may be.
     #[inline]
-    fn must_wait(&self, keep_limit: u64) -> bool {
-        let kept = self.sender.kept();
-        kept >= keep_limit && kept > 0 && !self.sender.is_cut() && !self.stream.next_is_stable()
+    fn must_wait(&self, keep: KeepLimit) -> bool {
+        !keep.allows(self.sender.kept()) && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
     /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
@@ -146,30 +140,6 @@ impl<M: RegionMemory> Full<M> {
     /// True once an FPDU has been handed up in order.
     pub(super) fn is_begun(&self) -> bool {
         self.receiver.is_begun()
-    }
-
-    /// Posts the ready-to-receive message, before anything else (RFC 6581 §9.2).
-    fn say_ready(&mut self, rtr: Rtr, stag: Stag) {
-        let Ulp::Rdmap(stream) = &mut self.stream else { return };
-        let (cookie, nothing) = (u64::MAX, Source::Octets(Arc::from([])));
-        let (to, none) = (TaggedOffset(0), Stag(0));
-        let request = match rtr {
-            Rtr::Send => {
-                let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source: nothing, solicited, invalidate, cookie }
-            }
-            Rtr::Write => WorkRequest::Write { stag, to, source: nothing, cookie },
-            Rtr::Read => WorkRequest::Read {
-                sink_stag: none,
-                sink_to: to,
-                source_stag: stag,
-                source_to: to,
-                len: 0,
-                cookie,
-            },
-        };
-        // Refused only by a stream that may post nothing at all.
-        self.rtr = stream.post(request).is_ok();
     }
 }
 
@@ -266,19 +236,6 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// True for what tells of the ready-to-receive message, which is no concern of the ULP. Operations
-    /// end in the order of posting: that of this end is the first.
-    pub(super) fn is_start_up(&mut self, event: &rdmap::Event) -> bool {
-        let Some(full) = self.full_mut() else { return false };
-        match event {
-            rdmap::Event::ReadyToReceive => true,
-            rdmap::Event::Completed { .. } | rdmap::Event::Flushed { .. } => {
-                core::mem::take(&mut full.rtr)
-            }
-            _ => false,
-        }
-    }
-
     /// What the start-up has written since is what will be sent.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
@@ -296,35 +253,25 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         params: Params,
         pd: PdId,
-        ulp: UlpConfig,
+        mut ulp: UlpConfig,
         cx: &mut Context<'_, M>,
     ) {
         self.take_prologue();
         let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Over) else {
             return;
         };
-        let kind = UlpKind::of(&ulp);
-        let mut ulp = ulp;
         *ulp.version_mut() = begin.version(params.revision, *ulp.version_mut());
-        if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut ulp, params.agreed) {
-            (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
-            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
-        }
+        let rtr_stag = begin.config.mpa.peer.rtr_stag();
+        let stream = Ulp::accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
         let mut full = Box::new(Full {
             receiver: Receiver::new(&begin.config.mpa, &params, begin.received),
             sender: Sender::new(&params, self.prologue_len.into(), self.emss as usize),
-            stream: Ulp::new(begin.id, pd, ulp),
+            stream,
             params,
-            ulp: kind,
             initiator: begin.initiator,
             peer_is_ready: false,
-            rtr: false,
             paused: false,
         });
-        full.stream.set_peer(begin.peer);
-        if let Some(Readiness::Sends(rtr)) = params.agreed.map(|agreed| agreed.readiness) {
-            full.say_ready(rtr, begin.config.mpa.peer.rtr_stag());
-        }
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
@@ -418,29 +365,27 @@ impl Taken {
 }
 
 /// [`Upper`] for the time of one call into TCP.
-pub(super) struct Up<'a, 'c, M: RegionMemory> {
+pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
     /// What spans need. Without it none is taken.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
-    keep_limit: u64,
-    /// Something was not sent because of it.
-    pub(super) keep_limited: bool,
+    pub(super) keep: KeepLimit,
 }
 
-impl<'a, 'c, M: RegionMemory> Up<'a, 'c, M> {
+impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// For a call that hands up spans.
-    pub(super) fn taking(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
-        Up { upper, cx: Some(cx), keep_limit: u64::MAX, keep_limited: false }
+    pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
+        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE }
     }
 
     /// For a call that asks for segments.
-    pub(super) fn giving(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
-        Up { upper, cx: None, keep_limit, keep_limited: false }
+    pub(super) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
+        UpperCall { upper, cx: None, keep: KeepLimit::new(keep_limit) }
     }
 }
 
-impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
+impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
     fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
         let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
         if self.upper.refuses() {
@@ -466,7 +411,7 @@ impl<M: RegionMemory> SpanSink for Up<'_, '_, M> {
     }
 }
 
-impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
+impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     fn has_data(&self) -> bool {
         if self.upper.prologue_sent < self.upper.prologue_len {
             return true;
@@ -491,8 +436,8 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
         if !full.may_send() {
             return 0;
         }
-        if full.must_wait(self.keep_limit) {
-            self.keep_limited = true;
+        if full.must_wait(self.keep) {
+            self.keep.refuse();
             return 0;
         }
         let Full { sender, stream, .. } = &mut **full;
@@ -510,7 +455,7 @@ impl<M: RegionMemory> SegmentSource for Up<'_, '_, M> {
             Stage::Full(full)
                 if prologue_sent == prologue_len
                     && full.may_send()
-                    && !full.must_wait(self.keep_limit) =>
+                    && !full.must_wait(self.keep) =>
             {
                 let Full { sender, stream, .. } = &mut **full;
                 sender.emss_changed(emss);

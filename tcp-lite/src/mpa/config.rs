@@ -7,7 +7,7 @@ use ddp::enhanced::{Agreed, Enhanced};
 /// The forms of the Startup Phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Revision {
-    /// Revision 0 of the first draft: Start Keys of 16 octets; no private data, no reject; DDP
+    /// Revision 0 of the first draft: Start Keys of 16 bytes; no private data, no reject; DDP
     /// version 0.
     Draft,
     /// Request and reply frames with Rev 0 (RFC 5044 appendix C).
@@ -71,7 +71,7 @@ pub enum OnBadCrc {
     /// MPA error 2: the stream ends.
     Error,
     /// Drop the segment as if it had never arrived, so that the peer sends it again (RFC 5044 §8
-    /// allows it), at most [`Config::bad_crc_tries`] times. An FPDU of which octets were acknowledged is
+    /// allows it), at most [`Config::bad_crc_tries`] times. An FPDU of which bytes were acknowledged is
     /// an error at once: they do not come again.
     Retransmit,
 }
@@ -90,16 +90,16 @@ pub struct Config {
     pub crc: bool,
     /// How long the start-up may take, from the TCP connection to the last start-up frame.
     pub startup_timeout: Duration,
-    /// Largest FPDU to receive, in octets with markers; one of it can always be held. From 1024 on.
+    /// Largest FPDU to receive, in bytes with markers; one of it can always be held. From 1024 on.
     pub max_fpdu: u32,
-    /// Octets that the stream may hold ahead of a gap. Without markers the receive window grows no
+    /// Bytes that the stream may hold ahead of a gap. Without markers the receive window grows no
     /// further than this.
     pub hold_limit: u32,
     /// What to do about a wrong CRC in order.
     pub on_bad_crc: OnBadCrc,
     /// How often an FPDU with a wrong CRC in order is asked for again before it is an error, with
     /// [`OnBadCrc::Retransmit`]. Also bounds what is spent on FPDUs ahead of a gap whose CRCs are wrong
-    /// again and again: this many times `max_fpdu` octets, counted as at least once.
+    /// again and again: this many times `max_fpdu` bytes, counted as at least once.
     pub bad_crc_tries: u8,
     /// What revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{fault} (FPDU at stream offset {})", .at.0)]
 pub struct MpaError {
-    /// The FPDU it was found in: the stream offset of its first octet.
+    /// The FPDU it was found in: the stream offset of its first byte.
     pub at: OrderKey,
     /// What was wrong with it.
     pub fault: Fault,
@@ -33,10 +33,10 @@ pub enum Fault {
     /// TCP ended inside it (code 1).
     #[error("TCP connection closed inside an FPDU")]
     Truncated,
-    /// The CRC field is not the CRC of the octets (code 2).
+    /// The CRC field is not the CRC of the bytes (code 2).
     #[error("MPA CRC: expected {expected:#010x}, seen {seen:#010x}")]
     Crc {
-        /// CRC32c of the octets as received.
+        /// CRC32c of the bytes as received.
         expected: u32,
         /// Content of the CRC field.
         seen: u32,
@@ -44,9 +44,9 @@ pub enum Fault {
     /// Longer than this end can take (code 2: it can never be verified).
     #[error("FPDU of {seen} octets, at most {limit} can be taken")]
     TooLong {
-        /// Octets that an FPDU may have, markers included.
+        /// Bytes that an FPDU may have, markers included.
         limit: u32,
-        /// Octets of this one.
+        /// Bytes of this one.
         seen: u32,
     },
     /// A marker and the ULPDU_Length fields do not agree on where the FPDU starts (code 3).
@@ -81,13 +81,13 @@ impl Fault {
 }
 
 /// Why the Startup Phase failed. Those of RFC 5044 §8 (codes 1 and 4) end the TCP connection at once;
-/// those of RFC 6581 §8 (codes 5 to 7) are told to the peer in a Terminate, if an FPDU may be sent.
+/// those of RFC 6581 §8 (codes 5 to 7) are sent to the peer in a Terminate, if an FPDU may be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
-    /// The first octets are no key that this role expects (RFC 5044 §7.1.2 (5)).
+    /// The first bytes are no key that this role expects (RFC 5044 §7.1.2 (5)).
     #[error("the peer does not speak MPA: its key differs at octet {at}")]
     BadKey {
-        /// Octets of the key that were right.
+        /// Bytes of the key that were right.
         at: u8,
     },
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).

@@ -1,9 +1,9 @@
-//! Where an FPDU's octets lie in the stream: markers, pads, lengths.
+//! Where an FPDU's bytes lie in the stream: markers, pads, lengths.
 //!
 //! ```text
 //!  Framing::start
 //!  v
-//!  |M| 508 octets of FPDUs        |M| 508 octets of FPDUs        |M| ...
+//!  |M| 508 bytes of FPDUs        |M| 508 bytes of FPDUs        |M| ...
 //!  0  4                          512                           1024
 //!
 //!  an FPDU that begins between two others, right where a marker is due:
@@ -13,7 +13,7 @@
 //!  fpdu
 //! ```
 //!
-//! Positions are octets of the TCP stream. All parts of an FPDU are whole words of four octets once
+//! Positions are bytes of the TCP stream. All parts of an FPDU are whole words of four bytes once
 //! length and ULPDU are padded, so a marker never splits the length field, nor the CRC.
 
 use super::MAX_MULPDU;
@@ -26,7 +26,7 @@ const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
-/// The highest bit says whether there are markers, the others where Full Operation begins.
+/// Highest bit: whether there are markers. The others: where Full Operation begins.
 const MARKERS: u32 = 1 << 31;
 
 impl Framing {
@@ -36,7 +36,7 @@ impl Framing {
         Framing(start as u32 & !MARKERS | if markers { MARKERS } else { 0 })
     }
 
-    /// Stream offset of the first octet of Full Operation.
+    /// Stream offset of the first byte of Full Operation.
     pub fn start(&self) -> u64 {
         u64::from(self.0 & !MARKERS)
     }
@@ -66,7 +66,7 @@ impl Framing {
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
     }
 
-    /// The first octet of the FPDU whose ULPDU_Length field is at `header`.
+    /// The first byte of the FPDU whose ULPDU_Length field is at `header`.
     #[inline]
     pub fn fpdu_of(&self, header: u64) -> u64 {
         if self.has_markers() && (header - self.start()) % MARKER_INTERVAL == MARKER {
@@ -76,13 +76,13 @@ impl Framing {
         }
     }
 
-    /// The position after the FPDU that begins at `fpdu` and holds `ulpdu_len` octets of ULPDU.
+    /// The position after the FPDU that begins at `fpdu` and holds `ulpdu_len` bytes of ULPDU.
     #[inline]
     pub fn end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
         self.skip(self.header(fpdu), fpdu_len(ulpdu_len) as u64)
     }
 
-    /// The position right after the `n`th octet from `at` on, not counting markers; `n` > 0. A marker
+    /// The position right after the `n`th byte from `at` on, not counting markers; `n` > 0. A marker
     /// at the resulting position is not stepped over.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {
@@ -98,7 +98,7 @@ impl Framing {
         at + n + MARKER * (1 + (n - left - 1) / PAYLOAD)
     }
 
-    /// Octets from `at` up to the next marker, `usize::MAX` without markers. `at` is not on a marker.
+    /// Bytes from `at` up to the next marker, `usize::MAX` without markers. `at` is not on a marker.
     #[inline]
     pub fn run(&self, at: u64) -> usize {
         if !self.has_markers() {
@@ -107,14 +107,14 @@ impl Framing {
         (MARKER_INTERVAL - (at - self.start()) % MARKER_INTERVAL) as usize
     }
 
-    /// Octets that a whole FPDU with `ulpdu_len` octets of ULPDU takes at `fpdu`, markers included.
+    /// Bytes that a whole FPDU with `ulpdu_len` bytes of ULPDU takes at `fpdu`, markers included.
     #[inline]
     pub fn total(&self, fpdu: u64, ulpdu_len: usize) -> usize {
         (self.end(fpdu, ulpdu_len) - fpdu) as usize
     }
 }
 
-/// The largest ULPDU that fits an FPDU in an empty segment of `emss` octets (RFC 5044 §4.5), never
+/// The largest ULPDU that fits an FPDU in an empty segment of `emss` bytes (RFC 5044 §4.5), never
 /// below 128 nor above 64768 (§3).
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
     let interval = MARKER_INTERVAL as usize;
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(framing.marker_from(523), 523);
     }
 
-    /// RFC 5044 figure 4: FPDU of 16 octets of ULPDU, and a pad of two.
+    /// RFC 5044 figure 4: FPDU of 16 bytes of ULPDU, and a pad of two.
     #[test]
     fn a_marker_inside_an_fpdu() {
         let framing = Framing::new(0, true);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// The arithmetic agrees with walking the stream octet by octet.
+        /// The arithmetic agrees with walking the stream byte by byte.
         #[test]
         fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
@@ -198,7 +198,7 @@ mod tests {
             prop_assert_eq!(framing.skip(at, n), walk);
         }
 
-        /// Whatever the phase, an FPDU of MULPDU octets fits one segment (RFC 5044 §4.5).
+        /// Whatever the phase, an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
         #[test]
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);

@@ -5,13 +5,13 @@
 //!  stream of one direction
 //!  | start-up frame | FPDU | FPDU | FPDU ...                    Full Operation
 //!                   ^ Framing::start: markers, when the receiver of this direction asked for
-//!                     them, stand here and at every 512th octet after it
+//!                     them, stand here and at every 512th byte after it
 //! ```
 //!
 //! [`Startup`] is the Startup Phase of either role; what it agrees on ([`Params`]) makes a
 //! [`Sender`] and a [`Receiver`]. None of them knows TCP: positions are 64-bit offsets in the stream,
-//! and what they are given or asked for is octets at an offset. So they work as well above a kernel
-//! socket, where octets only ever come in order.
+//! and what they are given or asked for is bytes at an offset. So they work as well above a kernel
+//! socket, where bytes only ever come in order.
 //!
 //! Left out: IPsec (RFC 5044 §9.4), which is the host's.
 
@@ -36,5 +36,5 @@ pub use sender::{Sender, SenderStats};
 pub use startup::{AcceptError, PrivateDataTooLong, Progress, Request, Startup};
 pub use wire::mpa::{EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 
-/// Largest MULPDU, in octets (RFC 5044 §3).
+/// Largest MULPDU, in bytes (RFC 5044 §3).
 pub const MAX_MULPDU: usize = 64_768;

@@ -2,21 +2,21 @@
 //!
 //! | peer | private data | markers | ready-to-receive message | besides |
 //! |---|---|---|---|---|
-//! | standard | 512 octets | yes | Write, Read, Send | |
+//! | standard | 512 bytes | yes | Write, Read, Send | |
 //! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | |
 //! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
-//! Nothing is said here of FPDUs right behind a start-up frame. None is ever sent there: an initiator
-//! waits for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw
-//! resets the connection of who does not. Those that a peer sends there are taken from everyone.
+//! There is no setting for FPDUs right behind a start-up frame. We never send one there: an initiator waits for
+//! the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)), and siw resets the
+//! connection otherwise. Those that a peer sends there are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;
 use wire::mpa::MAX_PRIVATE_DATA;
 
-/// Octets of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
+/// Bytes of the ULP's private data that fit the 256 of siw and of Chelsio behind the enhanced data.
 const SMALL_PRIVATE_DATA: usize = 252;
 
 /// A kind of peer.
@@ -56,7 +56,7 @@ impl Peer {
         Peer::ALL.into_iter().find(|peer| peer.name() == name)
     }
 
-    /// Octets of the ULP's private data that it takes.
+    /// Bytes of the ULP's private data that it takes.
     pub const fn private_data_limit(self) -> usize {
         match self {
             Peer::Siw | Peer::Cxgb4 => SMALL_PRIVATE_DATA,
@@ -70,7 +70,7 @@ impl Peer {
     }
 
     /// STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA Read.
-    /// It has no octets, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
+    /// It has no bytes, so it need not be valid (RFC 5041 §5.2); Chelsio refuses zero all the same.
     pub const fn rtr_stag(self) -> Stag {
         match self {
             Peer::Siw | Peer::Cxgb4 => Stag(1),

@@ -10,25 +10,25 @@ use wire::mpa::{EnhancedRepr, MAX_DEPTH};
 pub(super) struct SmbDirect;
 
 impl SmbDirect {
-    /// Octets of it.
+    /// Bytes of it.
     pub(super) const LEN: usize = 8;
 
-    /// The values in these octets; more than [`MAX_DEPTH`] is taken as that.
-    pub(super) fn parse(octets: &[u8; Self::LEN]) -> EnhancedRepr {
+    /// The values in these bytes; more than [`MAX_DEPTH`] is taken as that.
+    pub(super) fn parse(bytes: &[u8; Self::LEN]) -> EnhancedRepr {
         let depth = |at: usize| {
             let value =
-                u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+                u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
             value.min(u32::from(MAX_DEPTH)) as u16
         };
         EnhancedRepr { ird: depth(0), ord: depth(4), rtr: None }
     }
 
-    /// The octets.
+    /// The bytes.
     pub(super) fn emit(said: &EnhancedRepr) -> [u8; Self::LEN] {
-        let mut octets = [0; Self::LEN];
-        octets[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
-        octets[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
-        octets
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
+        bytes[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
+        bytes
     }
 }
 

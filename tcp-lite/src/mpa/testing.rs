@@ -1,4 +1,4 @@
-//! For tests: streams of FPDUs built octet by octet from the text of RFC 5044, without the arithmetic
+//! For tests: streams of FPDUs built byte by byte from the text of RFC 5044, without the arithmetic
 //! under test, and a sink that checks what an LLP owes to DDP.
 
 use super::config::{Config, Params, Revision};
@@ -17,7 +17,7 @@ pub(crate) fn slow_crc(octets: &[u8]) -> u32 {
     !crc
 }
 
-/// A stream in Full Operation, from its first octet on.
+/// A stream in Full Operation, from its first byte on.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) markers: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Stream {
     /// Count FPDUPTR from a marker in front of the header, as the draft's words can be read.
     pub(crate) from_marker: bool,
     pub(crate) octets: Vec<u8>,
-    /// First octet of each FPDU, and its ULPDU.
+    /// First byte of each FPDU, and its ULPDU.
     pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
 }
 
@@ -82,7 +82,7 @@ impl Stream {
     }
 }
 
-/// A ULPDU of `len` octets that differs from others.
+/// A ULPDU of `len` bytes that differs from others.
 pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
@@ -157,7 +157,7 @@ pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 
-/// Octets from hexadecimal text.
+/// Bytes from hexadecimal text.
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2));
     let digits = |i: usize| u8::from_str_radix(&text[i..i + 2], 16).expect("hexadecimal digits");

@@ -1,23 +1,21 @@
-//! What acknowledgements say about what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for the
-//! congestion window.
+//! Acknowledgements of what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for loss recovery.
+//! What SCTP has of it, too, is in [`transport::loss_recovery`].
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
+use transport::loss_recovery::{Ack, Twice, Undone};
 
 use super::config::Config;
+use super::congestion::Growth;
 use super::delivery::Delivery;
-use super::episode::{Episode, Proof};
-use super::frto::{self, Frto, Seen, Verdict};
-use super::rack::Judgement;
 use super::ranges::Range;
 use super::recovery::{Phase, must_recover};
 use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::stats::Counts;
-use super::tlp::{TlpAck, TlpOutcome};
 
-/// What a segment says about our data.
+/// The fields of a segment that concern our data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckInfo<'a> {
     /// SEG.SEQ, in the peer's space.
@@ -34,33 +32,14 @@ pub(crate) struct AckInfo<'a> {
     pub(crate) echoed_ms: Option<u64>,
     /// New data waits.
     pub(crate) has_data: bool,
-}
-
-/// What is known of an acknowledgement once the scoreboard has taken it in.
-#[derive(Clone, Copy, Debug)]
-struct Told {
-    delivery: Delivery,
-    advanced: bool,
-    /// What its D-SACK is about, if it has one.
-    d_sack: Option<DSack>,
-    sack_news: bool,
-    /// What was in flight before.
-    flight: u64,
-}
-
-/// What a D-SACK is about; if nothing of this, the network has made a copy, or the peer has made it up.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct DSack {
-    /// What was sent again in the present loss episode.
-    resent: bool,
-    /// All that the tail loss probe sent again, and no more.
-    probe: bool,
+    /// It echoes a congestion mark (RFC 3168 §6.1.2).
+    pub(crate) marked: bool,
 }
 
 impl Sender {
     /// RFC 5961 §5: the range of acceptable acknowledgement numbers.
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
-        self.una.minus(self.max_wnd.into()) <= ack && ack <= self.nxt
+        self.una.minus(self.window.largest().into()) <= ack && ack <= self.nxt
     }
 
     /// An acceptable acknowledgement (RFC 9293 §3.10.7.4, fifth check). Returns whether it acknowledged
@@ -72,36 +51,59 @@ impl Sender {
         config: &Config,
         stats: &mut Counts,
     ) -> bool {
-        if self.out.is_quiet() && self.episode.is_none() {
+        if self.out.is_quiet() && self.recovery.is_settled() {
             self.on_ack_of_nothing(now, info, stats);
             return false;
         }
-        let before = self.out.phase;
-        let told = self.take_in(now, info, stats);
-        self.measure(now, info, &told, config);
+        let before = self.out.state.phase();
+        let flight = self.flight();
+        let (mut ack, news) = self.take_in(now, info, stats);
+        self.measure(&ack, config);
         let window_moved = self.update_window(now, info);
         // RFC 5681 §2
         let bare =
-            !told.advanced && info.ack == self.una && told.flight > 0 && info.bare && !window_moved;
-        let duplicate = if self.sack { told.sack_news } else { bare };
+            !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
+        let duplicate = if self.sack { news } else { bare };
         if duplicate {
-            self.on_duplicate(told.flight, stats);
+            self.on_duplicate(flight, stats);
         }
-        self.judge_probe(info, &told, duplicate, stats);
-        self.leave_recovery(before, &told);
+        ack.bare_duplicate =
+            info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
         // RFC 5682 §3.1 step 3a: a peer that has no room beyond the gap refuses the new data and has
         // nothing to SACK.
-        let undone = self.undo_if_spurious(info, &told, duplicate || bare, stats);
-        if !undone {
-            let lost = self.find_losses(now, config, stats);
-            self.adjust_window(now, before, &told, lost, config);
-        }
-        self.forget_episode();
-        told.advanced
+        ack.duplicate = duplicate || bare;
+        ack.can_send_new = info.has_data && self.usable() > 0;
+        self.recover(before, &ack, config, stats);
+        ack.advanced
     }
 
-    /// As [`on_ack`](Self::on_ack) while nothing is in flight: what is left to say is the window, and what
-    /// came twice.
+    /// What follows from an acknowledgement for loss recovery and the congestion window.
+    fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counts) {
+        let smss = u64::from(self.size.emss());
+        let (recovery, state, board) = self.parts();
+        let repaired = recovery.judge_probe(state, ack);
+        let over = recovery.leave(state, &board, before, ack);
+        stats.add(repaired.into(), |s| &mut s.loss.tail_losses_repaired);
+        if ack.advanced {
+            self.after_partial_ack(before, over, ack);
+        }
+        let (recovery, state, mut board) = self.parts();
+        let undone = recovery.undo_if_spurious(state, &mut board, ack);
+        let mut growth = Growth::None;
+        match undone {
+            Some(undone) => self.on_undone(undone, stats),
+            None => {
+                let lost = self.find_losses(ack.now, config, stats);
+                let (recovery, state, board) = self.parts();
+                growth = recovery.adjust_window(state, &board, before, (ack, lost), smss);
+            }
+        }
+        let (recovery, state, board) = self.parts();
+        recovery.finish(state, &board, (ack, growth), config);
+    }
+
+    /// As [`on_ack`](Self::on_ack) while nothing is in flight: it can update the window and report
+    /// a duplicate.
     fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
         if let Some(twice) = self.d_sack(info) {
             self.on_d_sack(twice, stats);
@@ -109,32 +111,51 @@ impl Sender {
         self.update_window(now, info);
     }
 
-    /// Lets the scoreboard have it.
-    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> Told {
-        let flight = self.flight();
-        let mut delivery =
-            Delivery::new(now, info.echoed_ms, self.rack.min_rtt(), self.rack.fack());
+    /// Updates the scoreboard by an acknowledgement. Returns what is known of it then, and whether its SACK blocks
+    /// report anything new.
+    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> (Ack, bool) {
+        let before = self.flight();
+        let mut delivery = self.recovery.delivery(now, info.echoed_ms);
         let d_sack = self.d_sack(info);
         let advanced = info.ack > self.una;
         if advanced {
             self.out.board.acknowledge(info.ack, &mut delivery);
             self.una = info.ack;
             self.progress_at = now;
-            self.timeouts_in_a_row = 0;
+            self.recovery.on_progress();
             self.dup_acks = 0;
         }
-        let sack_news = self.sack(info, &mut delivery);
+        let news = self.sack(info, &mut delivery);
         delivery.highest = delivery.highest.max(self.una);
-        self.rack.on_delivery(now, &delivery);
-        if let Some(episode) = &mut self.episode {
-            episode.on_delivery(&delivery);
-        }
-        let d_sack = d_sack.map(|twice| self.on_d_sack(twice, stats));
-        Told { delivery, advanced, d_sack, sack_news, flight }
+        self.recovery.on_delivery(now, &delivery);
+        let twice = d_sack.map(|twice| self.on_d_sack(twice, stats));
+        let echoed_ms = info.echoed_ms.filter(|_| advanced);
+        // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
+        // duplicate does not renew TS.Recent (RFC 7323 §4.3).
+        let echoed_rtt = echoed_ms.filter(|_| twice.is_none());
+        let acked = before - self.flight();
+        let ack = Ack {
+            now,
+            ack: info.ack,
+            delivery,
+            advanced,
+            before,
+            acked,
+            marked: if info.marked { acked } else { 0 },
+            echoed_ms,
+            echoed_rtt: echoed_rtt.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1))),
+            resent_twice: advanced && twice.is_some_and(|twice| twice.resent),
+            probe_twice: twice.is_some_and(|twice| twice.probe),
+            bare_duplicate: false,
+            duplicate: false,
+            can_send_new: false,
+            sack: self.sack,
+        };
+        (ack, news)
     }
 
     /// SACK blocks; blocks that make no sense, old ones and D-SACK are skipped (RFC 2018 §5). Returns
-    /// whether they told anything new.
+    /// whether they reported anything new.
     fn sack(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
@@ -158,71 +179,44 @@ impl Sender {
         let below = first.end <= info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
         // Nothing older than what the peer can still have seen.
-        let recent = first.start >= self.una.minus(self.max_wnd.max(1 << 16).into());
+        let recent = first.start >= self.una.minus(self.window.largest().max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
-    /// `twice` came twice at the peer. Only what was sent again says anything about it (RFC 3708 §3 A).
-    fn on_d_sack(&mut self, twice: Range, stats: &mut Counts) -> DSack {
-        stats.more().d_sacks_in += 1;
-        let arrived = twice.end <= self.una || self.out.board.has_sacked(twice);
-        let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(twice));
-        if resent {
-            // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
-            self.rack.on_d_sack(self.una, self.nxt);
-        }
-        let probe = arrived && self.out.tlp.is_probe(twice);
-        stats.more().d_sacks_ignored += u64::from(!resent && !probe);
-        DSack { resent, probe }
+    /// `range` came twice at the peer.
+    fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Twice {
+        stats.more().loss.d_sacks_in += 1;
+        let arrived = range.end <= self.una || self.out.board.has_sacked(range);
+        let ends = (self.una, self.nxt);
+        let twice = self.recovery.on_d_sack(&self.out.state, range, arrived, ends);
+        stats.more().loss.d_sacks_ignored += u64::from(twice.is_nothing());
+        twice
     }
 
     /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
-    fn measure(&mut self, now: Instant, info: AckInfo<'_>, told: &Told, config: &Config) {
-        if let Some(rtt) = told.delivery.shortest_rtt() {
-            self.rack.measured(now, rtt);
-            self.cc.on_round_trip(rtt, self.una, self.nxt);
-        }
-        // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
-        // duplicate does not renew TS.Recent (RFC 7323 §4.3).
-        let echoed = info.echoed_ms.filter(|_| told.advanced && told.d_sack.is_none());
-        let echo = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
-        if let Some(rtt) = told.delivery.rtt().or(echo) {
-            let per_rtt = told.flight.div_ceil(2 * u64::from(self.emss));
-            self.rtt.sample(rtt, per_rtt, config);
-            self.out.tlp.measured();
-        } else if told.delivery.original_end.is_some()
-            || (told.advanced && told.d_sack.is_some_and(|d_sack| d_sack.resent))
-        {
-            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
-            // that nothing was lost; but how long it took cannot be told.
-            self.rtt.forget_backoff();
-        }
+    fn measure(&mut self, ack: &Ack, config: &Config) {
+        let (ends, smss) = ((self.una, self.nxt), u64::from(self.size.emss()));
+        self.recovery.measure(&mut self.out.state, ack, ends, smss, config);
     }
 
     /// Returns whether the right edge or the window changed.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
-        // RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old number and still says
-        // something new when it acknowledges more: left out, the old window would count from the new
-        // SND.UNA on, beyond what the peer granted.
-        let newer = self.wl2 < info.ack
-            || self.wl1 < info.seq
-            || (self.wl1 == info.seq && self.wl2 <= info.ack);
-        if info.ack < self.una || !newer {
+        if info.ack < self.una || !self.window.may_be_set_by(info.seq, info.ack) {
             return false;
         }
-        let changed = u64::from(self.wnd) != info.window;
-        let opened = self.wnd == 0 && info.window > 0;
-        self.set_window(info.seq, info.ack, info.window);
-        if self.wnd == 0 {
+        let changed = u64::from(self.window.size()) != info.window;
+        let opened = self.window.is_closed() && info.window > 0;
+        self.window.set(info.seq, info.ack, info.window);
+        if self.window.is_closed() {
             self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
         }
         if opened {
             self.probe_due = false;
         }
         if opened && self.probing {
-            // What the peer refused while its window was closed has to go again now.
+            // What the peer refused while its window was closed is retransmitted now.
             self.probing = false;
-            self.rtt.forget_backoff();
+            self.recovery.rtt_mut().forget_backoff();
             if let Some(out) = self.out.get_mut() {
                 out.board.mark_all_lost();
             }
@@ -230,339 +224,125 @@ impl Sender {
         changed
     }
 
-    /// True when an acknowledgement of nothing new with this window says nothing at all: nothing is in
+    /// True when an acknowledgement of nothing new with this window changes nothing: nothing is in
     /// flight, suspected or awaited, and the window is open and the same.
     pub(crate) fn is_quiet(&self, window: u64) -> bool {
         self.flight() == 0
-            && window == u64::from(self.wnd)
+            && window == u64::from(self.window.size())
             && window > 0
-            && self.out.phase == Phase::Open
-            && self.out.tlp.is_quiet()
-            && self.episode.is_none()
-    }
-
-    /// SND.WL1, SND.WL2, by a segment that says nothing else (RFC 9293 §3.10.7.4).
-    pub(crate) fn note_segment(&mut self, seq: ExtSeq, ack: ExtSeq) {
-        self.wl1 = self.wl1.max(seq);
-        self.wl2 = self.wl2.max(ack);
-    }
-
-    /// SND.WND, SND.WL1, SND.WL2.
-    pub(crate) fn set_window(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
-        // RFC 7323 §2.3: at most 65535 << 14.
-        self.wnd = window as u32;
-        self.max_wnd = self.max_wnd.max(self.wnd);
-        self.wl1 = self.wl1.max(seq);
-        self.wl2 = ack;
+            && self.out.state.phase() == Phase::Open
+            && self.out.state.is_probe_quiet()
+            && self.recovery.is_settled()
     }
 
     fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {
-        stats.more().duplicate_acks_in += 1;
+        stats.more().loss.duplicate_acks_in += 1;
         self.dup_acks = self.dup_acks.saturating_add(1);
         if self.dup_acks == 1 {
             self.out.flight_before_dups = flight;
         }
         if !self.sack {
             // After a time-out only what was sent since can be arriving (RFC 5682 §2.1 step 3a).
-            let most = match self.out.phase {
+            let most = match self.out.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
-                _ => self.flight().saturating_sub(u64::from(self.emss)),
+                _ => self.flight().saturating_sub(u64::from(self.size.emss())),
             };
-            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.emss)).min(most);
-        }
-    }
-
-    /// RFC 8985 §7.4.2.
-    fn judge_probe(&mut self, info: AckInfo<'_>, told: &Told, duplicate: bool, stats: &mut Counts) {
-        let ack = TlpAck {
-            ack: info.ack,
-            probe_twice: told.d_sack.is_some_and(|d_sack| d_sack.probe),
-            bare_duplicate: info.blocks.is_empty()
-                && info.bare
-                && !told.advanced
-                && (duplicate || told.flight > 0),
-        };
-        if self.out.tlp.on_ack(ack) == TlpOutcome::Repaired && self.out.phase == Phase::Open {
-            stats.more().tail_losses_repaired += 1;
-            self.cc.on_loss(told.flight);
+            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.size.emss())).min(most);
         }
     }
 
     // --- recovery -----------------------------------------------------------------------------------
 
-    fn leave_recovery(&mut self, before: Phase, told: &Told) {
-        self.out.phase = before.after_ack(self.una);
-        if !told.advanced {
-            return;
-        }
-        let over = before != Phase::Open && self.out.phase == Phase::Open;
+    /// An acknowledgement moved SND.UNA; `over` when it ended the recovery. Without SACK a partial one means that the
+    /// next segment is lost, too (RFC 6582 §3.2 (4)).
+    fn after_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
+        let smss = u64::from(self.size.emss());
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
-                // RFC 6582 §3.2 (4): a partial acknowledgement; the next segment is lost too.
-                let rest = told.delivery.octets.saturating_sub(u64::from(self.emss));
+                let rest = ack.delivery.octets.saturating_sub(smss);
                 self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
                 self.out.board.mark_head_lost();
-                self.force = true;
+                self.recovery.force();
             }
             Phase::Recovery { .. } if !over => {}
             _ => self.out.reno_sacked = 0,
         }
-        if over && before.is_recovering() {
-            self.force = false;
-            self.rack.on_recovered();
-        }
-        if over && before.is_reducing() {
-            if self.sack || !before.is_recovering() {
-                self.cc.end_reduction();
-            } else {
-                self.cc.on_recovered(self.flight());
-            }
-        }
-        if over && let Some(episode) = &mut self.episode {
-            episode.over_at = Some(self.nxt);
-            episode.frto = Frto::Off;
-        }
     }
 
-    /// Takes a loss episode back that was none. Returns whether it did.
-    fn undo_if_spurious(
-        &mut self,
-        info: AckInfo<'_>,
-        told: &Told,
-        duplicate: bool,
-        stats: &mut Counts,
-    ) -> bool {
-        let verdict = self.ask_frto(info, told, duplicate);
-        let pipe = self.pipe();
-        let Some(episode) = &mut self.episode else { return false };
-        let echoed = info.echoed_ms.filter(|_| told.advanced);
-        let proof = episode.proof(echoed, self.out.board.resent_in_flight());
-        match verdict {
-            Verdict::SendNew => {
-                episode.frto = Frto::NewData;
-                episode.frto_new = frto::NEW_SEGMENTS;
-            }
-            Verdict::Genuine => {
-                if episode.frto == Frto::NewData {
-                    self.cc.after_new_data(pipe);
-                }
-                episode.frto = Frto::Off;
-            }
-            Verdict::Wait | Verdict::Spurious => {}
+    /// A loss episode was undone.
+    fn on_undone(&mut self, undone: Undone, stats: &mut Counts) {
+        match undone {
+            Undone::Frto => stats.more().loss.undone_by_frto += 1,
+            Undone::Timestamp => stats.more().loss.undone_by_timestamp += 1,
+            Undone::DSack => stats.more().loss.undone_by_d_sack += 1,
         }
-        match (verdict, proof) {
-            (Verdict::Spurious, _) => stats.more().undone_by_frto += 1,
-            (_, Some(Proof::Timestamp)) => stats.more().undone_by_timestamp += 1,
-            (_, Some(Proof::DSack)) => stats.more().undone_by_d_sack += 1,
-            (_, None) => return false,
-        }
-        self.undo();
-        true
-    }
-
-    fn ask_frto(&self, info: AckInfo<'_>, told: &Told, duplicate: bool) -> Verdict {
-        let Some(episode) = self.episode.as_deref() else { return Verdict::Wait };
-        let Phase::Loss { point } = self.out.phase else { return Verdict::Wait };
-        // Without SACK, what an acknowledgement covers together with a retransmission may have waited for
-        // it at the peer.
-        let sure = self.sack || !told.delivery.ambiguous;
-        let seen = Seen {
-            advanced: told.advanced,
-            complete: self.una >= point,
-            original: sure && told.delivery.original_end.is_some_and(|end| end <= point),
-            duplicate,
-            can_send_new: info.has_data && self.usable() > 0,
-            sack: self.sack,
-        };
-        frto::judge(episode.frto, seen)
-    }
-
-    fn undo(&mut self) {
-        let Some(episode) = &mut self.episode else { return };
-        self.cc.undo(&episode.prior);
-        episode.on_undone(self.nxt);
-        if self.out.phase != Phase::Open {
-            self.out.board.forget_losses();
-        }
-        self.out.phase = Phase::Open;
-        self.force = false;
         self.out.reno_sacked = 0;
         self.dup_acks = 0;
-        self.out.reorder_at = None;
-        self.rtt.forget_backoff();
-    }
-
-    /// What is over and can no longer prove spurious is forgotten.
-    fn forget_episode(&mut self) {
-        let over_at = self.episode.as_ref().and_then(|e| e.over_at);
-        if self.out.phase == Phase::Open && over_at.is_some_and(|at| self.una > at) {
-            self.episode = None;
-        }
     }
 
     // --- loss ---------------------------------------------------------------------------------------
 
-    /// What RACK goes by now.
-    fn judgement(&self, now: Instant) -> Judgement {
-        let srtt = self.rtt.srtt().unwrap_or_default();
-        self.rack.judge(now, self.out.phase.is_recovering(), self.out.board.segs_sacked(), srtt)
-    }
-
     /// Finds losses after an acknowledgement. Returns how many segments are lost that were not before.
     fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
-        if self.out.board.is_empty() {
-            self.out.reorder_at = None;
+        if self.sack {
+            let (recovery, state, mut board) = self.parts();
+            let found = recovery.find_losses(state, &mut board, now, config);
+            return self.on_losses(found, stats);
+        }
+        let due = !self.out.board.is_empty()
+            && must_recover(self.out.state.phase(), self.dup_acks, self.una, self.out.recover);
+        if !due {
             return 0;
         }
-        if self.sack {
-            return self.detect(now, config, stats);
-        }
-        if must_recover(self.out.phase, self.dup_acks, self.una, self.out.recover) {
-            if self.out.board.head_is_probe() {
-                // RFC 4821 §7.6.1: no sign of congestion.
-                self.out.board.mark_head_lost();
-                self.dup_acks = 0;
-                return 0;
-            }
-            self.enter_recovery(stats);
+        if self.out.board.head_is_probe() {
+            // RFC 4821 §7.6.1: no sign of congestion.
             self.out.board.mark_head_lost();
-            self.force = true;
-            return 1;
+            self.dup_acks = 0;
+            return 0;
         }
-        0
+        let (recovery, state, board) = self.parts();
+        recovery.enter(state, &board);
+        recovery.force();
+        self.on_losses((0, true), stats);
+        self.out.board.mark_head_lost();
+        1
     }
 
-    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2. Returns how many segments are lost that were not
-    /// before.
-    fn detect(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
-        let judgement = self.judgement(now);
-        let mut found = self.out.board.detect_losses(judgement);
-        if found.congestion > 0 && !self.out.phase.is_recovering() {
-            self.enter_recovery(stats);
-            // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
-            let judgement = self.judgement(now);
-            let more = self.out.board.detect_losses(judgement);
-            found.segments += more.segments;
-            found.again_at = more.again_at;
+    /// So many segments are lost that were not before; whether a recovery began for it.
+    fn on_losses(&mut self, (segments, began): (u64, bool), stats: &mut Counts) -> u64 {
+        stats.add(segments, |s| &mut s.loss.segments_lost);
+        if began {
+            stats.more().loss.fast_recoveries += 1;
+            self.out.recover = self.nxt;
         }
-        let latest = now + self.rtt.rto(config);
-        self.out.reorder_at = found.again_at.map(|at| at.min(latest));
-        stats.add(found.segments, |s| &mut s.segments_lost);
-        found.segments
+        segments
     }
 
     /// The reordering timer expired.
     pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
-        let was_open = !self.out.phase.is_reducing();
-        self.detect(now, config, stats);
-        if was_open && self.out.phase.is_reducing() {
-            self.reduce(0, false);
-        }
+        let smss = u64::from(self.size.emss());
+        let (recovery, state, mut board) = self.parts();
+        let found = recovery.on_reorder_timeout(state, &mut board, (now, smss), config);
+        self.on_losses(found, stats);
     }
 
-    /// RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3.
-    fn enter_recovery(&mut self, stats: &mut Counts) {
-        let flight = self.flight();
-        stats.more().fast_recoveries += 1;
-        self.out.tlp.reset();
-        self.out.recover = self.nxt;
-        if let (Phase::Reducing { .. }, Some(episode)) = (self.out.phase, &mut self.episode) {
-            // What ECN took is not given back if this proves spurious (RFC 3168 §6.1.2).
-            episode.prior = self.cc.clone();
-        } else {
-            let episode = Episode::new(self.cc.clone(), flight, false);
-            self.episode = Some(Box::new(episode));
-            // RFC 5681 §3.2 (2): limited transmit does not count as flight.
-            let limited = if self.dup_acks > 0 { self.out.flight_before_dups } else { flight };
-            self.cc.on_loss(flight.min(limited.max(u64::from(self.emss))));
-        }
-        self.out.phase = Phase::Recovery { point: self.nxt };
-    }
-
-    /// The peer echoes that a packet of ours met congestion (RFC 3168 §6.1.2): the window comes down as for
-    /// a loss, at most once per round trip. Returns whether it does: the peer has to be told (CWR).
+    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2). Returns whether the window is
+    /// reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
-        if self.out.phase != Phase::Open || self.out.board.is_empty() {
-            return false; // it does already, or nothing is in flight
+        if self.out.board.is_empty() {
+            return false; // nothing is in flight, and no memory is taken for it
         }
-        self.episode = Some(Box::new(Episode::new(self.cc.clone(), self.flight(), false)));
-        self.cc.on_loss(self.flight());
-        self.out.phase = Phase::Reducing { point: self.nxt };
-        true
+        let (recovery, state, board) = self.parts();
+        recovery.on_marks(state, &board)
     }
 
-    /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3).
+    /// The retransmission timer expired.
     pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
-        stats.more().timeouts += 1;
-        let again = self.timeouts_in_a_row > 0;
-        self.timeouts_in_a_row += 1;
-        // What was reduced in this window is not reduced again.
-        let reduced = again || self.out.phase.is_reducing();
-        if !reduced {
-            let mut episode = Episode::new(self.cc.clone(), self.flight(), true);
-            episode.frto = Frto::Retransmitted;
-            self.episode = Some(Box::new(episode));
-        } else if let Some(episode) = &mut self.episode {
-            episode.frto = Frto::Off; // RFC 5682 §2.1 step 1
-            episode.over_at = None;
-        }
-        self.cc.on_timeout(self.flight(), reduced);
-        if self.out.board.head_sacked() {
-            self.out.board.forget_sacks(); // RFC 2018 §8
-        }
-        if self.sack {
-            let judgement = self.judgement(now);
-            self.out.board.mark_lost_on_timeout(judgement);
-        } else {
-            self.out.board.mark_all_lost();
-        }
-        self.out.phase = Phase::Loss { point: self.nxt };
+        stats.more().loss.timeouts += 1;
+        let (recovery, state, mut board) = self.parts();
+        recovery.on_timeout(state, &mut board, now);
         self.out.recover = self.nxt;
-        self.out.tlp.reset();
         self.dup_acks = 0;
         self.out.reno_sacked = 0;
-        self.out.reorder_at = None;
-        self.force = true;
-        self.rtt.back_off();
-    }
-
-    // --- window -------------------------------------------------------------------------------------
-
-    fn adjust_window(
-        &mut self,
-        now: Instant,
-        before: Phase,
-        told: &Told,
-        lost: u64,
-        config: &Config,
-    ) {
-        if self.out.phase.is_reducing() {
-            if self.sack {
-                self.reduce(told.delivery.octets, told.advanced && lost == 0);
-            }
-            return;
-        }
-        let grows = !before.is_reducing() && told.advanced;
-        if !grows {
-            return;
-        }
-        let octets = told.flight.saturating_sub(self.flight());
-        let slow_start = self.cc.in_slow_start();
-        if self.out.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
-            let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
-            self.cc.on_ack(now, octets, srtt); // in slow start after a time-out, RFC 5681 §3.1
-        } else {
-            self.cc.on_limited_by_source();
-        }
-    }
-
-    /// The window in recovery (RFC 6937).
-    fn reduce(&mut self, delivered: u64, safe: bool) {
-        let pipe = self.pipe();
-        let (ssthresh, smss) = (self.cc.ssthresh(), u64::from(self.emss));
-        if let Some(episode) = &mut self.episode {
-            let cwnd = episode.prr.on_ack(delivered, pipe, ssthresh, smss, safe);
-            self.cc.set_reduced(cwnd);
-        }
     }
 }

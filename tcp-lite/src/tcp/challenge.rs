@@ -1,6 +1,6 @@
 //! How many challenge acknowledgements a connection sends (RFC 5961 §7).
 
-use wire::Instant;
+use base::Instant;
 
 /// A bucket that fills anew every second. It is per connection, so that one connection's attacker learns
 /// nothing of another.

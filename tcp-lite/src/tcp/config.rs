@@ -26,27 +26,130 @@ impl Default for Keepalive {
     }
 }
 
+/// The retransmission time-out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rto {
+    /// Before the first measurement; 1 s by RFC 6298 §2.1.
+    pub initial: Duration,
+    /// Smallest. RFC 6298 §2.4 recommends 1 s; the default is 200 ms, as on most hosts, because delayed
+    /// acknowledgements are bounded well below it.
+    pub min: Duration,
+    /// Largest, at least 60 s (RFC 6298 §2.5).
+    pub max: Duration,
+}
+
+impl Default for Rto {
+    fn default() -> Self {
+        Rto {
+            initial: Duration::from_secs(1),
+            min: Duration::from_millis(200),
+            max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// When a connection ends that gets no answer, and how long a closed one is remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// R2 for data: without progress for this long the connection ends; at least 100 s is recommended
+    /// (RFC 9293 §3.8.3).
+    pub retransmission: Duration,
+    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); an active open may give up sooner.
+    pub syn: Duration,
+    /// Retransmissions of a SYN and ACK before the peer that asked for it is forgotten: until it answers,
+    /// its address may be forged (RFC 4987 §3.3).
+    pub syn_ack_retries: u32,
+    /// How long a peer that answers probes may keep its window closed while data waits; without end by
+    /// RFC 9293 §3.8.6.1 MUST-37, but it may be ended to free memory (RFC 6429 §4).
+    pub zero_window: Option<Duration>,
+    /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
+    pub time_wait: Duration,
+    /// Silence in FIN-WAIT-2 after which the connection is reset.
+    pub fin_wait_2: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            retransmission: Duration::from_secs(120),
+            syn: Duration::from_secs(180),
+            syn_ack_retries: 5,
+            zero_window: None,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The extensions that are offered and accepted; all by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extensions {
+    /// Window scaling (RFC 7323 §2).
+    pub window_scale: bool,
+    /// SACK (RFC 2018).
+    pub sack: bool,
+    /// Timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// ECN (RFC 3168).
+    pub ecn: bool,
+}
+
+impl Default for Extensions {
+    fn default() -> Self {
+        Extensions { window_scale: true, sack: true, timestamps: true, ecn: true }
+    }
+}
+
+/// How the path's MTU is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathMtuConfig {
+    /// Find it by probes where routers do not report it (RFC 4821): black holes are noticed, and a size
+    /// that was lowered is raised again.
+    pub probing: bool,
+    /// A report of an IPv4 path with a smaller MTU is ignored, bytes, 68 to 1280. IPv6 has its own
+    /// minimum of 1280.
+    pub min: u16,
+    /// Time after which larger segments are tried again over a path that did not carry them; at least 5
+    /// minutes (RFC 1191 §6.3, RFC 8201 §4).
+    pub raise: Duration,
+}
+
+impl Default for PathMtuConfig {
+    fn default() -> Self {
+        PathMtuConfig { probing: true, min: 576, raise: Duration::from_secs(600) }
+    }
+}
+
+/// When data is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AckConfig {
+    /// Acknowledge data with PSH at the end of its burst instead of delaying. A peer that marks each record
+    /// and has a window of two segments would wait for the delay when one of them is lost. Off by default.
+    pub pushed: bool,
+    /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
+    /// (RFC 9293 §3.8.6.3 MUST-40).
+    pub delay: Duration,
+}
+
+impl Default for AckConfig {
+    fn default() -> Self {
+        AckConfig { pushed: false, delay: Duration::from_millis(40) }
+    }
+}
+
 /// The parameters of a connection. Shared by many, never changed.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Retransmission time-out before the first measurement; 1 s by RFC 6298 §2.1.
-    pub initial_rto: Duration,
-    /// Smallest retransmission time-out. RFC 6298 §2.4 recommends 1 s; the default is 200 ms, as on most
-    /// hosts, because delayed acknowledgements are bounded well below it.
-    pub min_rto: Duration,
-    /// Largest retransmission time-out, at least 60 s (RFC 6298 §2.5).
-    pub max_rto: Duration,
-    /// R2 for data: without progress for this long the connection ends; at least 100 s is recommended
-    /// (RFC 9293 §3.8.3).
-    pub retransmission_limit: Duration,
-    /// R2 for SYN, at least 180 s by RFC 9293 §3.8.3 (MUST-23); who opens may give up sooner.
-    pub syn_limit: Duration,
-    /// Retransmissions of a SYN and ACK before the peer that asked for it is forgotten: until it answers,
-    /// nobody knows whether its address is its own (RFC 4987 §3.3).
-    pub syn_ack_retries: u32,
-    /// How long a peer that answers probes may keep its window closed while data waits; without end by
-    /// RFC 9293 §3.8.6.1 MUST-37, but whoever needs the memory may end it (RFC 6429 §4).
-    pub zero_window_limit: Option<Duration>,
+    /// The retransmission time-out.
+    pub rto: Rto,
+    /// When a connection ends that gets no answer.
+    pub limits: Limits,
+    /// What is offered and accepted in the SYN.
+    pub extensions: Extensions,
+    /// How the path's MTU is found.
+    pub path_mtu: PathMtuConfig,
+    /// When data is acknowledged.
+    pub acks: AckConfig,
     /// Congestion control.
     pub congestion: CongestionControl,
     /// Initial window in segments, 1 to 10 (RFC 6928).
@@ -61,44 +164,17 @@ pub struct Config {
     pub push_segments: bool,
     /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Most unacknowledged segments; each takes a record of 16 octets.
+    /// Most unacknowledged segments; each takes a record of 16 bytes.
     pub max_records: usize,
-    /// Receive window to advertise when the upper layer has the room, octets, at most 1 GiB
+    /// Receive window to advertise when the upper layer has the room, bytes, at most 1 GiB
     /// (RFC 7323 §2.3).
     pub receive_window: u32,
     /// Most ranges kept beyond a gap in what was received; what would need more is refused.
     pub max_ranges: usize,
-    /// Offer and accept window scaling (RFC 7323 §2).
-    pub window_scale: bool,
-    /// Offer and accept SACK (RFC 2018).
-    pub sack: bool,
-    /// Offer and accept timestamps (RFC 7323 §3).
-    pub timestamps: bool,
-    /// Offer and accept ECN (RFC 3168).
-    pub ecn: bool,
-    /// Acknowledge data with PSH at the end of its burst instead of delaying. A peer that marks each record
-    /// and has a window of two segments would wait for the delay when one of them is lost. Off by default.
-    pub ack_pushed: bool,
-    /// Longest time an acknowledgement is delayed; zero turns delaying off; below 500 ms
-    /// (RFC 9293 §3.8.6.3 MUST-40).
-    pub delayed_ack: Duration,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
-    pub time_wait: Duration,
-    /// Silence in FIN-WAIT-2 after which the connection is reset.
-    pub fin_wait_2: Duration,
-    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; octets, ≥ 1 + 12.
+    /// A smaller MSS of a peer is taken for this, against floods of tiny segments; bytes, ≥ 1 + 12.
     pub min_mss: u16,
-    /// Find the path's MTU by probes where routers do not report it (RFC 4821): black holes are noticed,
-    /// and a size that was lowered is raised again.
-    pub path_mtu_probing: bool,
-    /// A report of an IPv4 path with a smaller MTU is not believed, octets, 68 to 1280. IPv6 has its own
-    /// minimum of 1280.
-    pub min_path_mtu: u16,
-    /// Time after which larger segments are tried again over a path that did not carry them; at least 5
-    /// minutes (RFC 1191 §6.3, RFC 8201 §4).
-    pub path_mtu_raise: Duration,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
 }
@@ -106,13 +182,11 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            initial_rto: Duration::from_secs(1),
-            min_rto: Duration::from_millis(200),
-            max_rto: Duration::from_secs(60),
-            retransmission_limit: Duration::from_secs(120),
-            syn_limit: Duration::from_secs(180),
-            syn_ack_retries: 5,
-            zero_window_limit: None,
+            rto: Rto::default(),
+            limits: Limits::default(),
+            extensions: Extensions::default(),
+            path_mtu: PathMtuConfig::default(),
+            acks: AckConfig::default(),
             congestion: CongestionControl::Cubic,
             initial_window: 10,
             send_window: 4 << 20,
@@ -122,19 +196,8 @@ impl Default for Config {
             max_records: 32 * 1024,
             receive_window: 4 << 20,
             max_ranges: 256,
-            window_scale: true,
-            sack: true,
-            timestamps: true,
-            ecn: true,
-            ack_pushed: false,
-            delayed_ack: Duration::from_millis(40),
             keepalive: None,
-            time_wait: Duration::from_secs(60),
-            fin_wait_2: Duration::from_secs(60),
             min_mss: 88,
-            path_mtu_probing: true,
-            min_path_mtu: 576,
-            path_mtu_raise: Duration::from_secs(600),
             challenge_acks_per_second: 10,
         }
     }
@@ -150,13 +213,13 @@ impl Config {
 
 impl transport::Parameters for Config {
     fn initial_rto(&self) -> Duration {
-        self.initial_rto
+        self.rto.initial
     }
     fn min_rto(&self) -> Duration {
-        self.min_rto
+        self.rto.min
     }
     fn max_rto(&self) -> Duration {
-        self.max_rto
+        self.rto.max
     }
     fn congestion(&self) -> CongestionControl {
         self.congestion
@@ -185,9 +248,9 @@ mod tests {
         let config = Config::default();
         assert!(config.keepalive.is_none());
         assert!(Keepalive::default().idle >= Duration::from_secs(7200));
-        assert!(config.delayed_ack < Duration::from_millis(500));
-        assert!(config.syn_limit >= Duration::from_secs(180));
-        assert!(config.retransmission_limit >= Duration::from_secs(100));
-        assert!(config.max_rto >= Duration::from_secs(60));
+        assert!(config.acks.delay < Duration::from_millis(500));
+        assert!(config.limits.syn >= Duration::from_secs(180));
+        assert!(config.limits.retransmission >= Duration::from_secs(100));
+        assert!(config.rto.max >= Duration::from_secs(60));
     }
 }

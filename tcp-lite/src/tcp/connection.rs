@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 
 use super::config::Config;
 use super::ecn::Ecn;
@@ -16,6 +16,7 @@ use super::sender::Sender;
 use super::seq::{ExtSeq, SeqNumber};
 use super::state::{State, Transition};
 use super::stats::{Counts, Info, Stats};
+use super::syn::Syn;
 use super::timers::{Timer, Timers};
 
 /// Retransmissions after which the path is suspect, R1 (RFC 9293 §3.8.3 SHLD-10).
@@ -52,8 +53,7 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) state: State,
-    /// A SYN, or SYN and ACK, is to be sent.
-    pub(super) syn_due: bool,
+    pub(super) syn: Syn,
     /// A keepalive probe is to be sent.
     pub(super) keepalive_due: bool,
     /// Both sides use timestamps.
@@ -63,10 +63,6 @@ pub struct Connection {
     pub(super) ecn: Ecn,
     /// Opened by the peer.
     pub(super) passive: bool,
-    /// The SYN was sent more than once.
-    pub(super) syn_lost: bool,
-    /// Nobody knows when the SYN was sent.
-    pub(super) syn_unmeasured: bool,
     pub(super) send: Sender,
     /// Meaningful once the peer's SYN has come.
     pub(super) recv: Receiver,
@@ -76,10 +72,6 @@ pub struct Connection {
     pub(super) keepalives_unanswered: u32,
     /// A reset to send and its sequence number.
     pub(super) reset_due: Option<SeqNumber>,
-    /// Our MSS, for the SYN.
-    pub(super) our_mss: u16,
-    /// Window in the SYN sent last.
-    pub(super) syn_window: u16,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
@@ -88,7 +80,7 @@ pub struct Connection {
     pub(super) v6: bool,
 }
 
-wire::near!(Connection: send, timers, stats);
+base::prefetch!(Connection: send, timers, stats);
 
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
 pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {
@@ -109,14 +101,12 @@ impl Connection {
         send.nxt = send.iss().plus(1);
         Connection {
             state: State::SynSent,
-            syn_due: true,
+            syn: Syn::new(mss),
             keepalive_due: false,
             timestamps: false,
             scales: false,
-            ecn: Ecn::offering(config.ecn),
+            ecn: Ecn::offering(config.extensions.ecn, config.congestion.exact_ecn()),
             passive: false,
-            syn_lost: false,
-            syn_unmeasured: false,
             recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,
             timers: Timers::new(),
@@ -124,9 +114,7 @@ impl Connection {
             heard_at: now,
             keepalives_unanswered: 0,
             reset_due: None,
-            our_mss: mss,
-            syn_window: 0,
-            path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.min_path_mtu),
+            path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
             config,
             local_port: tuple.local.port(),
@@ -159,19 +147,20 @@ impl Connection {
         let config = &self.config;
         let options = &syn.options;
         // RFC 7323 §2.3: a larger shift is taken for 14. §2.2: both or none.
-        let scale = options.window_scale.filter(|_| config.window_scale).map(|s| s.min(14));
+        let scale =
+            options.window_scale.filter(|_| config.extensions.window_scale).map(|s| s.min(14));
         self.scales = scale.is_some();
-        self.send.shift = scale.unwrap_or(0);
+        self.send.window.set_shift(scale.unwrap_or(0));
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
-        self.send.sack = config.sack && options.sack_permitted; // RFC 2018 §2
-        self.timestamps = config.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
-        self.ecn.negotiate(syn, config.ecn);
+        self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
+        self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
+        self.ecn.negotiate(syn, config.extensions.ecn);
         // RFC 9293 §3.7.1 MUST-15
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
-        self.send.set_mss(peer_mss, self.timestamps);
+        self.send.size.settle(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
-        let rmss = self.our_mss.saturating_sub(options_len as u16).max(1);
+        let rmss = self.syn.mss.saturating_sub(options_len as u16).max(1);
         self.recv = Receiver::new(syn.seq, config, rmss, shift, now);
         self.recv.d_sacks = self.send.sack;
         if let Some(stamps) = options.timestamps.filter(|_| self.timestamps) {
@@ -179,23 +168,23 @@ impl Connection {
         }
         // RFC 7323 §2.2: the window of a SYN is never scaled.
         let window = u64::from(syn.window);
-        self.send.set_window(self.recv.irs(), self.send.una, window);
+        self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// SYN and ACK with this window went out before there was a connection.
+    /// SYN and ACK with this window were sent before there was a connection.
     pub(super) fn syn_answered_without_state(&mut self, window: u16) {
-        self.syn_due = false;
-        self.syn_unmeasured = true;
-        self.syn_window = window;
+        self.syn.due = false;
+        self.syn.unmeasured = true;
+        self.syn.window = window;
         self.recv.offered(window);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// What [`poll_event`](Self::poll_event) will tell.
+    /// Events for [`poll_event`](Self::poll_event).
     pub fn next_event(&self) -> Option<Event> {
         self.events.first().copied()
     }
@@ -224,8 +213,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// True when octets from `seq` on have been sent and not acknowledged: an ICMP message about such a
-    /// segment may be believed (RFC 5927 §4.1).
+    /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
+    /// segment may be accepted (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.near(seq);
         self.send.una <= seq && seq < self.send.nxt
@@ -251,7 +240,7 @@ impl Connection {
         (self.local_port, self.remote_port)
     }
 
-    /// Effective maximum segment size: payload octets of a data segment, options deducted (RFC 9293
+    /// Effective maximum segment size: payload bytes of a data segment, options deducted (RFC 9293
     /// §3.7.1). Meaningful once connected.
     pub fn emss(&self) -> usize {
         self.send.emss()
@@ -259,15 +248,14 @@ impl Connection {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats {
-            octets_in: self.recv.octets(),
-            octets_out: self.send.octets(),
-            octets_acknowledged: self.octets_acknowledged(),
-            ..self.stats.stats()
-        }
+        let mut stats = self.stats.stats();
+        stats.recv.octets = self.recv.octets();
+        stats.octets_out = self.send.octets();
+        stats.octets_acknowledged = self.octets_acknowledged();
+        stats
     }
 
-    /// Octets that the peer has acknowledged, the FIN counted.
+    /// Bytes that the peer has acknowledged, the FIN counted.
     pub fn octets_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
     }
@@ -277,20 +265,26 @@ impl Connection {
         Info {
             state: self.state,
             emss: self.send.emss(),
-            srtt: self.send.rtt.srtt(),
-            rto: self.send.rtt.rto(&self.config),
-            cwnd: self.send.cc.cwnd(),
-            ssthresh: self.send.cc.ssthresh(),
-            send_window: self.send.wnd.into(),
+            srtt: self.send.recovery.rtt().srtt(),
+            rto: self.send.recovery.rtt().rto(&self.config),
+            cwnd: self.send.recovery.cc().cwnd(),
+            ssthresh: self.send.recovery.cc().ssthresh(),
+            send_window: self.send.window.size().into(),
             flight: self.send.flight(),
             receive_window: self.recv.edge.since(self.recv.nxt),
             ranges: self.recv.ranges(),
             sack: self.send.sack,
             timestamps: self.timestamps,
             ecn: self.ecn.sends(),
-            send_window_shift: self.scales.then_some(self.send.shift),
+            send_window_shift: self.scales.then_some(self.send.window.shift()),
             receive_window_shift: self.recv.shift,
         }
+    }
+
+    /// The fraction of what is sent that meets congestion, where the congestion controller keeps an estimate of
+    /// it (RFC 8257 §3.3).
+    pub fn marked_fraction(&self) -> Option<f64> {
+        self.send.recovery.cc().marked_fraction()
     }
 
     /// When the last segment of the peer that was not dropped arrived.
@@ -300,13 +294,13 @@ impl Connection {
 
     /// True while what was retransmitted after a time-out is not acknowledged.
     pub fn is_timing_out(&self) -> bool {
-        self.send.timeouts_in_a_row > 0
+        self.send.recovery.timeouts_in_a_row() > 0
     }
 
     /// True after several retransmissions without an answer: the neighbour entry or the route may be
     /// wrong (R1 of RFC 9293 §3.8.3, MUST-20 (b)).
     pub fn path_suspect(&self) -> bool {
-        self.send.timeouts_in_a_row >= R1
+        self.send.recovery.timeouts_in_a_row() >= R1
     }
 
     /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection
@@ -324,25 +318,28 @@ impl Connection {
         self.state == State::TimeWait && syn && later
     }
 
-    /// Nothing has come for a while: gives back the memory of what a connection needs only while something
-    /// is in flight or missing. What it sends and takes stays as it would be.
+    /// To be called on an idle connection: frees the memory that it needs only while something is in flight or
+    /// missing. Its behaviour does not change.
     pub fn relax(&mut self, now: Instant) {
         self.recv.relax();
         self.timers.relax();
         let silent = matches!(self.state, State::TimeWait | State::Closed);
-        if silent || now.saturating_since(self.send.last_sent) > self.send.rtt.rto(&self.config) {
+        if silent
+            || now.saturating_since(self.send.last_sent)
+                > self.send.recovery.rtt().rto(&self.config)
+        {
             self.send.relax();
         }
     }
 
-    /// True when nothing is kept of what [`relax`](Self::relax) gives back.
+    /// True when it has none of the memory that [`relax`](Self::relax) frees.
     pub fn is_at_rest(&self) -> bool {
         self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
     }
 
-    // --- what the other files share -----------------------------------------------------------------
+    // --- shared by the other files ------------------------------------------------------------------
 
-    /// Takes a legal transition; an illegal one changes nothing and says so.
+    /// Makes a transition and returns true; an illegal one changes nothing and returns false.
     pub(super) fn go(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
@@ -353,13 +350,13 @@ impl Connection {
     }
 
     /// At most one of each kind ever happens, so there is room.
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, event: Event) {
         if self.events.try_push(event).is_err() {
-            debug_assert!(false, "event {event:?} told too often");
+            debug_assert!(false, "event {event:?} pushed too often");
         }
     }
 
-    /// CLOSED, told unless the end was told before (on entering TIME-WAIT).
+    /// CLOSED, with an event unless there was one before (on entering TIME-WAIT).
     pub(super) fn delete(&mut self, reason: CloseReason) {
         if self.state == State::Closed {
             return;
@@ -368,14 +365,14 @@ impl Connection {
         self.go(Transition::Delete);
         self.stop();
         if !told {
-            self.tell(Event::Closed(reason));
+            self.push_event(Event::Closed(reason));
         }
     }
 
     /// Nothing is due any more but a reset.
     pub(super) fn stop(&mut self) {
         self.timers.stop_all();
-        self.syn_due = false;
+        self.syn.due = false;
         self.keepalive_due = false;
         self.recv.ack_now = false;
         self.recv.owed = 0;
@@ -384,11 +381,11 @@ impl Connection {
     /// ESTABLISHED.
     pub(super) fn connected(&mut self, now: Instant) {
         self.go(Transition::SynAcked);
-        self.syn_due = false;
+        self.syn.due = false;
         self.timers.stop(Timer::Retransmit);
-        self.send.established(&self.config, self.syn_lost);
+        self.send.established(&self.config, self.syn.lost);
         self.send.progress_at = now;
-        self.tell(Event::Connected);
+        self.push_event(Event::Connected);
         if let Some(keepalive) = self.config.keepalive {
             self.timers.set(Timer::Keepalive, now + keepalive.idle);
         }

@@ -8,14 +8,14 @@
 //!
 //! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in
 //! the table. Its key is derived anew from the secret in every period of 64 s; a cookie is good in its own
-//! period and in the next. Whoever does not see our answer guesses it once in 2^26 tries.
+//! period and in the next. An attacker that does not see our answer guesses it once in 2^26 tries.
 //!
 //! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use wire::Instant;
 
 use super::config::Config;
 use super::connection::{Connection, timestamp_offset};
@@ -34,7 +34,7 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// The values of the peer's MSS that a cookie can say; it is rounded down.
+/// The values of the peer's MSS that a cookie can encode; it is rounded down.
 const MSS: [u16; 8] = [88, 536, 1220, 1300, 1380, 1440, 1460, 8940];
 const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
@@ -94,7 +94,7 @@ impl SynCookies {
         let period = period_at(now);
         let iss = SeqNumber(self.number(tuple, syn.seq, period, place));
         // Options that have no place to be kept in are not agreed on (RFC 7323 §2.2, RFC 2018 §2).
-        let stamps = syn.options.timestamps.filter(|_| config.timestamps);
+        let stamps = syn.options.timestamps.filter(|_| config.extensions.timestamps);
         let kept = Kept::of(config, syn);
         let reply = Segment {
             src_port: tuple.local.port(),
@@ -118,6 +118,9 @@ impl SynCookies {
         };
         let Some(out) = tx.segment(reply.wire_len()) else { return false };
         let len = reply.emit(out);
+        if config.congestion.exact_ecn() && reply.flags.has(Flags::ECE) {
+            tx.ecn_capable(); // RFC 8257 §3.6
+        }
         tx.commit(len);
         true
     }
@@ -137,7 +140,7 @@ impl SynCookies {
         let current = period_at(now);
         let mut periods = (0..GOOD_FOR).filter_map(|age| current.checked_sub(age));
         periods.find(|&period| self.number(tuple, irs, period, place) == iss.0)?;
-        let stamps = seg.options.timestamps.filter(|_| config.timestamps);
+        let stamps = seg.options.timestamps.filter(|_| config.extensions.timestamps);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
                 // What is echoed is ours: not of the future, and not older than a cookie lasts.
@@ -230,15 +233,15 @@ struct Kept {
 
 impl Kept {
     fn of(config: &Config, syn: &Segment<'_>) -> Kept {
-        let scale = syn.options.window_scale.filter(|_| config.window_scale);
+        let scale = syn.options.window_scale.filter(|_| config.extensions.window_scale);
         Kept {
             window_scale: scale.map(|s| s.min(14)), // RFC 7323 §2.3
-            sack: config.sack && syn.options.sack_permitted,
-            ecn: config.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
+            sack: config.extensions.sack && syn.options.sack_permitted,
+            ecn: config.extensions.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
         }
     }
 
-    /// The latest timestamp not after `clock` whose low bits say this.
+    /// The latest timestamp not after `clock` with these low bits.
     fn stamp(self, clock: u32) -> u32 {
         let scale = self.window_scale.map_or(NO_SCALE, u32::from);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -6,7 +6,7 @@ use core::fmt;
 /// dropped too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
-    /// The header does not fit the octets, or a port is zero (RFC 9293 §3.1).
+    /// The header does not fit the bytes, or a port is zero (RFC 9293 §3.1).
     BadHeader,
     /// An option with an illegal length (RFC 9293 §3.2).
     BadOption,

@@ -1,15 +1,26 @@
-//! Explicit Congestion Notification (RFC 3168): what was agreed on, what is echoed, when to react.
+//! Explicit Congestion Notification (RFC 3168): what was agreed on, what is echoed, when to react. With DCTCP the
+//! echo is exact (RFC 8257 §3.2): ECE is set if what is acknowledged was marked.
 //!
 //! ```text
 //!   SYN  ECE+CWR ------------------>           offered
 //!   <------------------ SYN,ACK  ECE           agreed
 //!   data ECT(0)  --- marked CE --->            the receiver echoes
 //!   <------------------ ACK  ECE               in every acknowledgement, until
-//!   data CWR  --------------------->           the sender says that it has slowed down
+//!   data CWR  --------------------->           the sender has reduced its window
 //! ```
 //!
-//! The bits of the IP header are their owner's: it sets [`Segment::ce`](super::Segment::ce) on arrival, and
-//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) tells it which segments to send with ECT(0).
+//! ```text
+//!                  CE: acknowledge at once, ECE=1
+//!   DCTCP.CE = 0 ---------------------------------> DCTCP.CE = 1
+//!    ECE=0       <---------------------------------  ECE=1
+//!                  no CE: acknowledge at once, ECE=0
+//! ```
+//!
+//! What was not acknowledged before the change is acknowledged in the old state, ahead of the new one: several
+//! segments of a burst arrive before any acknowledgement is sent.
+//!
+//! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and
+//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) for segments to send with ECT(0).
 
 use super::segment::{Flags, Segment};
 use super::seq::ExtSeq;
@@ -25,18 +36,50 @@ pub(crate) struct Ecn {
     sends: bool,
     /// Marks on what arrives are echoed.
     receives: bool,
-    /// A mark arrived and the peer has not answered the echo yet.
+    /// A mark arrived and the peer has not answered the echo yet. With an exact echo, DCTCP.CE (RFC 8257 §3.2):
+    /// the last data segment was marked.
     echoing: bool,
-    /// Reductions of the congestion window that the peer was told of, or need not be.
+    /// Marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
+    exact: bool,
+    /// Reductions of the congestion window for which CWR was sent, or need not be.
     told: u16,
-    /// SND.NXT at the last reaction: an echo for what was sent before says nothing new.
+    /// SND.NXT at the last reaction: an echo for what was sent before is ignored.
     reacted_until: ExtSeq,
 }
 
+/// What a data segment asks of the receiver because of its mark, or for want of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// Nothing.
+    Usual,
+    /// An acknowledgement now.
+    AckNow,
+    /// The same; what came before it is acknowledged with the echo as it was, set or not.
+    Changed {
+        /// It was set.
+        was: bool,
+    },
+}
+
 impl Ecn {
-    /// Before an active open.
-    pub(crate) fn offering(wanted: bool) -> Ecn {
-        Ecn { offered: wanted, ..Ecn::default() }
+    /// Before an active open. `exact`: as DCTCP.
+    pub(crate) fn offering(wanted: bool, exact: bool) -> Ecn {
+        Ecn { offered: wanted, exact, ..Ecn::default() }
+    }
+
+    /// True when a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
+    pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
+        self.exact && if reply { self.receives } else { self.offered }
+    }
+
+    /// The same of a reset.
+    pub(crate) fn is_reset_capable(&self) -> bool {
+        self.exact && self.sends
+    }
+
+    /// True when the peer is taken to echo each mark (RFC 8257 §3.3).
+    pub(crate) fn measures(&self) -> bool {
+        self.exact && self.sends
     }
 
     /// Flags of a SYN, or of its answer (RFC 3168 §6.1.1).
@@ -68,15 +111,19 @@ impl Ecn {
         }
     }
 
-    /// True when data goes out as ECN-capable.
+    /// True when data is sent as ECN-capable.
     pub(crate) fn sends(&self) -> bool {
         self.sends
     }
 
-    /// A data segment in the window arrived. Returns whether it asks for an acknowledgement now.
-    pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> bool {
+    /// A data segment in the window arrived.
+    pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> Arrival {
         if !self.receives {
-            return false;
+            return Arrival::Usual;
+        }
+        if self.exact {
+            let was = core::mem::replace(&mut self.echoing, seg.ce);
+            return if was != seg.ce { Arrival::Changed { was } } else { Arrival::Usual };
         }
         // RFC 3168 §6.1.3: CWR ends the echo; a mark on that very segment begins it anew.
         if seg.flags.has(Flags::CWR) {
@@ -84,10 +131,10 @@ impl Ecn {
         }
         let marked = seg.ce && !seg.payload.is_empty();
         self.echoing |= marked;
-        marked
+        if marked { Arrival::AckNow } else { Arrival::Usual }
     }
 
-    /// ECE, while marks are echoed: for every segment that acknowledges (RFC 3168 §6.1.3).
+    /// ECE, while marks are echoed: for every segment that acknowledges (RFC 3168 §6.1.3, RFC 8257 §3.2).
     pub(crate) fn ack_flags(&self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }
     }

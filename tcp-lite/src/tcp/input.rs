@@ -2,12 +2,14 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::acks::AckInfo;
 use super::challenge::ChallengeLimit;
+use super::congestion::Echo;
 use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
+use super::ecn::Arrival;
 use super::receiver::Text;
 use super::segment::{Flags, Segment};
 use super::seq::ExtSeq;
@@ -17,7 +19,7 @@ use super::window::{Acceptance, acceptance};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// A segment of this connection arrived (RFC 9293 §3.10.7). Octets never taken before go up at once.
+    /// A segment of this connection arrived (RFC 9293 §3.10.7). Bytes never taken before go up at once.
     /// Answers are sent by the next [`poll_transmit`](Self::poll_transmit).
     ///
     /// # Errors
@@ -63,7 +65,7 @@ impl Connection {
             }
             if self.ecn.withdraw() {
                 // RFC 3168 §6.1.1.1: perhaps it was the flags that were refused.
-                self.syn_due = true;
+                self.syn.due = true;
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
             }
@@ -74,11 +76,11 @@ impl Connection {
             return Err(DropReason::NoAck); // fifth: neither SYN nor RST
         }
         self.negotiate(seg, now);
-        self.recv.offered(self.syn_window);
+        self.recv.offered(self.syn.window);
         if !acked {
             // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken, the peer sends it again.
             self.go(Transition::SynArrived);
-            self.syn_due = true;
+            self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
             return Ok(());
         }
@@ -93,17 +95,17 @@ impl Connection {
     /// The SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
     /// RFC 7323 §4.1).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
-        if self.syn_unmeasured {
+        if self.syn.unmeasured {
             return;
         }
-        let rtt = if self.syn_lost {
+        let rtt = if self.syn.lost {
             let echoed = self.echoed_ms(now, seg);
             echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)))
         } else {
             Some(now.saturating_since(self.send.last_sent))
         };
         if let Some(rtt) = rtt {
-            self.send.rtt.sample(rtt, 1, &self.config);
+            self.send.recovery.rtt_mut().sample(rtt, 1, &self.config);
         }
     }
 
@@ -119,7 +121,7 @@ impl Connection {
         let mut syn = seg.flags.has(Flags::SYN);
         if self.state == State::SynReceived && syn && start == self.recv.irs() {
             if !seg.flags.has(Flags::ACK) {
-                self.syn_due = true; // our SYN and ACK was lost
+                self.syn.due = true; // our SYN and ACK was lost
                 return Err(DropReason::UnexpectedSyn);
             }
             // Simultaneous open: the SYN is trimmed off, the acknowledgement counts (appendix A.2).
@@ -162,7 +164,7 @@ impl Connection {
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old(stamps, now) {
-            // RFC 2883 §4: what came late, after it was sent again, is told of all the same.
+            // RFC 2883 §4: an original that arrives after its retransmission is reported, too.
             let start = self.recv.nxt.near(seg.seq);
             self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
             self.answer(now, seg.payload.is_empty());
@@ -187,10 +189,10 @@ impl Connection {
             && start.plus(u64::from(len)) == self.recv.nxt
         {
             // The FIN again: restart the 2 MSL time-out.
-            self.timers.set(Timer::Wait, now + self.config.time_wait);
+            self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
-        self.stats.add(again, |s| &mut s.octets_duplicate);
+        self.stats.add(again, |s| &mut s.recv.octets_duplicate);
         self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
@@ -274,23 +276,28 @@ impl Connection {
         up: &mut U,
     ) {
         let ack = self.send.una.near(seg.ack);
-        let window = u64::from(seg.window) << self.send.shift;
+        let window = self.send.window.scaled(seg.window);
         if self.state == State::SynReceived {
             self.measure_syn(now, seg);
             self.connected(now);
-            self.send.set_window(start, ack, window);
+            self.send.window.set(start, ack, window);
             self.announce_emss(up);
             return;
         }
         if ack < self.send.una {
             return; // an old acknowledgement can be ignored
         }
+        let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
+        if self.ecn.measures() && ack > self.send.una {
+            let acked = ack.since(self.send.una);
+            self.send.recovery.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
+        }
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
             self.slow_down();
         }
         if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
             // A peer that only sends: every other segment of a busy stream.
-            return self.send.note_segment(start, ack);
+            return self.send.window.note(start, ack);
         }
         let info = AckInfo {
             seq: start,
@@ -300,11 +307,12 @@ impl Connection {
             blocks: if self.send.sack { &seg.options.sack } else { &[] },
             echoed_ms: self.echoed_ms(now, seg),
             has_data: self.state.may_send() && up.has_data(),
+            marked,
         };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);
         self.path_after_ack(now);
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             self.stats.rare().closed_since.get_or_insert(now);
         } else if let Some(rare) = self.stats.seen_mut() {
             rare.closed_since = None;
@@ -337,13 +345,13 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 self.go(Transition::FinAcked);
-                self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+                self.timers.set(Timer::Wait, now + self.config.limits.fin_wait_2);
             }
             State::Closing => self.enter_time_wait(now, Transition::FinAcked),
             State::LastAck => {
                 self.go(Transition::FinAcked);
                 self.stop();
-                self.tell(Event::Closed(CloseReason::Normal));
+                self.push_event(Event::Closed(CloseReason::Normal));
             }
             _ => {}
         }
@@ -366,17 +374,17 @@ impl Connection {
             return Ok(());
         }
         if self.state == State::FinWait2 && seg.seq_len() > 0 {
-            self.timers.set(Timer::Wait, now + self.config.fin_wait_2);
+            self.timers.set(Timer::Wait, now + self.config.limits.fin_wait_2);
         }
         let end = start.plus(seg.payload.len() as u64);
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
-            self.stats.add(seg.ce.into(), |s| &mut s.ecn_marks_in);
-            self.recv.ack_now |= self.ecn.data_arrived(seg);
+            self.stats.add(seg.ce.into(), |s| &mut s.recv.ecn_marks);
+            self.note_mark(seg);
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
-            self.recv.ack_now |= self.config.ack_pushed && seg.flags.has(Flags::PSH);
+            self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
         // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
@@ -394,15 +402,27 @@ impl Connection {
         }
     }
 
+    /// What the mark of a data segment asks for, before its text is taken.
+    fn note_mark(&mut self, seg: &Segment<'_>) {
+        match self.ecn.data_arrived(seg) {
+            Arrival::Usual => {}
+            Arrival::AckNow => self.recv.ack_now = true,
+            Arrival::Changed { was } => {
+                self.recv.acknowledge_so_far(was);
+                self.recv.ack_now = true;
+            }
+        }
+    }
+
     /// RFC 9293 §3.8.6.3 MUST-40, RFC 5681 §4.2.
     fn arm_delayed_ack(&mut self, now: Instant) {
         if self.recv.ack_now || self.recv.unacked_segments == 0 {
             return;
         }
-        if self.config.delayed_ack.is_zero() {
+        if self.config.acks.delay.is_zero() {
             self.recv.ack_now = true;
         } else if !self.timers.is_set(Timer::DelayedAck) {
-            self.timers.set(Timer::DelayedAck, now + self.config.delayed_ack);
+            self.timers.set(Timer::DelayedAck, now + self.config.acks.delay);
         }
     }
 
@@ -411,25 +431,24 @@ impl Connection {
             self.enter_time_wait(now, Transition::FinArrived);
         } else {
             self.go(Transition::FinArrived);
-            self.tell(Event::RemoteClosed);
+            self.push_event(Event::RemoteClosed);
         }
     }
 
     /// Everything is over but for old segments (RFC 9293 §3.6.1 MUST-13).
     fn enter_time_wait(&mut self, now: Instant, by: Transition) {
         if self.state == State::FinWait2 {
-            self.tell(Event::RemoteClosed);
+            self.push_event(Event::RemoteClosed);
         }
         self.go(by);
         self.timers.stop_all();
-        self.timers.set(Timer::Wait, now + self.config.time_wait);
-        self.tell(Event::Closed(CloseReason::Normal));
+        self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
+        self.push_event(Event::Closed(CloseReason::Normal));
     }
 
     /// The upper layer learns the effective MSS as soon as it is known.
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
-        if self.send.emss_news {
-            self.send.emss_news = false;
+        if self.send.size.take_change() {
             up.emss_changed(self.send.emss());
         }
     }

@@ -3,8 +3,8 @@
 use core::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
+use base::Instant;
 use siphasher::sip::SipHasher13;
-use wire::Instant;
 
 use super::seq::SeqNumber;
 
@@ -17,12 +17,12 @@ pub struct FourTuple {
     pub remote: SocketAddr,
 }
 
-/// MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
+/// MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
 impl FourTuple {
-    /// The MSS of a peer that says none (RFC 9293 §3.7.1 MUST-15).
+    /// The MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
         default_mss(self.remote.is_ipv6())
     }

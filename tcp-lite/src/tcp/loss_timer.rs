@@ -1,7 +1,7 @@
 //! The timer of what is in flight: retransmission time-out (RFC 6298 §5), tail loss probe and reordering
 //! (RFC 8985 §7.2, §6.2), one at a time (§8).
 
-use wire::Instant;
+use base::Instant;
 
 use super::connection::{CloseReason, Connection};
 use super::recovery::Phase;
@@ -11,7 +11,7 @@ use super::tlp::probe_timeout;
 impl Connection {
     /// A full time-out from now on, for what is in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
-        self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
+        self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
     }
 
@@ -23,9 +23,9 @@ impl Connection {
             return;
         }
         if advanced {
-            self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
+            self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         }
-        if let Some(at) = self.send.out.reorder_at {
+        if let Some(at) = self.send.out.state.reorder_at() {
             return self.set_loss_timer(LossTimer::Reorder, at);
         }
         let kind = self.send.loss_timer;
@@ -37,7 +37,7 @@ impl Connection {
     /// A segment was sent for the first time (RFC 6298 §5.1, RFC 8985 §7.2).
     pub(super) fn loss_timer_after_send(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Retransmit) {
-            self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
+            self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         }
         if self.send.loss_timer != LossTimer::Reorder || !self.timers.is_set(Timer::Retransmit) {
             self.schedule(now);
@@ -51,7 +51,7 @@ impl Connection {
         }
         // RFC 8985 §7.2
         let lone = self.send.out.board.len() == 1;
-        let pto = probe_timeout(self.send.rtt.srtt(), lone);
+        let pto = probe_timeout(self.send.recovery.rtt().srtt(), lone);
         self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.out.rto_at));
     }
 
@@ -66,11 +66,11 @@ impl Connection {
         let send = &self.send;
         self.config.tail_loss_probe
             && send.sack
-            && send.out.phase == Phase::Open
+            && send.out.state.phase() == Phase::Open
             && send.out.board.segs_sacked() == 0
             && !send.out.board.awaits_retransmission()
-            && send.timeouts_in_a_row == 0
-            && send.wnd > 0
+            && send.recovery.timeouts_in_a_row() == 0
+            && !send.window.is_closed()
     }
 
     /// [`Timer::Retransmit`] expired with data in flight.
@@ -80,14 +80,14 @@ impl Connection {
             _ if self.send.out.board.is_empty() => {}
             LossTimer::Probe => {
                 // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
-                let measured = self.send.rtt.srtt().is_some();
-                self.send.out.tlp.due = measured && self.send.out.tlp.may_probe();
+                let measured = self.send.recovery.rtt().srtt().is_some();
+                self.send.out.state.probe_timeout(measured);
                 self.restart_rto(now);
             }
             LossTimer::Reorder => {
                 self.send.on_reorder_timeout(now, &self.config, &mut self.stats);
-                self.send.out.rto_at = now + self.send.rtt.rto(&self.config);
-                match self.send.out.reorder_at {
+                self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
+                match self.send.out.state.reorder_at() {
                     Some(at) => self.set_loss_timer(LossTimer::Reorder, at),
                     None => self.schedule(now),
                 }
@@ -100,17 +100,17 @@ impl Connection {
             return;
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
-        if now.saturating_since(self.send.progress_at) >= self.config.retransmission_limit {
+        if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
             self.delete(CloseReason::Timeout);
             return;
         }
         if self.closed_too_long(now) {
             return self.reset_after_silence();
         }
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
             self.send.probe_due = true;
-            self.send.rtt.back_off();
+            self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
             self.path_after_timeout(now);

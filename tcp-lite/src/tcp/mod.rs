@@ -1,9 +1,9 @@
 //! TCP (RFC 9293) without buffers, below MPA.
 //!
-//! Octets that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
-//! is which ranges were taken. Octets that leave are written by the upper layer straight into the packet
-//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 octets per segment, and a
-//! retransmission asks for the same octets again.
+//! Bytes that arrive go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)); what remains
+//! is which ranges were taken. Bytes that leave are written by the upper layer straight into the packet
+//! ([`SegmentSource`](crate::seam::SegmentSource)); what remains is a record of 16 bytes per segment, and a
+//! retransmission asks for the same bytes again.
 //!
 //! A [`Connection`] is sans-IO. Its owner calls, in any order and as often as it likes:
 //!
@@ -11,15 +11,15 @@
 //!  input(now, segment)       for each segment of its four-tuple, checksum verified
 //!  handle_timeout(now)       when poll_timeout() has come
 //!  poll_transmit(now, tx)    after a burst of the two above, or when the upper layer has new data or room
-//!  poll_event()              until it says None
+//!  poll_event()              until it returns None
 //!  poll_timeout()            last, to know when to come back
 //! ```
 //!
 //! The connection exists until [`Connection::state`] is CLOSED; even then `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its octets are
-//! ordinary octets here), data on SYN segments (ignored, the peer sends it again).
+//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its bytes are
+//! ordinary bytes here), data on SYN segments (ignored, the peer sends it again).
 
 mod acks;
 mod challenge;
@@ -28,30 +28,34 @@ mod connection;
 mod cookie;
 mod drop_reason;
 mod ecn;
+mod in_flight;
 mod input;
 mod isn;
 mod loss_timer;
 mod output;
+mod peer_window;
 mod pmtu;
 mod receiver;
 mod reset;
 mod scoreboard;
 mod segment;
+mod segment_size;
 mod sender;
 mod state;
 mod stats;
+mod syn;
 mod timeouts;
 mod timers;
 mod window;
 
-use transport::{
-    congestion, delivery, episode, frto, pacing, rack, ranges, recovery, rtt, seq, tlp, usage,
-};
+use transport::{congestion, delivery, pacing, rack, ranges, recovery, seq, tlp};
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{Config, CongestionControl, Keepalive};
+pub use config::{
+    AckConfig, Config, CongestionControl, Extensions, Keepalive, Limits, PathMtuConfig, Rto,
+};
 pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
@@ -64,4 +68,4 @@ pub use segment::{
 };
 pub use seq::SeqNumber;
 pub use state::State;
-pub use stats::{Info, Stats};
+pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};

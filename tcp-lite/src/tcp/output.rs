@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
+use super::congestion::Run;
 use super::connection::Connection;
-use super::frto::{Frto, NEW_SEGMENTS};
 use super::receiver::Receiver;
 use super::recovery::{Choice, NextSeg};
 use super::scoreboard::Resend;
@@ -49,6 +49,7 @@ impl Connection {
             _ => {}
         }
         self.announce_emss(up);
+        self.send_earlier_acks(now, tx);
         if self.state.may_retransmit() {
             self.send_data(now, up, tx);
         }
@@ -71,14 +72,14 @@ impl Connection {
             seg.flags = Flags::RST;
             seg.ack = SeqNumber(0);
         }
-        if self.put(&seg, tx) {
+        if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
             self.reset_due = None;
         }
     }
 
     /// <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
     fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if !self.syn_due {
+        if !self.syn.due {
             return;
         }
         let reply = self.state == State::SynReceived;
@@ -87,12 +88,12 @@ impl Connection {
         let mut seg = self.header(now, self.send.iss(), flags, window);
         let config = &self.config;
         // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
-        let stamps = if reply { self.timestamps } else { config.timestamps };
-        let scale = if reply { self.scales } else { config.window_scale };
+        let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
+        let scale = if reply { self.scales } else { config.extensions.window_scale };
         seg.options = Options {
-            mss: Some(self.our_mss), // RFC 9293 §3.7.1 SHLD-5
+            mss: Some(self.syn.mss), // RFC 9293 §3.7.1 SHLD-5
             window_scale: scale.then(|| config.window_shift()),
-            sack_permitted: if reply { self.send.sack } else { config.sack },
+            sack_permitted: if reply { self.send.sack } else { config.extensions.sack },
             timestamps: stamps.then(|| Timestamps {
                 val: self.ts_now(now),
                 ecr: if reply { self.recv.ts_recent() } else { 0 },
@@ -103,18 +104,18 @@ impl Connection {
             seg.flags = flags;
             seg.ack = SeqNumber(0);
         }
-        if !self.put(&seg, tx) {
+        if !self.put_as(&seg, self.ecn.is_syn_capable(reply), tx) {
             return;
         }
-        self.syn_due = false;
-        self.syn_window = window;
-        self.syn_lost |= self.timers.is_set(Timer::Retransmit);
+        self.syn.due = false;
+        self.syn.window = window;
+        self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
-            self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+            self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
         }
     }
 
@@ -129,17 +130,17 @@ impl Connection {
         if self.send.out.board.is_empty() && up.has_data() {
             // RFC 5681 §4.1: idle restart.
             let idle = now.saturating_since(self.send.last_sent);
-            if idle > self.send.rtt.rto(&self.config) {
-                self.send.cc.after_idle(self.config.initial_window);
+            if idle > self.send.recovery.rtt().rto(&self.config) {
+                self.send.recovery.cc_mut().after_idle(self.config.initial_window);
             }
         }
-        if self.send.probe_due && self.send.wnd == 0 {
+        if self.send.probe_due && self.send.window.is_closed() {
             self.send_probe(now, up, tx);
         }
-        if self.send.out.tlp.due {
+        if self.send.out.state.probe_due() {
             self.send_tail_probe(now, up, tx);
         }
-        let (before, nxt) = (self.send.last_sent, self.send.nxt);
+        let (before, nxt, in_flight) = (self.send.last_sent, self.send.nxt, self.send.pipe());
         let stopped_by = loop {
             match self.send_next(now, up, tx) {
                 Sent::Yes => self.send.last_sent = now,
@@ -154,6 +155,11 @@ impl Connection {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
         }
+        if self.send.recovery.cc().measures() && self.send.pipe() > in_flight {
+            let bytes = self.send.pipe() - in_flight;
+            let app_limited = stopped_by == Sent::Declined && !up.has_data();
+            self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });
+        }
         let limited = stopped_by == Sent::CwndFull;
         if limited || self.send.last_sent != before {
             self.note_usage(now, limited);
@@ -163,13 +169,9 @@ impl Connection {
 
     /// RFC 2861 §3.2, RFC 7661 §4.3.
     fn note_usage(&mut self, now: Instant, limited: bool) {
-        let send = &mut self.send;
-        let pipe = send.pipe();
-        send.out.usage.note(now, limited, pipe, send.una, send.nxt);
-        let rto = send.rtt.rto(&self.config);
-        if let Some(used) = send.out.usage.unused_for(now, rto) {
-            send.cc.on_unused(used, self.config.initial_window);
-        }
+        let config = &self.config;
+        let (recovery, state, board) = self.send.parts();
+        recovery.note_usage(state, &board, (now, limited), || config.initial_window, config);
     }
 
     /// The next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
@@ -182,21 +184,20 @@ impl Connection {
         let has_data = self.state.may_send() && up.has_data();
         let lost = self.next_lost_in_window();
         let room = self.room_for_new();
-        let asking = self.send.episode.as_ref().filter(|e| e.frto == Frto::NewData);
         let choice = Choice {
             cwnd_open: self.send.cwnd_open(),
-            force: self.send.force,
+            force: self.send.recovery.forces(),
             lost: lost.is_some(),
             new: has_data && room != SendRoom::Closed,
-            asking: asking.map(|episode| episode.frto_new),
+            asking: self.send.recovery.asking(),
         };
         let next = choice.next();
         if self.fin_is_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
-        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.force;
+        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.recovery.forces();
         if paced
-            && let Some(at) = self.send.out.pacer.wait(now)
+            && let Some(at) = self.send.out.state.paced_until(now)
             && self.send.pace(&self.config).is_some()
         {
             return Sent::Paced(at);
@@ -207,12 +208,8 @@ impl Connection {
             (NextSeg::CwndFull, _) => Sent::CwndFull,
             _ => Sent::Declined,
         };
-        if sent == Sent::Declined
-            && choice.asking == Some(NEW_SEGMENTS)
-            && let Some(episode) = &mut self.send.episode
-        {
+        if sent == Sent::Declined && choice.asking.is_some() && self.send.recovery.decline_frto() {
             // RFC 5682 §2.1 step 2b: no new data after all, recovery as usual.
-            episode.frto = Frto::Off;
             return self.send_next(now, up, tx);
         }
         sent
@@ -226,7 +223,7 @@ impl Connection {
         send_room(
             self.send.usable(),
             self.send.emss(),
-            self.send.max_wnd.into(),
+            self.send.window.largest().into(),
             self.send.flight(),
             self.send.probe_due,
         )
@@ -235,7 +232,7 @@ impl Connection {
     /// The next lost segment, unless the peer's window shrank to its left (RFC 9293 §3.8.6 SHLD-16); the
     /// part of it that is in the window.
     fn next_lost_in_window(&mut self) -> Option<Resend> {
-        if self.send.wnd == 0 {
+        if self.send.window.is_closed() {
             return None; // probes do it
         }
         let resend = self.send.out.board.next_lost()?;
@@ -295,7 +292,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Lets the source write at most `room` octets.
+    /// Lets the source write at most `room` bytes.
     fn write_new<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -317,7 +314,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// Writes the header of a segment with `len` octets of new data; returns whether it carries the FIN.
+    /// Writes the header of a segment with `len` bytes of new data; returns whether it carries the FIN.
     fn head_new(
         &mut self,
         now: Instant,
@@ -333,7 +330,7 @@ impl Connection {
         if fin {
             flags = flags.with(Flags::FIN);
         }
-        if self.send.wnd > 0 {
+        if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
@@ -341,9 +338,9 @@ impl Connection {
         fin
     }
 
-    /// The segment of new data that was written goes out.
+    /// The written segment of new data is sent.
     fn commit_new(&mut self, now: Instant, len: usize, fin: bool, tx: &mut impl TxBatch) {
-        if self.ecn.sends() && self.send.wnd > 0 {
+        if self.ecn.sends() && !self.send.window.is_closed() {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
         tx.commit(self.header_len() + len);
@@ -366,7 +363,7 @@ impl Connection {
         Sent::Yes
     }
 
-    /// New octets went out. The timer of what is in flight is the caller's to set, once for all of a burst.
+    /// New bytes were sent. The caller sets the retransmission timer, once for all segments of a burst.
     fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
@@ -376,9 +373,7 @@ impl Connection {
         self.send.nxt = self.send.nxt.plus(octets);
         self.send.probe_due = false;
         self.send.on_sent(now, octets, &self.config);
-        if let Some(episode) = &mut self.send.episode {
-            episode.frto_new = episode.frto_new.saturating_sub(1);
-        }
+        self.send.recovery.on_new_sent();
         self.ack_went_out(false);
         if fin {
             self.send.fin_sent = true;
@@ -386,7 +381,7 @@ impl Connection {
         }
     }
 
-    /// Sends a segment again: the same octets at the same boundaries, cut only where the path or the
+    /// Sends a segment again: the same bytes at the same boundaries, cut only where the path or the
     /// peer's window has become smaller.
     fn resend<U: SegmentSource + SpanSink>(
         &mut self,
@@ -430,16 +425,16 @@ impl Connection {
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
-        self.send.force = false;
+        self.send.recovery.on_resend();
         self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
-        if let Some(episode) = &mut self.send.episode
+        if !self.send.recovery.is_settled()
             && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
         {
-            episode.on_resent(now, range, sends);
+            self.send.recovery.on_resent(now, range, sends);
         }
         self.stats.segments_out += 1;
-        self.stats.more().segments_retransmitted += 1;
-        self.stats.more().octets_retransmitted += resend.len as u64;
+        self.stats.more().loss.segments_retransmitted += 1;
+        self.stats.more().loss.octets_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.
@@ -456,8 +451,8 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.out.board.is_empty() || self.send.wnd == 0 {
-            self.send.out.tlp.due = false;
+        if self.send.out.board.is_empty() || self.send.window.is_closed() {
+            self.send.out.state.forget_probe();
             return;
         }
         let mut sent = Sent::Declined;
@@ -475,16 +470,16 @@ impl Connection {
         match sent {
             Sent::Yes => {
                 self.send.last_sent = now;
-                self.send.out.tlp.sent(self.send.nxt, again);
-                self.stats.more().tail_loss_probes += 1;
+                self.send.out.state.probe_sent(self.send.nxt, again);
+                self.stats.more().loss.tail_loss_probes += 1;
             }
             Sent::BatchFull => return,
-            _ => self.send.out.tlp.due = false,
+            _ => self.send.out.state.forget_probe(),
         }
         self.restart_rto(now);
     }
 
-    /// Probes a closed window: what is outstanding again, or one octet of new data (RFC 9293 §3.8.6.1
+    /// Probes a closed window: what is outstanding again, or one byte of new data (RFC 9293 §3.8.6.1
     /// MUST-36).
     fn send_probe<U: SegmentSource + SpanSink>(
         &mut self,
@@ -519,7 +514,7 @@ impl Connection {
         } else if has_data && self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing in flight and nothing sent: the window is closed or silly.
             let wait = match self.send.usable() {
-                0 => self.send.rtt.rto(&self.config),
+                0 => self.send.recovery.rtt().rto(&self.config),
                 _ => OVERRIDE,
             };
             self.timers.set(Timer::Persist, now + wait);
@@ -538,6 +533,22 @@ impl Connection {
         if self.put(&seg, tx) {
             self.keepalive_due = false;
             self.stats.more().keepalive_probes += 1;
+        }
+    }
+
+    /// What is acknowledged in another state of the echo than the present one (RFC 8257 §3.2: two
+    /// acknowledgements).
+    fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        while let Some(earlier) = self.recv.earlier_ack() {
+            let flags = Flags::default();
+            let mut seg = self.header(now, self.send.control_seq(), flags, earlier.window);
+            seg.ack = earlier.ack.wire();
+            seg.flags = Flags::ACK.with(if earlier.echo { Flags::ECE } else { flags });
+            if !self.put(&seg, tx) {
+                return;
+            }
+            self.recv.sent_earlier(earlier);
+            self.stats.acks_out += 1;
         }
     }
 
@@ -560,7 +571,7 @@ impl Connection {
                 return;
             }
             self.stats.acks_out += 1;
-            self.stats.add(d_sack.into(), |s| &mut s.d_sacks_out);
+            self.stats.add(d_sack.into(), |s| &mut s.recv.d_sacks);
             owed -= 1;
             if owed == 0 {
                 self.ack_went_out(true);
@@ -583,8 +594,16 @@ impl Connection {
 
     /// Writes a segment without payload. False when the batch is full.
     fn put(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
+        self.put_as(seg, false, tx)
+    }
+
+    /// The same, ECN-capable or not.
+    fn put_as(&mut self, seg: &Segment<'_>, capable: bool, tx: &mut impl TxBatch) -> bool {
         let Some(out) = tx.segment(seg.wire_len()) else { return false };
         let len = seg.emit(out);
+        if capable {
+            tx.ecn_capable();
+        }
         tx.commit(len);
         self.stats.segments_out += 1;
         true

@@ -1,17 +1,16 @@
 //! The path's MTU (RFC 1191, RFC 8201, RFC 4821) as a connection sees it: reports of routers, checked
 //! against what was sent (RFC 5927 §7); black holes; probes.
 //!
-//! A router's first word about sizes that were never acknowledged is acted upon at once. About sizes that
-//! have got through it is remembered, and acted upon only when the segment that it is about turns out to be
-//! lost: who forges it cannot bring that about, and its acknowledgement proves the report wrong
-//! (RFC 5927 §7.2).
+//! A router's report on a size that was never acknowledged is applied at once. A report on a size that has got
+//! through is kept, and applied only when the reported segment is lost: an off-path attacker cannot cause that, and
+//! an acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
 //! Left out: the checks that need no connection (addresses, quoted lengths) are made where ICMP is parsed.
 
 use core::time::Duration;
 
+use base::Instant;
 use transport::pmtu::{Change, Search, fall, pause};
-use wire::Instant;
 
 use super::connection::Connection;
 use super::recovery::Phase;
@@ -19,7 +18,7 @@ use super::scoreboard::ProbeFate;
 use super::segment::HEADER_LEN;
 use super::seq::{ExtSeq, SeqNumber};
 
-/// Octets of IP headers without options.
+/// Bytes of IP headers without options.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
@@ -34,7 +33,7 @@ pub enum TooBig {
     NoNews,
     /// The segment it is about is not under way: never sent, or acknowledged.
     NotInFlight,
-    /// The MTU is below what is believed, or larger than the segment it is about.
+    /// The MTU is below what is accepted, or larger than the segment it is about.
     BadSize,
 }
 
@@ -43,7 +42,7 @@ pub enum TooBig {
 pub(crate) struct PathMtu {
     /// What the interface and the peer carry, which is in use while nothing else is found.
     limit: u16,
-    /// The least MTU of an IPv4 path that is believed.
+    /// The least MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
     found: Option<Box<Found>>,
@@ -87,7 +86,7 @@ impl PathMtu {
         Search::new(self.limit, self.headers(), self.v6, self.min_mtu)
     }
 
-    /// The least size that is believed.
+    /// The least size that is accepted.
     fn floor(&self) -> u16 {
         match &self.found {
             Some(found) => found.search.floor(),
@@ -110,14 +109,14 @@ impl PathMtu {
 }
 
 impl Connection {
-    /// The path carries segments of at most `mss` octets (MTU less IP and fixed TCP header), says the
+    /// The path carries segments of at most `mss` bytes (MTU less IP and fixed TCP header), says the
     /// interface, or what other streams have found out. Never below the configured minimum, never above
-    /// what the peer takes; it is probed again after [`Config::path_mtu_raise`](super::Config).
+    /// what the peer takes; it is probed again after [`PathMtuConfig::raise`](super::PathMtuConfig).
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.believe(now, mss.max(self.config.min_mss));
     }
 
-    /// A router reports that a packet of at most `mtu` octets would have passed instead of the one whose
+    /// A router reports that a packet of at most `mtu` bytes would have passed instead of the one whose
     /// segment began at `seq` (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the
     /// quoted ports and addresses.
     pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBig {
@@ -130,7 +129,7 @@ impl Connection {
         if mss < self.path.floor() {
             return TooBig::BadSize;
         }
-        let payload = self.send.payload_of(mss);
+        let payload = self.send.size.payload_of(mss);
         let probe = self.path.probe().map(|(start, len)| (self.send.una.near(start), len));
         if probe.is_some_and(|(start, len)| start <= seq && seq.since(start) < u64::from(len)) {
             return self.probe_reported(now, mss, payload);
@@ -156,12 +155,12 @@ impl Connection {
         TooBig::Remembered
     }
 
-    /// The size of segments that the path is believed to carry: MTU less IP and fixed TCP header.
+    /// The size of segments that the path is assumed to carry: MTU less IP and fixed TCP header.
     pub fn path_mss(&self) -> u16 {
         self.path.mss()
     }
 
-    /// The same, once reports or probes have shown it, or others have told: not a guess in a black hole.
+    /// The same, if it is known from reports, probes or other streams: not a guess in a black hole.
     pub fn known_path_mss(&self) -> Option<u16> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -173,7 +172,7 @@ impl Connection {
         }
         let found = self.path.found();
         found.probe = None;
-        found.search.probe_reported(mss, now + self.config.path_mtu_raise);
+        found.search.probe_reported(mss, now + self.config.path_mtu.raise);
         let emss = self.send.emss();
         self.send.out.board.mark_longer_lost(emss);
         TooBig::Believed
@@ -182,7 +181,7 @@ impl Connection {
     fn believe(&mut self, now: Instant, mss: u16) {
         let found = self.path.found();
         found.pending = None;
-        found.search.set(mss, now + self.config.path_mtu_raise);
+        found.search.set(mss, now + self.config.path_mtu.raise);
         self.use_path_mss();
     }
 
@@ -190,9 +189,9 @@ impl Connection {
     fn use_path_mss(&mut self) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
-            self.stats.more().path_mtu_reductions += 1;
+            self.stats.more().path_mtu.reductions += 1;
         } else if self.send.emss() > before {
-            self.stats.more().path_mtu_raises += 1;
+            self.stats.more().path_mtu.raises += 1;
         }
     }
 
@@ -216,20 +215,20 @@ impl Connection {
         if let Some((mss, _)) = self.path.pending() {
             return self.believe(now, mss);
         }
-        if !self.config.path_mtu_probing {
+        if !self.config.path_mtu.probing {
             return;
         }
         let evident = self.send.out.board.shorter_arrived();
-        let fall = fall(self.send.timeouts_in_a_row, evident, u32::MAX);
+        let fall = fall(self.send.recovery.timeouts_in_a_row(), evident, u32::MAX);
         let longest = self.send.out.board.head().map_or(0, |head| head.len);
-        let is_long = longest > self.send.payload_of(self.path.floor());
+        let is_long = longest > self.send.size.payload_of(self.path.floor());
         let Some(fall) = fall.filter(|_| is_long) else { return };
         if let Change::Size(_) = self.path.found().search.black_hole(fall) {
-            self.stats.more().path_mtu_black_holes += 1;
+            self.stats.more().path_mtu.black_holes += 1;
             self.use_path_mss();
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
             // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
-            self.send.rtt.forget_backoff();
+            self.send.recovery.rtt_mut().forget_backoff();
         }
     }
 
@@ -239,20 +238,21 @@ impl Connection {
         self.path.found().probe = None;
         match fate {
             ProbeFate::Arrived(payload) => {
-                let mss = self.send.mss_of(payload);
+                let mss = self.send.size.mss_of(payload);
                 if let Change::Size(_) = self.path.found().search.arrived(mss) {
                     self.use_path_mss();
                 }
             }
             ProbeFate::Lost(payload) => {
-                self.stats.more().path_mtu_probes_lost += 1;
+                self.stats.more().path_mtu.probes_lost += 1;
                 // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
-                let alone = self.send.out.phase == Phase::Open || self.send.out.board.len() == 1;
-                let segments = self.send.cc.cwnd() / self.send.emss().max(1) as u64;
-                let round_trip = self.send.rtt.srtt().unwrap_or(Duration::from_secs(1));
+                let alone =
+                    self.send.out.state.phase() == Phase::Open || self.send.out.board.len() == 1;
+                let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
+                let round_trip = self.send.recovery.rtt().srtt().unwrap_or(Duration::from_secs(1));
                 let next = now + pause(round_trip, segments, timed_out);
-                let raise_at = now + self.config.path_mtu_raise;
-                let mss = self.send.mss_of(payload);
+                let raise_at = now + self.config.path_mtu.raise;
+                let mss = self.send.size.mss_of(payload);
                 self.path.found().search.lost(mss, alone, next, raise_at);
             }
         }
@@ -260,27 +260,27 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Octets of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
+    /// Bytes of payload for a probe that may go out now (RFC 4821 §7.4): nothing is lost, none is under
     /// way, both windows have room.
     pub(super) fn probe_due(&self, now: Instant) -> Option<usize> {
         // While nothing else was found, the limit is in use.
         let found = self.path.found.as_ref()?;
-        if !self.config.path_mtu_probing
+        if !self.config.path_mtu.probing
             || found.probe.is_some()
-            || self.send.out.phase != Phase::Open
+            || self.send.out.state.phase() != Phase::Open
             || found.search.is_at_limit()
         {
             return None;
         }
-        let payload = self.send.payload_of(found.search.probe(now)?);
-        let open = self.send.pipe() + payload as u64 <= self.send.cc.cwnd();
+        let payload = self.send.size.payload_of(found.search.probe(now)?);
+        let open = self.send.pipe() + payload as u64 <= self.send.recovery.cc().cwnd();
         let usable = self.send.usable() >= payload as u64;
         (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
     /// The segment sent last, from `start` on, was a probe.
     pub(super) fn probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
-        self.stats.more().path_mtu_probes += 1;
+        self.stats.more().path_mtu.probes += 1;
         let found = self.path.found();
         found.search.probe_sent(now);
         found.probe = Some((start.wire(), len as u16));

@@ -1,9 +1,9 @@
 //! The receive half: what was taken, what to acknowledge, how much to let the peer send.
 //!
-//! Every octet goes up at once and at most once; this half remembers ranges only.
+//! Every byte goes up at once and at most once; this half remembers ranges only.
 
 use arrayvec::ArrayVec;
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 use super::config::Config;
 use super::ranges::{Range, Ranges};
@@ -13,15 +13,19 @@ use super::stats::Counts;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanSink, Taken};
 
-/// After this long without news the saved timestamp says nothing any more (RFC 7323 §5.5): 24 days, in
+/// After this long without a segment the saved timestamp is invalid (RFC 7323 §5.5): 24 days, in
 /// units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
-/// Segments that a peer sends before it hears from us (RFC 6928).
+/// Segments that a peer sends before our first acknowledgement (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
 /// Duplicate acknowledgements owed at most to a peer without SACK.
 const MAX_OWED: u8 = 8;
+
+/// Changes of the echo that wait for their acknowledgement. What changes more often within a burst is acknowledged
+/// with the echo as it is at its end.
+const MAX_EARLIER: usize = 4;
 
 /// Segments acknowledged at once after something arrived beyond a gap.
 const QUICK: u8 = 16;
@@ -35,7 +39,7 @@ pub(crate) struct Receiver {
     pub(crate) edge: ExtSeq,
     irs: SeqNumber,
     apart: Lazy<Apart>,
-    /// The peer uses SACK: it is told what came twice.
+    /// The peer uses SACK: duplicates are reported to it by D-SACK.
     pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN; none before it is seen.
     fin: ExtSeq,
@@ -44,9 +48,9 @@ pub(crate) struct Receiver {
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: ExtSeq,
-    /// Configured window, octets.
+    /// Configured window, bytes.
     target: u32,
-    /// RMSS: most octets of payload that the peer puts into a segment.
+    /// RMSS: most bytes of payload that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
     pub(crate) shift: u8,
@@ -66,16 +70,32 @@ pub(crate) struct Receiver {
 struct Apart {
     /// What was taken beyond a gap.
     ranges: Ranges,
-    /// A number inside each range heard of most recently, the latest first (RFC 2018 §4).
+    /// A number inside each of the most recent ranges, the latest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
-    /// What came twice last, to be told with the next acknowledgement (RFC 2883).
+    /// The last duplicate, to be reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
+    /// What is to be acknowledged before the rest, with ECE or without.
+    earlier: ArrayVec<(ExtSeq, bool), MAX_EARLIER>,
+}
+
+/// An acknowledgement of less than all that came (RFC 8257 §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EarlierAck {
+    pub(crate) ack: ExtSeq,
+    pub(crate) window: u16,
+    /// ECE.
+    pub(crate) echo: bool,
+    edge: ExtSeq,
 }
 
 impl Blank for Apart {
     fn blank() -> &'static Self {
-        static BLANK: Apart =
-            Apart { ranges: Ranges::new(), recent: ArrayVec::new_const(), d_sack: None };
+        static BLANK: Apart = Apart {
+            ranges: Ranges::new(),
+            recent: ArrayVec::new_const(),
+            d_sack: None,
+            earlier: ArrayVec::new_const(),
+        };
         &BLANK
     }
 }
@@ -85,7 +105,7 @@ impl Blank for Apart {
 pub(crate) enum Text {
     /// Something was taken, or there was nothing new in it.
     Taken,
-    /// New octets, none of which was taken.
+    /// New bytes, none of which was taken.
     Refused,
 }
 
@@ -129,7 +149,7 @@ impl Receiver {
         self.apart.is_blank()
     }
 
-    /// Octets taken, in order or beyond a gap.
+    /// Bytes taken, in order or beyond a gap.
     pub(crate) fn octets(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
         self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.octets()
@@ -137,7 +157,7 @@ impl Receiver {
 
     /// Nothing has come for a while: frees what is there only beside the order.
     pub(crate) fn relax(&mut self) {
-        if !self.has_gap() && !self.has_d_sack() {
+        if !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty() {
             self.apart.release();
         }
     }
@@ -147,7 +167,7 @@ impl Receiver {
         !self.apart.ranges.is_empty()
     }
 
-    /// Stream offset of a sequence number: zero for the first octet after the SYN.
+    /// Stream offset of a sequence number: zero for the first byte after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
         seq.since(self.irs().plus(1))
     }
@@ -175,19 +195,19 @@ impl Receiver {
         let mut at = start.max(self.nxt);
         while let Some(gap) = self.apart.ranges.first_gap(at, end) {
             let from = gap.start.since(start) as usize;
-            let octets = &payload[from..from + gap.len() as usize];
+            let bytes = &payload[from..from + gap.len() as usize];
             fresh += gap.len();
-            taken += self.hand_up(now, gap, octets, config, stats, up);
+            taken += self.hand_up(now, gap, bytes, config, stats, up);
             at = gap.end.max(self.nxt);
         }
         if beyond && let Some(range) = self.apart.ranges.containing(start) {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
-        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.octets_duplicate);
-        stats.add(fresh - taken + outside, |s| &mut s.octets_refused);
+        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.octets_duplicate);
+        stats.add(fresh - taken + outside, |s| &mut s.recv.octets_refused);
         if self.has_gap() {
-            let max = &mut stats.more().out_of_order_max;
+            let max = &mut stats.more().recv.out_of_order_max;
             *max = (*max).max(self.apart.ranges.octets());
         }
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
@@ -217,8 +237,8 @@ impl Receiver {
         quick
     }
 
-    /// Octets `start..end` arrive. The first contiguous part of them that was taken before is told to the
-    /// peer, once (RFC 2883 §4).
+    /// Bytes `start..end` arrive. The first contiguous part of them that was taken before is reported to
+    /// the peer once (RFC 2883 §4).
     pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
@@ -234,17 +254,17 @@ impl Receiver {
         }
     }
 
-    /// What came twice, if the peer has not been told.
+    /// The duplicate that was not reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
         self.apart.d_sack.is_some()
     }
 
-    /// Hands up octets that were never taken and returns how many are now.
+    /// Hands up bytes that were not taken before; returns how many are taken now.
     fn hand_up(
         &mut self,
         now: Instant,
         gap: Range,
-        octets: &[u8],
+        bytes: &[u8],
         config: &Config,
         stats: &mut Counts,
         up: &mut impl SpanSink,
@@ -254,7 +274,7 @@ impl Receiver {
             return 0;
         }
         let offset = self.offset(gap.start);
-        let taken = match up.span(now, offset, octets, in_order) {
+        let taken = match up.span(now, offset, bytes, in_order) {
             Taken::All => gap,
             Taken::Only(part) => {
                 let start = part.start.clamp(offset, offset + gap.len());
@@ -272,7 +292,7 @@ impl Receiver {
             };
             up.in_order_until(now, self.offset(self.nxt));
         } else {
-            stats.more().octets_out_of_order += taken.len();
+            stats.more().recv.octets_out_of_order += taken.len();
             let range = self.apart.ranges.insert(taken);
             self.note_recent(range);
         }
@@ -331,14 +351,14 @@ impl Receiver {
     /// others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
-        let Apart { ranges, recent, d_sack } = &*self.apart;
+        let Apart { ranges, recent, d_sack, .. } = &*self.apart;
         blocks.extend(*d_sack);
         let recent = recent.iter().filter_map(|at| ranges.containing(*at));
         for range in recent.chain(ranges.iter()) {
             if blocks.is_full() {
                 break;
             }
-            // A range that came twice as a whole is told as that and as a range.
+            // A range that came twice as a whole is reported by D-SACK and as a range.
             let told = usize::from(d_sack.is_some());
             if !blocks[told..].contains(&range) {
                 blocks.push(range);
@@ -369,6 +389,32 @@ impl Receiver {
         window.field(self.edge)
     }
 
+    /// All that came so far is acknowledged with `echo`, ahead of what comes now (RFC 8257 §3.2). Nothing is, if
+    /// it was acknowledged already.
+    pub(crate) fn acknowledge_so_far(&mut self, echo: bool) {
+        let acked = self.apart.earlier.last().map_or(self.last_ack_sent, |(ack, _)| *ack);
+        if self.nxt > acked && !self.apart.earlier.is_full() {
+            self.apart.earlier.push((self.nxt, echo));
+        }
+    }
+
+    /// The next acknowledgement of that kind. Its window ends where the last one did, rounded up to the scale.
+    pub(crate) fn earlier_ack(&self) -> Option<EarlierAck> {
+        let (ack, echo) = *self.apart.earlier.first()?;
+        let unit = 1u64 << self.shift;
+        let units = self.edge.since(ack).div_ceil(unit).min(u16::MAX.into());
+        Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
+    }
+
+    /// It was sent.
+    pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
+        self.last_ack_sent = self.last_ack_sent.max(earlier.ack);
+        self.edge = self.edge.max(earlier.edge);
+        if let Some(apart) = self.apart.get_mut() {
+            apart.earlier.remove(0);
+        }
+    }
+
     /// The unscaled window of a SYN (RFC 7323 §2.2).
     pub(crate) fn syn_window(target: u64, room: u64) -> u16 {
         u16::try_from(target.min(room)).unwrap_or(u16::MAX)
@@ -379,7 +425,7 @@ impl Receiver {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True when the window should be told to the peer although nothing else is to be sent.
+    /// True when a window update should be sent although nothing else is to be sent.
     pub(crate) fn update_due(&self, room: u64) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
         let fresh = self.nxt == self.irs().plus(1);
@@ -389,7 +435,7 @@ impl Receiver {
         self.window(room).worth_an_update(self.rmss.into(), self.target.into())
     }
 
-    /// The acknowledgement that was due went out. With a gap left, one on a data segment does not count:
+    /// The acknowledgement that was due was sent. With a gap left, one on a data segment does not count:
     /// it has no SACK blocks.
     pub(crate) fn acknowledged(&mut self, pure: bool) {
         if pure && let Some(apart) = self.apart.get_mut() {

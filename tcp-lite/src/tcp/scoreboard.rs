@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged: one record of 16 octets per segment, and what the peer SACKed
+//! What was sent and is not acknowledged: one record of 16 bytes per segment, and what the peer SACKed
 //! (RFC 2018, RFC 6675 §3, §4).
 //!
 //! ```text
@@ -15,7 +15,7 @@ mod record;
 
 use std::collections::VecDeque;
 
-use wire::Instant;
+use base::Instant;
 
 use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
 use super::delivery::{By, Delivery, Transmission};
@@ -28,10 +28,9 @@ const MAX_SACKED_RANGES: usize = 512;
 /// What became of a segment that was sent to probe the path MTU (RFC 4821 §7.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ProbeFate {
-    /// It arrived: the path carries segments with this many octets of payload.
+    /// It arrived: the path carries segments with this many bytes of payload.
     Arrived(u16),
-    /// It was lost. That says nothing about congestion; its octets go again in segments of the effective
-    /// MSS.
+    /// It was lost. That is no sign of congestion; its bytes are sent again in segments of the effective MSS.
     Lost(u16),
 }
 
@@ -51,7 +50,7 @@ pub(crate) struct Scoreboard {
     /// First sequence number on it, SND.UNA.
     una: ExtSeq,
     sacked: Ranges,
-    /// Octets in the network (RFC 6675 §4, SetPipe).
+    /// Bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
     /// Records that are lost and not sent again.
     awaiting: u64,
@@ -71,7 +70,7 @@ pub(crate) struct Scoreboard {
     longest_acked: u16,
 }
 
-wire::near!(Scoreboard: records);
+base::prefetch!(Scoreboard: records);
 
 impl Scoreboard {
     /// Nothing is in flight. Takes no memory.
@@ -119,8 +118,8 @@ impl Scoreboard {
         self.awaiting > 0
     }
 
-    /// True when the oldest segment is SACKed, which no honest receiver says for long: it is then
-    /// acknowledged. At a time-out it means that the peer has thrown SACKed data away (RFC 2018 §8).
+    /// True when the oldest segment is SACKed. A receiver that keeps SACKed data acknowledges it, so at a time-out this
+    /// means reneging (RFC 2018 §8).
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.is(SACKED))
     }
@@ -143,7 +142,7 @@ impl Scoreboard {
         }
     }
 
-    /// What became of the probe of the path MTU, said once.
+    /// What became of the probe of the path MTU, returned once.
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
@@ -153,12 +152,12 @@ impl Scoreboard {
         self.records.front().is_some_and(|r| r.is(PROBE))
     }
 
-    /// Longest payload that was acknowledged at once, octets (RFC 5927 §7.2, maxsizeacked).
+    /// Longest payload that was acknowledged at once, bytes (RFC 5927 §7.2, maxsizeacked).
     pub(crate) fn longest_acked(&self) -> u16 {
         self.longest_acked
     }
 
-    /// Payload octets of the segment that holds `seq`, which is in flight.
+    /// Payload bytes of the segment that holds `seq`, which is in flight.
     pub(crate) fn len_at(&self, seq: ExtSeq) -> Option<u16> {
         self.records.get(self.first_ending_after(seq)).map(|r| r.len)
     }
@@ -217,7 +216,7 @@ impl Scoreboard {
         }
     }
 
-    /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it told
+    /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it reported
     /// anything new. A record counts as SACKed when all of it is.
     pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;
@@ -324,7 +323,7 @@ impl Scoreboard {
         (!self.is_empty()).then(|| self.resend(0))
     }
 
-    /// Cuts a segment in two, the first with `at` octets of payload; its length becomes `at`.
+    /// Cuts a segment in two, the first with `at` bytes of payload; its length becomes `at`.
     pub(crate) fn cut(&mut self, resend: Resend, at: usize) -> Resend {
         debug_assert!(0 < at && at < resend.len + usize::from(resend.fin));
         let mut second = self.records[resend.index];

@@ -1,21 +1,21 @@
-//! A TCP segment as a value: parsed from octets, written to octets (RFC 9293 §3.1, §3.2).
+//! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! Every segment comes by here, so the fixed header is read and written whole; options are read here too,
-//! because smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are the business of whoever owns the
-//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and
-//! MPA has none): the octets it points at are ordinary octets of the stream.
+//! Every segment passes through here, so the fixed header is read and written whole; options are read here too, because
+//! smoltcp keeps three SACK blocks and a segment may carry four (RFC 2018 §3). Checksums are left to the owner of the
+//! packet buffer. The urgent pointer is legal and ignored (RFC 6093 §5 advises against its use, and MPA has none): the
+//! bytes it points at are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 
 use super::drop_reason::DropReason;
 use super::seq::SeqNumber;
 
-/// Octets of a TCP header without options.
+/// Bytes of a TCP header without options.
 pub const HEADER_LEN: usize = 20;
-/// Octets that the timestamps option takes in every segment of a connection that uses it: two of
+/// Bytes that the timestamps option takes in every segment of a connection that uses it: two of
 /// padding and ten (RFC 7323 appendix A).
 pub const TIMESTAMPS_LEN: usize = 12;
-/// Most octets of options in a header.
+/// Most bytes of options in a header.
 pub const MAX_OPTIONS_LEN: usize = 40;
 /// Most SACK blocks in a segment (RFC 2018 §3).
 pub const MAX_SACK_BLOCKS: usize = 4;
@@ -108,22 +108,22 @@ pub struct Segment<'a> {
     pub window: u16,
     /// Options.
     pub options: Options,
-    /// Octets of the stream.
+    /// Bytes of the stream.
     pub payload: &'a [u8],
     /// The packet that brought it was marked Congestion Experienced on its way (RFC 3168 §5). Not a part
-    /// of the segment: whoever reads the IP header sets it.
+    /// of the segment: the reader of the IP header sets it.
     pub ce: bool,
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a TCP segment that fills `octets`. The checksum is the caller's business.
+    /// Reads a TCP segment that fills `bytes`. The checksum is the caller's business.
     ///
     /// # Errors
-    /// [`DropReason::BadHeader`] when the header does not fit the octets or a port is zero,
+    /// [`DropReason::BadHeader`] when the header does not fit the bytes or a port is zero,
     /// [`DropReason::BadOption`] when an option has an illegal length (RFC 9293 §3.2 MUST-7).
-    pub fn parse(octets: &'a [u8]) -> Result<Segment<'a>, DropReason> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Segment<'a>, DropReason> {
         let mut segment = Segment::default();
-        segment.read(octets)?;
+        segment.read(bytes)?;
         Ok(segment)
     }
 
@@ -133,10 +133,10 @@ impl<'a> Segment<'a> {
     /// # Errors
     /// As `parse`; then what is in it means nothing.
     #[inline]
-    pub fn read(&mut self, octets: &'a [u8]) -> Result<(), DropReason> {
-        let fixed = octets.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
+    pub fn read(&mut self, bytes: &'a [u8]) -> Result<(), DropReason> {
+        let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
         let header_len = usize::from(fixed[OFFSET_AT] >> 4) * 4;
-        let options = octets.get(HEADER_LEN..header_len).ok_or(DropReason::BadHeader)?;
+        let options = bytes.get(HEADER_LEN..header_len).ok_or(DropReason::BadHeader)?;
         let short = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
         (self.src_port, self.dst_port) = (short(SRC_PORT_AT), short(DST_PORT_AT));
@@ -147,21 +147,21 @@ impl<'a> Segment<'a> {
         self.ack = SeqNumber(word(ACK_AT));
         self.flags = Flags(fixed[FLAGS_AT]);
         self.window = short(WINDOW_AT);
-        self.payload = &octets[header_len..];
+        self.payload = &bytes[header_len..];
         self.options.read(options)
     }
 
-    /// Octets of header and options when written.
+    /// Bytes of header and options when written.
     pub fn header_len(&self) -> usize {
         HEADER_LEN + self.options.len()
     }
 
-    /// Octets when written.
+    /// Bytes when written.
     pub fn wire_len(&self) -> usize {
         self.header_len() + self.payload.len()
     }
 
-    /// SEG.LEN: octets of the sequence space it takes, SYN and FIN included (RFC 9293 §3.4).
+    /// SEG.LEN: bytes of the sequence space it takes, SYN and FIN included (RFC 9293 §3.4).
     pub fn seq_len(&self) -> u32 {
         let controls =
             u32::from(self.flags.has(Flags::SYN)) + u32::from(self.flags.has(Flags::FIN));
@@ -176,15 +176,15 @@ impl<'a> Segment<'a> {
     fn emit_header(&self, out: &mut [u8]) -> usize {
         let len = self.header_len();
         let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
-        let mut octets = [0; HEADER_LEN];
-        octets[SRC_PORT_AT..][..2].copy_from_slice(&self.src_port.to_be_bytes());
-        octets[DST_PORT_AT..][..2].copy_from_slice(&self.dst_port.to_be_bytes());
-        octets[SEQ_AT..][..4].copy_from_slice(&self.seq.0.to_be_bytes());
-        octets[ACK_AT..][..4].copy_from_slice(&self.ack.0.to_be_bytes());
-        octets[OFFSET_AT] = ((len / 4) as u8) << 4;
-        octets[FLAGS_AT] = self.flags.0;
-        octets[WINDOW_AT..][..2].copy_from_slice(&self.window.to_be_bytes());
-        fixed.copy_from_slice(&octets);
+        let mut bytes = [0; HEADER_LEN];
+        bytes[SRC_PORT_AT..][..2].copy_from_slice(&self.src_port.to_be_bytes());
+        bytes[DST_PORT_AT..][..2].copy_from_slice(&self.dst_port.to_be_bytes());
+        bytes[SEQ_AT..][..4].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[ACK_AT..][..4].copy_from_slice(&self.ack.0.to_be_bytes());
+        bytes[OFFSET_AT] = ((len / 4) as u8) << 4;
+        bytes[FLAGS_AT] = self.flags.0;
+        bytes[WINDOW_AT..][..2].copy_from_slice(&self.window.to_be_bytes());
+        fixed.copy_from_slice(&bytes);
         self.options.emit(options);
         len
     }
@@ -202,7 +202,7 @@ impl<'a> Segment<'a> {
 
 /// Writes the header of a segment that has no other options than `timestamps`, as [`Segment::emit`] would.
 /// From one value to the other in registers: a segment laid down in memory is read back in other pieces than it was
-/// written, which waits for all octets of the payload that were written before.
+/// written, which waits for all bytes of the payload that were written before.
 #[inline(always)]
 pub(super) fn emit_data_header(
     out: &mut [u8],
@@ -228,7 +228,7 @@ pub(super) fn emit_data_header(
     }
 }
 
-/// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its octet.
+/// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its byte.
 const SRC_PORT_AT: usize = 0;
 const DST_PORT_AT: usize = 2;
 const SEQ_AT: usize = 4;
@@ -244,8 +244,8 @@ impl Options {
     /// # Errors
     /// [`DropReason::BadOption`] when a length is illegal.
     #[inline]
-    fn read(&mut self, mut octets: &[u8]) -> Result<(), DropReason> {
-        if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *octets
+    fn read(&mut self, mut bytes: &[u8]) -> Result<(), DropReason> {
+        if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes
             && (kind, usize::from(len)) == OPT_TIMESTAMPS
         {
             // RFC 7323 appendix A: what nearly every segment has.
@@ -254,19 +254,19 @@ impl Options {
             self.timestamps = Some(Timestamps { val, ecr });
             return Ok(());
         }
-        while let [kind, rest @ ..] = octets {
+        while let [kind, rest @ ..] = bytes {
             if *kind == OPT_END {
                 break;
             }
             if *kind == OPT_NOP {
-                octets = rest;
+                bytes = rest;
                 continue;
             }
             // RFC 9293 §3.2 MUST-7: a length may be illegal, zero for example.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
-            let data = octets.get(2..len).ok_or(DropReason::BadOption)?;
+            let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
             self.set(*kind, len, data)?;
-            octets = &octets[len..];
+            bytes = &bytes[len..];
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Options {
         Ok(())
     }
 
-    /// Octets when written, a multiple of four. At most [`MAX_OPTIONS_LEN`] for what this TCP sends; with
+    /// Bytes when written, a multiple of four. At most [`MAX_OPTIONS_LEN`] for what this TCP sends; with
     /// all four SACK blocks and timestamps only three blocks are written.
     pub fn len(&self) -> usize {
         self.fixed_len() + self.sack_len()
@@ -334,9 +334,9 @@ impl Options {
     /// Writes the options, each padded in front to a multiple of four.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
-        let mut put = |octets: &[u8]| {
-            out[at..at + octets.len()].copy_from_slice(octets);
-            at += octets.len();
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
         };
         if let Some(mss) = self.mss {
             put(&[OPT_MSS.0, OPT_MSS.1 as u8]);

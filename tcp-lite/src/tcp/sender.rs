@@ -1,21 +1,17 @@
 //! The send half: what is in flight and what the peer lets us send. What its acknowledgements mean is in
 //! `acks`.
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
+use transport::loss_recovery::{FlightState, LossRecovery};
 
 use super::config::Config;
 use super::congestion::Congestion;
-use super::episode::Episode;
-use super::pacing::{self, Pace, Pacer};
-use super::rack::Rack;
-use super::recovery::Phase;
-use super::rtt::RttEstimator;
+use super::pacing::{self, Pace};
+use super::peer_window::PeerWindow;
 use super::scoreboard::Scoreboard;
-use super::segment::TIMESTAMPS_LEN;
+use super::segment_size::SegmentSize;
 use super::seq::{ExtSeq, SeqNumber};
 use super::timers::LossTimer;
-use super::tlp::TailLoss;
-use super::usage::Usage;
 
 /// The send half of a connection.
 #[derive(Debug)]
@@ -24,23 +20,13 @@ pub(crate) struct Sender {
     pub(crate) una: ExtSeq,
     /// SND.NXT.
     pub(crate) nxt: ExtSeq,
-    /// SND.WND, octets beyond SND.UNA.
-    pub(crate) wnd: u32,
-    /// MAX.SND.WND (RFC 5961 §5).
-    pub(crate) max_wnd: u32,
+    pub(crate) window: PeerWindow,
     /// What matters only while something is in flight.
     pub(crate) out: Lazy<Outstanding>,
-    pub(crate) cc: Congestion,
-    pub(crate) rtt: RttEstimator,
-    /// Effective MSS: octets of payload in a segment.
-    pub(super) emss: u32,
+    pub(crate) recovery: LossRecovery,
+    pub(super) size: SegmentSize,
     /// The peer uses SACK.
     pub(crate) sack: bool,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    pub(crate) force: bool,
-    pub(crate) rack: Rack,
-    /// The present loss episode, or the last one while it can still prove spurious.
-    pub(crate) episode: Option<Box<Episode>>,
     /// What the retransmission timer is set for.
     pub(crate) loss_timer: LossTimer,
     /// A probe of a closed window, or a small segment against silly window avoidance, is due.
@@ -50,45 +36,27 @@ pub(crate) struct Sender {
     /// A FIN follows the data.
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
-    /// The upper layer has to hear of the effective MSS.
-    pub(crate) emss_news: bool,
-    /// Time-outs in a row without progress.
-    pub(crate) timeouts_in_a_row: u32,
     /// When data was sent last.
     pub(crate) last_sent: Instant,
     /// When the peer acknowledged something new last, or something was sent with nothing in flight.
     pub(crate) progress_at: Instant,
-    /// Shift of the peer's window field.
-    pub(crate) shift: u8,
     iss: SeqNumber,
-    /// SND.WL1, SND.WL2.
-    pub(super) wl1: ExtSeq,
-    pub(super) wl2: ExtSeq,
     pub(super) dup_acks: u32,
     /// Longest payload that was acknowledged before `out` was released.
     longest_acked: u16,
-    /// MSS of the peer and of the path, options not deducted.
-    peer_mss: u16,
-    path_mss: u16,
-    options_len: u8,
 }
 
-wire::near!(Sender: out, rack);
+base::prefetch!(Sender: out, recovery);
 
 /// What matters only while something is in flight: it is blank in a connection that is idle.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     pub(crate) board: Scoreboard,
-    pub(crate) phase: Phase,
-    /// When the retransmission timer expires unless another one of [`LossTimer`] stands in for it.
+    /// What loss recovery keeps of it.
+    pub(crate) state: FlightState,
+    /// When the retransmission timer expires unless another [`LossTimer`] replaces it.
     pub(crate) rto_at: Instant,
-    /// When to look again for what may be lost (RFC 8985 §6.2).
-    pub(crate) reorder_at: Option<Instant>,
-    /// How much of the congestion window is used.
-    pub(crate) usage: Usage,
-    pub(crate) tlp: TailLoss,
-    pub(crate) pacer: Pacer,
-    /// Octets that duplicate acknowledgements without SACK say have left the network.
+    /// Bytes that have left the network by the count of duplicate acknowledgements, without SACK.
     pub(super) reno_sacked: u64,
     /// What was in flight before the first duplicate acknowledgement (RFC 5681 §3.2 (2)).
     pub(super) flight_before_dups: u64,
@@ -96,18 +64,14 @@ pub(crate) struct Outstanding {
     pub(super) recover: ExtSeq,
 }
 
-wire::near!(Outstanding: board);
+base::prefetch!(Outstanding: board);
 
 impl Blank for Outstanding {
     fn blank() -> &'static Self {
         static BLANK: Outstanding = Outstanding {
             board: Scoreboard::new(),
-            phase: Phase::Open,
+            state: FlightState::new(),
             rto_at: Instant::ZERO,
-            reorder_at: None,
-            usage: Usage::new(),
-            tlp: TailLoss::new(),
-            pacer: Pacer::new(),
             reno_sacked: 0,
             flight_before_dups: 0,
             recover: ExtSeq::NONE,
@@ -119,7 +83,7 @@ impl Blank for Outstanding {
 impl Outstanding {
     /// Nothing is in flight, and no answer to a probe is to come.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.board.is_empty() && self.tlp.is_quiet()
+        self.board.is_empty() && self.state.is_probe_quiet()
     }
 }
 
@@ -129,34 +93,24 @@ impl Sender {
         Sender {
             una: first,
             nxt: first,
-            wnd: 0,
-            max_wnd: 0,
+            window: PeerWindow::new(first),
             out: Lazy::new(),
-            cc: Congestion::new(config, usize::from(mss), config.initial_window),
-            rtt: RttEstimator::new(config),
-            emss: u32::from(mss),
+            recovery: LossRecovery::new(
+                congestion(config, usize::from(mss), config.initial_window),
+                config,
+            ),
+            size: SegmentSize::new(mss),
             sack: false,
-            force: false,
-            rack: Rack::new(),
-            episode: None,
             loss_timer: LossTimer::Rto,
             probe_due: false,
             probing: false,
             fin_queued: false,
             fin_sent: false,
-            emss_news: false,
-            timeouts_in_a_row: 0,
             last_sent: now,
             progress_at: now,
-            shift: 0,
             iss,
-            wl1: ExtSeq::default(),
-            wl2: first,
             dup_acks: 0,
             longest_acked: 0,
-            peer_mss: mss,
-            path_mss: mss,
-            options_len: 0,
         }
     }
 
@@ -165,12 +119,12 @@ impl Sender {
         self.una = self.iss().plus(1);
         self.nxt = self.una;
         if syn_lost {
-            self.rtt.after_syn_loss();
+            self.recovery.rtt_mut().after_syn_loss();
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
-        self.cc = Congestion::new(config, self.emss(), segments);
-        self.emss_news = true;
+        self.recovery.restart(congestion(config, self.emss(), segments));
+        self.size.announce();
     }
 
     /// ISS.
@@ -178,17 +132,17 @@ impl Sender {
         ExtSeq::initial(self.iss)
     }
 
-    /// Stream offset of a sequence number: zero for the first octet after the SYN.
+    /// Stream offset of a sequence number: zero for the first byte after the SYN.
     pub(crate) fn offset(&self, seq: ExtSeq) -> u64 {
         seq.since(self.iss().plus(1))
     }
 
-    /// Octets sent at least once.
+    /// Bytes sent at least once.
     pub(crate) fn octets(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
 
-    /// Octets acknowledged, the FIN not counted.
+    /// Bytes acknowledged, the FIN not counted.
     pub(crate) fn acknowledged_offset(&self) -> u64 {
         self.offset(self.una) - u64::from(self.fin_sent && self.una == self.nxt)
     }
@@ -205,7 +159,7 @@ impl Sender {
 
     /// The right edge of the peer's window.
     pub(crate) fn right_edge(&self) -> ExtSeq {
-        self.una.plus(self.wnd.into())
+        self.una.plus(self.window.size().into())
     }
 
     /// The usable window; none when the peer shrank it below what is in flight (RFC 9293 §3.8.6 MUST-34).
@@ -213,14 +167,14 @@ impl Sender {
     /// A peer that reports by SACK all but the first segment keeps the congestion window open: the send window
     /// bounds what is kept for it (RFC 9293 §3.9.1.2, send queue limits).
     pub(crate) fn usable(&self) -> u64 {
-        let own = self.una.plus(self.cc.send_window());
+        let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
     }
 
     /// True when the congestion window takes a full segment (RFC 6675 §5 (C)).
     pub(crate) fn cwnd_open(&self) -> bool {
         let pipe = self.pipe();
-        pipe == 0 || pipe + u64::from(self.emss) <= self.cc.cwnd()
+        pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
 
     /// How fast to send, if paced.
@@ -228,25 +182,22 @@ impl Sender {
         if !config.pacing {
             return None;
         }
-        let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        Pace::new(self.cc.cwnd(), u64::from(self.emss), trips, self.cc.in_slow_start())
+        self.recovery.pace(self.size.emss().into())
     }
 
-    /// True where the acknowledgements clock what is sent, one by one: receivers that delay them for two
-    /// segments answer at once to one that is pushed, and what they let go does not reach a full queue in
-    /// pairs. On short paths it would only keep them from merging segments.
+    /// True on paths where every segment is to be acknowledged, by PSH: a receiver with delayed
+    /// acknowledgements answers a pushed segment at once, so that the ACK clock does not send pairs into a full
+    /// queue. On short paths it would only keep the receiver from merging segments (GRO).
     pub(crate) fn wants_single_acks(&self) -> bool {
-        self.rtt.srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
+        self.recovery.rtt().srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
     }
 
-    /// A segment of `octets` was sent.
-    pub(crate) fn on_sent(&mut self, now: Instant, octets: u64, config: &Config) {
+    /// A segment of `bytes` was sent.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, config: &Config) {
         if let Some(pace) = self.pace(config) {
-            self.out.pacer.on_sent(now, octets, pace);
+            self.out.state.on_paced(now, bytes, pace);
         }
-        if let Some(episode) = &mut self.episode {
-            episode.prr.on_sent(octets);
-        }
+        self.recovery.on_sent(bytes);
     }
 
     /// Sequence number of a segment without data: SND.NXT, or where the peer's window ends when that is
@@ -258,7 +209,7 @@ impl Sender {
         self.nxt.min(self.right_edge()).max(self.una)
     }
 
-    /// Longest payload that was acknowledged at once, octets (RFC 5927 §7.2, maxsizeacked).
+    /// Longest payload that was acknowledged at once, bytes (RFC 5927 §7.2, maxsizeacked).
     pub(crate) fn longest_acked(&self) -> u16 {
         self.longest_acked.max(self.out.board.longest_acked())
     }
@@ -268,54 +219,34 @@ impl Sender {
         if self.out.is_quiet() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
             self.out.release();
-            self.rack.relax();
-            self.cc.relax();
+            self.recovery.relax();
         }
     }
 
     // --- segment size -------------------------------------------------------------------------------
 
-    /// Effective MSS: octets of payload in a segment.
+    /// Effective MSS: bytes of payload in a segment.
     #[inline]
     pub(crate) fn emss(&self) -> usize {
-        self.emss as usize
-    }
-
-    /// What the SYNs settled (RFC 9293 §3.7.1).
-    pub(crate) fn set_mss(&mut self, peer_mss: u16, timestamps: bool) {
-        self.peer_mss = peer_mss;
-        self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
-        self.emss = self.computed_emss() as u32;
+        self.size.emss() as usize
     }
 
     /// The path takes segments of `mss` (RFC 1191). Returns whether the effective MSS shrank.
     pub(crate) fn set_path_mss(&mut self, mss: u16) -> bool {
-        self.path_mss = mss;
-        let emss = self.computed_emss();
-        let shrank = emss < self.emss();
-        if emss != self.emss() {
-            self.emss = emss as u32;
-            self.cc.set_smss(emss);
-            self.emss_news = true;
+        let before = self.emss();
+        let changed = self.size.set_path_mss(mss);
+        let emss = self.emss();
+        if changed {
+            self.recovery.cc_mut().set_smss(emss);
         }
+        let shrank = emss < before;
         if shrank && let Some(out) = self.out.get_mut() {
             out.board.mark_longer_lost(emss);
         }
         shrank
     }
+}
 
-    /// Payload octets of a segment of this MSS.
-    pub(crate) fn payload_of(&self, mss: u16) -> usize {
-        usize::from(mss).saturating_sub(self.options_len.into()).max(1)
-    }
-
-    /// The other way round.
-    pub(crate) fn mss_of(&self, payload: u16) -> u16 {
-        payload.saturating_add(self.options_len.into())
-    }
-
-    /// Options of data segments are deducted; SACK blocks never ride on them (RFC 9293 §3.7.1).
-    fn computed_emss(&self) -> usize {
-        self.payload_of(self.peer_mss.min(self.path_mss))
-    }
+fn congestion(config: &Config, smss: usize, segments: u32) -> Congestion {
+    Congestion::new(config.congestion, config.send_window, smss, segments)
 }

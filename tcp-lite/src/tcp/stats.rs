@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 
 use super::challenge::ChallengeLimit;
 use super::state::State;
@@ -14,24 +14,56 @@ pub struct Stats {
     pub segments_in: u64,
     /// Segments sent, retransmissions and acknowledgements included.
     pub segments_out: u64,
-    /// Octets of the stream that the upper layer took, each once.
-    pub octets_in: u64,
-    /// Of these, octets taken beyond a gap.
-    pub octets_out_of_order: u64,
-    /// Octets received again after they had been taken.
-    pub octets_duplicate: u64,
-    /// Octets in the window that were not taken: by the upper layer or past the bound on ranges.
-    pub octets_refused: u64,
-    /// Octets of the stream sent for the first time.
+    /// Bytes of the stream sent for the first time.
     pub octets_out: u64,
-    /// Octets cumulatively acknowledged by the peer.
+    /// Bytes cumulatively acknowledged by the peer.
     pub octets_acknowledged: u64,
-    /// Segments sent again.
-    pub segments_retransmitted: u64,
-    /// Octets sent again.
-    pub octets_retransmitted: u64,
     /// Segments without data, SYN, FIN and RST, that only acknowledge.
     pub acks_out: u64,
+    /// Times that pacing delayed a burst.
+    pub paced_waits: u64,
+    /// Probes of a closed window.
+    pub window_probes: u64,
+    /// Keepalive probes.
+    pub keepalive_probes: u64,
+    /// Challenge acknowledgements sent (RFC 5961).
+    pub challenge_acks: u64,
+    /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
+    pub ecn_reductions: u64,
+    /// What was received.
+    pub recv: ReceiverStats,
+    /// Losses, and what was sent again.
+    pub loss: LossStats,
+    /// The path's MTU.
+    pub path_mtu: PathMtuStats,
+}
+
+/// What was received of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReceiverStats {
+    /// Bytes of the stream that the upper layer took, each once.
+    pub octets: u64,
+    /// Of these, bytes taken beyond a gap.
+    pub octets_out_of_order: u64,
+    /// Bytes received again after they had been taken.
+    pub octets_duplicate: u64,
+    /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
+    pub octets_refused: u64,
+    /// Acknowledgements with D-SACK sent.
+    pub d_sacks: u64,
+    /// Data segments that the network marked instead of dropping them (RFC 3168).
+    pub ecn_marks: u64,
+    /// Most bytes ever kept track of beyond a gap.
+    pub out_of_order_max: u64,
+}
+
+/// Losses, what was sent again, and what showed it to be needless.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LossStats {
+    /// Segments sent again.
+    pub segments_retransmitted: u64,
+    /// Bytes sent again.
+    pub octets_retransmitted: u64,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     pub duplicate_acks_in: u64,
     /// Times loss recovery was entered without a time-out.
@@ -55,36 +87,32 @@ pub struct Stats {
     /// Of these, such that report neither what was sent again in the present loss episode nor a tail loss
     /// probe, or report it twice: duplicates of the network, or forged.
     pub d_sacks_ignored: u64,
-    /// Acknowledgements with D-SACK sent.
-    pub d_sacks_out: u64,
-    /// Times that a burst waited for its turn by pacing.
-    pub paced_waits: u64,
-    /// Probes of a closed window.
-    pub window_probes: u64,
-    /// Keepalive probes.
-    pub keepalive_probes: u64,
-    /// Challenge acknowledgements sent (RFC 5961).
-    pub challenge_acks: u64,
-    /// Data segments that the network marked instead of dropping them (RFC 3168).
-    pub ecn_marks_in: u64,
-    /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
-    pub ecn_reductions: u64,
-    /// Times the path MTU shrank.
-    pub path_mtu_reductions: u64,
-    /// Times it grew again.
-    pub path_mtu_raises: u64,
-    /// Probes of it (RFC 4821).
-    pub path_mtu_probes: u64,
-    /// Of them, lost ones.
-    pub path_mtu_probes_lost: u64,
-    /// Times that long segments vanished without a report (RFC 4821 §7.7).
-    pub path_mtu_black_holes: u64,
-    /// Most octets ever kept track of beyond a gap.
-    pub out_of_order_max: u64,
 }
 
-/// What a connection counts, as it is kept: what every segment changes, and the rest once there is any of
-/// it. What the sequence numbers tell by themselves is not counted.
+impl LossStats {
+    /// Times the congestion window was reduced for a loss.
+    fn reductions(&self) -> u64 {
+        self.fast_recoveries + self.timeouts + self.tail_losses_repaired
+    }
+}
+
+/// Changes of the path's MTU, and the search for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PathMtuStats {
+    /// Times the path MTU shrank.
+    pub reductions: u64,
+    /// Times it grew again.
+    pub raises: u64,
+    /// Probes of it (RFC 4821).
+    pub probes: u64,
+    /// Of them, lost ones.
+    pub probes_lost: u64,
+    /// Times that long segments vanished without a report (RFC 4821 §7.7).
+    pub black_holes: u64,
+}
+
+/// A connection's counters as they are stored: those that every segment changes, and the others, allocated when one
+/// is not 0. What follows from the sequence numbers is not counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) segments_in: u64,
@@ -93,7 +121,7 @@ pub(crate) struct Counts {
     rare: Option<Box<Rare>>,
 }
 
-wire::near!(Counts: rare);
+base::prefetch!(Counts: rare);
 
 /// What is counted, and remembered, of what seldom happens.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +132,7 @@ pub(crate) struct Rare {
     pub(crate) closed_since: Option<Instant>,
 }
 
-wire::near!(Rare:);
+base::prefetch!(Rare:);
 
 impl Counts {
     /// What seldom happens, to be changed.
@@ -136,12 +164,11 @@ impl Counts {
 
     /// Times the congestion window was reduced, for whatever reason.
     pub(crate) fn window_reductions(&self) -> u64 {
-        let reductions =
-            |s: &Stats| s.fast_recoveries + s.timeouts + s.tail_losses_repaired + s.ecn_reductions;
+        let reductions = |s: &Stats| s.loss.reductions() + s.ecn_reductions;
         self.seen().map_or(0, |rare| reductions(&rare.stats))
     }
 
-    /// All but what the sequence numbers tell.
+    /// All but what follows from the sequence numbers.
     pub(crate) fn stats(&self) -> Stats {
         Stats {
             segments_in: self.segments_in,
@@ -157,21 +184,21 @@ impl Counts {
 pub struct Info {
     /// State.
     pub state: State,
-    /// Effective maximum segment size, octets of payload.
+    /// Effective maximum segment size, bytes of payload.
     pub emss: usize,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Duration>,
     /// Retransmission time-out with its present backing off.
     pub rto: Duration,
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Slow-start threshold, octets; `u64::MAX` before the first loss.
+    /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
-    /// Window the peer grants beyond what it acknowledged, octets.
+    /// Window the peer grants beyond what it acknowledged, bytes.
     pub send_window: u64,
-    /// Octets sent and not acknowledged.
+    /// Bytes sent and not acknowledged.
     pub flight: u64,
-    /// Window last advertised to the peer, octets.
+    /// Window last advertised to the peer, bytes.
     pub receive_window: u64,
     /// Ranges taken beyond a gap.
     pub ranges: usize,

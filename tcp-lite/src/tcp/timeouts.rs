@@ -1,6 +1,6 @@
 //! What time does to a connection (RFC 9293 §3.10.8).
 
-use wire::Instant;
+use base::Instant;
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;
@@ -31,20 +31,21 @@ impl Connection {
 
     /// RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5.
     fn syn_timeout(&mut self, now: Instant) {
-        if now.saturating_since(self.send.progress_at) >= self.config.syn_limit {
+        if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
             self.delete(CloseReason::Timeout);
             return;
         }
-        if self.passive && self.send.timeouts_in_a_row >= self.config.syn_ack_retries {
+        if self.passive
+            && self.send.recovery.timeouts_in_a_row() >= self.config.limits.syn_ack_retries
+        {
             self.delete(CloseReason::Timeout);
             return;
         }
-        self.syn_lost = true;
+        self.syn.lost = true;
         self.ecn.withdraw();
-        self.syn_due = true;
-        self.send.timeouts_in_a_row += 1;
-        self.send.rtt.back_off();
-        self.timers.set(Timer::Retransmit, now + self.send.rtt.rto(&self.config));
+        self.syn.due = true;
+        self.send.recovery.on_silence();
+        self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// Nothing in flight, data waiting, the window closed or silly.
@@ -56,13 +57,13 @@ impl Connection {
             return self.reset_after_silence();
         }
         self.send.probe_due = true;
-        self.timers.set(Timer::Persist, now + self.send.rtt.rto(&self.config));
+        self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
     pub(super) fn closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.seen().and_then(|rare| rare.closed_since);
-        let limit = self.config.zero_window_limit.filter(|_| self.send.wnd == 0);
+        let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());
         let closed_for = |since| now.saturating_since(since);
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }

@@ -1,6 +1,6 @@
 //! The timers of a connection: one table.
 
-use wire::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy};
 
 /// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ const OFF: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
-wire::near!(Table:);
+base::prefetch!(Table:);
 
 impl Blank for Table {
     fn blank() -> &'static Self {
@@ -63,7 +63,7 @@ pub(crate) struct Timers {
     at: Lazy<Table>,
 }
 
-wire::near!(Timers: at);
+base::prefetch!(Timers: at);
 
 impl Timers {
     pub(crate) fn new() -> Self {
@@ -88,7 +88,7 @@ impl Timers {
         self.at.0[timer as usize] != OFF
     }
 
-    /// Stops the timer when it has expired, and says so.
+    /// Stops the timer if it has expired; returns whether it has.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.at.0[timer as usize] <= now && self.is_set(timer);
         if expired {
@@ -102,7 +102,7 @@ impl Timers {
         self.at.0.iter().copied().min().filter(|at| *at != OFF)
     }
 
-    /// Gives back the memory if none is set.
+    /// Frees the memory if none is set.
     pub(crate) fn relax(&mut self) {
         if self.next().is_none() {
             self.at.release();

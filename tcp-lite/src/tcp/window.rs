@@ -17,14 +17,14 @@ pub(crate) enum Acceptance {
     Unacceptable,
 }
 
-/// Judges a segment of `len` octets of sequence space at `seq` against the window
+/// Judges a segment of `len` bytes of sequence space at `seq` against the window
 /// `rcv_nxt..right_edge`.
 pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: ExtSeq) -> Acceptance {
     let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
     let ok = match (len, rcv_nxt == right_edge) {
         (0, true) => seq == rcv_nxt,
-        // The table says SEQ < RCV.NXT + RCV.WND. A peer that has filled the window acknowledges from
-        // its right edge; two such peers would never hear each other again after a loss.
+        // The table requires SEQ < RCV.NXT + RCV.WND. A peer that has filled the window sends ACKs from
+        // its right edge; two such peers would drop each other's ACKs for ever after a loss.
         (0, false) if seq == right_edge => return Acceptance::AtEdge,
         (0, false) => inside(seq),
         (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
@@ -38,13 +38,13 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
     if ok { Acceptance::Acceptable } else { Acceptance::Unacceptable }
 }
 
-/// What the receiver knows when it says how much it takes.
+/// What the receiver knows when it computes the window to advertise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
     /// Right edge advertised last.
     pub(crate) right_edge: ExtSeq,
-    /// Octets wanted in the window: the configured target or the room above, whichever is less.
+    /// Bytes wanted in the window: the configured target or the room above, whichever is less.
     pub(crate) wanted: u64,
     /// Least advance of the right edge, min(RMSS, half the configured window).
     pub(crate) step: u64,
@@ -74,7 +74,7 @@ impl ReceiveWindow {
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
-    /// True when the window has grown so much that the peer should hear of it without being asked: by
+    /// True when the window has grown so much that a window update should be sent: by
     /// two segments or half of the whole, or at all when it could not send one segment.
     pub(crate) fn worth_an_update(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
@@ -95,7 +95,7 @@ pub(crate) enum SendRoom {
     Closed,
 }
 
-/// How much of a `usable` window to use for a segment of at most `emss` octets.
+/// How much of a `usable` window to use for a segment of at most `emss` bytes.
 pub(crate) fn send_room(
     usable: u64,
     emss: usize,
@@ -126,7 +126,7 @@ mod tests {
         if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
     }
 
-    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 octets or none. An empty
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 bytes or none. An empty
     // segment at the right edge is taken.
     #[test]
     fn acceptability_table() {
@@ -169,8 +169,8 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9293 §3.8.6 SHLD-14: the right edge never moves left, whatever the room; the field says
-        // exactly what the edge is.
+        // RFC 9293 §3.8.6 SHLD-14: the right edge never moves left, whatever the room; the field is
+        // exactly the edge.
         #[test]
         fn the_right_edge_never_moves_left(
             shift in 0u8..=14,

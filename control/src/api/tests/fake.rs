@@ -339,6 +339,7 @@ fn stats() -> Stats {
         ports: vec![PortStats { port: "p0".into(), counters: counters(&[("rx_frames", 7)]) }],
         control: counters(&[("api_requests", 4)]),
         gauges: counters(&[("streams", 1)]),
+        ..Stats::default()
     }
 }
 

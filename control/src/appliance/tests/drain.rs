@@ -19,7 +19,7 @@ fn listeners_go_first_then_streams_then_workers() {
     bench.accepted(1, "10.0.0.2");
     bench.core.drain(bench.now);
     let commands = bench.acknowledge();
-    assert!(bench.core.listeners.is_empty());
+    assert!(bench.core.listeners().is_empty());
     assert_eq!(count(&commands, |c| matches!(c, Command::Drain)), WORKERS);
     bench.closed(1, CloseReason::LocalShutdown);
     bench.acknowledge();
@@ -50,7 +50,7 @@ fn nothing_new_begins_while_it_drains() {
     });
     let commands = bench.acknowledge();
     assert_eq!(count(&commands, |c| matches!(c, Command::Reject { .. })), 1);
-    let section = bench.core.regions["own"].section.clone();
+    let section = bench.core.regions()["own"].section().clone();
     let mut pending = bench.call(Request::AddRegion(section));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }

@@ -118,15 +118,15 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
     assert_eq!((sink.memory_offset, sink.len, sink.base_to), (100, 24, TaggedOffset(0)));
     let read = reads(&posted, sink.stag)[0];
     assert_eq!((read.1, read.2, read.3), (0, 4096, 24));
-    assert!(!bench.core.regions["own"].written);
+    assert!(!bench.core.regions()["own"].is_written());
     complete(&mut bench, read);
     let done = job(&mut bench, info.id);
     assert_eq!((done.state, done.region.as_deref()), (JobState::Done, Some("own")));
-    assert!(bench.core.regions["own"].written, "it is cleared before another peer sees it");
+    assert!(bench.core.regions()["own"].is_written(), "it is cleared before another peer sees it");
     assert!(bench.has_logged(|kind| matches!(
         kind, EventKind::RegionFetched { region, offset: 100, octets: 24 } if region == "own"
     )));
-    assert_ne!(sink.stag, bench.core.regions["own"].stag, "a name of its own");
+    assert_ne!(sink.stag, bench.core.regions()["own"].stag(), "a name of its own");
     assert_eq!(removed(&bench.all_commands()), [sink.stag; WORKERS]);
 }
 
@@ -163,7 +163,7 @@ fn what_cannot_be_is_refused_at_once() {
         assert_eq!((error.error, error.message.as_str()), (kind, sentence));
     }
     assert!(bench.all_commands().is_empty());
-    assert!(bench.core.jobs.is_empty());
+    assert!(bench.core.jobs().is_empty());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
     let spec = to_file(&bench, box_at(0), None);
     let id = get(&mut bench, spec.clone()).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     bench.load_all();
     assert!(added(&bench.all_commands()).is_empty(), "nobody would use it");
     assert_eq!(job(&mut bench, id).state, JobState::Failed);
@@ -210,12 +210,12 @@ fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
     establish(&mut bench, &[offer("box", "r")]);
     let (sink, posted) = sink_ready(&mut bench);
     assert_eq!(reads(&posted, sink.stag).len(), 1);
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert_eq!(removed(&bench.acknowledge_all()), [sink.stag; WORKERS]);
     assert!(!bench.dir.path().join("got").exists(), "no half of a file");
-    assert!(bench.core.tickets.is_empty());
+    assert!(bench.core.env().is_answered());
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
     assert_eq!(octets, 20 * MESSAGE + 5);
     assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
     let mut stats = EndpointStats::default();
-    stats.tcp.octets_retransmitted = 3;
+    stats.tcp.loss.octets_retransmitted = 3;
     let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
     bench.event(Event::Closed {
         stream,
@@ -112,7 +112,7 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
 }
 
 fn len_of(bench: &Bench, id: u64) -> u64 {
-    bench.core.job_info(id, bench.now).unwrap().total
+    bench.core.jobs().info(id, bench.now).unwrap().total
 }
 
 #[test]
@@ -148,11 +148,11 @@ fn a_stream_that_ends_early_fails_the_job() {
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
     assert_eq!(posted(&bench.all_commands()).len(), 1);
-    bench.closed(5, CloseReason::PeerReset);
+    bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.unwrap().contains("reset by the peer"));
-    assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
+    assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
 // RFC 5041 §5.4: delivery is the peer's; an acknowledgement of its LLP says nothing about it.

@@ -49,7 +49,7 @@ fn changes(bench: &Bench) -> Vec<(String, bool)> {
 }
 
 fn link(bench: &mut Bench, port: usize, up: bool) {
-    bench.core.link_is(port, up, bench.now);
+    bench.core.on_link(port, up, bench.now);
 }
 
 fn aborts(commands: &[Command]) -> Vec<u64> {
@@ -76,7 +76,7 @@ fn only_changes_are_told() {
 fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     let mut bench = bench_with(TWO_PORTS);
     bench.accepted(1, "10.0.0.2");
-    assert_eq!(bench.core.regions["own"].bound, Some(StreamId(1)));
+    assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
     link(&mut bench, 0, false);
     bench.now += Duration::from_millis(1999);
     link(&mut bench, 0, false);
@@ -88,7 +88,7 @@ fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     assert_eq!(bench.all_commands().len(), 0, "once is enough");
     bench.closed(1, CloseReason::LocalAbort);
     bench.acknowledge();
-    assert_eq!(bench.core.regions["own"].bound, None);
+    assert_eq!(bench.core.regions()["own"].bound(), None);
     let told = |kind: &EventKind| {
         matches!(kind, EventKind::StreamClosed { reason, .. }
             if reason == "the link of port `p` is down")
@@ -117,7 +117,7 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
     link(&mut bench, 0, false);
     bench.now += Duration::from_secs(2);
     link(&mut bench, 0, false);
-    bench.closed(1, CloseReason::PeerReset);
+    bench.closed(1, CloseReason::Lower(TcpReason::PeerReset));
     let told = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
     assert!(bench.has_logged(told));
 }
@@ -174,12 +174,12 @@ fn a_job_on_a_lost_link_says_so() {
     link(&mut bench, 0, false);
     let (stream, reason) = (StreamId(1), PostFailure::Flushed);
     bench.event(Event::PostFailed { stream, ticket: ticket.expect("a post"), reason });
-    assert_eq!(bench.core.job_info(job.id, bench.now).unwrap().state, JobState::Running);
+    assert_eq!(bench.core.jobs().info(job.id, bench.now).unwrap().state, JobState::Running);
     bench.closed(1, CloseReason::LocalAbort);
-    let info = bench.core.job_info(job.id, bench.now).unwrap();
+    let info = bench.core.jobs().info(job.id, bench.now).unwrap();
     let sentence = "the stream has ended: the link of port `p` is down";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
     assert!(!info.refused);
     bench.acknowledge(); // the region is free again
-    assert!(bench.core.tickets.is_empty(), "nothing waits for what is gone");
+    assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }

@@ -43,7 +43,7 @@ use dataplane::{
     Ticket, WorkerId,
 };
 use ddp::{StagEntry, StreamId};
-use tcp_lite::endpoint::{CloseReason, EndpointStats, UlpKind};
+use tcp_lite::endpoint::{CloseReason, EndpointStats, TcpReason, UlpKind};
 use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -208,7 +208,7 @@ impl Bench {
 
     /// The listener's number with the workers.
     fn listener(&self, name: &str) -> ListenerId {
-        self.core.listeners[name].id()
+        self.core.listeners()[name].number()
     }
 
     /// A peer asks for a stream.

@@ -5,7 +5,7 @@ use ddp::rdmap::Terminate;
 
 use dataplane::PostFailure;
 
-use super::super::refused::CAUSE_WAIT;
+use super::super::streams::CAUSE_WAIT;
 use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
 use crate::api::{
@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn job(&mut self, id: u64) -> JobInfo {
-        self.core.job_info(id, self.now).unwrap()
+        self.core.jobs().info(id, self.now).unwrap()
     }
 }
 
@@ -122,7 +122,7 @@ fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
         assert_eq!((info.state, info.refused), (JobState::Failed, true), "{case}");
         assert!(info.error.as_ref().unwrap().contains("1/"), "{case}: {:?}", info.error);
         bench.acknowledge();
-        assert!(bench.core.tickets.is_empty(), "{case}: nothing waits for what is gone");
+        assert!(bench.core.env().is_answered(), "{case}: nothing waits for what is gone");
         assert_eq!(bench.core.poll_timeout(), None, "{case}");
     }
 }

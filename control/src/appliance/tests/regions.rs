@@ -4,7 +4,7 @@ use dataplane::memory::ring::{Consumer, Kind};
 use dataplane::{CommandError, Sources};
 use ddp::{RegionMemory as _, Stag, StagError, TaggedOffset};
 
-use super::super::core::NOBODY;
+use super::super::pending::NOBODY;
 use super::*;
 use crate::api::ErrorKind;
 use crate::config::{Backing, RegionSection};
@@ -79,18 +79,18 @@ fn a_region_is_added_when_the_last_worker_knows_it() {
 #[test]
 fn deregistration_is_complete_when_the_last_worker_has_let_go_and_not_before() {
     let mut bench = bench();
-    let stag = bench.core.regions["own"].stag;
-    let memory = bench.core.regions["own"].memory.clone();
+    let stag = bench.core.regions()["own"].stag();
+    let memory = bench.core.regions()["own"].memory().clone();
     let mut pending = bench.call(remove("own", false));
     let (first, second) = (bench.commands(0), bench.commands(1));
     let removes = |c: &Command| matches!(c, Command::RemoveStag { stag: s, sources: Sources::Wait, .. } if *s == stag);
     assert!(removes(&first[0]) && removes(&second[0]));
     bench.done(ticket(&first[0]).unwrap());
     assert!(unanswered(&mut pending));
-    assert!(bench.core.regions.contains_key("own"), "the memory is still there");
+    assert!(bench.core.regions().contains_key("own"), "the memory is still there");
     bench.done(ticket(&second[0]).unwrap());
     assert_eq!(answer(&mut pending), Ok(Reply::DONE));
-    assert!(!bench.core.regions.contains_key("own"));
+    assert!(!bench.core.regions().contains_key("own"));
     assert!(
         bench.has_logged(|k| matches!(k, EventKind::RegionRemoved { region } if region == "own"))
     );
@@ -121,7 +121,7 @@ fn a_stag_does_not_come_back_with_the_name() {
         bench.load_all();
         bench.acknowledge();
         assert!(answer(&mut pending).is_ok());
-        assert!(seen.insert(bench.core.regions["again"].stag));
+        assert!(seen.insert(bench.core.regions()["again"].stag()));
         let mut pending = bench.call(remove("again", false));
         bench.acknowledge();
         assert!(answer(&mut pending).is_ok());
@@ -215,7 +215,7 @@ fn an_object_or_a_file_belongs_to_one_region() {
 #[test]
 fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
     let mut bench = bench();
-    let stag = bench.core.regions["own"].stag;
+    let stag = bench.core.regions()["own"].stag();
     bench.incoming(1, "10.0.0.2");
     let (first, second) = (bench.commands(0), bench.commands(1));
     let bind = |commands: &[Command]| {
@@ -252,8 +252,8 @@ fn delivered_octets_are_counted_and_local_programs_hear_of_them() {
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
     bench.accepted(1, "10.0.0.2");
-    let stag = bench.core.regions["own"].stag;
-    let fd = bench.core.shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
+    let stag = bench.core.regions()["own"].stag();
+    let fd = bench.core.env().shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
     let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
     bench.event(Event::TaggedDelivered {
         stream: StreamId(1),
@@ -281,7 +281,7 @@ fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
     bench.accepted(1, "10.0.0.2");
     let (stag, to) = (Stag(1), TaggedOffset(u64::MAX));
     bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 0, rsvd_ulp: 0 });
-    assert_eq!(bench.core.tally.tagged_messages, 1);
+    assert_eq!(bench.core.env().tally.tagged_messages, 1);
 }
 
 #[test]
@@ -291,8 +291,8 @@ fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_p
     let mut bench = bench_with(&text);
     bench.accepted(1, "10.0.0.2");
     bench.accepted(2, "10.0.0.3");
-    let stag = bench.core.regions["own"].stag;
-    let fd = bench.core.shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
+    let stag = bench.core.regions()["own"].stag();
+    let fd = bench.core.env().shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
     let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
     for (stream, rsvd_ulp) in [(2, 66), (1, 9)] {
         let (stream, to) = (StreamId(stream), TaggedOffset(0));
@@ -303,7 +303,7 @@ fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_p
     let data: Vec<_> = records.iter().filter(|r| r.kind == Kind::Data).collect();
     assert_eq!(data.len(), 1, "{records:?}");
     assert_eq!((data[0].stream, data[0].rsvd_ulp), (1, 9));
-    assert_eq!(bench.core.regions["own"].messages, 1);
+    assert_eq!(bench.core.regions()["own"].messages(), 1);
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     let text = BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"");
     let mut bench = bench_with(&text);
     bench.accepted(1, "10.0.0.2");
-    let region = &bench.core.regions["own"];
-    let (stag, memory) = (region.stag, region.memory.clone());
+    let region = &bench.core.regions()["own"];
+    let (stag, memory) = (region.stag(), region.memory().clone());
     ddp::RegionMemory::write(&memory, 10, b"octets");
     let to = TaggedOffset(10);
     bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 6, rsvd_ulp: 0 });
@@ -324,7 +324,7 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
         bench.core.handle_reports();
         std::thread::yield_now();
     }
-    assert!(!bench.core.regions.contains_key("own"));
+    assert!(!bench.core.regions().contains_key("own"));
     let octets = std::fs::read(bench.dir.path().join("region")).unwrap();
     assert_eq!(octets, b"\0\0\0\0\0\0\0\0\0\0octets");
 }
@@ -333,7 +333,7 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
 #[test]
 fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
     let mut bench = bench();
-    let stag = bench.core.regions["own"].stag;
+    let stag = bench.core.regions()["own"].stag();
     let spec = crate::api::ConnectSpec {
         regions: vec!["own".into(), "common".into()],
         ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
@@ -361,7 +361,7 @@ fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number()
         let Command::BindStag { stream, .. } = command else { continue };
         assert_eq!(stream, Some(StreamId(1)));
     }
-    assert_eq!(bench.core.regions["own"].bound, Some(StreamId(1)));
+    assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
 }
 
 /// What one peer wrote no other one reads, whichever side opens the streams.
@@ -378,7 +378,7 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
     bench.load_all();
     bench.acknowledge();
     assert!(matches!(answer(&mut pending), Ok(Reply::Region(_))));
-    let memory = bench.core.regions["both"].memory.clone();
+    let memory = bench.core.regions()["both"].memory().clone();
     let is_clear = || {
         let mut octets = [0; 64];
         memory.read(0, &mut octets);
@@ -403,7 +403,7 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
             _ => None,
         });
         bench.established(id, "10.0.0.9", ticket, &[]);
-        assert_eq!(bench.core.regions["both"].bound, Some(StreamId(id)));
+        assert_eq!(bench.core.regions()["both"].bound(), Some(StreamId(id)));
         bench.all_commands();
         memory.write(10, b"of this peer");
         bench.closed(id, CloseReason::PeerShutdown);

@@ -1,6 +1,6 @@
 //! What a changed file changes.
 
-use super::super::reload::difference;
+use super::super::core::reload::difference;
 use super::*;
 use crate::api::{ErrorKind, ReloadReport};
 
@@ -73,8 +73,8 @@ fn regions_and_listeners_come_and_go() {
     let report = bench.reload(BASIC).unwrap();
     assert_eq!(report.applied, ["listener `second` removed", "region `extra` removed"]);
     bench.acknowledge();
-    assert!(!bench.core.regions.contains_key("extra"));
-    assert!(!bench.core.listeners.contains_key("second"));
+    assert!(!bench.core.regions().contains_key("extra"));
+    assert!(!bench.core.listeners().contains_key("second"));
     assert!(bench.reload(BASIC).unwrap().applied.is_empty());
 }
 
@@ -93,7 +93,7 @@ fn a_refusal_changes_nothing_and_says_everything() {
     assert_eq!(error.message, "region `own` cannot go: 1 streams use it");
     assert!(bench.all_commands().is_empty());
     assert!(
-        bench.core.regions.contains_key("extra") && !bench.core.regions.contains_key("another")
+        bench.core.regions().contains_key("extra") && !bench.core.regions().contains_key("another")
     );
     bench.closed(1, CloseReason::PeerShutdown);
     bench.acknowledge();
@@ -110,7 +110,7 @@ fn memory_that_cannot_be_made_refuses_the_whole_reload() {
     let error = bench.reload(&bad).unwrap_err();
     assert!(error.message.contains("region extra: cannot open"), "{}", error.message);
     assert!(bench.all_commands().is_empty());
-    assert!(!bench.core.listeners.contains_key("second"));
+    assert!(!bench.core.listeners().contains_key("second"));
     assert!(bench.reload(&format!("{BASIC}{MORE}")).is_ok(), "and does not stand in the way");
 }
 
@@ -148,18 +148,18 @@ fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
     assert!(matches!(&commands[1], Command::AddListener { listener, .. } if listener.port == 7473));
     assert_ne!(bench.listener("in"), old);
     bench.closed(1, CloseReason::PeerShutdown);
-    assert_eq!(bench.core.listeners["in"].ledger.streams(), 0, "its streams are still counted");
+    assert_eq!(bench.core.listeners()["in"].ledger().streams(), 0, "its streams are still counted");
 }
 
 #[test]
 fn what_the_api_added_stays() {
     let mut bench = bench();
-    let mut section = bench.core.regions["common"].section.clone();
+    let mut section = bench.core.regions()["common"].section().clone();
     section.name = "api".into();
     let mut pending = bench.call(Request::AddRegion(section));
     bench.load_all();
     bench.acknowledge();
     assert!(answer(&mut pending).is_ok());
     bench.reload(BASIC).unwrap();
-    assert!(bench.core.regions.contains_key("api"));
+    assert!(bench.core.regions().contains_key("api"));
 }

@@ -120,7 +120,7 @@ fn the_end_of_the_stream_answers_everybody() {
     let (mut waiting, ticket) = send(&mut bench, Duration::from_secs(1));
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     let (mut unsent, _) = send(&mut bench, Duration::ZERO);
-    bench.closed(5, CloseReason::PeerReset);
+    bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
     for pending in [&mut waiting, &mut unsent] {
         assert_eq!(answer(pending).unwrap_err().error, ErrorKind::PeerRefused);
     }

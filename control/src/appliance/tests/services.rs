@@ -106,7 +106,7 @@ fn a_stream_without_a_piece_is_refused_until_one_is_free() {
 fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten() {
     let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
     let entry = arrived(&mut bench, 1).unwrap();
-    let mut again = bench.core.listeners["in"].section.clone();
+    let mut again = bench.core.listeners()["in"].section().clone();
     (again.name, again.port) = ("again".into(), 7472);
     let listen = |bench: &mut Bench| {
         let mut pending = bench.call(Request::AddListener(again.clone()));
@@ -123,7 +123,7 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
     entry.memory.write(0, &[7; 64]);
     bench.closed(1, CloseReason::PeerShutdown);
     bench.acknowledge();
-    assert!(bench.core.retired.is_empty());
+    assert_eq!(bench.core.listeners().retired(), 0);
     assert_eq!(listen(&mut bench), Err(used.into()), "it is not clear yet");
     bench.load_all();
     let mut octets = [1; 64];
@@ -218,7 +218,7 @@ fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_en
     let reason = PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: StreamId(2), ticket: second, reason });
     assert!(bench.all_commands().is_empty(), "its end is on its way");
-    bench.closed(2, CloseReason::PeerReset);
+    bench.closed(2, CloseReason::Lower(TcpReason::PeerReset));
     assert!(errors(&bench).is_empty());
     bench.event(Event::PostFailed { stream: ONE, ticket: first, reason: PostFailure::NoRegion });
     assert_eq!(closes(&bench.acknowledge(), ONE), [false]);
@@ -259,7 +259,7 @@ fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
     for with_send in [true, false] {
         let mut bench = serving(&format!("regions = [\"own\"]{}", queue("discard")));
         bench.accepted(1, "10.0.0.2");
-        let stag = bench.core.regions["own"].stag;
+        let stag = bench.core.regions()["own"].stag();
         bench.event(if with_send {
             let (data, invalidated) = (b"done".to_vec(), Some(stag));
             Event::Received { stream: ONE, data, solicited: false, invalidated }
@@ -268,17 +268,17 @@ fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
         });
         let commands = bench.all_commands();
         assert_eq!(removed(&commands), [stag; WORKERS]);
-        let fresh = bench.core.regions["own"].stag;
+        let fresh = bench.core.regions()["own"].stag();
         assert_ne!(fresh, stag);
         for entry in added(&commands) {
-            assert_eq!((entry.stag, entry.stream), (fresh, Some(super::super::core::NOBODY)));
+            assert_eq!((entry.stag, entry.stream), (fresh, Some(super::super::pending::NOBODY)));
         }
         assert_eq!(added(&commands).len(), WORKERS);
         assert!(bench.has_logged(
             |kind| matches!(kind, EventKind::StagInvalidated { region } if region == "own")
         ));
-        assert_eq!(bench.core.by_stag.get(&fresh).map(String::as_str), Some("own"));
-        assert!(!bench.core.by_stag.contains_key(&stag));
+        assert_eq!(bench.core.regions().named(fresh), Some("own"));
+        assert!(bench.core.regions().named(stag).is_none());
     }
 }
 
@@ -303,7 +303,7 @@ fn errors_and_terminates_are_told_with_their_numbers() {
     let found: Vec<_> = errors(&bench).into_iter().map(|(layer, code, _)| (layer, code)).collect();
     let expected = [("mpa", "0/02"), ("rdmap", "0/00")];
     assert_eq!(found, expected.map(|(layer, code)| (layer.to_owned(), code.to_owned())));
-    assert_eq!(bench.core.tally.stream_errors, 2);
+    assert_eq!(bench.core.env().tally.stream_errors, 2);
     let terminate = Terminate::new(0, 1, 9);
     bench.event(Event::Terminated { stream: ONE, by_peer: false, terminate });
     let terminated = bench.logged(|kind| matches!(kind, EventKind::Terminated { .. }));

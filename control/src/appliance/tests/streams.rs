@@ -185,7 +185,7 @@ fn events_and_discard_give_the_buffer_back_at_once() {
     )));
     bench.event(message(3, b"away"));
     assert!(gives_back(&bench.acknowledge(), 3));
-    assert_eq!(bench.core.tally.discarded, 1);
+    assert_eq!(bench.core.env().tally.discarded, 1);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn connect_answers_when_the_stream_stands() {
     let connect = connecting(bench.all_commands());
     let told = advert::decode(&connect.private_data).unwrap();
     assert_eq!(told[0].name, "common");
-    assert_eq!(connect.pd, bench.core.regions["common"].pd);
+    assert_eq!(connect.pd, bench.core.regions()["common"].pd());
     let offers = [offer("theirs", 100)];
     bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
     for command in bench.all_commands() {
@@ -400,7 +400,7 @@ fn totals_hold_what_ended_streams_did() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
     let mut stats = EndpointStats::default();
-    stats.tcp.octets_retransmitted = 5;
+    stats.tcp.loss.octets_retransmitted = 5;
     stats.mpa_rx.unlocatable_max = 9;
     stats.mpa_rx.alignment_lost = 4;
     stats.ddp.placed_out_of_order_octets = 3;
@@ -432,7 +432,7 @@ fn totals_hold_what_ended_streams_did() {
 #[test]
 fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
     let mut bench = bench();
-    let mut section = bench.core.listeners["in"].section.clone();
+    let mut section = bench.core.listeners()["in"].section().clone();
     section.name = "second".into();
     let mut pending = bench.call(Request::AddListener(section.clone()));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Conflict);
@@ -444,8 +444,8 @@ fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
     let mut pending = bench.call(Request::AddListener(section));
     bench.acknowledge();
     assert!(matches!(answer(&mut pending), Ok(Reply::Listener(_))));
-    let listeners = &bench.core.listeners;
-    assert_eq!(listeners["second"].pd, listeners["in"].pd, "they share a region");
+    let listeners = &bench.core.listeners();
+    assert_eq!(listeners["second"].pd(), listeners["in"].pd(), "they share a region");
 }
 
 #[test]
@@ -455,10 +455,10 @@ fn a_removed_listener_keeps_its_streams() {
     let mut pending = bench.call(Request::RemoveListener { name: "in".into() });
     bench.acknowledge();
     assert_eq!(answer(&mut pending), Ok(Reply::DONE));
-    assert!(bench.core.streams.contains_key(&StreamId(1)));
-    assert_eq!(bench.core.retired.len(), 1);
+    assert!(bench.core.streams().contains(StreamId(1)));
+    assert_eq!(bench.core.listeners().retired(), 1);
     bench.closed(1, CloseReason::PeerShutdown);
-    assert!(bench.core.retired.is_empty());
+    assert_eq!(bench.core.listeners().retired(), 0);
 }
 
 // RFC 5042 §3, §6.1.1: streams are taken to trust each other only where the operator gave their listeners a
@@ -481,11 +481,11 @@ port = 7473
 regions = ["others"]
 "#;
     let bench = bench_with(&format!("{BASIC}{second}"));
-    let pd = |name: &str| bench.core.listeners[name].pd;
+    let pd = |name: &str| bench.core.listeners()[name].pd();
     let domains = [pd("in"), pd("other"), pd("third")];
     assert!(domains[0] != domains[1] && domains[1] != domains[2] && domains[0] != domains[2]);
-    assert_eq!(bench.core.regions["common"].pd, pd("in"));
-    assert_eq!(bench.core.regions["others"].pd, pd("third"));
+    assert_eq!(bench.core.regions()["common"].pd(), pd("in"));
+    assert_eq!(bench.core.regions()["others"].pd(), pd("third"));
 }
 
 #[test]
@@ -493,8 +493,9 @@ fn a_second_attempt_with_revision_one_is_told() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&[])));
     let ticket = connecting(bench.acknowledge()).ticket;
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
-    let reason = CloseReason::PeerReset;
+    bench
+        .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
+    let reason = CloseReason::Lower(TcpReason::PeerReset);
     let expected = format!("10.0.0.9:5000: MPA revision 2 failed, trying revision 1: {reason}");
     assert!(
         bench.has_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
@@ -503,6 +504,7 @@ fn a_second_attempt_with_revision_one_is_told() {
     bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     // Nobody waits for it any more.
-    bench.event(Event::Retrying { ticket, reason: CloseReason::PeerReset.into() });
-    assert_eq!(bench.core.tally.unexpected_events, 1);
+    bench
+        .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
+    assert_eq!(bench.core.env().tally.unexpected_events, 1);
 }

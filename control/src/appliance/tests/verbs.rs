@@ -119,7 +119,7 @@ fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
     let (mut bench, mut pending, entry) = pinging(2, 32);
     let terminate = Terminate::new(0, 1, 0);
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.contains("the stream has ended: terminated by the peer"), "{sentence}");
@@ -286,9 +286,9 @@ fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let reason = dataplane::PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: OPENED, ticket, reason });
     assert!(unanswered(&mut pending), "the end says why");
-    bench.closed(OPENED.0, CloseReason::PeerReset);
+    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.starts_with("terminated by the peer: "), "{sentence}");
-    assert!(bench.core.tickets.is_empty());
+    assert!(bench.core.env().is_answered());
 }

@@ -218,7 +218,16 @@ fn values() {
         ),
         (
             "[tcp]\ncongestion = \"bbr\"",
-            "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\"",
+            "t.toml:2: tcp.congestion: is \"bbr\", but must be one of \"cubic\", \"newreno\", \
+             \"dctcp\"",
+        ),
+        (
+            "[tcp]\ncongestion = \"dctcp\"\necn = false",
+            "t.toml:2: tcp.congestion: works only with ECN: set `ecn = true`, or choose another one",
+        ),
+        (
+            "[sctp]\ncongestion = \"dctcp\"",
+            "t.toml:2: sctp.congestion: works only with ECN, which is not there over SCTP: choose another one",
         ),
         (
             "[tcp]\nsyn_cookies = \"sometimes\"",
@@ -267,12 +276,12 @@ fn ports() {
         (
             "",
             "t.toml:5: port.kind: is missing: write one of \"pci\", \"af_xdp\", \"af_packet\", \"tap\", \
-             \"memif\", \"ring\"",
+             \"memif\", \"ring\", \"pcap\"",
         ),
         (
             "kind = \"vhost\"",
             "t.toml:7: port.kind: is \"vhost\", but must be one of \"pci\", \"af_xdp\", \"af_packet\", \
-             \"tap\", \"memif\", \"ring\"",
+             \"tap\", \"memif\", \"ring\", \"pcap\"",
         ),
         (
             "kind = \"pci\"\naddress = \"03:00.0\"",
@@ -298,6 +307,27 @@ fn ports() {
         (
             "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nsecret = \"0123456789012345678901234\"",
             "t.toml:10: port.secret: must have at most 24 octets and no comma: choose another",
+        ),
+        (
+            "kind = \"pcap\"",
+            "t.toml:5: port.rx_file: is missing: name the capture file to read frames from",
+        ),
+        (
+            "kind = \"pcap\"\nrx_file = \"a\"\ntx_file = \"a\"",
+            "t.toml:9: port.tx_file: is `rx_file` too, and would be emptied before it is read: name another",
+        ),
+        (
+            "kind = \"pcap\"\nrx_file = \"a,b\"",
+            "t.toml:8: port.rx_file: has a character that DPDK takes for its own: use none of , = [ ] \" ' \
+             and space",
+        ),
+        (
+            "kind = \"pcap\"\nrx_file = \"a\"\nworkers = [0, 1]\n[workers]\ncount = 2",
+            "t.toml:9: port.workers: names several, but a pcap port has one queue: name one",
+        ),
+        (
+            "kind = \"pcap\"\nrx_file = \"a\"\nlink = \"l\"",
+            "t.toml:9: port.link: has no meaning for kind \"pcap\": remove it",
         ),
         (
             "kind = \"ring\"\nlink = \"l\"\nmtu = 9001",

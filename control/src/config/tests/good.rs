@@ -20,7 +20,7 @@ fn every_file_in_configs_is_right() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 8, "{files:?}");
+    assert!(files.len() >= 9, "{files:?}");
     for file in files {
         if let Err(errors) = Document::read(&file) {
             panic!("{errors}");
@@ -50,6 +50,15 @@ fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", off);
     assert_ne!(text, MINIMAL);
     assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
+}
+
+#[test]
+fn a_pcap_port_belongs_to_one_worker() {
+    let pcap = "kind = \"pcap\"\nrx_file = \"in.pcap\"";
+    let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", pcap) + "[workers]\ncount = 2\n";
+    let config = parse(&text).unwrap().config;
+    assert_eq!(config.ports[0].workers, [0]);
+    assert_eq!(config.ports[0].kind, PortKind::Pcap { rx_file: "in.pcap".into(), tx_file: None });
 }
 
 #[test]
@@ -102,7 +111,7 @@ fn defaults() {
     assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::Adaptive }]);
     assert_eq!(config.ports[0].mtu, 1500);
     assert_eq!(config.ports[0].workers, [0]);
-    assert_eq!(config.ports[0].checksum, Checksum::Offload);
+    assert_eq!(config.ports[0].checksum, ChecksumMode::Offload);
     assert_eq!(config.management.socket, Path::new(DEFAULT_SOCKET));
     assert_eq!(config.tcp.congestion, Congestion::Cubic);
     assert_eq!(config.tcp.keepalive, None);
@@ -193,14 +202,15 @@ fn api_requests_get_the_same_sentences() {
 
 #[test]
 fn prefixes() {
-    let prefix = |address: &str, len| Prefix { address: address.parse().unwrap(), len };
-    assert_eq!(prefix("10.1.2.3", 8).network(), prefix("10.0.0.0", 8));
-    assert_eq!(prefix("10.1.2.3", 0).network(), prefix("0.0.0.0", 0));
-    assert_eq!(prefix("fd00::1", 64).network(), prefix("fd00::", 64));
-    assert_eq!(prefix("fd00::1", 0).network(), prefix("::", 0));
-    assert!(prefix("10.1.2.3", 8).contains("10.255.0.1".parse().unwrap()));
-    assert!(!prefix("10.1.2.3", 8).contains("11.0.0.1".parse().unwrap()));
-    assert!(!prefix("0.0.0.0", 0).contains("::1".parse().unwrap()));
+    let prefix = |address: &str, len| ipnet::IpNet::new(address.parse().unwrap(), len).unwrap();
+    let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    assert_eq!(prefix("10.1.2.3", 8).trunc(), prefix("10.0.0.0", 8));
+    assert_eq!(prefix("10.1.2.3", 0).trunc(), prefix("0.0.0.0", 0));
+    assert_eq!(prefix("fd00::1", 64).trunc(), prefix("fd00::", 64));
+    assert_eq!(prefix("fd00::1", 0).trunc(), prefix("::", 0));
+    assert!(prefix("10.1.2.3", 8).contains(&address("10.255.0.1")));
+    assert!(!prefix("10.1.2.3", 8).contains(&address("11.0.0.1")));
+    assert!(!prefix("0.0.0.0", 0).contains(&address("::1")));
 }
 
 proptest! {

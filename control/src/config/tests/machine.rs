@@ -140,6 +140,39 @@ fn xdp_and_tap() {
 }
 
 #[test]
+fn capture_files() {
+    let machine = Machine::new();
+    let at = |name: &str| machine.root().join(name).display().to_string();
+    let port = |input: &str, output: &str| {
+        let keys = format!("rx_file = \"{}\"\ntx_file = \"{}\"", at(input), at(output));
+        machine.finds(&format!("[[port]]\nname = \"p\"\nkind = \"pcap\"\n{keys}\n"))
+    };
+    machine.file("in.pcap", "\n\r\r\n");
+    machine.file("notes.txt", "what came on Monday and on Tuesday");
+    assert_eq!(port("in.pcap", "out.pcap"), [""; 0]);
+    assert_eq!(
+        port("absent.pcap", "none/out.pcap"),
+        [
+            format!(
+                "4: port.rx_file: {} cannot be used: it cannot be read: No such file or directory (os error 2)",
+                at("absent.pcap")
+            ),
+            format!("5: port.tx_file: its directory {0} does not exist: mkdir -p {0}", at("none")),
+        ]
+    );
+    assert_eq!(
+        port("notes.txt", "in.pcap"),
+        [
+            format!(
+                "4: port.rx_file: {} cannot be used: it is neither pcap nor pcapng: write one with tcpdump -w",
+                at("notes.txt")
+            ),
+            format!("note: 5: port.tx_file: {} will be overwritten", at("in.pcap")),
+        ]
+    );
+}
+
+#[test]
 fn pci_devices() {
     let machine = Machine::new();
     let port = "[[port]]\nname = \"p\"\nkind = \"pci\"\naddress = \"0000:03:00.0\"\n";

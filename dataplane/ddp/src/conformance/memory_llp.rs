@@ -211,7 +211,7 @@ impl End {
                 },
                 Some(Event::Error(_)) => {
                     self.failing = true;
-                    self.stream.say_error();
+                    self.stream.post_error();
                 }
                 _ => {}
             }

@@ -10,13 +10,15 @@
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
+use base::LazyDeque;
 use wire::ddp::{HeaderRepr, TaggedRepr};
 use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
-use wire::{DdpVersion, LazyDeque, Stag, TaggedOffset};
+use wire::{DdpVersion, Stag, TaggedOffset};
 
+use crate::checks::{self, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
-use crate::rdmap::{Error, ErrorCode};
-use crate::receive::{Ranges, Reject};
+use crate::rdmap::{Error, ErrorCode, RdmapError};
+use crate::receive::Ranges;
 use crate::stag::Access;
 
 /// A Read that is with the peer.
@@ -38,6 +40,8 @@ pub(crate) struct Delivered {
     /// Its octets, header included.
     pub(crate) segment_len: u32,
 }
+
+type Reject = checks::Reject<ErrorCode>;
 
 #[derive(Debug)]
 pub(crate) struct Checks {
@@ -96,47 +100,6 @@ impl Checks {
         self.delivered.pop_front()
     }
 
-    pub(crate) fn delivered(&mut self, header: HeaderRepr, payload_len: u32) {
-        let segment_len = payload_len + header.len() as u32;
-        self.delivered.push_back(Delivered { header, segment_len });
-    }
-
-    /// The right that a tagged segment needs on its buffer. The sink of a Read is this side's own
-    /// choice, and [`admit`](Self::admit) lets in nothing but the response.
-    pub(crate) fn needs(header: &TaggedRepr) -> Access {
-        match Control(header.rsvd_ulp).opcode() {
-            Some(Opcode::ReadResponse) => Access::NONE,
-            _ => Access::REMOTE_WRITE,
-        }
-    }
-
-    /// RFC 5040 §7.2 (2), (3), and for a Read Response its place in what was asked for. Before
-    /// placement.
-    pub(crate) fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject> {
-        let (control, queue) = match header {
-            HeaderRepr::Tagged(tagged) => (Control(tagged.rsvd_ulp), None),
-            HeaderRepr::Untagged(untagged) => {
-                (split_rsvd_ulp(untagged.rsvd_ulp).0, Some(untagged.qn))
-            }
-        };
-        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium; the two headers agree.
-        let (seen, expected) = (control.version_bits(), header.version().bits());
-        if seen != expected {
-            let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());
-            return Err(Reject::Ulp(ErrorCode::InvalidVersion, mismatch));
-        }
-        let known = |opcode: &Opcode| opcode.queue() == queue && self.speaks(*opcode, header);
-        let Some(opcode) = control.opcode().filter(known) else {
-            return Err(unexpected(control.opcode_bits()));
-        };
-        match header {
-            HeaderRepr::Tagged(tagged) if opcode == Opcode::ReadResponse => {
-                self.admit_response(tagged, len)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// RFC 7306 §4.1: its messages have RV 01b.
     fn speaks(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
         if opcode.is_extension() && header.version() != DdpVersion::V1 {
@@ -161,9 +124,49 @@ impl Checks {
         let fits = |read: &ReadWait| read.offset_of(header, len).is_some();
         if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.stranger(header, len)) }
     }
+}
+
+impl UlpChecks for Checks {
+    type Code = ErrorCode;
+
+    /// The right that a tagged segment needs on its buffer. The sink of a Read is this side's own
+    /// choice, and [`admit`](Self::admit) lets in nothing but the response.
+    fn access_needed(&self, header: &TaggedRepr) -> Access {
+        match Control(header.rsvd_ulp).opcode() {
+            Some(Opcode::ReadResponse) => Access::NONE,
+            _ => Access::REMOTE_WRITE,
+        }
+    }
+
+    /// RFC 5040 §7.2 (2), (3), and for a Read Response its place in what was asked for. Before
+    /// placement.
+    fn admit(&self, header: &HeaderRepr, len: u32) -> Result<(), Reject> {
+        let (control, queue) = match header {
+            HeaderRepr::Tagged(tagged) => (Control(tagged.rsvd_ulp), None),
+            HeaderRepr::Untagged(untagged) => {
+                (split_rsvd_ulp(untagged.rsvd_ulp).0, Some(untagged.qn))
+            }
+        };
+        // RFC 5040 §4.1: 01b for the RFC, 00b for the RDMA Consortium; the two headers agree.
+        let (seen, expected) = (control.version_bits(), header.version().bits());
+        if seen != expected {
+            let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());
+            return Err(Reject::Ulp(ErrorCode::InvalidVersion, mismatch));
+        }
+        let known = |opcode: &Opcode| opcode.queue() == queue && self.speaks(*opcode, header);
+        let Some(opcode) = control.opcode().filter(known) else {
+            return Err(unexpected(control.opcode_bits()));
+        };
+        match header {
+            HeaderRepr::Tagged(tagged) if opcode == Opcode::ReadResponse => {
+                self.admit_response(tagged, len)
+            }
+            _ => Ok(()),
+        }
+    }
 
     /// A tagged segment takes its place in the order.
-    pub(crate) fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
+    fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let opcode = Control(header.rsvd_ulp).opcode_bits();
         // RFC 5040 §4.1: a message has one opcode. A tagged message within another is none.
         if let Some(open) = self.tagged
@@ -182,7 +185,7 @@ impl Checks {
             if !oldest.came.insert(at, at + len) {
                 let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
                 let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
-                return Err(Reject::Error(DdpCode::BaseOrBounds, mismatch));
+                return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
             }
         }
         if !header.last {
@@ -196,6 +199,17 @@ impl Checks {
         }
         self.answered.extend(self.reads.pop_front());
         Ok(())
+    }
+
+    fn delivered(&mut self, header: HeaderRepr, len: u32) {
+        let segment_len = len + header.len() as u32;
+        self.delivered.push_back(Delivered { header, segment_len });
+    }
+
+    fn error_reached(&mut self, error: UlpError<ErrorCode>) {
+        let UlpError { code, mismatch, header, segment_len } = error;
+        let error = RdmapError { code, mismatch, header, segment_len, read_request: None };
+        self.reached = Some(Box::new(Error::Rdmap(error)));
     }
 }
 
@@ -213,7 +227,7 @@ impl ReadWait {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());
             let mismatch = Mismatch::exact(Field::Stag, seen, expected);
-            return Reject::Error(DdpCode::InvalidStag, mismatch);
+            return Reject::Ddp(DdpCode::InvalidStag, mismatch);
         }
         let (low, high) = (self.to.0, self.to.0.saturating_add(self.len.into()));
         let mismatch = if header.to.0 < low || header.to.0 > high {
@@ -221,7 +235,7 @@ impl ReadWait {
         } else {
             Mismatch::new(Field::TaggedEnd, header.to.0.wrapping_add(len.into()), low, high)
         };
-        Reject::Error(DdpCode::BaseOrBounds, mismatch)
+        Reject::Ddp(DdpCode::BaseOrBounds, mismatch)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an RDMAP stream counts, beside [`ddp::Counters`](crate::Counters).
 
-use wire::Blank;
+use base::Blank;
 
 use crate::rdmap::ErrorCode;
 
@@ -43,7 +43,7 @@ pub struct Counters {
     pub errors: [u64; ErrorCode::ALL.len()],
 }
 
-wire::near!(Counters:);
+base::prefetch!(Counters:);
 
 impl Blank for Counters {
     fn blank() -> &'static Self {

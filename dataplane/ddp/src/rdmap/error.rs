@@ -8,7 +8,7 @@ use wire::rdmap::ReadRequestRepr;
 use wire::rdmap::terminate::{LAYER_DDP, LAYER_LLP, LAYER_RDMAP, TerminateRepr, describe};
 
 use crate::error::{DdpError, ErrorCode as DdpCode, Mismatch};
-use crate::llp::{MAX_DDP_HEADER, OrderKey};
+use crate::llp::MAX_DDP_HEADER;
 
 /// An error number of RFC 5040 figure 9.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -200,10 +200,3 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
-
-/// An error of DDP or RDMAP that was found at arrival, and its place in the order.
-#[derive(Clone, Debug)]
-pub(crate) struct Ordered {
-    pub(crate) key: OrderKey,
-    pub(crate) error: Error,
-}

@@ -1,8 +1,12 @@
 //! What the ULP gives to RDMAP and what it gets from it.
 
+use std::sync::Arc;
+
 use wire::rdmap::AtomicOp;
 use wire::{Stag, TaggedOffset};
 
+use crate::cookie::Cookie;
+use crate::enhanced::Rtr;
 use crate::message::{Failure, Source};
 use crate::rdmap::{Error, Terminate};
 
@@ -18,8 +22,8 @@ pub enum WorkRequest<M> {
         solicited: bool,
         /// An STag of the peer's that ends with this message.
         invalidate: Option<Stag>,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
     /// RDMA Write into a buffer of the peer.
     Write {
@@ -29,8 +33,8 @@ pub enum WorkRequest<M> {
         to: TaggedOffset,
         /// The octets.
         source: Source<M>,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
     /// RDMA Read from a buffer of the peer into one of ours.
     ///
@@ -47,8 +51,8 @@ pub enum WorkRequest<M> {
         source_to: TaggedOffset,
         /// Octets.
         len: u32,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
     /// An atomic operation on 64 bits of the peer's memory (RFC 7306 §5).
     Atomic {
@@ -58,8 +62,8 @@ pub enum WorkRequest<M> {
         stag: Stag,
         /// TO of the 64 bits; the memory they stand for is 64-bit aligned.
         to: TaggedOffset,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
     /// Immediate Data, 8 octets (RFC 7306 §6).
     Immediate {
@@ -67,19 +71,37 @@ pub enum WorkRequest<M> {
         data: [u8; 8],
         /// Asks the receiver for an event.
         solicited: bool,
-        /// The caller's name for it.
-        cookie: u64,
+        /// What its completion carries.
+        cookie: Cookie,
     },
 }
 
 impl<M> WorkRequest<M> {
     /// A Send that asks for nothing else.
-    pub fn send(source: Source<M>, cookie: u64) -> WorkRequest<M> {
+    pub fn send(source: Source<M>, cookie: Cookie) -> WorkRequest<M> {
         WorkRequest::Send { source, solicited: false, invalidate: None, cookie }
     }
 
-    /// The caller's name for it.
-    pub fn cookie(&self) -> u64 {
+    /// The ready-to-receive message of a start-up: empty, and from or to nowhere.
+    pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
+        let (cookie, source) = (Cookie::READY, Source::Octets(Arc::from([])));
+        let to = TaggedOffset(0);
+        match rtr {
+            Rtr::Send => WorkRequest::send(source, cookie),
+            Rtr::Write => WorkRequest::Write { stag, to, source, cookie },
+            Rtr::Read => WorkRequest::Read {
+                sink_stag: Stag(0),
+                sink_to: to,
+                source_stag: stag,
+                source_to: to,
+                len: 0,
+                cookie,
+            },
+        }
+    }
+
+    /// What its completion carries.
+    pub fn cookie(&self) -> Cookie {
         match self {
             WorkRequest::Send { cookie, .. }
             | WorkRequest::Write { cookie, .. }
@@ -163,14 +185,14 @@ pub enum Event {
     /// An operation is complete.
     Completed {
         /// The operation's name.
-        cookie: u64,
+        cookie: Cookie,
         /// How.
         outcome: Outcome,
     },
     /// An operation will not be done, or nobody knows whether it was.
     Flushed {
         /// The operation's name.
-        cookie: u64,
+        cookie: Cookie,
     },
     /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if it is said to the
     /// peer.

@@ -22,7 +22,6 @@ mod checks;
 mod config;
 mod counters;
 mod error;
-mod inbound;
 mod message;
 mod operations;
 mod responses;
@@ -30,10 +29,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use checks::Checks;
+use checks::Checks;
 pub use config::Config;
 pub use counters::Counters;
-pub(crate) use error::Ordered;
 pub use error::{Error, ErrorCode, RdmapError};
 pub use message::{Event, Outcome, WorkRequest};
 pub use stream::{Sink, Stream};

@@ -8,14 +8,15 @@
 //!           | not            |                |
 //! ```
 
-use wire::LazyDeque;
+use base::LazyDeque;
 
+use crate::cookie::Cookie;
 use crate::memory::RegionMemory;
 use crate::rdmap::{Outcome, WorkRequest};
 
 #[derive(Debug)]
 struct Operation<M> {
-    cookie: u64,
+    cookie: Cookie,
     state: State<M>,
 }
 
@@ -152,8 +153,8 @@ impl<M: RegionMemory> Operations<M> {
         }
     }
 
-    /// The oldest one, once it has ended: its name, and how if well.
-    pub(crate) fn pop_ended(&mut self) -> Option<(u64, Option<Outcome>)> {
+    /// The oldest one, once it has ended: its cookie, and how if well.
+    pub(crate) fn pop_ended(&mut self) -> Option<(Cookie, Option<Outcome>)> {
         let Some(Operation { cookie, state: State::Ended(outcome) }) = self.queue.front() else {
             return None;
         };

@@ -10,8 +10,9 @@
 //! that the peer cannot know that there is room for another.
 
 use arrayvec::ArrayVec;
+use base::LazyDeque;
+use wire::Stag;
 use wire::rdmap::{AtomicResponseRepr, ReadRequestRepr};
-use wire::{LazyDeque, Stag};
 
 use crate::llp::MAX_DDP_HEADER;
 use crate::memory::RegionMemory;

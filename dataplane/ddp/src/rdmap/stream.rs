@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use base::{Lazy, LazyDeque};
 use wire::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
     SEND_QUEUE, TERMINATE_QUEUE,
 };
-use wire::{DdpVersion, Lazy, LazyDeque, Stag};
+use wire::{DdpVersion, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
+use crate::cookie::Cookie;
+use crate::enhanced::Rtr;
 use crate::error::{Field, Mismatch, PostError};
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
@@ -23,32 +26,29 @@ use crate::send::{check_source, check_to};
 use crate::stag::{PdId, StreamId};
 use crate::stream::Context;
 
-/// DDP's name for a response, which is not an operation's number.
-pub(super) const RESPONSE: u64 = u64::MAX - 1;
-/// DDP's name for the Terminate.
-pub(super) const TERMINATE: u64 = u64::MAX;
+mod inbound;
+
 /// A message that has begun goes out whole before the Terminate if no more octets are missing than
 /// this; peers do not expect one message within another.
-pub(super) const FINISH_WITHIN: u32 = 256 * 1024;
+const FINISH_WITHIN: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
 ///
 /// Before it is dropped, [`release`](Self::release) must give its buffers back to the pool.
 #[derive(Debug)]
 pub struct Stream<M> {
-    pub(super) ddp: crate::stream::Stream<M>,
-    pub(super) checks: Checks,
-    pub(super) operations: Operations<M>,
-    pub(super) responses: Responses<M>,
-    pub(super) events: LazyDeque<Event>,
-    pub(super) counters: Lazy<Counters>,
+    ddp: crate::stream::Stream<M, Checks>,
+    operations: Operations<M>,
+    responses: Responses<M>,
+    events: LazyDeque<Event>,
+    counters: Lazy<Counters>,
     ord: u32,
     max_operations: u32,
     max_posts: u32,
     atomics: bool,
     immediate: bool,
     /// The initiator's zero-length Send is still to come.
-    pub(super) rtr_send: bool,
+    rtr_send: bool,
     /// What DDP has and the LLP has not all of is a response.
     current_is_response: bool,
     /// An operation had its turn last.
@@ -57,24 +57,24 @@ pub struct Stream<M> {
     ord_wait_counted: bool,
     next_atomic_id: u32,
     closed: bool,
-    pub(super) peer_closed: bool,
+    peer_closed: bool,
     /// Nothing more is taken, and nothing sent behind the Terminate.
-    pub(super) over: bool,
-    pub(super) error: Option<Box<Error>>,
+    over: bool,
+    error: Option<Box<Error>>,
     /// What the peer's Terminate says.
-    pub(super) received: Option<Box<Terminate>>,
+    received: Option<Box<Terminate>>,
 }
 
-wire::near!(Stream<M> [M: RegionMemory]: ddp, events, counters);
+base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
 
 impl<M: RegionMemory> Stream<M> {
     /// A stream that takes and sends from now on.
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
         let ddp = config.stream();
+        let checks = Checks::new(config.atomics, config.immediate);
         Stream {
             max_posts: u32::try_from(ddp.max_posts).unwrap_or(u32::MAX),
-            ddp: crate::stream::Stream::new(id, pd, ddp),
-            checks: Checks::new(config.atomics, config.immediate),
+            ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks),
             operations: Operations::new(),
             responses: Responses::new(config.max_responses),
             events: LazyDeque::new(),
@@ -99,7 +99,7 @@ impl<M: RegionMemory> Stream<M> {
     /// Nothing has come or gone for a while: gives back memory that nothing is in.
     pub fn relax(&mut self) {
         self.ddp.relax();
-        self.checks.relax();
+        self.ddp.checks_mut().relax();
         self.operations.relax();
         self.responses.relax();
         self.events.relax();
@@ -161,6 +161,15 @@ impl<M: RegionMemory> Stream<M> {
         self.operations.push(request);
         self.feed();
         Ok(())
+    }
+
+    /// Posts the ready-to-receive message (RFC 6581 §9.2), before anything else. `stag` is what an empty Write
+    /// or Read names of the peer's.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub(crate) fn post_ready(&mut self, rtr: Rtr, stag: Stag) -> Result<(), PostError> {
+        self.post(WorkRequest::ready(rtr, stag))
     }
 
     fn check(&self, request: &WorkRequest<M>) -> Result<(), PostError> {
@@ -245,7 +254,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Our Reads and atomics that are with the peer.
     pub fn requests_outstanding(&self) -> usize {
-        self.checks.reads() + self.operations.atomics.len()
+        self.ddp.checks().reads() + self.operations.atomics.len()
     }
 
     /// The peer's requests whose response is not wholly with the LLP; at most IRD.
@@ -318,12 +327,12 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.release(buffers);
     }
 
-    pub(super) fn party(&self) -> Party {
+    fn party(&self) -> Party {
         Party { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
     /// Ends Reads from this STag that are under way (RFC 5040 §4.8: from where they stand).
-    pub(super) fn stop_reading(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
+    fn stop_reading(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
         let Some((request, origin, begun)) = self.responses.reading(stag, current) else {
             return false;
@@ -348,12 +357,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// RFC 5040 §5.4, §6.2.1: says the error to the peer; what DDP does not have ends in error, and
     /// nothing is sent behind it.
-    pub(super) fn terminate(
-        &mut self,
-        error: Error,
-        finish: u32,
-        buffers: Option<&mut BufferPool>,
-    ) {
+    fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
         // RFC 5040 §7.1 (4): the first error is the one.
         if self.over {
             return;
@@ -373,7 +377,7 @@ impl<M: RegionMemory> Stream<M> {
                 let source = Source::Octets(Arc::from(terminate.emit().as_slice()));
                 let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
                 // RFC 5040 §4.1, §5.4: the first and only message on queue 2.
-                let (qn, cookie) = (TERMINATE_QUEUE, TERMINATE);
+                let (qn, cookie) = (TERMINATE_QUEUE, Cookie::TERMINATE);
                 let message = Message::Untagged { qn, rsvd_ulp, source, cookie };
                 // It cannot be posted after a close_now, when nobody hears it.
                 if self.ddp.post_last_behind(message, finish).is_ok() {
@@ -388,7 +392,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Nothing that DDP does not have is sent, and no response is awaited.
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         self.over = true;
         self.responses.clear_waiting();
         self.operations.flush_waiting(false);
@@ -396,9 +400,9 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Reads and atomics that are with the peer will not be answered.
-    pub(super) fn flush_requests(&mut self) {
+    fn flush_requests(&mut self) {
         let operations = &mut self.operations;
-        self.checks.drain_reads().for_each(|number| operations.flush(number));
+        self.ddp.checks_mut().drain_reads().for_each(|number| operations.flush(number));
         while let Some(AtomicWait { operation, .. }) = operations.atomics.pop_front() {
             operations.flush(operation);
         }
@@ -406,7 +410,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Gives DDP the next message when it has none to send. One at a time, so that operations and
     /// responses take turns.
-    pub(super) fn feed(&mut self) {
+    fn feed(&mut self) {
         let Some(version) = self.version() else { return };
         if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize {
             return;
@@ -425,7 +429,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     fn next_response(&mut self, version: DdpVersion) -> Option<Message<M>> {
-        let cookie = RESPONSE;
+        let cookie = Cookie::RESPONSE;
         Some(match self.responses.issue()? {
             Response::Read { request, source, .. } => Message::Tagged {
                 // RFC 5040 §4.4: copied from the request without interpretation.
@@ -465,7 +469,7 @@ impl<M: RegionMemory> Stream<M> {
         request: WorkRequest<M>,
         version: DdpVersion,
     ) -> Message<M> {
-        let cookie = number;
+        let cookie = Cookie::of(number);
         let untagged = |qn, opcode, invalidate, source| {
             let rsvd_ulp = Control::new(version, opcode).with_invalidate(invalidate);
             Message::Untagged { qn, rsvd_ulp, source, cookie }
@@ -485,7 +489,7 @@ impl<M: RegionMemory> Stream<M> {
                 Message::Tagged { stag, to, rsvd_ulp, source, cookie }
             }
             WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
-                self.checks.read_goes_out(number, sink_stag, sink_to, len);
+                self.ddp.checks_mut().read_goes_out(number, sink_stag, sink_to, len);
                 let size = len;
                 let repr = ReadRequestRepr { sink_stag, sink_to, size, source_stag, source_to };
                 let source = Source::Octets(Arc::from(repr.emit()));
@@ -525,15 +529,13 @@ pub struct Sink<'a, M> {
 
 impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
-        let Stream { ddp, checks, .. } = &mut *self.stream;
-        let disposition = ddp.sink_for(self.cx.reborrow(), checks).ulpdu(key, ulpdu);
+        let disposition = self.stream.ddp.sink(self.cx.reborrow()).ulpdu(key, ulpdu);
         self.stream.absorb(self.cx.stags, self.cx.buffers);
         disposition
     }
 
     fn order_complete(&mut self, before: OrderKey) {
-        let Stream { ddp, checks, .. } = &mut *self.stream;
-        ddp.sink_for(self.cx.reborrow(), checks).order_complete(before);
+        self.stream.ddp.sink(self.cx.reborrow()).order_complete(before);
         self.stream.absorb(self.cx.stags, self.cx.buffers);
     }
 }

@@ -5,15 +5,16 @@ use arrayvec::ArrayVec;
 use wire::DdpVersion;
 use wire::ddp::{Control, HeaderError, HeaderRepr, TaggedRepr};
 
-use super::{Env, Reject};
+use super::Env;
+use crate::checks::{Reject, UlpChecks};
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::memory::RegionMemory;
-use crate::stag::{Access, StagEntry, StagTable};
+use crate::stag::{StagEntry, StagTable};
 
 /// The header, if there is a whole one of a known version.
 #[inline]
-pub(super) fn parse(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject> {
+pub(super) fn parse<E>(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject<E>> {
     HeaderRepr::parse(octets).map_err(|error| {
         let control = Control(octets.first().copied().unwrap_or(0));
         let mismatch = match error {
@@ -26,7 +27,7 @@ pub(super) fn parse(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Rej
                 u64::from(u32::MAX),
             ),
         };
-        Reject::Error(version_code(control.is_tagged()), mismatch)
+        Reject::Ddp(version_code(control.is_tagged()), mismatch)
     })
 }
 
@@ -34,26 +35,25 @@ fn version_code(tagged: bool) -> ErrorCode {
     if tagged { ErrorCode::TaggedVersion } else { ErrorCode::UntaggedVersion }
 }
 
-pub(super) fn wrong_version(header: &HeaderRepr, seen: u8, expected: DdpVersion) -> Reject {
+pub(super) fn wrong_version<E>(header: &HeaderRepr, seen: u8, expected: DdpVersion) -> Reject<E> {
     let code = version_code(matches!(header, HeaderRepr::Tagged(_)));
-    Reject::Error(code, Mismatch::exact(Field::Version, seen.into(), expected.bits().into()))
+    Reject::Ddp(code, Mismatch::exact(Field::Version, seen.into(), expected.bits().into()))
 }
 
+/// The entry of a tagged segment's STag, and the offset of its payload in the entry's memory.
+pub(super) type Target<'a, M> = (&'a StagEntry<M>, u64);
+
 /// RFC 5041 §7.1 and §8.2 for a tagged segment: where its payload goes, if it has any.
-pub(super) fn check_tagged<'a, M>(
+pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     header: &TaggedRepr,
     len: u32,
-    needed: Access,
-    env: &Env<'a, M>,
-) -> Result<Option<(&'a StagEntry<M>, u64)>, Reject>
-where
-    M: RegionMemory,
-{
+    env: &Env<'a, M, C>,
+) -> Result<Option<Target<'a, M>>, Reject<C::Code>> {
     // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
     if len == 0 {
         return Ok(None);
     }
-    let error = |code, mismatch| Err(Reject::Error(code, mismatch));
+    let error = |code, mismatch| Err(Reject::Ddp(code, mismatch));
     let stags: &'a StagTable<M> = env.stags;
     let Some(entry) = stags.get(header.stag) else {
         let mismatch = Mismatch::never(Field::Stag, header.stag.0.into());
@@ -71,6 +71,7 @@ where
         return error(ErrorCode::StagNotAssociated, mismatch);
     }
     // RFC 5041 §7.1 (2), §8.3.1 (5): the buffer must allow placement.
+    let needed = env.checks.access_needed(header);
     if !entry.access.contains(needed) {
         let (seen, needed) = (entry.access.bits().into(), needed.bits().into());
         let mismatch = Mismatch::exact(Field::Access, seen, needed);

@@ -7,11 +7,13 @@
 //!
 //! A buffer is taken from the pool when the first octet of its message arrives.
 
+use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
-use wire::{LazyDeque, Msn, Qn};
+use wire::{Msn, Qn};
 
-use super::{Ranges, Reject};
+use super::Ranges;
 use crate::buffers::{Account, BufferPool};
+use crate::checks::Reject;
 use crate::config::QueueConfig;
 use crate::error::{ErrorCode, Field, Mismatch};
 use crate::llp::OrderKey;
@@ -94,19 +96,19 @@ impl Queue {
 
     /// RFC 5041 §7.1 for such a segment. Its buffer is used up at once; there must be room for it
     /// nevertheless.
-    pub(super) fn admit_whole(
+    pub(super) fn admit_whole<E>(
         &self,
         header: &UntaggedRepr,
         len: u32,
         buffers: &mut BufferPool,
-    ) -> Result<(), Reject> {
+    ) -> Result<(), Reject<E>> {
         self.check_msn(header.msn, true)?;
         self.check_mo(0, len)?;
         if buffers.lets_through(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
     }
 
     /// RFC 5041 §7.1 for a segment to this queue; takes a buffer for its message.
-    pub(super) fn prepare(
+    pub(super) fn prepare<E>(
         &mut self,
         key: OrderKey,
         header: &UntaggedRepr,
@@ -114,7 +116,7 @@ impl Queue {
         in_order: bool,
         buffers: &mut BufferPool,
         account: &mut Account,
-    ) -> Result<(), Reject> {
+    ) -> Result<(), Reject<E>> {
         self.check_msn(header.msn, in_order)?;
         self.check_mo(header.mo.0, len)?;
         let at = match self.find(header.msn) {
@@ -141,7 +143,7 @@ impl Queue {
     }
 
     /// RFC 5041 §7.1 (2), (5), also for zero-length segments.
-    fn check_msn(&self, msn: Msn, in_order: bool) -> Result<(), Reject> {
+    fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
         let ahead = msn.distance_from(self.next);
         if in_order {
             if ahead != 0 {
@@ -149,7 +151,7 @@ impl Queue {
             }
             if self.posted == 0 {
                 let mismatch = Mismatch::new(Field::Buffers, 0, 1, MAX_POSTED.into());
-                return Err(Reject::Error(ErrorCode::NoBuffer, mismatch));
+                return Err(Reject::Ddp(ErrorCode::NoBuffer, mismatch));
             }
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
@@ -162,24 +164,24 @@ impl Queue {
     }
 
     /// RFC 5041 §7.1 (3), (4).
-    fn check_mo(&self, mo: u32, len: u32) -> Result<(), Reject> {
+    fn check_mo<E>(&self, mo: u32, len: u32) -> Result<(), Reject<E>> {
         let size = u64::from(self.buffer_size);
         if u64::from(mo) > size {
             let mismatch = Mismatch::new(Field::MessageOffset, mo.into(), 0, size);
-            return Err(Reject::Error(ErrorCode::InvalidMo, mismatch));
+            return Err(Reject::Ddp(ErrorCode::InvalidMo, mismatch));
         }
         let end = u64::from(mo) + u64::from(len);
         if end > size {
             let mismatch = Mismatch::new(Field::MessageEnd, end, 0, size);
-            return Err(Reject::Error(ErrorCode::MessageTooLong, mismatch));
+            return Err(Reject::Ddp(ErrorCode::MessageTooLong, mismatch));
         }
         Ok(())
     }
 
-    fn msn_range(&self, msn: Msn) -> Reject {
+    fn msn_range<E>(&self, msn: Msn) -> Reject<E> {
         let last = self.next.0.wrapping_add(self.posted).wrapping_sub(1);
         let mismatch = Mismatch::new(Field::Msn, msn.0.into(), self.next.0.into(), last.into());
-        Reject::Error(ErrorCode::MsnRange, mismatch)
+        Reject::Ddp(ErrorCode::MsnRange, mismatch)
     }
 
     fn find(&self, msn: Msn) -> Result<usize, usize> {
@@ -217,7 +219,11 @@ impl Queue {
     }
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
-    pub(super) fn advance(&mut self, header: &UntaggedRepr, len: u32) -> Result<bool, Reject> {
+    pub(super) fn advance<E>(
+        &mut self,
+        header: &UntaggedRepr,
+        len: u32,
+    ) -> Result<bool, Reject<E>> {
         // RFC 5041 §4.3: MSN grows by one with each message to the queue.
         let Some(front) =
             self.assemblies.front_mut().filter(|a| header.msn == self.next && a.msn == self.next)
@@ -230,7 +236,7 @@ impl Queue {
         if !whole {
             // RFC 5041 §5.2: the segments of a message tile it; §4.1: L carries the highest MO.
             let mismatch = Mismatch::exact(Field::MessageOffset, start.into(), missing.into());
-            return Err(Reject::Error(ErrorCode::InvalidMo, mismatch));
+            return Err(Reject::Ddp(ErrorCode::InvalidMo, mismatch));
         }
         Ok(header.last)
     }

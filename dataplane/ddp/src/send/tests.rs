@@ -20,12 +20,18 @@ fn octets(len: usize) -> Vec<u8> {
 
 fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(Arc::from(octets(len)));
-    Message::Tagged { stag: Stag(5), to: TaggedOffset(to), rsvd_ulp: 0x77, source, cookie }
+    Message::Tagged {
+        stag: Stag(5),
+        to: TaggedOffset(to),
+        rsvd_ulp: 0x77,
+        source,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(Arc::from(octets(len)));
-    Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie }
+    Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie: Cookie::of(cookie) }
 }
 
 fn header(out: &Outgoing) -> HeaderRepr {
@@ -99,7 +105,10 @@ fn a_zero_length_message_takes_one_segment() {
     }
     assert_eq!(
         events(&mut stream),
-        [Event::Sent { cookie: 1, messages: 1 }, Event::Sent { cookie: 2, messages: 1 }]
+        [
+            Event::Sent { cookie: Cookie::of(1), messages: 1 },
+            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+        ]
     );
 }
 
@@ -157,7 +166,8 @@ fn messages_go_out_in_order() {
     for s in &segments {
         stream.acknowledged(s.token, s.payload_len);
     }
-    let expected = [0, 1, 2, 3].map(|cookie| Event::Sent { cookie, messages: 1 });
+    let expected =
+        [0, 1, 2, 3].map(|cookie| Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
     assert_eq!(events(&mut stream), expected);
 }
 
@@ -213,7 +223,7 @@ proptest! {
             stream.acknowledged(out.token, out.payload_len);
         }
         // RFC 5041 §5.4: complete when the LLP has all of it.
-        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: 1, messages: 1 }]);
+        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
@@ -233,8 +243,12 @@ fn impossible_messages_are_refused() {
     let mut stream = stream();
     let memory = VecMemory::new(100);
     let source = Source::Region { memory, offset: 90, len: 11 };
-    let message =
-        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source: source.clone(), cookie: 0 };
+    let message = Message::Untagged {
+        qn: Qn(0),
+        rsvd_ulp: [0; 5],
+        source: source.clone(),
+        cookie: Cookie::of(0),
+    };
     let out_of_bounds = PostError::OutOfBounds { offset: 90, end: 101, len: 100 };
     assert_eq!(stream.post(message), Err(out_of_bounds));
     assert_eq!(
@@ -262,7 +276,13 @@ fn a_region_is_stable_if_it_says_so() {
     let memory = VecMemory::from_vec(octets(300));
     let message = |memory: VecMemory| {
         let source = Source::Region { memory, offset: 100, len: 200 };
-        Message::Tagged { stag: Stag(1), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 0 }
+        Message::Tagged {
+            stag: Stag(1),
+            to: TaggedOffset(0),
+            rsvd_ulp: 0,
+            source,
+            cookie: Cookie::of(0),
+        }
     };
     let mut stream = stream();
     stream.post(message(memory.clone())).unwrap();
@@ -286,7 +306,7 @@ fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
     for s in segments {
         stream.acknowledged(s.token, s.payload_len);
     }
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: 1, messages: 1 }]);
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
 }
 
 // RFC 5041 §6.2.2: all outstanding requests complete with an error.
@@ -300,9 +320,9 @@ fn failure_flushes_everything_that_is_outstanding() {
     stream.fail(Failure::LlpLost);
     stream.fail(Failure::Aborted);
     let expected = [
-        Event::Flushed { cookie: 0 },
-        Event::Flushed { cookie: 1 },
-        Event::Flushed { cookie: 2 },
+        Event::Flushed { cookie: Cookie::of(0) },
+        Event::Flushed { cookie: Cookie::of(1) },
+        Event::Flushed { cookie: Cookie::of(2) },
         Event::Failed(Failure::LlpLost),
     ];
     assert_eq!(events(&mut stream), expected);
@@ -328,7 +348,10 @@ fn the_last_message_goes_out_at_once_and_alone() {
     let sent = [stream.next(200).unwrap(), stream.next(200).unwrap()];
     // Not bounded by the number of posts.
     stream.post_last(untagged(2, 10, 9)).unwrap();
-    assert_eq!(events(&mut stream), [Event::Flushed { cookie: 2 }, Event::Flushed { cookie: 3 }]);
+    assert_eq!(
+        events(&mut stream),
+        [Event::Flushed { cookie: Cookie::of(2) }, Event::Flushed { cookie: Cookie::of(3) }]
+    );
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Closed));
     assert_eq!(stream.post_last(tagged(0, 1, 4)), Err(PostError::Closed));
     let last = stream.next(200).unwrap();
@@ -341,9 +364,9 @@ fn the_last_message_goes_out_at_once_and_alone() {
     stream.acknowledged(sent[1].token, sent[1].payload_len);
     stream.acknowledged(last.token, 10);
     let expected = [
-        Event::Sent { cookie: 0, messages: 1 },
-        Event::Flushed { cookie: 1 },
-        Event::Sent { cookie: 9, messages: 1 },
+        Event::Sent { cookie: Cookie::of(0), messages: 1 },
+        Event::Flushed { cookie: Cookie::of(1) },
+        Event::Sent { cookie: Cookie::of(9), messages: 1 },
     ];
     assert_eq!(events(&mut stream), expected);
 }
@@ -380,7 +403,10 @@ fn message_numbers_wrap() {
     stream.acknowledged(segments[1].token, 2);
     assert_eq!(
         events(&mut stream),
-        [Event::Sent { cookie: 1, messages: 1 }, Event::Sent { cookie: 2, messages: 1 }]
+        [
+            Event::Sent { cookie: Cookie::of(1), messages: 1 },
+            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+        ]
     );
 }
 
@@ -392,7 +418,13 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
         S::new(StreamId(1), PdId(1), StreamConfig { max_posts: 16, ..StreamConfig::default() });
     let from = |region: usize, offset| {
         let source = Source::Region { memory: &regions[region], offset, len: 8 };
-        Message::Tagged { stag: Stag(5), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 7 }
+        Message::Tagged {
+            stag: Stag(5),
+            to: TaggedOffset(0),
+            rsvd_ulp: 0,
+            source,
+            cookie: Cookie::of(7),
+        }
     };
     stream.start_messages_at(u32::MAX - 1);
     for region in [0, 0, 1, 1, 0] {
@@ -411,7 +443,10 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
     }
     // Those of one name that follow each other are told of together.
     let sent = |cookie, messages| Event::Sent { cookie, messages };
-    assert_eq!(events(&mut stream), [sent(7, 5), sent(8, 1), sent(7, 1)]);
+    assert_eq!(
+        events(&mut stream),
+        [sent(Cookie::of(7), 5), sent(Cookie::of(8), 1), sent(Cookie::of(7), 1)]
+    );
     stream.post_lent(from(1, 0)).unwrap();
     stream.post_last(untagged(2, 8, 9)).unwrap();
     assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
@@ -454,5 +489,11 @@ fn region(fill: u8) -> VecMemory {
 /// The first eight octets of a region.
 fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
     let source = Source::Region { memory, offset: 0, len: 8 };
-    Message::Tagged { stag: Stag(5), to: TaggedOffset(0), rsvd_ulp: 0, source, cookie: 7 }
+    Message::Tagged {
+        stag: Stag(5),
+        to: TaggedOffset(0),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(7),
+    }
 }

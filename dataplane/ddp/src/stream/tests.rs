@@ -38,13 +38,13 @@ impl Plan {
                 to: TaggedOffset(BASE + at),
                 rsvd_ulp: 0xab,
                 source: Source::Octets(Arc::from(data.as_slice())),
-                cookie,
+                cookie: Cookie::of(cookie),
             },
             Plan::Untagged { data } => Message::Untagged {
                 qn: QUEUE,
                 rsvd_ulp: [1, 2, 3, 4, 5],
                 source: Source::Octets(Arc::from(data.as_slice())),
-                cookie,
+                cookie: Cookie::of(cookie),
             },
         }
     }
@@ -272,7 +272,7 @@ fn a_peers_close_is_indicated_and_sending_goes_on() {
     rig.stream.post(plan.message(3)).unwrap();
     let out = rig.stream.next(128).unwrap();
     rig.stream.acknowledged(out.token, 1);
-    assert_eq!(rig.events(), [Event::Sent { cookie: 3, messages: 1 }]);
+    assert_eq!(rig.events(), [Event::Sent { cookie: Cookie::of(3), messages: 1 }]);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn data_after_the_peers_close_fails_the_stream() {
     assert_eq!(rig.region(0, 1), [0]);
     let expected = [
         Event::PeerClosed { incomplete: false },
-        Event::Flushed { cookie: 3 },
+        Event::Flushed { cookie: Cookie::of(3) },
         Event::Failed(Failure::DataAfterClose),
     ];
     assert_eq!(rig.events(), expected);
@@ -321,7 +321,7 @@ fn after_an_error_the_ulp_may_still_send() {
     rig.stream.post(Plan::Untagged { data: vec![1] }.message(3)).unwrap();
     let last = rig.stream.last_message(&error);
     rig.stream.post_last(last).unwrap();
-    assert_eq!(rig.events(), [Event::Flushed { cookie: 3 }]);
+    assert_eq!(rig.events(), [Event::Flushed { cookie: Cookie::of(3) }]);
     let out = rig.stream.next(1500).unwrap();
     let segment = segment_of(&rig.stream, &out);
     // docs/protocol.md: the last message goes to the error queue, where there is room for it.

@@ -49,10 +49,10 @@ pub(crate) fn device_config(queues: u16) -> DeviceConfig {
     }
 }
 
-/// A buffer with these octets.
-pub(crate) fn frame(pool: &Mempool, octets: &[u8]) -> Mbuf {
+/// A buffer with these bytes.
+pub(crate) fn frame(pool: &Mempool, bytes: &[u8]) -> Mbuf {
     let mut frame = pool.alloc().expect("a free buffer");
-    frame.append(octets.len()).expect("it fits").copy_from_slice(octets);
+    frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);
     frame
 }
 

@@ -2,7 +2,7 @@
 
 use crate::session;
 use core::time::Duration;
-use ddp::{OnPeerClose, PdId, UlpConfig};
+use ddp::OnPeerClose;
 
 /// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
 #[derive(Clone, Debug)]
@@ -34,15 +34,4 @@ impl Default for EndpointConfig {
             linger: Duration::ZERO,
         }
     }
-}
-
-/// What the active side of a session needs besides the configuration.
-#[derive(Clone, Debug)]
-pub struct Open {
-    /// Protection domain of the stream.
-    pub pd: PdId,
-    /// What is spoken in the session.
-    pub ulp: UlpConfig,
-    /// Private data of the Initiate: at most 512 octets, 508 behind enhanced data.
-    pub private_data: Vec<u8>,
 }

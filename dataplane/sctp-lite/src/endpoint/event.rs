@@ -1,10 +1,12 @@
-//! What an endpoint tells its owner, and the one list of reasons why a session ended.
+//! What an endpoint reports to its owner, and what SCTP and the DDP adaptation add to the reasons why a session
+//! ended.
 
 use crate::sctp;
 use crate::session::{self, SessionError};
 use core::fmt;
 use ddp::enhanced::{Agreed, EnhancedRepr, Unsuitable};
-use ddp::{DdpError, DdpVersion, Failure, Origin, UlpKind, rdmap};
+use ddp::lifecycle::LowerReason;
+use ddp::{DdpVersion, Origin, UlpKind, rdmap};
 
 /// Layer of the errors of RFC 6581 §8 (LLP).
 const LAYER_LLP: u8 = 2;
@@ -96,20 +98,12 @@ pub struct StreamParams {
     pub agreed: Option<Agreed>,
 }
 
-/// Why a session, or the association under it, ended: the first cause, whatever followed from it.
+/// Why a session, or the association under it, ended.
+pub type CloseReason = ddp::lifecycle::CloseReason<SctpReason>;
+
+/// What SCTP and the DDP adaptation add to the reasons why a session ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CloseReason {
-    /// Closed gracefully, this end first.
-    LocalShutdown,
-    /// Closed gracefully, the peer first.
-    PeerShutdown,
-    /// Aborted by this end.
-    LocalAbort,
-    /// Nothing came for the configured time.
-    Idle,
-    /// The peer did not terminate its direction in time after this end had terminated its own, and had
-    /// something outstanding.
-    PeerLingers,
+pub enum SctpReason {
     /// The peer aborted the association.
     PeerAbort {
         /// Code of the first error cause of its ABORT (RFC 9260 §3.3.10); none without a cause.
@@ -117,8 +111,6 @@ pub enum CloseReason {
     },
     /// The peer restarted the association: its sessions are gone.
     PeerRestart,
-    /// The peer refused the association.
-    ConnectRefused,
     /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
     NoSctp,
     /// SCTP gave up: no answer.
@@ -132,15 +124,6 @@ pub enum CloseReason {
     },
     /// The Initiate was not answered in time, or no Initiate came.
     AnswerTimeout,
-    /// The peer's ULP rejected the session.
-    RejectedByPeer {
-        /// Private data of the Reject, at most 512 octets.
-        private_data: Vec<u8>,
-        /// What it says of Reads, if anything: the ORD that the peer needs (RFC 6581 §9.1).
-        enhanced: Option<EnhancedRepr>,
-    },
-    /// This end's ULP rejected the session.
-    RejectedHere,
     /// The peer answered the Initiate by a Terminate: it has no room for it (RFC 5043 §6.4), or does not know
     /// the enhanced form.
     TurnedAway,
@@ -152,130 +135,60 @@ pub enum CloseReason {
     Local,
     /// The peer's messages follow no legal sequence (RFC 5043 §6).
     Session(SessionError),
-    /// DDP found an error in what the peer sent.
-    Ddp(DdpError),
-    /// RDMAP found an error in what the peer sent.
-    Rdmap(rdmap::RdmapError),
-    /// The stream was told of an error of its lower layer, with these numbers.
-    Llp {
-        /// Error type, 4 bits.
-        error_type: u8,
-        /// Error code.
-        code: u8,
-    },
-    /// The peer sent an RDMAP Terminate that is shorter than it says.
-    InvalidTerminate {
-        /// Octets that it has.
-        len: usize,
-    },
-    /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
-    Terminated(Box<rdmap::Terminate>),
-    /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
-    DdpFailed(Failure),
 }
 
-impl CloseReason {
-    /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
-    /// (RFC 5041 §7.2), layer 2 the LLP with the codes of RFC 6581 §8, layer 0 RDMAP (RFC 5040 §4.8).
-    pub fn numbers(&self) -> Option<(u8, u8, u8)> {
+impl SctpReason {
+    /// What the end of an association means for what is on it.
+    pub(super) fn of_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
+        CloseReason::Lower(match reason {
+            sctp::CloseReason::Shutdown if peer_first => return CloseReason::PeerShutdown,
+            sctp::CloseReason::Shutdown => return CloseReason::LocalShutdown,
+            sctp::CloseReason::Aborted => return CloseReason::LocalAbort,
+            sctp::CloseReason::Refused { .. } => return CloseReason::ConnectRefused,
+            sctp::CloseReason::PeerAborted { cause, .. } => SctpReason::PeerAbort { cause: *cause },
+            sctp::CloseReason::Unreachable => SctpReason::NoSctp,
+            sctp::CloseReason::OtherAdaptation { seen } => SctpReason::NotDdp { seen: *seen },
+            sctp::CloseReason::Timeout => SctpReason::SctpTimeout,
+            sctp::CloseReason::Fault(fault) => SctpReason::SctpFault(*fault),
+        })
+    }
+}
+
+impl LowerReason for SctpReason {
+    const CARRIER: &'static str = "SCTP association";
+    const LINGERS: &'static str = "given up by this end: the peer did not terminate in time";
+
+    /// Layer 2 with the codes of RFC 6581 §8.
+    fn numbers(&self) -> Option<(u8, u8, u8)> {
         match self {
-            CloseReason::Ddp(error) => {
-                Some((ddp::LAYER_DDP, error.code.error_type(), error.code.code()))
-            }
-            CloseReason::Rdmap(error) => Some((
-                wire::rdmap::terminate::LAYER_RDMAP,
-                error.code.error_type(),
-                error.code.code(),
-            )),
-            CloseReason::Unsuitable(why) => Some((LAYER_LLP, ETYPE_STARTUP, why.code())),
-            CloseReason::Local => Some((LAYER_LLP, ETYPE_STARTUP, 5)),
-            CloseReason::Llp { error_type, code } => Some((LAYER_LLP, *error_type, *code)),
-            CloseReason::Terminated(said) => Some((said.layer, said.error_type, said.code)),
+            SctpReason::Unsuitable(why) => Some((LAYER_LLP, ETYPE_STARTUP, why.code())),
+            SctpReason::Local => Some((LAYER_LLP, ETYPE_STARTUP, 5)),
             _ => None,
         }
     }
 
-    /// Whose doing it was.
-    pub fn origin(&self) -> Origin {
+    fn origin(&self) -> Origin {
         match self {
-            CloseReason::LocalShutdown
-            | CloseReason::LocalAbort
-            | CloseReason::Idle
-            | CloseReason::RejectedHere
-            | CloseReason::Local
-            | CloseReason::Llp { .. }
-            | CloseReason::DdpFailed(Failure::Aborted) => Origin::Local,
-            CloseReason::Rdmap(error) if error.code == rdmap::ErrorCode::LocalCatastrophic => {
-                Origin::Local
-            }
-            CloseReason::NoSctp
-            | CloseReason::SctpTimeout
-            | CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
+            SctpReason::Local => Origin::Local,
+            SctpReason::NoSctp | SctpReason::SctpTimeout => Origin::Network,
             _ => Origin::Peer,
         }
     }
 
-    /// True when both ends closed and nothing was lost.
-    pub fn is_graceful(&self) -> bool {
-        matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
-    }
-
-    /// A stable name for counters and machine-readable output.
-    pub fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
-            CloseReason::LocalShutdown => "local_shutdown",
-            CloseReason::PeerShutdown => "peer_shutdown",
-            CloseReason::LocalAbort => "local_abort",
-            CloseReason::Idle => "idle",
-            CloseReason::PeerLingers => "peer_lingers",
-            CloseReason::PeerAbort { .. } => "peer_abort",
-            CloseReason::PeerRestart => "peer_restart",
-            CloseReason::ConnectRefused => "connect_refused",
-            CloseReason::NoSctp => "no_sctp",
-            CloseReason::SctpTimeout => "sctp_timeout",
-            CloseReason::SctpFault(_) => "sctp_fault",
-            CloseReason::NotDdp { .. } => "not_ddp",
-            CloseReason::AnswerTimeout => "answer_timeout",
-            CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
-            CloseReason::RejectedHere => "rejected_here",
-            CloseReason::TurnedAway => "turned_away",
-            CloseReason::Cancelled => "cancelled",
-            CloseReason::Unsuitable(_) => "unsuitable",
-            CloseReason::Local => "local_error",
-            CloseReason::Session(_) => "session_error",
-            CloseReason::Ddp(_) => "ddp_error",
-            CloseReason::Rdmap(_) => "rdmap_error",
-            CloseReason::Llp { .. } => "llp_error",
-            CloseReason::InvalidTerminate { .. } => "invalid_terminate",
-            CloseReason::Terminated(_) => "terminated_by_peer",
-            CloseReason::DdpFailed(_) => "ddp_failed",
-        }
-    }
-
-    /// What the end of an association means for what is on it.
-    pub(super) fn of_sctp(reason: &sctp::CloseReason, peer_first: bool) -> Self {
-        match reason {
-            sctp::CloseReason::Shutdown if peer_first => CloseReason::PeerShutdown,
-            sctp::CloseReason::Shutdown => CloseReason::LocalShutdown,
-            sctp::CloseReason::Aborted => CloseReason::LocalAbort,
-            sctp::CloseReason::PeerAborted { cause, .. } => {
-                CloseReason::PeerAbort { cause: *cause }
-            }
-            sctp::CloseReason::Refused { .. } => CloseReason::ConnectRefused,
-            sctp::CloseReason::Unreachable => CloseReason::NoSctp,
-            sctp::CloseReason::OtherAdaptation { seen } => CloseReason::NotDdp { seen: *seen },
-            sctp::CloseReason::Timeout => CloseReason::SctpTimeout,
-            sctp::CloseReason::Fault(fault) => CloseReason::SctpFault(*fault),
-        }
-    }
-
-    /// What the stream of a session found wrong.
-    pub(super) fn of_ulp(error: rdmap::Error) -> Self {
-        match error {
-            rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
-            rdmap::Error::Rdmap(error) => CloseReason::Rdmap(error),
-            rdmap::Error::Llp { error_type, code } => CloseReason::Llp { error_type, code },
-            rdmap::Error::InvalidTerminate { len } => CloseReason::InvalidTerminate { len },
+            SctpReason::PeerAbort { .. } => "peer_abort",
+            SctpReason::PeerRestart => "peer_restart",
+            SctpReason::NoSctp => "no_sctp",
+            SctpReason::SctpTimeout => "sctp_timeout",
+            SctpReason::SctpFault(_) => "sctp_fault",
+            SctpReason::NotDdp { .. } => "not_ddp",
+            SctpReason::AnswerTimeout => "answer_timeout",
+            SctpReason::TurnedAway => "turned_away",
+            SctpReason::Cancelled => "cancelled",
+            SctpReason::Unsuitable(_) => "unsuitable",
+            SctpReason::Local => "local_error",
+            SctpReason::Session(_) => "session_error",
         }
     }
 }
@@ -288,54 +201,31 @@ fn words(fault: sctp::Fault) -> &'static str {
     }
 }
 
-impl fmt::Display for CloseReason {
+impl fmt::Display for SctpReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {
-            CloseReason::LocalShutdown => "closed by this end",
-            CloseReason::PeerShutdown => "closed by the peer",
-            CloseReason::LocalAbort => "aborted by this end",
-            CloseReason::Idle => "closed by this end: the peer was silent too long",
-            CloseReason::PeerLingers => "given up by this end: the peer did not terminate in time",
-            CloseReason::PeerAbort { cause: None } => "SCTP association aborted by the peer",
-            CloseReason::PeerAbort { cause: Some(cause) } => {
+            SctpReason::PeerAbort { cause: None } => "SCTP association aborted by the peer",
+            SctpReason::PeerAbort { cause: Some(cause) } => {
                 return write!(f, "SCTP association aborted by the peer, error cause {cause}");
             }
-            CloseReason::PeerRestart => "SCTP association restarted by the peer",
-            CloseReason::ConnectRefused => "SCTP association refused by the peer",
-            CloseReason::NoSctp => {
+            SctpReason::PeerRestart => "SCTP association restarted by the peer",
+            SctpReason::NoSctp => {
                 "SCTP association lost: the peer's host does not speak SCTP, says ICMP"
             }
-            CloseReason::SctpTimeout => "SCTP association lost: no answer",
-            CloseReason::SctpFault(fault) => {
+            SctpReason::SctpTimeout => "SCTP association lost: no answer",
+            SctpReason::SctpFault(fault) => {
                 return write!(f, "SCTP association aborted by this end: {}", words(*fault));
             }
-            CloseReason::NotDdp { seen: None } => "the peer sends no adaptation indication",
-            CloseReason::NotDdp { seen: Some(seen) } => {
+            SctpReason::NotDdp { seen: None } => "the peer sends no adaptation indication",
+            SctpReason::NotDdp { seen: Some(seen) } => {
                 return write!(f, "adaptation indication {seen:#010x} of the peer is not DDP's");
             }
-            CloseReason::AnswerTimeout => "no answer to the session's Initiate in time",
-            CloseReason::RejectedByPeer { .. } => "rejected by the peer",
-            CloseReason::RejectedHere => "rejected by this end",
-            CloseReason::TurnedAway => "turned away by the peer",
-            CloseReason::Cancelled => "cancelled by the peer before it was answered",
-            CloseReason::Unsuitable(why) => return why.fmt(f),
-            CloseReason::Local => "local catastrophic error",
-            CloseReason::Session(error) => return error.fmt(f),
-            CloseReason::Ddp(error) => return error.fmt(f),
-            CloseReason::Rdmap(error) => return write!(f, "{} ({})", error.code, error.mismatch),
-            CloseReason::Terminated(said) => return write!(f, "terminated by the peer: {said}"),
-            CloseReason::Llp { error_type, code } => {
-                return write!(f, "LLP error {error_type}/{code:02x}");
-            }
-            CloseReason::InvalidTerminate { len } => {
-                return write!(
-                    f,
-                    "the peer's Terminate has {len} octets, too few for what it says"
-                );
-            }
-            CloseReason::DdpFailed(Failure::DataAfterClose) => "data after the end of the stream",
-            CloseReason::DdpFailed(Failure::Aborted) => "DDP stream aborted by this end",
-            CloseReason::DdpFailed(Failure::LlpLost) => "DDP stream lost its SCTP association",
+            SctpReason::AnswerTimeout => "no answer to the session's Initiate in time",
+            SctpReason::TurnedAway => "turned away by the peer",
+            SctpReason::Cancelled => "cancelled by the peer before it was answered",
+            SctpReason::Unsuitable(why) => return why.fmt(f),
+            SctpReason::Local => "local catastrophic error",
+            SctpReason::Session(error) => return error.fmt(f),
         };
         f.write_str(words)
     }

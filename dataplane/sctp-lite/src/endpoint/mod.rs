@@ -23,61 +23,27 @@
 
 mod config;
 mod event;
-mod line;
 mod post;
+mod slot;
 mod upper;
 
-pub use config::{EndpointConfig, Open};
-pub use ddp::{Context, OnPeerClose, Origin, UlpConfig, UlpKind};
-pub use event::{CloseReason, Event, SessionEvent, SessionId, SessionStats, StreamParams};
+pub use config::EndpointConfig;
+pub use ddp::lifecycle::State;
+pub use ddp::{Context, OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use event::{
+    CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
+};
 pub use upper::AdaptationStats;
 
 use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
 use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
+use base::Instant;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Up, Upper};
-use wire::Instant;
+use upper::{Upper, UpperCall};
 use wire::sctp::{Packet, Tag};
-
-/// Where a session is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum State {
-    /// The association's handshake.
-    Connecting,
-    /// The Initiate awaits its answer.
-    Startup,
-    /// A request awaits [`Endpoint::accept_session`] or [`Endpoint::reject_session`].
-    Deciding,
-    /// Accepted: the active side's ready-to-receive message is expected (RFC 6581 §9.2).
-    Readying,
-    /// Segments flow.
-    Established,
-    /// A graceful close is on its way: what comes is still placed.
-    Closing,
-    /// After an error or a reject: what comes is thrown away.
-    Failing,
-    /// Over.
-    Closed,
-}
-
-impl State {
-    /// A stable name for people and for machine-readable output.
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Connecting => "connecting",
-            State::Startup => "startup",
-            State::Deciding => "deciding",
-            State::Readying => "readying",
-            State::Established => "established",
-            State::Closing => "closing",
-            State::Failing => "failing",
-            State::Closed => "closed",
-        }
-    }
-}
 
 /// Why a request could not be answered as asked; nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -208,8 +174,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Accepted {
         self.now = now;
-        let up = &mut Up::taking(&mut self.upper, &mut *cx, now);
-        let accepted = self.association.input(now, packet, up);
+        let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx, now);
+        let accepted = self.association.input(now, packet, call);
         self.after(cx);
         accepted
     }
@@ -217,9 +183,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let mut up = Up::giving(&mut self.upper, now, tx.keep_limit());
-        self.association.poll_transmit(now, &mut up, tx);
-        if up.keep_limited {
+        let mut call = UpperCall::sending(&mut self.upper, now, tx.keep_limit());
+        self.association.poll_transmit(now, &mut call, tx);
+        if call.keep.has_refused() {
             tx.keep_limited();
         }
     }
@@ -330,7 +296,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The owner takes no events of a session for now, or does again. Meanwhile none of its messages is taken, so
     /// that the events that wait are bounded; the other sessions go on.
     pub fn pause_session(&mut self, session: SessionId, paused: bool) {
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             self.upper.pause(session.stream, paused);
         }
     }
@@ -339,9 +305,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// placed and delivered until it terminates, too.
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             let why = CloseReason::LocalShutdown;
-            self.upper.with(session.stream, now, |line, env| line.shutdown(why, env));
+            self.upper.with(session.stream, now, |slot, env| slot.shutdown(why, env));
         }
     }
 
@@ -349,9 +315,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// to the peer's request that is the answer. What was sent still arrives.
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
-        if self.upper.line(session).is_some() {
+        if self.upper.slot(session).is_some() {
             let why = CloseReason::LocalAbort;
-            self.upper.with(session.stream, now, |line, env| line.abort(why, env, cx));
+            self.upper.with(session.stream, now, |slot, env| slot.abort(why, env, cx));
             self.after(cx);
         }
     }
@@ -360,8 +326,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// if something can be told to it, and the session is terminated.
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
-        if self.upper.line(session).is_some() {
-            self.upper.with(session.stream, now, |line, env| line.fail(env, cx));
+        if self.upper.slot(session).is_some() {
+            self.upper.with(session.stream, now, |slot, env| slot.fail(env, cx));
             self.after(cx);
         }
     }
@@ -417,11 +383,6 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.state()
     }
 
-    /// True while the association's handshake goes on.
-    pub fn is_connecting(&self) -> bool {
-        self.association.state().is_opening()
-    }
-
     /// True when the endpoint can be dropped: nothing is left to report or to send.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
@@ -449,27 +410,27 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Sessions that are not over.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.upper.live_lines().map(|line| line.id)
+        self.upper.live_slots().map(|slot| slot.id)
     }
 
     /// Where a session is in its life; `None` when it is over.
     pub fn session_state(&self, session: SessionId) -> Option<State> {
-        self.upper.line(session).map(|line| line.state)
+        self.upper.slot(session).map(|slot| slot.state())
     }
 
     /// The DDP stream of a session, to look at, once it is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
-        Some(&self.upper.line(session)?.full.as_ref()?.stream)
+        Some(&self.upper.slot(session)?.full.as_ref()?.stream)
     }
 
     /// What was agreed on, once a session is accepted.
     pub fn params(&self, session: SessionId) -> Option<StreamParams> {
-        self.upper.line(session)?.params(self.upper.mulpdu())
+        self.upper.slot(session)?.params(self.upper.mulpdu())
     }
 
     /// Counters of a session that is not over.
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
-        self.upper.line(session).map(|line| line.stats())
+        self.upper.slot(session).map(|slot| slot.stats())
     }
 
     /// Counters of the association.
@@ -509,7 +470,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
-        let why = CloseReason::of_sctp(&reason, self.peer_first);
+        let why = SctpReason::of_sctp(&reason, self.peer_first);
         self.upper.lost(why.clone(), self.now, cx);
         self.upper.events.push_back(Event::Down { reason: why });
     }

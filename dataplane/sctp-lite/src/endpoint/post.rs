@@ -1,9 +1,9 @@
 //! What a ULP gives to its session: messages of bare DDP, operations of RDMAP, receive buffers.
 
 use super::{Context, Endpoint, SessionId, State};
+use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{MESSAGE_QUEUE, Message, PostError, Qn, RegionMemory, Stag, Ulp};
-use wire::Instant;
+use ddp::{Message, PostError, Qn, RegionMemory, Stag, Ulp};
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Posts a message. It is sent in order behind what was posted before.
@@ -12,10 +12,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Before the session is accepted, after a close, in a session of RDMAP, and as [`ddp::Stream::post`]
     /// says.
     pub fn post(&mut self, session: SessionId, message: Message<M>) -> Result<(), PostError> {
-        self.ask_ulp(session, true, |ulp| match ulp {
-            Ulp::Ddp(stream) => stream.post(message),
-            Ulp::Rdmap(_) => Err(PostError::OtherUlp),
-        })
+        self.ask_ulp(session, true, |ulp| ulp.post(message))
     }
 
     /// Starts an operation of RDMAP. It is done in order behind what was posted before.
@@ -28,22 +25,15 @@ impl<M: RegionMemory> Endpoint<M> {
         session: SessionId,
         request: WorkRequest<M>,
     ) -> Result<(), PostError> {
-        self.ask_ulp(session, true, |ulp| match ulp {
-            Ulp::Ddp(_) => Err(PostError::OtherUlp),
-            Ulp::Rdmap(stream) => stream.post(request),
-        })
+        self.ask_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
-    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`MESSAGE_QUEUE`] alone.
+    /// Adds `n` receive buffers to a queue; RDMAP's ULP has [`ddp::MESSAGE_QUEUE`] alone.
     ///
     /// # Errors
     /// Before the session is accepted, after the end, and when there is no such queue.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
-        self.ask_ulp(session, false, |ulp| match ulp {
-            Ulp::Ddp(stream) => stream.post_buffers(qn, n),
-            Ulp::Rdmap(stream) if qn == MESSAGE_QUEUE => stream.post_buffers(n),
-            Ulp::Rdmap(_) => Err(PostError::NoSuchQueue(qn.0)),
-        })
+        self.ask_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
     }
 
     /// An STag of the worker's table has ended: a peer's Read from it that is not wholly answered ends the
@@ -56,10 +46,7 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> bool {
         self.now = now;
-        let ended = self.ask_ulp(session, false, |ulp| match ulp {
-            Ulp::Ddp(_) => Ok(false),
-            Ulp::Rdmap(stream) => Ok(stream.revoked(stag)),
-        });
+        let ended = self.ask_ulp(session, false, |ulp| Ok(ulp.revoked(stag)));
         let ended = ended.unwrap_or(false);
         if ended {
             self.upper.with(session.stream, now, |_, _| {});
@@ -75,13 +62,13 @@ impl<M: RegionMemory> Endpoint<M> {
         f: impl FnOnce(&mut Ulp<M>) -> Result<R, PostError>,
     ) -> Result<R, PostError> {
         let closed = Err(PostError::Closed);
-        if self.upper.line(session).is_none() {
+        if self.upper.slot(session).is_none() {
             return closed;
         }
         // Nothing to settle: who tries again with every turn must not be called again at once.
-        let done = self.upper.quietly(session.stream, self.now, |line, _| {
-            let open = !to_send || line.state == State::Established;
-            let full = line.full.as_mut().filter(|_| open);
+        let done = self.upper.quietly(session.stream, self.now, |slot, _| {
+            let open = !to_send || slot.state() == State::Established;
+            let full = slot.full.as_mut().filter(|_| open);
             full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
         });
         done.unwrap_or(closed)

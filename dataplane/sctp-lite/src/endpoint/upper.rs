@@ -1,29 +1,29 @@
 //! All sessions of an association, as SCTP calls them.
 //!
 //! ```text
-//!   lines:    | 0: session | 1: - | 2: residue | ...      by stream identifier
-//!   ready:    lines that may have something to send, asked in turn
-//!   touched:  lines that something has happened to since the last `settle`
-//!   talking:  lines whose ULP may have events
+//!   slots:    | 0: session | 1: - | 2: residue | ...      by stream identifier
+//!   ready:    slots that may have something to send, asked in turn
+//!   touched:  slots that something has happened to since the last `settle`
+//!   talking:  slots whose ULP may have events
 //! ```
 //!
 //! A session that is over for its owner leaves a residue on its streams until nothing of it can be
 //! outstanding (RFC 5043 §6.6).
 
-mod up;
+mod call;
 
-use super::config::{EndpointConfig, Open};
-use super::event::{CloseReason, SessionId};
-use super::line::{Env, Line, asked};
+use super::config::EndpointConfig;
+use super::event::{CloseReason, SctpReason, SessionId};
+use super::slot::{Env, SessionSlot, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
 use crate::seam::{Received, Taken};
 use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
-use ddp::{PdId, PeerId, RegionMemory, StreamId, UlpConfig};
+use base::Instant;
+use ddp::{Open, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use wire::Instant;
 
-pub(super) use up::Up;
+pub(super) use call::UpperCall;
 
 /// What the sessions of an association count, besides what each does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,7 +62,7 @@ pub(super) struct Upper<M: RegionMemory> {
     live: usize,
     /// Bytes that all sessions keep until they are acknowledged.
     kept: u64,
-    lines: Vec<Option<Box<Line<M>>>>,
+    slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
     touched: VecDeque<u16>,
     talking: VecDeque<u16>,
@@ -92,7 +92,7 @@ impl<M: RegionMemory> Upper<M> {
             serial: 0,
             live: 0,
             kept: 0,
-            lines: Vec::new(),
+            slots: Vec::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
             talking: VecDeque::new(),
@@ -108,18 +108,18 @@ impl<M: RegionMemory> Upper<M> {
         self.pairs = pairs;
         self.is_up = true;
         self.events.push_back(Event::Up { streams: self.pairs });
-        for stream in 0..self.lines.len() as u16 {
+        for stream in 0..self.slots.len() as u16 {
             let pairs = self.pairs;
-            self.with(stream, now, |line, env| match stream < pairs {
-                true => line.begin(env),
-                false => line.over(CloseReason::TurnedAway),
+            self.with(stream, now, |slot, env| match stream < pairs {
+                true => slot.begin(env),
+                false => slot.over(SctpReason::TurnedAway.into()),
             });
         }
     }
 
     /// The association begins anew (RFC 9260 §5.2.4, action A): nothing of the old one is left.
     pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
-        self.lost(CloseReason::PeerRestart, now, cx);
+        self.lost(SctpReason::PeerRestart.into(), now, cx);
         self.up(now, pairs);
     }
 
@@ -127,10 +127,10 @@ impl<M: RegionMemory> Upper<M> {
     /// (RFC 5043 §11.3), the owner of each is told.
     pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         self.is_up = false;
-        for stream in 0..self.lines.len() as u16 {
-            self.with(stream, now, |line, env| line.lost(why.clone(), env, cx));
-            if let Some(line) = self.lines[usize::from(stream)].take() {
-                self.forget(&line);
+        for stream in 0..self.slots.len() as u16 {
+            self.with(stream, now, |slot, env| slot.lost(why.clone(), env, cx));
+            if let Some(slot) = self.slots[usize::from(stream)].take() {
+                self.forget(&slot);
             }
         }
         self.ready.clear();
@@ -139,10 +139,10 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.clear();
     }
 
-    fn forget(&mut self, line: &Line<M>) {
-        self.kept -= line.kept;
-        if let Some(timer) = line.timer {
-            self.timers.remove(&(timer, line.id.stream));
+    fn forget(&mut self, slot: &SessionSlot<M>) {
+        self.kept -= slot.kept;
+        if let Some(timer) = slot.timer {
+            self.timers.remove(&(timer, slot.id.stream));
         }
     }
 
@@ -157,13 +157,13 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Those sessions.
-    pub(super) fn live_lines(&self) -> impl Iterator<Item = &Line<M>> {
-        self.lines().filter(|line| line.is_live())
+    pub(super) fn live_slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
+        self.slots().filter(|slot| slot.is_live())
     }
 
     /// True when silence of the peer counts: a session is established.
     pub(super) fn may_idle(&self) -> bool {
-        self.live > 0 && self.live_lines().any(|line| line.state == State::Established)
+        self.live > 0 && self.live_slots().any(|slot| slot.state() == State::Established)
     }
 
     /// No session is begun any more.
@@ -182,14 +182,14 @@ impl<M: RegionMemory> Upper<M> {
         !self.closing && self.occupied() < bound && self.free_stream().is_some()
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Line<M>> {
-        self.lines.iter().flatten().map(|line| &**line)
+    fn slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
+        self.slots.iter().flatten().map(|slot| &**slot)
     }
 
     /// The session of this name, unless it is over.
-    pub(super) fn line(&self, id: SessionId) -> Option<&Line<M>> {
-        let line = self.lines.get(usize::from(id.stream))?.as_deref()?;
-        (line.id == id && line.is_live()).then_some(line)
+    pub(super) fn slot(&self, id: SessionId) -> Option<&SessionSlot<M>> {
+        let slot = self.slots.get(usize::from(id.stream))?.as_deref()?;
+        (slot.id == id && slot.is_live()).then_some(slot)
     }
 
     /// A packet carries messages of at most `most` octets.
@@ -212,8 +212,8 @@ impl<M: RegionMemory> Upper<M> {
     /// seldom take the same one.
     fn free_stream(&self) -> Option<u16> {
         let is_free = |stream: &u16| {
-            let line = self.lines.get(usize::from(*stream));
-            line.is_none_or(|line| line.is_none())
+            let slot = self.slots.get(usize::from(*stream));
+            slot.is_none_or(|slot| slot.is_none())
         };
         match self.initiator {
             true => (0..self.pairs).find(is_free),
@@ -222,7 +222,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     pub(super) fn occupied(&self) -> usize {
-        self.lines().count()
+        self.slots().count()
     }
 
     /// Begins a session as the active side.
@@ -242,9 +242,9 @@ impl<M: RegionMemory> Upper<M> {
         let stream = free.ok_or(OpenError::NoStream)?;
         let session = self.name(stream);
         let config = self.config.clone();
-        self.put(Line::active(session, &config, id, open));
+        self.put(SessionSlot::active(session, &config, id, open));
         if self.is_up {
-            self.with(stream, now, |line, env| line.begin(env));
+            self.with(stream, now, |slot, env| slot.begin(env));
         }
         Ok(session)
     }
@@ -258,8 +258,8 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Result<(), AnswerError> {
         let (id, pd, private_data, ulp) = answer;
         self.deciding(session, private_data)?;
-        self.with(session.stream, now, |line, env| {
-            line.accept(id, pd, private_data, ulp, env, cx);
+        self.with(session.stream, now, |slot, env| {
+            slot.accept(id, pd, private_data, ulp, env, cx);
         });
         Ok(())
     }
@@ -271,50 +271,50 @@ impl<M: RegionMemory> Upper<M> {
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
         self.deciding(session, private_data)?;
-        self.with(session.stream, now, |line, env| {
-            line.reject(CloseReason::RejectedHere, private_data, env.config);
+        self.with(session.stream, now, |slot, env| {
+            slot.reject(CloseReason::RejectedHere, private_data, env.config);
         });
         Ok(())
     }
 
     /// That a request awaits an answer, which has room for these private data.
     fn deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
-        let line = self.line(session).filter(|line| line.state == State::Deciding);
-        let enhanced = line.ok_or(AnswerError::NoRequest)?.is_enhanced();
+        let slot = self.slot(session).filter(|slot| slot.state() == State::Deciding);
+        let enhanced = slot.ok_or(AnswerError::NoRequest)?.is_enhanced();
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
     }
 
     /// No session is begun any more, and those that there are are closed gracefully.
     pub(super) fn close(&mut self, why: &CloseReason, now: Instant) {
         self.closing = true;
-        for stream in 0..self.lines.len() as u16 {
-            self.with(stream, now, |line, env| line.shutdown(why.clone(), env));
+        for stream in 0..self.slots.len() as u16 {
+            self.with(stream, now, |slot, env| slot.shutdown(why.clone(), env));
         }
     }
 
     /// The peer shuts the association down: nothing comes any more, what this end still has goes out.
     pub(super) fn peer_shutdown(&mut self, now: Instant) {
         self.closing = true;
-        for stream in 0..self.lines.len() as u16 {
-            self.with(stream, now, |line, env| line.peer_gone(env));
+        for stream in 0..self.slots.len() as u16 {
+            self.with(stream, now, |slot, env| slot.peer_gone(env));
         }
     }
 
-    fn put(&mut self, line: Line<M>) {
-        let stream = usize::from(line.id.stream);
-        self.live += usize::from(line.is_live());
-        if self.lines.len() <= stream {
-            self.lines.resize_with(stream + 1, || None);
+    fn put(&mut self, slot: SessionSlot<M>) {
+        let stream = usize::from(slot.id.stream);
+        self.live += usize::from(slot.is_live());
+        if self.slots.len() <= stream {
+            self.slots.resize_with(stream + 1, || None);
         }
-        self.lines[stream] = Some(Box::new(line));
+        self.slots[stream] = Some(Box::new(slot));
     }
 
-    /// Does something with the line of a stream, if there is one, to be [settled](Self::settle).
+    /// Does something with the slot of a stream, if there is one, to be [settled](Self::settle).
     pub(super) fn with<R>(
         &mut self,
         stream: u16,
         now: Instant,
-        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+        f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let result = self.quietly(stream, now, f)?;
         self.touch(stream);
@@ -327,7 +327,7 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         stream: u16,
         now: Instant,
-        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+        f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let result = self.act(stream, now, f)?;
         self.touch(stream);
@@ -335,10 +335,10 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn touch(&mut self, stream: u16) {
-        if let Some(line) = self.line_at(stream)
-            && !line.touched
+        if let Some(slot) = self.slot_at(stream)
+            && !slot.touched
         {
-            line.touched = true;
+            slot.touched = true;
             self.touched.push_back(stream);
         }
     }
@@ -348,40 +348,41 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         stream: u16,
         now: Instant,
-        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+        f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let result = self.act(stream, now, f)?;
-        if let Some(line) = self.line_at(stream)
-            && !line.ready
-            && line.has_data()
+        if let Some(slot) = self.slot_at(stream)
+            && !slot.ready
+            && slot.has_data()
         {
-            line.ready = true;
+            slot.ready = true;
             self.ready.push_back(stream);
         }
         Some(result)
     }
 
-    /// Does something with a line and sees to its timer.
+    /// Does something with a slot and sees to its timer.
     fn act<R>(
         &mut self,
         stream: u16,
         now: Instant,
-        f: impl FnOnce(&mut Line<M>, &mut Env<'_>) -> R,
+        f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
-        let line = self.lines.get_mut(usize::from(stream))?.as_deref_mut()?;
+        let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
         let Upper { config, peer, events, .. } = self;
         let (config, peer) = (&**config, *peer);
-        let was_live = line.is_live();
-        let result = f(line, &mut Env { config, peer, events, now, mulpdu });
-        self.live -= usize::from(was_live && !line.is_live());
-        line.count_kept(&mut self.kept);
-        if line.timer != line.deadline {
-            if let Some(timer) = line.timer {
+        let was_live = slot.is_live();
+        let result = f(slot, &mut Env { config, peer, events, now, mulpdu });
+        self.live -= usize::from(was_live && !slot.is_live());
+        slot.count_kept(&mut self.kept);
+        let deadline = slot.deadline();
+        if slot.timer != deadline {
+            if let Some(timer) = slot.timer {
                 self.timers.remove(&(timer, stream));
             }
-            line.timer = line.deadline;
-            self.timers.extend(line.deadline.map(|deadline| (deadline, stream)));
+            slot.timer = deadline;
+            self.timers.extend(deadline.map(|deadline| (deadline, stream)));
         }
         Some(result)
     }
@@ -390,31 +391,31 @@ impl<M: RegionMemory> Upper<M> {
     pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         while let Some(stream) = self.touched.pop_front() {
             // It counts as touched until the end, so that this does not queue it again.
-            self.with(stream, now, |line, env| line.settle(env, cx));
+            self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
         }
     }
 
-    pub(super) fn line_at(&mut self, stream: u16) -> Option<&mut Line<M>> {
-        self.lines.get_mut(usize::from(stream))?.as_deref_mut()
+    pub(super) fn slot_at(&mut self, stream: u16) -> Option<&mut SessionSlot<M>> {
+        self.slots.get_mut(usize::from(stream))?.as_deref_mut()
     }
 
     fn settled(&mut self, stream: u16) {
-        let Some(line) = self.line_at(stream) else { return };
-        line.touched = false;
-        if line.state != State::Closed {
-            if !line.talking && !line.paused && line.full.is_some() {
-                line.talking = true;
+        let Some(slot) = self.slot_at(stream) else { return };
+        slot.touched = false;
+        if slot.state() != State::Closed {
+            if !slot.talking && !slot.paused && slot.full.is_some() {
+                slot.talking = true;
                 self.talking.push_back(stream);
             }
-        } else if line.session.is_free() {
-            self.drop_line(stream);
+        } else if slot.session.is_free() {
+            self.drop_slot(stream);
         }
     }
 
-    fn drop_line(&mut self, stream: u16) {
-        if let Some(line) = self.lines[usize::from(stream)].take() {
-            self.forget(&line);
+    fn drop_slot(&mut self, stream: u16) {
+        if let Some(slot) = self.slots[usize::from(stream)].take() {
+            self.forget(&slot);
             self.ready.retain(|s| *s != stream);
             self.touched.retain(|s| *s != stream);
             self.talking.retain(|s| *s != stream);
@@ -435,9 +436,9 @@ impl<M: RegionMemory> Upper<M> {
             && at <= now
         {
             self.timers.remove(&(at, stream));
-            self.with(stream, now, |line, env| {
-                line.timer = None;
-                line.out_of_patience(env, cx);
+            self.with(stream, now, |slot, env| {
+                slot.timer = None;
+                slot.deadline_passed(env, cx);
             });
         }
     }
@@ -448,12 +449,12 @@ impl<M: RegionMemory> Upper<M> {
             return Some(event);
         }
         while let Some(stream) = self.talking.front().copied() {
-            if let Some(line) = self.line_at(stream) {
-                let id = line.id;
-                if let Some(event) = line.full.as_mut().and_then(|full| full.poll_event()) {
+            if let Some(slot) = self.slot_at(stream) {
+                let id = slot.id;
+                if let Some(event) = slot.full.as_mut().and_then(|full| full.poll_event()) {
                     return Some(Event::Session(id, event));
                 }
-                line.talking = false;
+                slot.talking = false;
             }
             self.talking.pop_front();
         }
@@ -462,10 +463,10 @@ impl<M: RegionMemory> Upper<M> {
 
     /// See [`Endpoint::pause_session`](super::Endpoint::pause_session).
     pub(super) fn pause(&mut self, stream: u16, paused: bool) {
-        let Some(line) = self.line_at(stream) else { return };
-        line.paused = paused;
-        let talks = !paused && line.full.is_some();
-        if core::mem::replace(&mut line.talking, talks) != talks {
+        let Some(slot) = self.slot_at(stream) else { return };
+        slot.paused = paused;
+        let talks = !paused && slot.full.is_some();
+        if core::mem::replace(&mut slot.talking, talks) != talks {
             if talks {
                 self.talking.push_back(stream);
             } else {
@@ -484,21 +485,21 @@ impl<M: RegionMemory> Upper<M> {
         let message = Message::parse(received);
         let ssn = Message::ssn(received);
         // After an error, or when it is over, what comes is thrown away.
-        if self.line_at(received.stream).is_some_and(|line| line.paused && line.takes_text()) {
+        if self.slot_at(received.stream).is_some_and(|slot| slot.paused && slot.takes_text()) {
             return Some(Arrival::Refused);
         }
-        self.unsettled(received.stream, now, |line, env| {
-            let arrival = match &mut line.full {
+        self.unsettled(received.stream, now, |slot, env| {
+            let arrival = match &mut slot.full {
                 Some(full) => {
                     let mut sink = full.stream.sink(cx.reborrow());
-                    line.session.arrive(&message, ssn, Some(&mut sink))
+                    slot.session.arrive(&message, ssn, Some(&mut sink))
                 }
-                None => line.session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
+                None => slot.session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
             };
             match &arrival {
-                Arrival::Taken(heard) => line.heard(heard, env, cx),
-                Arrival::Illegal(error) => line.illegal(*error),
-                Arrival::Superseded => line.superseded(env, cx),
+                Arrival::Taken(change) => slot.changed(change, env, cx),
+                Arrival::Illegal(error) => slot.illegal(*error),
+                Arrival::Superseded => slot.superseded(env, cx),
                 Arrival::Refused => {}
             }
             arrival
@@ -512,16 +513,16 @@ impl<M: RegionMemory> Upper<M> {
             .map_err(NoSession::Illegal)
             .and_then(|message| Session::passive(stream, &message, max_segment));
         match begun {
-            Ok((mut session, said)) => {
+            Ok((mut session, data)) => {
                 let id = self.name(stream);
                 if self.is_full() {
                     self.stats.turned_away += 1;
                     session.end();
-                    self.unknown(Line::new(id, session, State::Closed), now);
+                    self.unknown(SessionSlot::new(id, session, State::Closed), now);
                 } else {
                     self.stats.requests += 1;
-                    self.put(Line::new(id, session, State::Deciding));
-                    self.with(stream, now, |line, env| line.request(said, env));
+                    self.put(SessionSlot::new(id, session, State::Deciding));
+                    self.with(stream, now, |slot, env| slot.request(data, env));
                 }
             }
             Err(NoSession::Early) => {
@@ -536,24 +537,24 @@ impl<M: RegionMemory> Upper<M> {
                 let (message, ssn) = (Message::parse(received), Message::ssn(received));
                 // It is thrown away, but for its place in the order.
                 let _taken = session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
-                self.unknown(Line::new(id, session, State::Closed), now);
+                self.unknown(SessionSlot::new(id, session, State::Closed), now);
             }
         }
         Taken::Yes
     }
 
     /// A session that its owner is never told of.
-    fn unknown(&mut self, mut line: Line<M>, now: Instant) {
-        line.known = false;
-        let stream = line.id.stream;
-        self.put(line);
+    fn unknown(&mut self, mut slot: SessionSlot<M>, now: Instant) {
+        slot.known = false;
+        let stream = slot.id.stream;
+        self.put(slot);
         self.with(stream, now, |_, _| {});
     }
 
     /// RFC 5043 §6.4: true when one more session is too many.
     fn is_full(&self) -> bool {
         let limits = &self.config.session;
-        let pending = self.lines().filter(|line| line.state == State::Deciding).count();
+        let pending = self.slots().filter(|slot| slot.state() == State::Deciding).count();
         self.closing
             || pending >= usize::from(limits.max_pending)
             || self.occupied() >= usize::from(limits.max_sessions)

@@ -5,16 +5,14 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use wire::Instant;
+use base::Instant;
 use wire::sctp::ddp::MIN_MESSAGE;
 use wire::sctp::{Cause, InitHeader, Tag, Tsn, padded};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
-use super::errors::Causes;
-use super::heartbeat::Heartbeat;
-use super::lone::{LoneChunk, Reply};
-use super::output::Due;
+use super::liveness::Liveness;
+use super::lone::LoneChunk;
 use super::pmtu::PathMtu;
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
@@ -22,11 +20,12 @@ use super::send::Sender;
 use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
+use super::waiting::{Due, Waiting};
 
-/// Most octets of the reason of an ABORT that are kept.
+/// Most bytes of the reason of an ABORT that are kept.
 pub(super) const MAX_REASON: usize = 128;
 
-/// Octets of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
+/// Bytes of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
 /// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
 pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
 const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
@@ -57,10 +56,10 @@ pub enum CloseReason {
     PeerAborted {
         /// Code of the first error cause, if there is one (RFC 9260 §3.3.10).
         cause: Option<u16>,
-        /// Upper Layer Abort Reason, the first 128 octets (RFC 9260 §3.3.10.12).
+        /// Upper Layer Abort Reason, the first 128 bytes (RFC 9260 §3.3.10.12).
         reason: Box<[u8]>,
     },
-    /// The peer answered the INIT with an ABORT: nobody listens, or not to us.
+    /// The peer answered the INIT with an ABORT: there is no listener, or it refuses us.
     Refused {
         /// As of [`PeerAborted`](Self::PeerAborted).
         cause: Option<u16>,
@@ -72,7 +71,7 @@ pub enum CloseReason {
     },
     /// No answer to retransmissions or heartbeats, or a shutdown that took too long.
     Timeout,
-    /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
+    /// The peer's host does not support SCTP, by an ICMP report (RFC 9260 §10).
     Unreachable,
     /// It was aborted because the peer broke the protocol.
     Fault(Fault),
@@ -98,22 +97,43 @@ pub enum Event {
     Closed(CloseReason),
 }
 
+/// Who the two ends are to each other.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) ends: Ends,
+    /// Tag that the peer's packets bear.
+    pub(super) local_tag: Tag,
+    /// Tag that ours bear; none before the peer has sent it.
+    pub(super) peer_tag: Tag,
+    /// Our first TSN.
+    pub(super) local_tsn: Tsn,
+}
+
+/// The handshake under way: that of the open, or of the shutdown.
+#[derive(Debug, Default)]
+pub(super) struct Handshake {
+    /// The peer's cookie, until COOKIE ACK.
+    pub(super) cookie: Box<[u8]>,
+    /// What the next INIT asks to be added to the life of its cookie.
+    pub(super) preservative: Option<Duration>,
+    /// When INIT or COOKIE ECHO went out, once and not again.
+    pub(super) sent: Option<Instant>,
+    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
+    pub(super) attempts: u32,
+    /// Stale cookies that the peer has complained of.
+    pub(super) stale_cookies: u32,
+}
+
 /// An SCTP association. See the [module](super) for the order of calls.
 #[derive(Debug)]
 pub struct Association {
     pub(super) state: State,
     pub(super) config: Arc<Config>,
     pub(super) secrets: Arc<Secrets>,
-    pub(super) ends: Ends,
-    /// Tag that the peer's packets bear.
-    pub(super) local_tag: Tag,
-    /// Tag that ours bear; none before the peer has said it.
-    pub(super) peer_tag: Tag,
-    /// Our first TSN.
-    pub(super) local_tsn: Tsn,
+    pub(super) identity: Identity,
     /// Pairs of streams; zero before they are agreed on.
     pub(super) streams: u16,
-    /// Octets of a packet that the path is thought to carry.
+    /// Bytes of a packet that the path is thought to carry.
     pub(super) packet_len: usize,
     pub(super) path: PathMtu,
     /// Meaningful from COOKIE-ECHOED on, both.
@@ -121,38 +141,20 @@ pub struct Association {
     pub(super) sender: Sender,
     /// Chunks to send.
     pub(super) due: Due,
-    /// A packet to send that is not of this association's present state.
-    pub(super) reply: Option<Box<Reply>>,
-    /// The last packet.
-    pub(super) farewell: Option<Box<LoneChunk>>,
-    /// The peer's cookie, until COOKIE ACK.
-    pub(super) cookie: Box<[u8]>,
-    /// What the next INIT asks to be added to the life of its cookie.
-    pub(super) preservative: Option<Duration>,
-    /// For an ERROR.
-    pub(super) causes: Causes,
-    /// HEARTBEATs to be answered: what they carry.
-    pub(super) heartbeats: Vec<Box<[u8]>>,
-    pub(super) heartbeat: Heartbeat,
+    /// Answers, and the last packet.
+    pub(super) waiting: Waiting,
+    pub(super) handshake: Handshake,
+    pub(super) liveness: Liveness,
     pub(super) timers: Timers,
-    /// When INIT or COOKIE ECHO went out, once and not again.
-    pub(super) setup_sent: Option<Instant>,
-    /// Times that INIT, COOKIE ECHO, SHUTDOWN or SHUTDOWN ACK went out again.
-    pub(super) attempts: u32,
-    /// Stale cookies that the peer has complained of.
-    pub(super) stale_cookies: u32,
     /// Overall error count (RFC 9260 §8.1).
     pub(super) errors: u32,
-    /// When DATA went out last.
-    pub(super) data_sent: Instant,
-    pub(super) heard: Instant,
     pub(super) stats: Stats,
     events: ArrayVec<Event, 4>,
 }
 
 impl Association {
     /// Active open: COOKIE-WAIT. `packet_len` is what a packet can carry at most, the path's MTU less the
-    /// headers below SCTP, in octets.
+    /// headers below SCTP, in bytes.
     pub fn connect(
         config: Arc<Config>,
         secrets: Arc<Secrets>,
@@ -188,7 +190,7 @@ impl Association {
         let mut association = Self::new(config, secrets, ends, packet_len, &cookie.terms, now);
         association.state = State::Established;
         association.heartbeat_after_silence(now);
-        association.tell(Event::Up { streams: cookie.terms.streams });
+        association.push_event(Event::Up { streams: cookie.terms.streams });
         association
     }
 
@@ -207,67 +209,60 @@ impl Association {
             sender: Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now),
             config,
             secrets,
-            ends,
-            local_tag: terms.local_tag,
-            peer_tag: terms.peer_tag,
-            local_tsn: terms.local_tsn,
+            identity: Identity {
+                ends,
+                local_tag: terms.local_tag,
+                peer_tag: terms.peer_tag,
+                local_tsn: terms.local_tsn,
+            },
             streams: terms.streams,
             packet_len,
             due: Due::default(),
-            reply: None,
-            farewell: None,
-            cookie: Box::default(),
-            preservative: None,
-            causes: Causes::default(),
-            heartbeats: Vec::new(),
-            heartbeat: Heartbeat::default(),
+            waiting: Waiting::default(),
+            handshake: Handshake::default(),
+            liveness: Liveness::new(now),
             timers: Timers::new(),
-            setup_sent: None,
-            attempts: 0,
-            stale_cookies: 0,
             errors: 0,
-            data_sent: now,
-            heard: now,
             stats: Stats::default(),
             events: ArrayVec::new(),
         }
     }
 
-    /// Takes what both ends have said; data may flow by it.
+    /// Sets the negotiated terms; data may flow.
     pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
         self.sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
-        self.local_tag = terms.local_tag;
-        self.peer_tag = terms.peer_tag;
-        self.local_tsn = terms.local_tsn;
+        self.identity.local_tag = terms.local_tag;
+        self.identity.peer_tag = terms.peer_tag;
+        self.identity.local_tsn = terms.local_tsn;
         self.streams = terms.streams;
     }
 
     /// Our side of an INIT, or of an INIT ACK in the middle of an active open.
     pub(super) fn init_header(&self) -> InitHeader {
         InitHeader {
-            tag: self.local_tag,
+            tag: self.identity.local_tag,
             a_rwnd: self.config.receive.window,
             outbound_streams: self.config.streams,
             inbound_streams: self.config.streams,
-            initial_tsn: self.local_tsn,
+            initial_tsn: self.identity.local_tsn,
         }
     }
 
-    /// The first event that was not told yet.
+    /// The first event that was not polled yet.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_at(0)
     }
 
-    /// The event that was told last, if the owner has not seen it.
+    /// The newest event, if the owner has not polled it.
     pub(super) fn last_event(&self) -> Option<&Event> {
         self.events.last()
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, event: Event) {
         if self.events.is_full() {
-            // Restarts that nobody asked about: the last one says the same.
+            // Restarts that were not polled: the last one replaces them.
             self.events.pop_at(0);
         }
         self.events.push(event);
@@ -275,10 +270,10 @@ impl Association {
 
     /// Adds a cause to the next ERROR, if there is room for it.
     pub(super) fn complain(&mut self, cause: &Cause<'_>) {
-        self.stats.unsent += u64::from(!self.causes.push(cause));
+        self.stats.unsent += u64::from(!self.waiting.causes.push(cause));
     }
 
-    /// Makes a transition, if it is legal; tells whether it was.
+    /// Makes a transition, if it is legal; returns whether it was.
     pub(super) fn go(&mut self, transition: Transition) -> bool {
         let to = self.state.after(transition);
         self.state = to.unwrap_or(self.state);
@@ -297,7 +292,7 @@ impl Association {
         }
     }
 
-    /// Ends the association at once. The peer is told with this reason, at most 128 octets of it.
+    /// Ends the association at once. The peer is sent an ABORT with this reason, at most 128 bytes of it.
     pub fn abort(&mut self, now: Instant, reason: &[u8]) {
         let reason = &reason[..reason.len().min(MAX_REASON)];
         // RFC 9260 §9.1.
@@ -307,7 +302,7 @@ impl Association {
     /// Aborts with this cause.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
-        match self.peer_tag {
+        match self.identity.peer_tag {
             Tag::NONE => self.close(reason),
             tag => self.close_with(now, LoneChunk::abort(tag, false, &cause), reason),
         }
@@ -317,7 +312,7 @@ impl Association {
     pub(super) fn close_with(&mut self, now: Instant, farewell: LoneChunk, reason: CloseReason) {
         if self.state != State::Closed {
             self.close(reason);
-            self.farewell = Some(Box::new(farewell));
+            self.waiting.farewell = Some(Box::new(farewell));
             self.timers.set(Timer::Farewell, now + FAREWELL);
         }
     }
@@ -329,18 +324,16 @@ impl Association {
         }
         self.timers.stop_all();
         self.due = Due::default();
-        self.reply = None;
-        self.cookie = Box::default();
-        self.causes = Causes::default();
-        self.heartbeats = Vec::new();
-        self.tell(Event::Closed(reason));
+        self.waiting.forget_answers();
+        self.handshake.cookie = Box::default();
+        self.push_event(Event::Closed(reason));
     }
 
     /// One retransmission or heartbeat more went unanswered (RFC 9260 §8.1).
     pub(super) fn count_error(&mut self) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
-            // The peer hears no ABORT either, most likely; RFC 9260 §8.1: nothing more is sent.
+            // The peer would most likely not receive an ABORT either; RFC 9260 §8.1: nothing more is sent.
             self.close(CloseReason::Timeout);
         }
     }
@@ -355,22 +348,22 @@ impl Association {
     /// True when nothing more will come or go. It becomes true in a bounded time after the end, whether there is
     /// room for the last packet or not, if [`handle_timeout`](Self::handle_timeout) is called.
     pub fn is_done(&self) -> bool {
-        self.state == State::Closed && self.farewell.is_none() && self.events.is_empty()
+        self.state == State::Closed && self.waiting.farewell.is_none() && self.events.is_empty()
     }
 
     /// The two ends.
     pub fn ends(&self) -> &Ends {
-        &self.ends
+        &self.identity.ends
     }
 
     /// Tag that the peer's packets bear.
     pub fn local_tag(&self) -> Tag {
-        self.local_tag
+        self.identity.local_tag
     }
 
-    /// Tag that our packets bear; [`Tag::NONE`] before the peer has said it.
+    /// Tag that our packets bear; [`Tag::NONE`] before the peer has sent it.
     pub fn peer_tag(&self) -> Tag {
-        self.peer_tag
+        self.identity.peer_tag
     }
 
     /// Pairs of streams; zero before they are agreed on.
@@ -380,7 +373,7 @@ impl Association {
 
     /// When a packet of the peer came last that belonged to the association.
     pub fn heard(&self) -> Instant {
-        self.heard
+        self.liveness.heard
     }
 
     /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
@@ -388,7 +381,7 @@ impl Association {
         self.errors
     }
 
-    /// Octets of the largest packet that the path is known to carry; a longer one (a message from before the
+    /// Bytes of the largest packet that the path is known to carry; a longer one (a message from before the
     /// path had narrowed) is for IP to fragment (RFC 9260 §6.9).
     pub fn path_len(&self) -> usize {
         self.packet_len

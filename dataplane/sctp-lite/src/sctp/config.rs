@@ -17,7 +17,7 @@ pub struct Config {
     pub cookie_life: Duration,
     /// By how much a peer may ask for a longer life of its cookie (RFC 9260 §3.3.2.1.3).
     pub cookie_extension: Duration,
-    /// Longest cookie of a peer that is sent back, octets.
+    /// Longest cookie of a peer that is sent back, bytes.
     pub max_cookie: usize,
     /// Retransmissions of INIT, or of COOKIE ECHO, before the peer is given up (Max.Init.Retransmits).
     pub max_init_retransmits: u32,
@@ -31,7 +31,7 @@ pub struct Config {
     /// Find the path's MTU by probes where routers do not report it (RFC 8899): black holes are noticed, and a
     /// size that was lowered is raised again.
     pub path_mtu_probing: bool,
-    /// A report of an IPv4 path with a smaller MTU is taken for this, octets, 68 to 1280. IPv6 has its own
+    /// A report of an IPv4 path with a smaller MTU is taken for this, bytes, 68 to 1280. IPv6 has its own
     /// minimum of 1280.
     pub min_path_mtu: u16,
     /// Time after which larger packets are tried again over a path that did not carry them; at least 5
@@ -44,7 +44,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// RFC 9260 §16's values, but where `ReceiveConfig` and `SendConfig` say otherwise.
+    /// RFC 9260 §16's values, unless `ReceiveConfig` and `SendConfig` differ.
     fn default() -> Self {
         Config {
             adaptation: wire::sctp::ddp::ADAPTATION_DDP,

@@ -8,23 +8,23 @@
 //!                              24  peer's TSN
 //! ```
 //!
-//! The MAC is SipHash-2-4 with 128 bits over the octets before it, both addresses and both ports. Its key is
+//! The MAC is SipHash-2-4 with 128 bits over the bytes before it, both addresses and both ports. Its key is
 //! derived anew for every hour in which cookies are made; the hour is that of the time in the cookie.
 //! Nothing in it is secret.
 
 use std::hash::{Hash, Hasher};
 
+use base::Instant;
 use core::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use wire::Instant;
 use wire::sctp::{Tag, Tsn};
 
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
 
-/// Octets of our cookies.
+/// Bytes of our cookies.
 pub const COOKIE_LEN: usize = field::MAC + 16;
 
-/// How long one key makes cookies (RFC 9260 §5.1.3 says: hourly).
+/// How long one key makes cookies (RFC 9260 §5.1.3: hourly).
 const KEY_PERIOD_MILLIS: u64 = 3_600_000;
 
 mod field {
@@ -43,7 +43,7 @@ mod field {
     const _: () = assert!(super::COOKIE_LEN == 64);
 }
 
-/// What both ends have said in INIT and INIT ACK.
+/// The terms that both ends have sent in INIT and INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Terms {
     /// Ours.
@@ -54,7 +54,7 @@ pub(super) struct Terms {
     pub(super) local_tsn: Tsn,
     /// The peer's.
     pub(super) peer_tsn: Tsn,
-    /// The peer's receiver window credit, octets.
+    /// The peer's receiver window credit, bytes.
     pub(super) peer_rwnd: u32,
     /// Pairs of streams.
     pub(super) streams: u16,
@@ -107,12 +107,12 @@ pub(super) fn check(
     ends: &Ends,
     now: Instant,
     tag: Tag,
-    octets: &[u8],
+    bytes: &[u8],
 ) -> Option<Cookie> {
-    let octets: &[u8; COOKIE_LEN] = octets.try_into().ok()?;
-    let (body, said) = octets.split_at(field::MAC);
+    let bytes: &[u8; COOKIE_LEN] = bytes.try_into().ok()?;
+    let (body, said) = bytes.split_at(field::MAC);
     let created = u64::from_be_bytes(*body.first_chunk()?);
-    // Every octet is compared, whatever the first that differs.
+    // Every byte is compared, whatever the first that differs.
     let seen = mac(secrets, ends, created, body);
     if seen.iter().zip(said).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
         return None;
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn what_went_comes_back() {
         let at = Instant::from_millis(7_200_000 - 1);
-        let octets = cookie_at(at);
-        let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &octets);
+        let bytes = cookie_at(at);
+        let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &bytes);
         let ties = TieTags { local: 5, peer: 6 };
         let good = Cookie { terms: terms(), ties, stale_by: None };
         // Also over a change of keys, to the end of its life.
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn cookies_of_others_are_refused() {
         let now = Instant::from_millis(5);
-        let octets = cookie_at(now);
+        let bytes = cookie_at(now);
         let tag = terms().local_tag;
         let others = [
             Ends { local: ([10, 0, 0, 1], 9898).into(), ..ends() },
@@ -213,11 +213,11 @@ mod tests {
             Ends { remote: ([10, 0, 0, 3], 4000).into(), ..ends() },
         ];
         for other in others {
-            assert_eq!(check(&secrets(), &other, now, tag, &octets), None);
+            assert_eq!(check(&secrets(), &other, now, tag, &bytes), None);
         }
-        assert_eq!(check(&secrets(), &ends(), now, terms().peer_tag, &octets), None);
-        assert_eq!(check(&Secrets::new([4; 16]), &ends(), now, tag, &octets), None);
-        assert_eq!(check(&secrets(), &ends(), now, tag, &octets[..COOKIE_LEN - 1]), None);
+        assert_eq!(check(&secrets(), &ends(), now, terms().peer_tag, &bytes), None);
+        assert_eq!(check(&Secrets::new([4; 16]), &ends(), now, tag, &bytes), None);
+        assert_eq!(check(&secrets(), &ends(), now, tag, &bytes[..COOKIE_LEN - 1]), None);
         assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
     }
 
@@ -226,9 +226,9 @@ mod tests {
         #[test]
         fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
             let now = Instant::from_millis(5);
-            let mut octets = cookie_at(now);
-            octets[bit / 8] ^= 1 << (bit % 8);
-            prop_assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &octets), None);
+            let mut bytes = cookie_at(now);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &bytes), None);
         }
     }
 }

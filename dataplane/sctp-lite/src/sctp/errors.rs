@@ -5,7 +5,7 @@ use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause};
 use super::association::MIN_PACKET;
 use super::lone::MAX_ECHO;
 
-/// Octets of causes that wait, at most; what does not fit is not reported. They fit the smallest packet behind a
+/// Bytes of causes that wait, at most; what does not fit is not reported. They fit the smallest packet behind a
 /// COOKIE ACK.
 const MAX_CAUSES: usize = 512;
 const _: () = assert!(COMMON_HEADER_LEN + 2 * CHUNK_HEADER_LEN + MAX_CAUSES <= MIN_PACKET);

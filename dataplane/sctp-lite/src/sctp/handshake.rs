@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Chunk, Init, InitHeader, Packet, RawChunk, Tag,
     Tsn, padded,
@@ -14,11 +14,12 @@ use super::cookie::{self, Cookie};
 use super::drop_reason::DropReason;
 use super::input::After;
 use super::listener::{InitAck, is_init_alone};
-use super::lone::{LoneChunk, Reply};
+use super::lone::LoneChunk;
 use super::negotiate::{self, Unacceptable};
 use super::secrets::{Purpose, TieTags};
 use super::state::{State, Transition};
 use super::timers::Timer;
+use super::waiting::Reply;
 
 /// What is added to the time that a stale cookie took (RFC 9260 §5.2.6: no more than 1 s).
 const LONGER: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ impl Association {
                 return Err(why.reason());
             }
         };
-        // §5.2.1: in the middle of an open with what our INIT has said; §5.2.2: else with a new tag.
+        // §5.2.1: in the middle of an open with the values of our INIT; §5.2.2: else with a new tag.
         let ours = match self.state.is_opening() {
             true => self.init_header(),
             false => self.new_identity(now, peer),
@@ -86,7 +87,7 @@ impl Association {
         // §5.2.1, §5.2.2: no tie tags in COOKIE-WAIT.
         let ties = match self.state {
             State::CookieWait => TieTags::NONE,
-            _ => self.secrets.tie_tags(self.local_tag, self.peer_tag),
+            _ => self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag),
         };
         let answer = InitAck::new(&self.config, &ours, peer, &offer, ties);
         if self.reply_if_free(Reply::InitAck(answer)) {
@@ -96,7 +97,7 @@ impl Association {
     }
 
     fn new_identity(&self, now: Instant, peer: &InitHeader) -> InitHeader {
-        let what = (self.ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
+        let what = (self.identity.ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
         let (tag, initial_tsn) = self.secrets.tag(Purpose::Identity, what);
         let streams = negotiate::streams(self.streams, peer);
         InitHeader {
@@ -128,20 +129,20 @@ impl Association {
         };
         let echo = COMMON_HEADER_LEN + padded(CHUNK_HEADER_LEN + cookie.len());
         if cookie.len() > self.config.max_cookie || echo > self.sender.packet_len() {
-            self.peer_tag = init.header.tag;
+            self.identity.peer_tag = init.header.tag;
             let reason = CloseReason::Fault(Fault::InitAck);
             self.abort_with(now, Cause::OutOfResource, reason);
             return Ok(After::Stop(Some(DropReason::BadInit)));
         }
         self.take_terms(&negotiate::terms(&self.init_header(), &init.header), now);
         self.measure_setup(now);
-        self.cookie = cookie.into();
+        self.handshake.cookie = cookie.into();
         self.go(Transition::InitAck);
         // §3.2.2: in an ERROR behind the COOKIE ECHO.
         for unknown in &offer.unknown {
             self.complain(&Cause::UnrecognizedParameters(unknown));
         }
-        self.attempts = 0;
+        self.handshake.attempts = 0;
         self.setup_due(now); // §5.1.4: at once
         Ok(After::GoOn)
     }
@@ -165,7 +166,7 @@ impl Association {
         self.close_with(now, abort, reason);
     }
 
-    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): tells whether the chunks
+    /// A COOKIE ECHO where an association is, or is being made (RFC 9260 §5.2.4): returns whether the chunks
     /// behind it are of this association.
     pub(super) fn cookie_arrived(
         &mut self,
@@ -173,10 +174,10 @@ impl Association {
         tag: Tag,
         raw: RawChunk<'_>,
     ) -> Result<(), DropReason> {
-        let cookie = cookie::check(&self.secrets, &self.ends, now, tag, raw.value());
+        let cookie = cookie::check(&self.secrets, &self.identity.ends, now, tag, raw.value());
         let cookie = cookie.ok_or(DropReason::BadCookie)?;
-        let ties = self.secrets.tie_tags(self.local_tag, self.peer_tag);
-        let action = action(self.local_tag, self.peer_tag, ties, &cookie);
+        let ties = self.secrets.tie_tags(self.identity.local_tag, self.identity.peer_tag);
+        let action = action(self.identity.local_tag, self.identity.peer_tag, ties, &cookie);
         // §5.2.4 step 3: life does not matter to one that came before.
         if let Some(by) = cookie.staleness().filter(|_| action != Action::Duplicate) {
             let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
@@ -208,15 +209,15 @@ impl Association {
         // Congestion control, windows and numbers anew.
         self.take_terms(&cookie.terms, now);
         self.timers.stop_all();
-        self.cookie = Box::default();
-        self.causes.clear();
-        self.heartbeats = Vec::new();
-        self.heartbeat = super::heartbeat::Heartbeat::default();
+        self.handshake.cookie = Box::default();
+        self.waiting.causes.clear();
+        self.waiting.heartbeats = Vec::new();
+        self.liveness.heartbeat = super::liveness::Heartbeat::default();
         self.path.restart();
-        self.due = super::output::Due { cookie_ack: true, ..Default::default() };
-        (self.errors, self.attempts) = (0, 0);
+        self.due = super::waiting::Due { cookie_ack: true, ..Default::default() };
+        (self.errors, self.handshake.attempts) = (0, 0);
         self.heartbeat_after_silence(now);
-        self.tell(Event::Restarted { streams: self.streams });
+        self.push_event(Event::Restarted { streams: self.streams });
         Ok(())
     }
 
@@ -225,7 +226,9 @@ impl Association {
         if self.state.is_opening() {
             self.take_terms(&cookie.terms, now);
             self.established(now);
-        } else if self.receiver.stats().chunks == 0 && self.sender.next_tsn() == self.local_tsn {
+        } else if self.receiver.stats().chunks == 0
+            && self.sender.next_tsn() == self.identity.local_tsn
+        {
             // Established with the tag of the peer's INIT ACK; nothing has come by it, and nothing has gone
             // out: the numbers begin with the same ones.
             self.take_terms(&cookie.terms, now);
@@ -236,7 +239,7 @@ impl Association {
         Ok(())
     }
 
-    /// ESTABLISHED, if that is new; tells whether it is.
+    /// ESTABLISHED, if that is new; returns whether it is.
     pub(super) fn established(&mut self, now: Instant) -> bool {
         if !self.go(Transition::Established) {
             return false;
@@ -244,39 +247,39 @@ impl Association {
         self.measure_setup(now);
         self.timers.stop(Timer::Setup);
         self.due.setup = false;
-        self.cookie = Box::default();
-        self.preservative = None;
-        (self.errors, self.attempts) = (0, 0);
+        self.handshake.cookie = Box::default();
+        self.handshake.preservative = None;
+        (self.errors, self.handshake.attempts) = (0, 0);
         self.heartbeat_after_silence(now);
-        self.tell(Event::Up { streams: self.streams });
+        self.push_event(Event::Up { streams: self.streams });
         true
     }
 
     /// INIT or COOKIE ECHO was answered: a round trip, if it went out once (RFC 9260 §6.3.1 C5).
     fn measure_setup(&mut self, now: Instant) {
-        if let Some(sent) = self.setup_sent.take() {
+        if let Some(sent) = self.handshake.sent.take() {
             self.sender.measured(now.saturating_since(sent));
         }
     }
 
-    /// The peer says that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
-    pub(super) fn stale_cookie_told(&mut self, now: Instant) {
+    /// The peer reports that its cookie was stale (RFC 9260 §5.2.6): a new INIT, which asks for a longer life.
+    pub(super) fn stale_cookie_reported(&mut self, now: Instant) {
         if self.state != State::CookieEchoed {
             return;
         }
         // Each one counts as a retransmission: a peer that finds every cookie stale is given up.
-        if self.stale_cookies >= self.config.max_init_retransmits {
+        if self.handshake.stale_cookies >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
-        self.stale_cookies += 1;
-        let rtt = self.setup_sent.take().map_or(LONGER, |sent| now.saturating_since(sent));
-        self.preservative = Some(rtt + LONGER);
+        self.handshake.stale_cookies += 1;
+        let rtt = self.handshake.sent.take().map_or(LONGER, |sent| now.saturating_since(sent));
+        self.handshake.preservative = Some(rtt + LONGER);
         self.go(Transition::StaleCookie);
-        self.peer_tag = Tag::NONE;
-        self.cookie = Box::default();
-        self.causes.clear();
-        self.attempts = 0;
+        self.identity.peer_tag = Tag::NONE;
+        self.handshake.cookie = Box::default();
+        self.waiting.causes.clear();
+        self.handshake.attempts = 0;
         self.stats.setup_retransmitted += 1;
         self.setup_due(now);
     }

@@ -9,63 +9,49 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Chunk, Parameter};
 
 use super::association::Association;
 use super::secrets::Purpose;
 use super::timers::Timer;
 
-/// Octets of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
+/// Bytes of our Heartbeat Info: a nonce (RFC 9260 §3.3.5: 64 bits or more).
 pub(super) const INFO_LEN: usize = 8;
 
 /// HEARTBEATs that wait to be answered; what comes beyond is not.
 const MAX_WAITING: usize = 4;
 
-/// Octets of a HEARTBEAT that is answered, at most.
+/// Bytes of a HEARTBEAT that is answered, at most.
 const MAX_VALUE: usize = 1024;
 
 /// Doublings of the time that an answer may take.
 const MAX_BACKOFF: u32 = 6;
 
-/// The HEARTBEAT that was sent last.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Heartbeat {
-    /// What only its answer can know; none was sent yet, or it was answered.
-    nonce: Option<u64>,
-    sent: Instant,
-    /// Its answer is not overdue yet.
-    awaited: bool,
-    /// Unanswered ones in a row.
-    unanswered: u32,
-    /// How many were sent, probes of the path included.
-    count: u64,
-}
-
 impl Association {
     /// A HEARTBEAT from the peer: `value` is to go back as it is.
     pub(super) fn heartbeat_arrived(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
-        let fits = self.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
+        let fits = self.waiting.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
         if answers && fits {
             self.stats.heartbeats_in += 1;
-            self.heartbeats.push(value.into());
+            self.waiting.heartbeats.push(value.into());
         }
         // RFC 9260 §3.3.6: an answer has all that came, so that it cannot be cut.
         self.stats.unsent += u64::from(answers && !fits);
         answers
     }
 
-    /// A HEARTBEAT ACK; tells whether it answers our last HEARTBEAT, or a probe.
+    /// A HEARTBEAT ACK; returns whether it answers our last HEARTBEAT, or a probe.
     pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
         let Ok(octets) = <[u8; INFO_LEN]>::try_from(info) else { return false };
         let nonce = u64::from_be_bytes(octets);
-        if self.heartbeat.nonce != Some(nonce) {
+        if self.liveness.heartbeat.nonce != Some(nonce) {
             return self.probe_acknowledged(nonce);
         }
-        let heartbeat = &mut self.heartbeat;
+        let heartbeat = &mut self.liveness.heartbeat;
         heartbeat.nonce = None;
         heartbeat.awaited = false;
         heartbeat.unanswered = 0;
@@ -95,13 +81,13 @@ impl Association {
             return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
         }
         // One that found no room in this time was not answered either: who can send nothing ends, too.
-        if self.heartbeat.awaited || self.due.heartbeat {
-            self.heartbeat.awaited = false;
+        if self.liveness.heartbeat.awaited || self.due.heartbeat {
+            self.liveness.heartbeat.awaited = false;
             self.due.heartbeat = false;
-            self.heartbeat.unanswered += 1;
+            self.liveness.heartbeat.unanswered += 1;
             self.heartbeat_after_silence(now);
             self.count_error();
-        } else if !self.sender.is_idle() || self.data_sent + interval > now {
+        } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
             // Data ask the same question (RFC 9260 §8.3: only an idle path).
             self.heartbeat_after_silence(now);
         } else {
@@ -113,9 +99,9 @@ impl Association {
     /// Our Heartbeat Info for a HEARTBEAT that goes out now.
     pub(super) fn next_heartbeat(&mut self, now: Instant) -> [u8; INFO_LEN] {
         let nonce = self.next_nonce();
-        self.heartbeat.nonce = Some(nonce);
-        self.heartbeat.sent = now;
-        self.heartbeat.awaited = true;
+        self.liveness.heartbeat.nonce = Some(nonce);
+        self.liveness.heartbeat.sent = now;
+        self.liveness.heartbeat.awaited = true;
         self.stats.heartbeats_out += 1;
         self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
         nonce.to_be_bytes()
@@ -123,17 +109,18 @@ impl Association {
 
     /// What only who gets it can know.
     pub(super) fn next_nonce(&mut self) -> u64 {
-        self.heartbeat.count += 1;
-        self.draw_heartbeat(self.heartbeat.count)
+        self.liveness.heartbeat.count += 1;
+        self.draw_heartbeat(self.liveness.heartbeat.count)
     }
 
     fn heartbeat_rto(&self) -> Duration {
-        let doublings = self.heartbeat.unanswered.min(MAX_BACKOFF);
+        let doublings = self.liveness.heartbeat.unanswered.min(MAX_BACKOFF);
         (self.sender.rto() * (1 << doublings)).min(self.config.send.max_rto)
     }
 
     fn draw_heartbeat(&self, what: u64) -> u64 {
-        let tags = (self.local_tag.0, self.peer_tag.0, self.heartbeat.count);
+        let tags =
+            (self.identity.local_tag.0, self.identity.peer_tag.0, self.liveness.heartbeat.count);
         self.secrets.draw(Purpose::Heartbeat, (tags, what))
     }
 }

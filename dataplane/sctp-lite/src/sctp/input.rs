@@ -1,19 +1,20 @@
 //! What packets do to an association: verification tags (RFC 9260 §8.5), then chunk by chunk in their order
 //! (§6.10).
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
-use super::lone::{LoneChunk, Reply};
+use super::lone::LoneChunk;
 use super::receive::{Arrival, Violation};
 use super::send::{Acknowledged, BadSack};
 use super::state::{State, Transition};
 use super::timers::Timer;
+use super::waiting::Reply;
 use crate::seam::{MessageSink, MessageSource};
 
-/// Whether the chunks after one are looked at.
+/// Whether the chunks after one are processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum After {
     /// They are.
@@ -24,7 +25,7 @@ pub(super) enum After {
 
 /// Whose verification tag a packet bears that was not dropped for it.
 enum Verified {
-    /// Ours: its chunks are to be looked at, but for a COOKIE ECHO that was.
+    /// Ours: its chunks are to be processed, but for a COOKIE ECHO that was.
     Ours { cookie_seen: bool },
     /// Another one. All has been done that is to be done with it.
     Not,
@@ -34,8 +35,8 @@ enum Verified {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Accepted {
-    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): whoever sent it
-    /// knows the association. Not so an INIT, which anybody can send and which is answered all the same, nor a
+    /// It bears this association's verification tag, or brought a good cookie (RFC 9260 §8.5, §5.2.4): its sender
+    /// knows the association. Not so an INIT, which any host can send and which is answered all the same, nor a
     /// packet with the peer's tag reflected. Nothing may be learned from where another packet came from.
     pub verified: bool,
     /// It has an answer in a packet of its own, which waits for [`poll_reply`](Association::poll_reply) or
@@ -54,17 +55,17 @@ impl Association {
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
     ) -> Accepted {
-        let one_waited = self.reply.is_some();
+        let one_waited = self.waiting.reply.is_some();
         let (verified, result) = match self.verify(now, packet, upper) {
             Ok(Verified::Ours { cookie_seen }) => {
-                self.heard = now;
+                self.liveness.heard = now;
                 self.stats.packets_in += 1;
                 (true, self.chunks(now, packet, cookie_seen, upper))
             }
             Ok(Verified::Not) => (false, Ok(())),
             Err(reason) => (false, Err(reason)),
         };
-        let answer_waits = !one_waited && self.reply.is_some();
+        let answer_waits = !one_waited && self.waiting.reply.is_some();
         Accepted { verified, answer_waits, result }
     }
 
@@ -86,10 +87,10 @@ impl Association {
                 return self.init_arrived(now, packet, first).map(|()| Verified::Not);
             }
             chunk_type::COOKIE_ECHO => {
-                let before = self.local_tag;
+                let before = self.identity.local_tag;
                 self.cookie_arrived(now, packet.tag(), first)?;
                 if let Some(Event::Restarted { streams }) = self.last_event()
-                    && self.local_tag != before
+                    && self.identity.local_tag != before
                 {
                     upper.restarted(now, *streams);
                 }
@@ -100,7 +101,7 @@ impl Association {
                 self.reply_if_free(Reply::Chunk(complete));
                 return Err(DropReason::OutOfTheBlue);
             }
-            _ if packet.tag() != self.local_tag => {
+            _ if packet.tag() != self.identity.local_tag => {
                 return self.reflected(packet).map(|()| Verified::Not);
             }
             _ => {}
@@ -156,7 +157,7 @@ impl Association {
             // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, a SACK with it, and the timer starts anew.
             self.receiver.acknowledge_now();
             self.due.shutdown = true;
-            self.attempts = 0;
+            self.handshake.attempts = 0;
             self.errors = 0;
         }
     }
@@ -236,7 +237,7 @@ impl Association {
                 let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
-                    self.tell(Event::PeerShutdown);
+                    self.push_event(Event::PeerShutdown);
                 }
                 // An old one counts all the same.
                 after.or(Ok(After::GoOn))
@@ -296,7 +297,7 @@ impl Association {
 
     /// A packet with another tag: only what bears the peer's own, reflected, counts (RFC 9260 §8.5.1 B, C).
     fn reflected(&mut self, packet: &Packet<'_>) -> Result<(), DropReason> {
-        if packet.tag() != self.peer_tag || self.peer_tag == Tag::NONE {
+        if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
         }
         for raw in packet.chunks() {
@@ -318,9 +319,9 @@ impl Association {
         Err(DropReason::BadTag)
     }
 
-    /// The T bit must say whose tag it is (RFC 9260 §8.5.1 B, C).
+    /// The T bit must match the tag's owner (RFC 9260 §8.5.1 B, C).
     fn is_tag_right(&self, tag: Tag, reflected: bool) -> bool {
-        tag == if reflected { self.peer_tag } else { self.local_tag }
+        tag == if reflected { self.identity.peer_tag } else { self.identity.local_tag }
     }
 
     /// RFC 9260 §9.1; §3.3.7: one with a format error is discarded.
@@ -356,7 +357,7 @@ impl Association {
             return false;
         }
         // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
-        let complete = LoneChunk::shutdown_complete(self.peer_tag, false);
+        let complete = LoneChunk::shutdown_complete(self.identity.peer_tag, false);
         self.close_with(now, complete, CloseReason::Shutdown);
         true
     }
@@ -375,17 +376,17 @@ impl Association {
             let cause = cause.map_err(|_| DropReason::BadChunk)?;
             self.stats.errors_in += 1;
             if let Cause::StaleCookie(_) = cause {
-                self.stale_cookie_told(now);
+                self.stale_cookie_reported(now);
             }
         }
         Ok(After::GoOn)
     }
 
-    /// Answers by a packet of its own, unless one waits already; tells whether it will.
+    /// Answers by a packet of its own, unless one waits already; returns whether it will.
     pub(super) fn reply_if_free(&mut self, reply: Reply) -> bool {
-        let is_free = self.reply.is_none();
+        let is_free = self.waiting.reply.is_none();
         match is_free {
-            true => self.reply = Some(Box::new(reply)),
+            true => self.waiting.reply = Some(Box::new(reply)),
             false => self.stats.unsent += 1,
         }
         is_free

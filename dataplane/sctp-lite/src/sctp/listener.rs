@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use base::Instant;
 use smallvec::SmallVec;
-use wire::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Chunk, INIT_FIXED_LEN, Init, InitHeader, Packet,
     Parameter, Tag, Tsn, chunk_type,
@@ -62,7 +62,7 @@ impl Listener {
                 Ok(()) => Arrived::Answered,
                 Err(reason) => Arrived::Dropped(reason),
             },
-            Ok(Chunk::CookieEcho(octets)) => self.cookie(now, ends, packet.tag(), octets, tx),
+            Ok(Chunk::CookieEcho(bytes)) => self.cookie(now, ends, packet.tag(), bytes, tx),
             _ => Arrived::Dropped(out_of_the_blue(ends, packet, tx)),
         }
     }
@@ -103,13 +103,13 @@ impl Listener {
         now: Instant,
         ends: &Ends,
         tag: Tag,
-        octets: &[u8],
+        bytes: &[u8],
         tx: &mut impl TxBatch,
     ) -> Arrived {
-        let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, octets) else {
+        let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, bytes) else {
             return Arrived::Dropped(DropReason::BadCookie);
         };
-        // A cookie with tie tags restarts an association that is gone by now; it says the same.
+        // A cookie with tie tags restarts an association that is gone by now; its terms are the same.
         match cookie.staleness() {
             None => Arrived::Accept(cookie),
             Some(by) => {
@@ -123,7 +123,7 @@ impl Listener {
     }
 }
 
-/// A packet to a port where nobody listens, or not for a listener, of no association: drops it, with the
+/// A packet to a port without a listener, or not for a listener, of no association: drops it, with the
 /// answer that RFC 9260 §8.4 wants. The caller has made sure that its addresses are unicast, its checksum is
 /// good, and that its verification tag is not the local one of an association: a peer with several addresses
 /// may send from another one, and would take the answer for an ABORT of its association.
@@ -246,7 +246,7 @@ impl InitAck {
             unknown.extend_from_slice(parameter);
             ends.push(unknown.len() as u16);
         }
-        // RFC 9260 §3.3.2.1.3: a longer life is a wish.
+        // RFC 9260 §3.3.2.1.3: a longer life is a request.
         let life = config.cookie_life + offer.longer.min(config.cookie_extension);
         InitAck { ours: *ours, terms: negotiate::terms(ours, peer), ties, life, unknown, ends }
     }

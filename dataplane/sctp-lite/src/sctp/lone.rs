@@ -2,18 +2,15 @@
 //! there is no association, and the last packet of an association.
 //!
 //! Whatever a peer sends, its answer fits: error causes that repeat the peer's bytes are cut to [`MAX_ECHO`], and
-//! the parameters that an INIT ACK reports are bounded. A batch without room is told apart from a chunk that
+//! the parameters that an INIT ACK reports are bounded. A batch without room is distinguished from a chunk that
 //! fits no packet: only the former is worth another try.
 
-use wire::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
 };
 
 use super::association::MIN_PACKET;
-use super::config::Config;
-use super::listener::InitAck;
-use super::secrets::{Ends, Secrets};
+use super::secrets::Ends;
 use crate::seam::TxBatch;
 
 /// Bytes of a packet with one answer, at most.
@@ -44,31 +41,6 @@ pub(super) enum Outcome {
     NoRoom,
     /// Its chunk fits no packet: it will never be sent.
     TooLong,
-}
-
-/// An answer with another tag, or of another state, than the association's: a packet of its own.
-#[derive(Clone, Debug)]
-pub(super) enum Reply {
-    /// To an INIT.
-    InitAck(InitAck),
-    /// One chunk.
-    Chunk(LoneChunk),
-}
-
-impl Reply {
-    pub(super) fn send(
-        &self,
-        secrets: &Secrets,
-        config: &Config,
-        ends: &Ends,
-        now: Instant,
-        tx: &mut impl TxBatch,
-    ) -> Outcome {
-        match self {
-            Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
-            Reply::Chunk(chunk) => chunk.send(ends, tx),
-        }
-    }
 }
 
 /// A packet of one chunk.
@@ -149,7 +121,7 @@ mod tests {
         }
     }
 
-    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are told apart.
+    // Every cause that repeats what a peer sent fits, and the two ways not to be sent are distinguished.
     #[test]
     fn no_room_is_not_too_long() {
         let ends = Ends { local: ([10, 0, 0, 1], 1).into(), remote: ([10, 0, 0, 2], 2).into() };

@@ -3,7 +3,7 @@
 //! Messages that arrive go up at once, whatever is missing before them
 //! ([`MessageSink`](crate::seam::MessageSink)); what remains is which TSNs were taken. Messages that leave are
 //! written by the upper layer straight into the packet ([`MessageSource`](crate::seam::MessageSource)), and a
-//! retransmission asks for the same octets again.
+//! retransmission asks for the same bytes again.
 //!
 //! A [`Listener`] answers INITs and keeps nothing. An [`Association`] is sans-IO, its `upper` both sink and
 //! source. Its owner calls, in any order and as often as it likes:
@@ -12,15 +12,15 @@
 //!  input(now, packet, upper)        for each packet between its two ends, checksum verified
 //!  handle_timeout(now)              when poll_timeout() has come
 //!  poll_transmit(now, upper, tx)    after a burst of the two above, or when the upper layer has new data or room
-//!  poll_event()                     until it says None
+//!  poll_event()                     until it returns None
 //!  poll_timeout()                   last, to know when to come back
 //! ```
 //!
 //! The association exists until [`Association::state`] is CLOSED; even then `poll_transmit` once more, because a
 //! last chunk may be due: until [`Association::is_done`].
 //!
-//! A peer with several addresses is tolerated: it is heard and answered at the one address that it was first
-//! heard from, or was opened to. Its others, in INIT and INIT ACK, are not looked at.
+//! A peer with several addresses is tolerated: packets are accepted from, and sent to, the one address that it first
+//! sent from or was opened to. Its other addresses, in INIT and INIT ACK, are ignored.
 //!
 //! Left out: several paths (and so path verification, failover), ordered delivery, sending in fragments, and
 //! every extension but the adaptation layer indication (RFC 5061 §4.2.6) and PAD (RFC 4820), which probes the path.
@@ -34,6 +34,7 @@ mod handshake;
 mod heartbeat;
 mod input;
 mod listener;
+mod liveness;
 mod lone;
 mod negotiate;
 mod output;
@@ -45,6 +46,7 @@ mod state;
 mod stats;
 mod timeouts;
 mod timers;
+mod waiting;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What an INIT or INIT ACK says, judged: pure (RFC 9260 §3.3.2, §3.3.3, §5.1.1, §5.1.2; RFC 5043 §7.1, §8).
+//! Checks an INIT or INIT ACK; pure (RFC 9260 §3.3.2, §3.3.3, §5.1.1, §5.1.2; RFC 5043 §7.1, §8).
 
 use core::time::Duration;
 use smallvec::SmallVec;
@@ -8,10 +8,10 @@ use super::config::Config;
 use super::cookie::Terms;
 use super::drop_reason::DropReason;
 
-/// Smallest a_rwnd (RFC 9260 §3.3.2), octets.
+/// Smallest a_rwnd (RFC 9260 §3.3.2), bytes.
 const MIN_RWND: u32 = 1500;
 
-/// Octets that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
+/// Bytes that the report of unknown parameters takes, at most: a parameter that does not fit is left out, those
 /// after it may fit.
 pub(super) const MAX_REPORT: usize = 256;
 
@@ -24,7 +24,7 @@ const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_by
 pub(super) enum Unacceptable<'a> {
     /// An Initiate Tag of zero.
     NoTag,
-    /// An a_rwnd below 1500 octets.
+    /// An a_rwnd below 1500 bytes.
     SmallWindow,
     /// No streams in one of the directions.
     NoStreams,
@@ -62,7 +62,7 @@ impl<'a> Unacceptable<'a> {
     }
 }
 
-/// What the parameters say.
+/// The values of the parameters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offer<'a> {
     /// The state cookie of an INIT ACK.
@@ -130,7 +130,7 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
                     break;
                 }
             }
-            // The peer's other addresses: only the one that it is heard from is used. The rest is known,
+            // The peer's other addresses: only its source address is used. The rest is known,
             // and nothing follows from it.
             Parameter::Ipv4(_)
             | Parameter::Ipv6(_)
@@ -148,13 +148,13 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
     Ok(offer)
 }
 
-/// Pairs of streams for a peer that says this, when this end has `ours` (RFC 9260 §5.1.1: the fewer of those
+/// Pairs of streams for a peer with these numbers, when this end has `ours` (RFC 9260 §5.1.1: the fewer of those
 /// wanted and those allowed, in each direction; RFC 5043 §8: as many one way as the other).
 pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
     ours.min(peer.outbound_streams).min(peer.inbound_streams)
 }
 
-/// What is agreed on with the sender of this INIT or INIT ACK, when this end has said `ours`.
+/// What is agreed on with the sender of this INIT or INIT ACK, when this end has sent `ours`.
 pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> Terms {
     Terms {
         local_tag: ours.tag,

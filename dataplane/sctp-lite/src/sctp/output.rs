@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, Parameter, Tag, chunk_type, padded,
     parameter_type,
@@ -12,22 +12,8 @@ use super::association::Association;
 use super::lone::{Outcome, answer};
 use super::state::{State, Transition};
 use super::timers::Timer;
+use super::waiting::Due;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
-
-/// Chunks that are to be sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Due {
-    /// INIT or COOKIE ECHO.
-    pub(super) setup: bool,
-    pub(super) cookie_ack: bool,
-    pub(super) heartbeat: bool,
-    /// SHUTDOWN or SHUTDOWN ACK.
-    pub(super) shutdown: bool,
-}
-
-impl Due {
-    const NOTHING: Due = Due { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
-}
 
 impl Association {
     /// Writes what is to be sent now. Call after a burst of [`input`](Self::input) and
@@ -63,27 +49,27 @@ impl Association {
         if self.send_reply(now, tx) == Outcome::NoRoom {
             return false;
         }
-        let Some(farewell) = &self.farewell else { return true };
-        match farewell.send(&self.ends, tx) {
+        let Some(farewell) = &self.waiting.farewell else { return true };
+        match farewell.send(&self.identity.ends, tx) {
             Outcome::Sent => self.stats.packets_out += 1,
             Outcome::TooLong => self.stats.unsent += 1,
             Outcome::NoRoom => return false,
         }
-        self.farewell = None;
+        self.waiting.farewell = None;
         self.timers.stop(Timer::Farewell);
         true
     }
 
     /// Sends the answer that waits; [`Outcome::Sent`] when there is none.
     fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> Outcome {
-        let Some(reply) = &self.reply else { return Outcome::Sent };
-        let outcome = reply.send(&self.secrets, &self.config, &self.ends, now, tx);
+        let Some(reply) = &self.waiting.reply else { return Outcome::Sent };
+        let outcome = reply.send(&self.secrets, &self.config, &self.identity.ends, now, tx);
         match outcome {
             Outcome::Sent => self.stats.packets_out += 1,
             Outcome::TooLong => self.stats.unsent += 1,
             Outcome::NoRoom => return outcome,
         }
-        self.reply = None;
+        self.waiting.reply = None;
         outcome
     }
 
@@ -92,7 +78,7 @@ impl Association {
     /// (RFC 9260 §5.1 B, RFC 6951 §5.4). Without room it is given up, as if it were lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == Outcome::NoRoom {
-            self.reply = None;
+            self.waiting.reply = None;
             self.stats.unsent += 1;
         }
     }
@@ -102,7 +88,7 @@ impl Association {
         if !self.due.setup {
             return;
         }
-        let kind = match self.ends.remote.is_ipv4() {
+        let kind = match self.identity.ends.remote.is_ipv4() {
             true => parameter_type::IPV4,
             false => parameter_type::IPV6,
         };
@@ -112,12 +98,13 @@ impl Association {
         let parameters = [
             Parameter::SupportedAddressTypes(&kind),
             Parameter::Adaptation(self.config.adaptation),
-            Parameter::CookiePreservative(self.preservative.map_or(0, millis)),
+            Parameter::CookiePreservative(self.handshake.preservative.map_or(0, millis)),
         ];
-        let parameters = &parameters[..if self.preservative.is_some() { 3 } else { 2 }];
+        let parameters = &parameters[..if self.handshake.preservative.is_some() { 3 } else { 2 }];
         let header = self.init_header();
         // RFC 9260 §8.5.1 A: with a tag of zero.
-        match answer(&self.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters)) {
+        match answer(&self.identity.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters))
+        {
             Outcome::Sent => self.setup_sent(now),
             // Its timer runs all the same.
             Outcome::NoRoom => {}
@@ -127,20 +114,21 @@ impl Association {
 
     /// RFC 9260 §5.1 C. Until the COOKIE ACK no packet goes out that does not begin with a COOKIE ECHO.
     fn send_cookie(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.due.setup && self.heartbeats.is_empty() {
+        if !self.due.setup && self.waiting.heartbeats.is_empty() {
             return;
         }
         // RFC 9260 §6.9: a cookie cannot be made smaller.
-        let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.cookie.len());
+        let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
         let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
-        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
-        // That it fits was looked at when it came.
-        if packet.cookie_echo(&self.cookie).is_err() {
+        let mut packet =
+            PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
+        // That it fits was checked when it arrived.
+        if packet.cookie_echo(&self.handshake.cookie).is_err() {
             return;
         }
         self.write_answers(&mut packet);
-        self.stats.unsent += self.heartbeats.len() as u64;
-        self.heartbeats.clear();
+        self.stats.unsent += self.waiting.heartbeats.len() as u64;
+        self.waiting.heartbeats.clear();
         let len = packet.finish();
         tx.commit(len);
         self.stats.packets_out += 1;
@@ -152,13 +140,13 @@ impl Association {
     /// INIT or COOKIE ECHO went out.
     fn setup_sent(&mut self, now: Instant) {
         self.due.setup = false;
-        self.setup_sent = (self.attempts == 0).then_some(now);
+        self.handshake.sent = (self.handshake.attempts == 0).then_some(now);
         self.timers.set(Timer::Setup, now + self.backed_off());
     }
 
     /// RTO, doubled for each time that the chunk went out again (RFC 9260 §5.1.6, §9.2: as §6.3 has it).
     pub(super) fn backed_off(&self) -> Duration {
-        (self.sender.rto() * (1 << self.attempts.min(16))).min(self.config.send.max_rto)
+        (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }
 
     /// Once all is acknowledged, a shutdown goes on (RFC 9260 §9.2).
@@ -177,7 +165,7 @@ impl Association {
     pub(super) fn shutdown_goes_on(&mut self, transition: Transition) {
         if self.go(transition) {
             self.due.shutdown = true;
-            self.attempts = 0;
+            self.handshake.attempts = 0;
             // RFC 9260 §8.3: no HEARTBEAT any more.
             self.timers.stop(Timer::Heartbeat);
             self.due.heartbeat = false;
@@ -196,13 +184,15 @@ impl Association {
         let data = self.state.sends_data() && self.sender.wants_packet(now, upper);
         let acknowledges = self.state.receives_data();
         let sack_due = acknowledges && self.receiver.sack_due(room);
-        let control =
-            self.due != Due::NOTHING || !self.causes.is_empty() || !self.heartbeats.is_empty();
+        let control = self.due != Due::NOTHING
+            || !self.waiting.causes.is_empty()
+            || !self.waiting.heartbeats.is_empty();
         if !(control || sack_due || data) {
             return false;
         }
         let Some(out) = tx.packet(self.sender.packet_len()) else { return false };
-        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        let mut packet =
+            PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
         // RFC 9260 §5.1 D: COOKIE ACK first. What does not fit stays due.
         if self.due.cookie_ack && packet.cookie_ack().is_ok() {
             self.due.cookie_ack = false;
@@ -222,16 +212,17 @@ impl Association {
         let data = data && self.sender.write(now, &mut packet, upper) > 0;
         if packet.is_empty() {
             // Nothing of it fits an empty packet: it never will.
-            self.stats.unsent += u64::from(!self.causes.is_empty()) + self.heartbeats.len() as u64;
-            self.causes.clear();
-            self.heartbeats.clear();
+            self.stats.unsent +=
+                u64::from(!self.waiting.causes.is_empty()) + self.waiting.heartbeats.len() as u64;
+            self.waiting.causes.clear();
+            self.waiting.heartbeats.clear();
             return false;
         }
         let len = packet.finish();
         tx.commit(len);
         self.stats.packets_out += 1;
         if data {
-            self.data_sent = now;
+            self.liveness.data_sent = now;
             self.path.data_sent(len);
         }
         true
@@ -239,20 +230,20 @@ impl Association {
 
     /// ERROR and HEARTBEAT ACK chunks.
     fn write_answers(&mut self, packet: &mut PacketBuilder<'_>) {
-        if !self.causes.is_empty()
-            && packet.chunk(chunk_type::ERROR, 0, self.causes.octets()).is_ok()
+        if !self.waiting.causes.is_empty()
+            && packet.chunk(chunk_type::ERROR, 0, self.waiting.causes.octets()).is_ok()
         {
-            self.causes.clear();
+            self.waiting.causes.clear();
             self.stats.errors_out += 1;
         }
-        while let Some(value) = self.heartbeats.first() {
+        while let Some(value) = self.waiting.heartbeats.first() {
             if packet.heartbeat_ack(value).is_err() {
                 break;
             }
-            self.heartbeats.remove(0);
+            self.waiting.heartbeats.remove(0);
         }
-        if self.heartbeats.is_empty() {
-            self.heartbeats = Vec::new();
+        if self.waiting.heartbeats.is_empty() {
+            self.waiting.heartbeats = Vec::new();
         }
     }
 

@@ -5,16 +5,16 @@
 //!  | common header | HEARTBEAT: a nonce | PAD (RFC 4820) up to the size that is tried |
 //! ```
 //!
-//! What the interface carries is in use until a report or a black hole tells otherwise; then larger sizes are
+//! What the interface carries is in use until a report or a black hole; then larger sizes are
 //! probed, one at a time and only while data is under way, and again after
-//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are octets of SCTP packets.
+//! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
 //! Left out: paths that carry less than [`MIN_PACKET`], which is used over them all the same.
 
 use core::time::Duration;
 
+use base::Instant;
 use transport::pmtu::{Change, Search, fall, pause};
-use wire::Instant;
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
 use super::association::{Association, MIN_PACKET};
@@ -27,7 +27,7 @@ const BASE: u16 = 1200;
 /// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
 const PROBE_TIMER: Duration = Duration::from_secs(1);
 
-/// Octets of IP headers without options.
+/// Bytes of IP headers without options.
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
@@ -36,9 +36,9 @@ const IPV6: u16 = 40;
 pub(super) struct PathMtu {
     /// What the interface carries, which is in use while nothing else is found.
     limit: u16,
-    /// Octets in front of an SCTP packet, those of IP included.
+    /// Bytes in front of an SCTP packet, those of IP included.
     headers: u16,
-    /// The least MTU of an IPv4 path that is believed.
+    /// The least MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
     /// The longest packet with data since the last time-out.
@@ -62,7 +62,7 @@ struct Probe {
 }
 
 impl PathMtu {
-    /// Nothing is known; packets of `len` octets are what the interface carries.
+    /// Nothing is known; packets of `len` bytes are what the interface carries.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
             limit: octets(len),
@@ -80,7 +80,7 @@ impl PathMtu {
         Search::new(self.limit, self.headers, self.v6, least).with_base(BASE)
     }
 
-    /// The least size that is believed.
+    /// The least size that is accepted.
     fn floor(&self) -> u16 {
         self.found.as_ref().map_or_else(|| self.nothing().floor(), |found| found.search.floor())
     }
@@ -114,13 +114,13 @@ impl PathMtu {
 }
 
 impl Association {
-    /// Octets in front of its packets, IP's header included, where that is not all.
-    pub fn set_headers(&mut self, octets: u16) {
-        self.path.headers = octets;
+    /// Bytes in front of its packets, IP's header included, where that is not all.
+    pub fn set_headers(&mut self, bytes: u16) {
+        self.path.headers = bytes;
     }
 
-    /// The path carries packets of at most `len` octets, says the interface, or what other associations have
-    /// found out; but at least [`MIN_PACKET`] and what `min_path_mtu` says. It is probed again after
+    /// The path carries packets of at most `len` bytes, by the interface's MTU or by what other associations have
+    /// found; but at least [`MIN_PACKET`] and `min_path_mtu`. It is probed again after
     /// [`Config::path_mtu_raise`].
     pub fn path_mtu(&mut self, now: Instant, len: usize) {
         let len = octets(len).max(self.path.floor());
@@ -129,19 +129,19 @@ impl Association {
         self.use_path_len();
     }
 
-    /// The least size that [`path_mtu`](Self::path_mtu) takes, octets of SCTP packets.
+    /// The least size that [`path_mtu`](Self::path_mtu) takes, bytes of SCTP packets.
     pub fn least_path_len(&self) -> usize {
         self.path.floor().into()
     }
 
-    /// The size in use, once reports or probes have shown that the path carries it, or others have told: not a
+    /// The size in use, once reports or probes have shown that the path carries it, or other associations have: not a
     /// guess in a black hole.
     pub fn known_path_len(&self) -> Option<usize> {
         let search = &self.path.found.as_ref()?.search;
         search.is_confirmed().then(|| search.size().into())
     }
 
-    /// A router says that the path carries packets of at most `len` octets. Says whether that was news.
+    /// A router reports that the path carries packets of at most `len` bytes. Returns whether that was new.
     pub fn packet_too_big(&mut self, now: Instant, len: usize) -> bool {
         if let Some(probe) = self.path.probe()
             && len >= self.packet_len
@@ -213,7 +213,8 @@ impl Association {
         let Some(len) = due.filter(|len| usize::from(*len) > self.packet_len) else { return };
         let Some(out) = tx.packet(len.into()) else { return };
         let nonce = self.next_nonce();
-        let mut packet = PacketBuilder::new(out, self.ends.ports(), self.peer_tag);
+        let mut packet =
+            PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
         // RFC 8899 §6.2.1.2. The least that is tried has room for both.
         let written = packet.heartbeat(&nonce.to_be_bytes()).is_ok();
         let pad = (packet.room() & !3).checked_sub(CHUNK_HEADER_LEN);
@@ -233,7 +234,7 @@ impl Association {
         found.probe = Some(Probe { nonce, len });
     }
 
-    /// A HEARTBEAT ACK with this nonce; tells whether it answers a probe.
+    /// A HEARTBEAT ACK with this nonce; returns whether it answers a probe.
     pub(super) fn probe_acknowledged(&mut self, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;

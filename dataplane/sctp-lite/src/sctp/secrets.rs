@@ -1,4 +1,4 @@
-//! Numbers that nobody outside can guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
+//! Numbers that an off-path attacker cannot guess: tags, initial TSNs, tie tags, heartbeat nonces (RFC 9260 §5.3.1),
 //! and the keys of cookies. All are drawn from one secret by a keyed hash, so that protocol code needs no
 //! random source.
 
@@ -24,7 +24,7 @@ impl Ends {
     }
 }
 
-/// What a number is for: numbers of different uses tell nothing of each other.
+/// What a number is for: numbers of different uses are independent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Purpose {
     /// Initiate Tag and initial TSN of an association.

@@ -1,6 +1,6 @@
 //! What time does to an association.
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Tag};
 
 use super::association::{Association, CloseReason};
@@ -22,7 +22,7 @@ impl Association {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
-            if self.timers.expire(Timer::Farewell, now) && self.farewell.take().is_some() {
+            if self.timers.expire(Timer::Farewell, now) && self.waiting.farewell.take().is_some() {
                 self.stats.unsent += 1;
             }
             return;
@@ -32,7 +32,7 @@ impl Association {
         }
         if self.timers.expire(Timer::Shutdown, now) {
             // RFC 9260 §9.2: again, Association.Max.Retrans times.
-            self.attempts += 1;
+            self.handshake.attempts += 1;
             self.stats.shutdown_retransmitted += 1;
             self.due.shutdown = true;
             self.count_error();
@@ -60,11 +60,11 @@ impl Association {
 
     /// T1-init or T1-cookie (RFC 9260 §4 notes 2 and 3).
     fn setup_timeout(&mut self, now: Instant) {
-        if self.attempts >= self.config.max_init_retransmits {
+        if self.handshake.attempts >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
-        self.attempts += 1;
+        self.handshake.attempts += 1;
         // One that found no room counts as an attempt, but it did not go out.
         self.stats.setup_retransmitted += u64::from(!self.due.setup);
         self.setup_due(now);
@@ -82,12 +82,12 @@ impl Association {
     /// `initiate`, ours.
     pub fn is_quoted(&self, tag: Tag, initiate: Option<Tag>) -> bool {
         match initiate {
-            Some(initiate) => tag == Tag::NONE && initiate == self.local_tag,
-            None => tag != Tag::NONE && tag == self.peer_tag,
+            Some(initiate) => tag == Tag::NONE && initiate == self.identity.local_tag,
+            None => tag != Tag::NONE && tag == self.identity.peer_tag,
         }
     }
 
-    /// ICMP says that the peer's host does not speak SCTP, of a packet that [`is_quoted`](Self::is_quoted)
+    /// ICMP reports that the peer's host does not support SCTP, of a packet that [`is_quoted`](Self::is_quoted)
     /// (RFC 9260 §10, ICMP8); `of_init` when an INIT is what it quotes.
     pub fn protocol_unreachable(&mut self, of_init: bool) {
         if !of_init || self.state == State::CookieWait {

@@ -1,6 +1,6 @@
 //! The timers of an association but those of its halves: one table.
 
-use wire::Instant;
+use base::Instant;
 
 /// What a timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ impl Timers {
         self.at = [OFF; 6];
     }
 
-    /// Stops the timer when it has expired, and says so.
+    /// Stops the timer if it has expired; returns whether it has.
     pub(super) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let at = self.at[timer as usize];
         let expired = at <= now && at != OFF;

@@ -63,28 +63,28 @@ impl PrivateDataTooLong {
 
 /// How a request was answered, or a session opened: in the enhanced form if there is enhanced data.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Said {
+pub struct SessionData {
     /// The ULP's private data.
     pub private_data: Vec<u8>,
-    /// What is said of Reads.
+    /// What the message says of Reads.
     pub enhanced: Option<EnhancedRepr>,
 }
 
-impl From<&Control> for Said {
+impl From<&Control> for SessionData {
     fn from(control: &Control) -> Self {
-        Said { private_data: control.private_data.clone(), enhanced: control.enhanced }
+        SessionData { private_data: control.private_data.clone(), enhanced: control.enhanced }
     }
 }
 
 /// What a message that was taken has brought about.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum SessionChange {
     /// Nothing that the owner need act on.
     Nothing,
     /// The passive side accepts.
-    Accepted(Said),
+    Accepted(SessionData),
     /// The passive side's ULP rejects.
-    Rejected(Said),
+    Rejected(SessionData),
     /// The passive side terminates without its ULP.
     TurnedAway,
     /// The active side terminates before it is answered.
@@ -97,7 +97,7 @@ pub enum Heard {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrival {
     /// It is taken.
-    Taken(Heard),
+    Taken(SessionChange),
     /// As if it had never come.
     Refused,
     /// It fits no legal sequence: the session is to be terminated. It counts as received.
@@ -158,12 +158,12 @@ pub struct Session {
 impl Session {
     /// The active side: an Initiate is due. What it says must fit
     /// ([`PrivateDataTooLong::check`]), what does not is cut.
-    pub fn active(stream: u16, said: &Said, max_segment: usize) -> Self {
-        let enhanced = said.enhanced.is_some();
+    pub fn active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
+        let enhanced = data.enhanced.is_some();
         let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
         Session {
             phase: Phase::Initiating { enhanced },
-            first: First::Due(function, octets(said)),
+            first: First::Due(function, octets(data)),
             last: Last::None,
             order: Order::default(),
             peer_final: None,
@@ -182,7 +182,7 @@ impl Session {
         stream: u16,
         message: &Message<'_>,
         max_segment: usize,
-    ) -> Result<(Self, Said), NoSession> {
+    ) -> Result<(Self, SessionData), NoSession> {
         let Some(control) = message.initiate() else {
             return Err(NoSession::of(message));
         };
@@ -193,7 +193,7 @@ impl Session {
         session.first = First::None;
         session.order.take(0);
         session.stats.controls = 1;
-        Ok((session, Said::from(control)))
+        Ok((session, SessionData::from(control)))
     }
 
     /// The answer to a message that begins no session and should have: a Terminate, and nothing else.
@@ -212,21 +212,21 @@ impl Session {
 
     /// The passive side accepts: an Accept is due, in the form of the Initiate. What the peer sends from now
     /// on goes to a sink.
-    pub fn accept(&mut self, said: &Said) {
-        self.answer(Function::Accept, Function::EnhancedAccept, said);
+    pub fn accept(&mut self, data: &SessionData) {
+        self.answer(Function::Accept, Function::EnhancedAccept, data);
         self.phase = Phase::Open;
     }
 
     /// The passive side's ULP rejects: a Reject is due, in the form of the Initiate.
-    pub fn reject(&mut self, said: &Said) {
-        self.answer(Function::Reject, Function::EnhancedReject, said);
+    pub fn reject(&mut self, data: &SessionData) {
+        self.answer(Function::Reject, Function::EnhancedReject, data);
         // RFC 5043 §6.3: the sequence ends here, for the active side with its Initiate.
         (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
     }
 
-    fn answer(&mut self, plain: Function, enhanced: Function, said: &Said) {
+    fn answer(&mut self, plain: Function, enhanced: Function, data: &SessionData) {
         if let Phase::Deciding { enhanced: form } = self.phase {
-            self.first = First::Due(if form { enhanced } else { plain }, octets(said));
+            self.first = First::Due(if form { enhanced } else { plain }, octets(data));
         }
     }
 
@@ -290,7 +290,7 @@ impl Session {
             Err(error) => Err(*error),
         };
         match judged {
-            Ok(Some(heard)) => Arrival::Taken(heard),
+            Ok(Some(change)) => Arrival::Taken(change),
             Ok(None) => {
                 self.stats.refused += 1;
                 Arrival::Refused
@@ -310,7 +310,7 @@ impl Session {
         &mut self,
         message: &Message<'_>,
         sink: Option<&mut impl UlpduSink>,
-    ) -> Result<Option<Heard>, SessionError> {
+    ) -> Result<Option<SessionChange>, SessionError> {
         if message.initiate().is_some() && self.last == Last::Sent && !self.is_first_expected() {
             // As in `ignore`: of the peer's acknowledgements one is missing.
             return Ok(None);
@@ -335,7 +335,7 @@ impl Session {
             {
                 self.take_control(at);
                 self.peer_final = Some(at);
-                Ok(Some(Heard::Cancelled))
+                Ok(Some(SessionChange::Cancelled))
             }
             // Nobody sends a segment before it has the Accept.
             (Phase::Deciding { .. }, Body::Segment(_)) => Err(SessionError::EarlySegment),
@@ -344,30 +344,38 @@ impl Session {
                 self.terminate(at).map(Some)
             }
             (_, Body::Control(control)) => Err(SessionError::Control { seen: control.function }),
-            (Phase::Over, Body::Segment(_)) => Ok(Some(Heard::Nothing)),
+            (Phase::Over, Body::Segment(_)) => Ok(Some(SessionChange::Nothing)),
         }
     }
 
     /// The first message of the passive side.
-    fn answered(&mut self, enhanced: bool, control: &Control) -> Result<Heard, SessionError> {
-        let heard = match control.function {
-            Function::Accept if !enhanced => Heard::Accepted(Said::from(control)),
-            Function::EnhancedAccept if enhanced => Heard::Accepted(Said::from(control)),
+    fn answered(
+        &mut self,
+        enhanced: bool,
+        control: &Control,
+    ) -> Result<SessionChange, SessionError> {
+        let change = match control.function {
+            Function::Accept if !enhanced => SessionChange::Accepted(SessionData::from(control)),
+            Function::EnhancedAccept if enhanced => {
+                SessionChange::Accepted(SessionData::from(control))
+            }
             // RFC 6581 §7: the enhanced Reject says that the plain form would have been accepted; so the plain
             // one may come as well.
-            Function::Reject => Heard::Rejected(Said::from(control)),
-            Function::EnhancedReject if enhanced => Heard::Rejected(Said::from(control)),
-            Function::Terminate => Heard::TurnedAway,
+            Function::Reject => SessionChange::Rejected(SessionData::from(control)),
+            Function::EnhancedReject if enhanced => {
+                SessionChange::Rejected(SessionData::from(control))
+            }
+            Function::Terminate => SessionChange::TurnedAway,
             seen => return Err(SessionError::Control { seen }),
         };
         self.confirm();
         self.take_control(0);
-        if matches!(heard, Heard::Accepted(_)) {
+        if matches!(change, SessionChange::Accepted(_)) {
             self.phase = Phase::Open;
         } else {
             (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
         }
-        Ok(heard)
+        Ok(change)
     }
 
     fn segment(
@@ -375,7 +383,7 @@ impl Session {
         at: u64,
         pieces: &Pieces<'_>,
         sink: Option<&mut impl UlpduSink>,
-    ) -> Result<Option<Heard>, SessionError> {
+    ) -> Result<Option<SessionChange>, SessionError> {
         let ulpdu = Ulpdu::new(pieces);
         let len = ulpdu.len();
         // RFC 5043 §9
@@ -394,7 +402,7 @@ impl Session {
     }
 
     /// The peer's Terminate: the end of its direction, when the order gets there.
-    fn terminate(&mut self, at: u64) -> Result<Heard, SessionError> {
+    fn terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
         if self.peer_final.is_some() {
             return Err(SessionError::Control { seen: Function::Terminate });
         }
@@ -413,8 +421,8 @@ impl Session {
         self.stats.controls += 1;
     }
 
-    fn peer_done(&self) -> Heard {
-        if self.is_peer_done() { Heard::PeerDone } else { Heard::Nothing }
+    fn peer_done(&self) -> SessionChange {
+        if self.is_peer_done() { SessionChange::PeerDone } else { SessionChange::Nothing }
     }
 
     /// What comes after the end is only looked at for whether more may come.
@@ -438,7 +446,7 @@ impl Session {
                 self.peer_final = Some(at);
             }
         }
-        Arrival::Taken(Heard::Nothing)
+        Arrival::Taken(SessionChange::Nothing)
     }
 
     /// The peer's first message has not come.
@@ -551,11 +559,6 @@ impl Session {
         self.is_own_done() && self.is_peer_done()
     }
 
-    /// True while the Accept, or the Initiate, is not known to have come.
-    pub fn is_unconfirmed(&self) -> bool {
-        !matches!(self.first, First::Confirmed)
-    }
-
     /// True once a segment has come in order.
     pub fn is_begun(&self) -> bool {
         self.order.next() > 1
@@ -602,7 +605,7 @@ impl NoSession {
 }
 
 /// The private data of a control message: enhanced data first (RFC 6581 §7).
-fn octets(said: &Said) -> Box<[u8]> {
-    let enhanced = said.enhanced.iter().flat_map(|enhanced| enhanced.emit());
-    enhanced.chain(said.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
+fn octets(data: &SessionData) -> Box<[u8]> {
+    let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
+    enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
 }

@@ -24,7 +24,9 @@ mod sender;
 
 pub use config::Config;
 pub use error::SessionError;
-pub use machine::{Arrival, Heard, NoSession, PrivateDataTooLong, Said, Session, Stats};
+pub use machine::{
+    Arrival, NoSession, PrivateDataTooLong, Session, SessionChange, SessionData, Stats,
+};
 pub use message::Message;
 pub use order::{MAX_OUTSTANDING, Order};
 pub use sender::{Sender, SenderStats, mulpdu};

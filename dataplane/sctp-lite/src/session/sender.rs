@@ -274,7 +274,8 @@ const MAX_SEGMENT: usize = 65_000;
 mod tests {
     use super::*;
     use ddp::{
-        Message, PdId, Source, Stag, Stream, StreamConfig, StreamId, TaggedOffset, VecMemory,
+        Cookie, Message, PdId, Source, Stag, Stream, StreamConfig, StreamId, TaggedOffset,
+        VecMemory,
     };
 
     /// RFC 5043 §10: 32 767 messages are outstanding at most, whatever the ULP has posted; each
@@ -286,7 +287,8 @@ mod tests {
         let source: Source<VecMemory> = Source::Octets(b"x"[..].into());
         for cookie in 0..40_000 {
             let (stag, to, source) = (Stag(1), TaggedOffset(0), source.clone());
-            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
+            let message =
+                Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(cookie) };
             stream.post(message).expect("room");
         }
         let (mut sender, mut out) = (Sender::new(3), [0; 64]);

@@ -2,7 +2,7 @@
 
 use crate::oracle;
 
-/// Octets of the common header.
+/// Bytes of the common header.
 pub(super) const HEADER: usize = 12;
 
 /// A chunk that has arrived.
@@ -27,18 +27,18 @@ impl Arrived {
     ///
     /// # Errors
     /// What is wrong with it; nothing may be with what a stack sends.
-    pub fn parse(octets: &[u8]) -> Result<Arrived, String> {
-        if octets.len() < HEADER {
-            return Err(format!("{} octets are no SCTP packet", octets.len()));
+    pub fn parse(bytes: &[u8]) -> Result<Arrived, String> {
+        if bytes.len() < HEADER {
+            return Err(format!("{} octets are no SCTP packet", bytes.len()));
         }
-        let mut zeroed = octets.to_vec();
+        let mut zeroed = bytes.to_vec();
         zeroed[8..12].fill(0);
-        // RFC 9260 appendix A: the CRC goes out least significant octet first.
-        if oracle::crc32c(&zeroed).to_le_bytes() != octets[8..12] {
+        // RFC 9260 appendix A: the CRC goes out least significant byte first.
+        if oracle::crc32c(&zeroed).to_le_bytes() != bytes[8..12] {
             return Err("the checksum is wrong".into());
         }
         let mut chunks = Vec::new();
-        let mut rest = &octets[HEADER..];
+        let mut rest = &bytes[HEADER..];
         while !rest.is_empty() {
             if rest.len() < 4 {
                 return Err("a chunk without a header".into());
@@ -57,11 +57,11 @@ impl Arrived {
         if chunks.is_empty() {
             return Err("a packet without chunks".into());
         }
-        let ports = (be16(octets), be16(&octets[2..]));
-        Ok(Arrived { ports, tag: be32(&octets[4..]), chunks })
+        let ports = (be16(bytes), be16(&bytes[2..]));
+        Ok(Arrived { ports, tag: be32(&bytes[4..]), chunks })
     }
 
-    /// Its DATA chunks: TSN, and octets of user data.
+    /// Its DATA chunks: TSN, and bytes of user data.
     pub fn data(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let data = self.chunks.iter().filter(|chunk| chunk.kind == 0);
         data.filter_map(|chunk| Some((be32(chunk.value.get(..4)?), chunk.value.get(12..)?)))
@@ -79,10 +79,10 @@ impl Arrived {
     }
 }
 
-pub(super) fn be16(octets: &[u8]) -> u16 {
-    u16::from_be_bytes([octets[0], octets[1]])
+pub(super) fn be16(bytes: &[u8]) -> u16 {
+    u16::from_be_bytes([bytes[0], bytes[1]])
 }
 
-pub(super) fn be32(octets: &[u8]) -> u32 {
-    u32::from_be_bytes([octets[0], octets[1], octets[2], octets[3]])
+pub(super) fn be32(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
+    Access, BufferPool, Context, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source,
+    Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId};
 use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
-use wire::Instant;
 use wire::sctp::Packet;
 
 use super::arrived::Arrived;
@@ -22,12 +22,12 @@ use super::segments::{LOCAL_PORT, PEER_PORT};
 use super::streams::{octets, pattern, pattern_octets};
 
 const PD: PdId = PdId(1);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
-/// Octets of an IPv4 packet at MTU 1500 without its header.
+/// Bytes of an IPv4 packet at MTU 1500 without its header.
 const PACKET: usize = 1480;
 
-/// What the settings say.
+/// The settings, checked.
 struct Setup {
     sctp: sctp::Config,
     endpoint: EndpointConfig,
@@ -305,18 +305,24 @@ impl Association {
         let message = match args.word(1) {
             Some("tagged") => {
                 let stag = Stag(args.number("stag", 16)? as u32);
-                Message::Tagged { stag, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+                Message::Tagged {
+                    stag,
+                    to: TaggedOffset(to),
+                    rsvd_ulp: 0,
+                    source,
+                    cookie: Cookie::of(cookie),
+                }
             }
             Some("untagged") => {
                 let qn = Qn(args.number("qn", 0)? as u32);
-                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie }
+                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
             }
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
         self.with(|endpoint, _| endpoint.post(session, message))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let memory = self.memory.to_vec();

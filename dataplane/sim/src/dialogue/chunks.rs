@@ -1,8 +1,8 @@
-//! SCTP packets of a dialogue: built from lines and compared with them, octet by octet from the texts of the
+//! SCTP packets of a dialogue: built from lines and compared with them, byte by byte from the texts of the
 //! specifications, on purpose without a line of the code under test.
 //!
 //! TSNs are relative to the initial TSN of who sends the DATA chunks that they count; verification tags are
-//! the right ones unless a line says otherwise.
+//! the right ones unless a line gives others.
 
 use std::fmt::Write as _;
 
@@ -77,7 +77,7 @@ fn relative(text: &str) -> Result<u32, String> {
 }
 
 impl Conversation {
-    /// Before anything was said.
+    /// Before the first packet.
     pub fn new(peer_port: u16, stack_port: u16, peer_tag: u32, peer_tsn: u32) -> Conversation {
         Conversation {
             peer_port,
@@ -269,7 +269,7 @@ impl Conversation {
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
             None if got.chunks.iter().any(|c| matches!(c.kind, 6 | 14) && c.flags & 1 != 0) => {
-                // RFC 9260 §8.5.1: the T bit says that the tag is the one of the packet that it answers.
+                // RFC 9260 §8.5.1: with the T bit the tag is that of the packet that it answers.
                 self.last_tag
             }
             None | Some("peer") => self.peer_tag,
@@ -475,18 +475,18 @@ fn parameter(number: u16, value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn parameters(mut octets: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
+fn parameters(mut bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
     let mut found = Vec::new();
-    while octets.len() >= 4 {
-        let length = usize::from(be16(&octets[2..]));
-        let padded = length.next_multiple_of(4).min(octets.len());
-        if length < 4 || length > octets.len() {
-            return Err(format!("a parameter of {length} octets in {}", octets.len()));
+    while bytes.len() >= 4 {
+        let length = usize::from(be16(&bytes[2..]));
+        let padded = length.next_multiple_of(4).min(bytes.len());
+        if length < 4 || length > bytes.len() {
+            return Err(format!("a parameter of {length} octets in {}", bytes.len()));
         }
-        found.push((be16(octets), octets[4..length].to_vec()));
-        octets = &octets[padded..];
+        found.push((be16(bytes), bytes[4..length].to_vec()));
+        bytes = &bytes[padded..];
     }
-    if octets.is_empty() { Ok(found) } else { Err("octets behind the parameters".into()) }
+    if bytes.is_empty() { Ok(found) } else { Err("octets behind the parameters".into()) }
 }
 
 fn cause_codes(value: &[u8]) -> Vec<u16> {
@@ -517,10 +517,10 @@ fn list(text: Option<&str>) -> Result<Vec<u32>, String> {
     text.map_or(Ok(Vec::new()), |text| text.split(',').map(relative).collect())
 }
 
-/// The first octets of a packet in words: tag, and the chunks that are there with their numbers.
-pub fn glance(octets: &[u8]) -> Option<String> {
-    let mut text = format!("tag={:#010x}", be32(octets.get(4..8)?));
-    let mut rest = octets.get(HEADER..)?;
+/// The first bytes of a packet in words: tag, and the chunks that are there with their numbers.
+pub fn glance(bytes: &[u8]) -> Option<String> {
+    let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
+    let mut rest = bytes.get(HEADER..)?;
     while rest.len() >= 4 {
         let length = usize::from(be16(&rest[2..])).max(4);
         let _ = write!(text, " | {} {length}", name_of(rest[0]));

@@ -5,10 +5,10 @@ use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;
 use crate::segment::{Flags, Segment};
 
-/// How exactly a segment must be as its line says.
+/// How exactly a segment must match its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rigour {
-    /// In everything that the line says: the stack is ours and set as the script says.
+    /// In everything that the line gives: the stack is ours and configured by the script.
     Exact,
     /// What a host may choose for itself (how large a window it has and how it scales it) is not
     /// compared, but whether a window is closed.
@@ -134,7 +134,7 @@ impl Exchange {
         let differs = |what: &str, got: &dyn std::fmt::Debug, expected: &dyn std::fmt::Debug| {
             Err(format!("{what} is {got:?}, expected {expected:?}"))
         };
-        // PSH has no meaning for this stack's peers; it is compared only where a line says it.
+        // PSH has no meaning for this stack's peers; it is compared only where a line gives it.
         let mask = |f: Flags| if line.flags.has(Flags::PSH) { f } else { f.without(Flags::PSH) };
         if mask(got.flags) != mask(line.flags) {
             return differs("flags", &got.flags, &line.flags);

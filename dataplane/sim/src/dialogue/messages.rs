@@ -44,7 +44,7 @@ pub(super) fn ppid(args: &Args) -> u64 {
     }
 }
 
-/// The octets of a user message (RFC 5043 §5.2): DDP-SSN, then what the words say.
+/// The bytes of a user message (RFC 5043 §5.2): DDP-SSN, then what the words specify.
 pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     args.only(&[
         "tsn",

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use tcp_lite::seam::{SegmentSource, SpanSink, Taken};
 use tcp_lite::tcp::{self, Config, Connection, FourTuple, Keepalive, SeqNumber};
-use wire::Instant;
 
 use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};
@@ -36,9 +36,10 @@ pub(super) fn tuple(v6: bool) -> FourTuple {
     FourTuple { local: address(1, LOCAL_PORT), remote: address(2, PEER_PORT) }
 }
 
-/// Dialogues are about ECN only where they say so.
-pub(super) fn without_ecn(config: Config) -> Config {
-    Config { ecn: false, ..config }
+/// Dialogues use ECN only where they set it.
+pub(super) fn without_ecn(mut config: Config) -> Config {
+    config.extensions.ecn = false;
+    config
 }
 
 /// Applies one TCP setting; `Ok(false)`: it is none.
@@ -48,34 +49,35 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
         Duration::try_from_secs_f64(n).map_err(|e| e.to_string())
     };
     match key {
-        "initial-rto" => config.initial_rto = seconds()?,
-        "min-rto" => config.min_rto = seconds()?,
-        "max-rto" => config.max_rto = seconds()?,
-        "retransmission-limit" => config.retransmission_limit = seconds()?,
-        "syn-limit" => config.syn_limit = seconds()?,
-        "time-wait" => config.time_wait = seconds()?,
-        "fin-wait-2" => config.fin_wait_2 = seconds()?,
+        "initial-rto" => config.rto.initial = seconds()?,
+        "min-rto" => config.rto.min = seconds()?,
+        "max-rto" => config.rto.max = seconds()?,
+        "retransmission-limit" => config.limits.retransmission = seconds()?,
+        "syn-limit" => config.limits.syn = seconds()?,
+        "time-wait" => config.limits.time_wait = seconds()?,
+        "fin-wait-2" => config.limits.fin_wait_2 = seconds()?,
         "push-segments" => config.push_segments = switch(value)?,
-        "ack-pushed" => config.ack_pushed = switch(value)?,
-        "delayed-ack" => config.delayed_ack = seconds()?,
+        "ack-pushed" => config.acks.pushed = switch(value)?,
+        "delayed-ack" => config.acks.delay = seconds()?,
         "initial-window" => config.initial_window = number(value)? as u32,
-        "syn-ack-retries" => config.syn_ack_retries = number(value)? as u32,
-        "zero-window-limit" => config.zero_window_limit = Some(seconds()?),
+        "syn-ack-retries" => config.limits.syn_ack_retries = number(value)? as u32,
+        "zero-window-limit" => config.limits.zero_window = Some(seconds()?),
         "receive-window" => config.receive_window = number(value)? as u32,
         "max-ranges" => config.max_ranges = number(value)? as usize,
-        "path-mtu-probing" => config.path_mtu_probing = switch(value)?,
-        "path-mtu-raise" => config.path_mtu_raise = seconds()?,
-        "min-path-mtu" => config.min_path_mtu = number(value)? as u16,
+        "path-mtu-probing" => config.path_mtu.probing = switch(value)?,
+        "path-mtu-raise" => config.path_mtu.raise = seconds()?,
+        "min-path-mtu" => config.path_mtu.min = number(value)? as u16,
         "min-mss" => config.min_mss = number(value)? as u16,
         "challenge-acks" => config.challenge_acks_per_second = number(value)? as u32,
-        "window-scale" => config.window_scale = switch(value)?,
-        "sack" => config.sack = switch(value)?,
-        "timestamps" => config.timestamps = switch(value)?,
-        "ecn" => config.ecn = switch(value)?,
+        "window-scale" => config.extensions.window_scale = switch(value)?,
+        "sack" => config.extensions.sack = switch(value)?,
+        "timestamps" => config.extensions.timestamps = switch(value)?,
+        "ecn" => config.extensions.ecn = switch(value)?,
         "tail-loss-probe" => config.tail_loss_probe = switch(value)?,
         "pacing" => config.pacing = switch(value)?,
-        "congestion" if value == "newreno" => {
-            config.congestion = tcp::CongestionControl::NewReno;
+        "congestion" => {
+            let named = tcp::CongestionControl::named(value);
+            config.congestion = named.ok_or_else(|| format!("`{value}` is no controller"))?;
         }
         "keepalive" => {
             let mut n = value.split_whitespace().map(number);
@@ -197,20 +199,28 @@ impl Subject for Plain {
             "state" => connection.state().name().to_owned(),
             "emss" => connection.emss().to_string(),
             "icmp" => format!("{:?}", self.last_icmp),
-            "path-mtu-probes" => connection.stats().path_mtu_probes.to_string(),
-            "black-holes" => connection.stats().path_mtu_black_holes.to_string(),
+            "path-mtu-probes" => connection.stats().path_mtu.probes.to_string(),
+            "black-holes" => connection.stats().path_mtu.black_holes.to_string(),
             "cwnd" => connection.info().cwnd.to_string(),
             "ecn" => connection.info().ecn.to_string(),
+            "alpha" => match connection.marked_fraction() {
+                Some(alpha) => format!("{alpha:.4}"),
+                None => "none".to_owned(),
+            },
             "flight" => connection.info().flight.to_string(),
             "ssthresh" => connection.info().ssthresh.to_string(),
-            "lost" => connection.stats().segments_lost.to_string(),
-            "recoveries" => connection.stats().fast_recoveries.to_string(),
-            "probes" => connection.stats().tail_loss_probes.to_string(),
-            "repaired" => connection.stats().tail_losses_repaired.to_string(),
-            "d-sacks" => connection.stats().d_sacks_in.to_string(),
+            "lost" => connection.stats().loss.segments_lost.to_string(),
+            "recoveries" => connection.stats().loss.fast_recoveries.to_string(),
+            "probes" => connection.stats().loss.tail_loss_probes.to_string(),
+            "repaired" => connection.stats().loss.tail_losses_repaired.to_string(),
+            "d-sacks" => connection.stats().loss.d_sacks_in.to_string(),
             "undone" => {
                 let stats = connection.stats();
-                let by = (stats.undone_by_frto, stats.undone_by_timestamp, stats.undone_by_d_sack);
+                let by = (
+                    stats.loss.undone_by_frto,
+                    stats.loss.undone_by_timestamp,
+                    stats.loss.undone_by_d_sack,
+                );
                 match by {
                     (0, 0, 0) => "no",
                     (1, 0, 0) => "frto",
@@ -220,8 +230,8 @@ impl Subject for Plain {
                 }
                 .to_owned()
             }
-            "retransmitted" => connection.stats().segments_retransmitted.to_string(),
-            "timeouts" => connection.stats().timeouts.to_string(),
+            "retransmitted" => connection.stats().loss.segments_retransmitted.to_string(),
+            "timeouts" => connection.stats().loss.timeouts.to_string(),
             "received" => {
                 let position = streams.position(value)? as u64;
                 return same(key, self.up.in_order + 1, position);
@@ -260,9 +270,9 @@ fn same(key: &str, got: u64, expected: u64) -> Result<(), String> {
 struct Above {
     inbound: Vec<u8>,
     outbound: Vec<u8>,
-    /// Octets of `outbound` that may be sent.
+    /// Bytes of `outbound` that may be sent.
     written: usize,
-    /// Octets of `outbound` that were.
+    /// Bytes of `outbound` that were.
     filled: usize,
     acknowledged: u64,
     in_order: u64,
@@ -289,9 +299,9 @@ impl Above {
 }
 
 impl SpanSink for Above {
-    fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
-        let (start, end) = (offset as usize, offset as usize + octets.len());
-        if self.inbound.get(start..end) != Some(octets) {
+    fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+        let (start, end) = (offset as usize, offset as usize + bytes.len());
+        if self.inbound.get(start..end) != Some(bytes) {
             self.wrong(format!("octets {start}..{end} that went up are not those of the stream"));
         }
         if self.taken.iter().any(|(&from, &to)| from < end as u64 && offset < to) {

@@ -1,6 +1,6 @@
 //! Plays a dialogue: the script is the peer, virtual time is the script's.
 //!
-//! What is said is a [`Party`]'s affair: TCP's segments or SCTP's packets.
+//! The content is up to a [`Party`]: TCP's segments or SCTP's packets.
 //! Every segment that the stack sends must be expected by a line, at its time; every line must come
 //! true. Whatever the stack does between two lines (timers) happens at its own time in between.
 
@@ -8,12 +8,12 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
+use base::Instant;
 use tcp_lite::seam::TxBatch;
-use wire::Instant;
 
 use super::script::{Action, Args, At, Script, ScriptError, Step};
 
-/// Times may differ by this much from what a line says.
+/// Times may differ by this much from a line's.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// `*` waits this long at most.
 const PATIENCE: Duration = Duration::from_secs(1000);
@@ -75,7 +75,7 @@ impl TxBatch for Batch {
             return None;
         }
         self.room.clear();
-        // Octets that the stack leaves as they are show up.
+        // Bytes that the stack leaves as they are show up.
         self.room.resize(len, 0xA5);
         self.capable = false;
         Some(&mut self.room)
@@ -101,14 +101,14 @@ impl sctp_lite::seam::TxBatch for Batch {
     }
 }
 
-/// One kind of conversation: what a line says becomes octets, and octets are compared with a line.
+/// One protocol: encodes a line into bytes, and compares bytes with a line.
 pub(super) trait Party {
     /// Something that the stack has sent, taken apart.
     type Sent;
     /// A `<` line. What goes out at once goes to `tx`; returns what was sent, in words.
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String>;
     /// Takes apart what the stack has sent.
-    fn sent(&self, octets: &[u8], ect: bool) -> Result<Self::Sent, String>;
+    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
     /// In words.
     fn show(&self, sent: &Self::Sent) -> String;
     /// A `>` line.
@@ -269,8 +269,8 @@ impl<P: Party> Run<P> {
     fn collect(&mut self, tx: &mut Batch) -> Result<bool, String> {
         let segments = tx.take_with_ect();
         let any = !segments.is_empty();
-        for (octets, ect) in segments {
-            let sent = self.party.sent(&octets, ect)?;
+        for (bytes, ect) in segments {
+            let sent = self.party.sent(&bytes, ect)?;
             let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.party.show(&sent));
             self.sent.push_back((self.now, sent));
         }

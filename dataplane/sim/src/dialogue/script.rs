@@ -39,7 +39,7 @@ pub enum Direction {
     Out,
 }
 
-/// A named run of octets of one stream.
+/// A named run of bytes of one stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Line number in the file, from 1.
@@ -115,7 +115,7 @@ pub struct SegmentLine {
 /// An SCTP packet as written down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketLine {
-    /// What is said of the packet itself.
+    /// The fields of the packet itself.
     pub args: Args,
     /// Its chunks.
     pub chunks: Vec<ChunkLine>,
@@ -135,9 +135,9 @@ pub struct ChunkLine {
 pub struct Slice {
     /// Name of the piece.
     pub name: String,
-    /// First octet.
+    /// First byte.
     pub from: usize,
-    /// Behind the last octet; `None`: the end.
+    /// Behind the last byte; `None`: the end.
     pub to: Option<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! Dialogues with TCP: the stack is a [`Subject`], lines are segments of two streams.
 
+use base::Instant;
 use tcp_lite::tcp;
-use wire::Instant;
 
 use super::exchange::{Exchange, Ranges, Rigour};
 use super::run::{Batch, Party, Settings, play_with};
@@ -16,7 +16,7 @@ pub(super) const PEER_PORT: u16 = 40_000;
 
 /// What the runner needs of a stack under test.
 pub(super) trait Subject: Sized {
-    /// A stack as the script's settings say, not yet connected.
+    /// A stack with the script's settings, not yet connected.
     fn new(settings: &Settings, streams: &Streams) -> Result<Self, ScriptError>;
     /// Active open.
     fn connect(&mut self, now: Instant, iss: tcp::SeqNumber) -> Result<(), String>;
@@ -94,8 +94,8 @@ impl<S: Subject> Party for Tcp<S> {
         let segment = self.exchange.written(line)?;
         let relative = segment.seq.wrapping_sub(self.exchange.peer_iss);
         let words = self.exchange.show(&segment, true);
-        let octets = segment.emit();
-        let mut seg = match tcp::Segment::parse(&octets) {
+        let bytes = segment.emit();
+        let mut seg = match tcp::Segment::parse(&bytes) {
             Ok(seg) => seg,
             Err(reason) => {
                 self.last_drop = reason.name().to_owned();
@@ -122,8 +122,8 @@ impl<S: Subject> Party for Tcp<S> {
         Ok(words)
     }
 
-    fn sent(&self, octets: &[u8], ect: bool) -> Result<Self::Sent, String> {
-        let segment = Segment::parse(octets).ok_or("the stack sent something malformed")?;
+    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String> {
+        let segment = Segment::parse(bytes).ok_or("the stack sent something malformed")?;
         Ok((segment, ect))
     }
 

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::rdmap::{self, WorkRequest};
 use ddp::{
-    Access, BufferPool, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
+    Access, BufferPool, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
 use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open, UlpConfig};
 use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
 use tcp_lite::tcp::{self, SeqNumber};
-use wire::Instant;
 
 use super::plain::{tcp_setting, too_big, tuple, without_ecn};
 use super::run::{Batch, Settings};
@@ -20,7 +20,7 @@ use super::segments::Subject;
 use super::streams::{Streams, octets, pattern, pattern_octets};
 
 const PD: PdId = PdId(1);
-/// Untagged octets that may be unfinished.
+/// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
 
 /// An endpoint and what a worker would lend to it.
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     last_icmp: tcp::TooBig,
 }
 
-/// What the settings say.
+/// The settings, checked.
 struct Setup {
     mss: u16,
     hold: u64,
@@ -188,13 +188,13 @@ impl Stream {
                 to: TaggedOffset(to),
                 rsvd_ulp: args.number("rsvd", 0)? as u8,
                 source,
-                cookie: args.number("cookie", 0)?,
+                cookie: Cookie::of(args.number("cookie", 0)?),
             },
             Some("untagged") => Message::Untagged {
                 qn: Qn(args.number("qn", 0)? as u32),
                 rsvd_ulp: [0; 5],
                 source,
-                cookie: args.number("cookie", 0)?,
+                cookie: Cookie::of(args.number("cookie", 0)?),
             },
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
@@ -208,18 +208,23 @@ impl Stream {
         let request = match args.word(1) {
             Some("send") => {
                 let (solicited, invalidate) = (false, None);
-                WorkRequest::Send { source, solicited, invalidate, cookie }
+                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) }
             }
             Some("write") => {
                 let stag = Stag(args.number("stag", 0)? as u32);
-                WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+                WorkRequest::Write {
+                    stag,
+                    to: TaggedOffset(to),
+                    source,
+                    cookie: Cookie::of(cookie),
+                }
             }
             other => return Err(format!("do post send|write, not {other:?}")),
         };
         self.with(|endpoint, _| endpoint.post_rdmap(request))?.map_err(|e| e.to_string())
     }
 
-    /// `FROM..TO` in TOs: every octet is the pattern's, or (`placed` false) zero.
+    /// `FROM..TO` in TOs: every byte is the pattern's, or (`placed` false) zero.
     fn check_region(&self, range: &str, placed: bool) -> Result<(), String> {
         let (from, to) = range.split_once("..").ok_or("FROM..TO")?;
         let (from, to) = (number(from)?, number(to)?);
@@ -367,10 +372,10 @@ impl Subject for Stream {
             "tcp" => endpoint.connection().state().name().to_owned(),
             "emss" => endpoint.connection().emss().to_string(),
             "icmp" => format!("{:?}", self.last_icmp),
-            "path-mtu-probes" => stats.tcp.path_mtu_probes.to_string(),
-            "path-mtu-probes-lost" => stats.tcp.path_mtu_probes_lost.to_string(),
-            "black-holes" => stats.tcp.path_mtu_black_holes.to_string(),
-            "timeouts" => stats.tcp.timeouts.to_string(),
+            "path-mtu-probes" => stats.tcp.path_mtu.probes.to_string(),
+            "path-mtu-probes-lost" => stats.tcp.path_mtu.probes_lost.to_string(),
+            "black-holes" => stats.tcp.path_mtu.black_holes.to_string(),
+            "timeouts" => stats.tcp.loss.timeouts.to_string(),
             "mulpdu" => endpoint.params().map_or(0, |p| p.mulpdu).to_string(),
             "done" => if endpoint.is_done() { "yes" } else { "no" }.to_owned(),
             "in-order" => rx.placed_in_order.to_string(),

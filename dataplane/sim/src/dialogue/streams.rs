@@ -21,13 +21,13 @@ struct Place {
     end: usize,
 }
 
-/// Octet that a payload has at `offset` (a tagged segment's TO, an untagged one's MO): every octet
+/// Byte that a payload has at `offset` (a tagged segment's TO, an untagged one's MO): every byte
 /// tells where it belongs.
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ offset as u8
 }
 
-/// `len` octets of the pattern from `offset` on.
+/// `len` bytes of the pattern from `offset` on.
 pub fn pattern_octets(offset: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| pattern(offset.wrapping_add(i))).collect()
 }
@@ -72,12 +72,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Octets from the peer to the stack under test.
+    /// Bytes from the peer to the stack under test.
     pub fn inbound(&self) -> &[u8] {
         self.inbound.octets()
     }
 
-    /// Octets from the stack under test to the peer.
+    /// Bytes from the stack under test to the peer.
     pub fn outbound(&self) -> &[u8] {
         self.outbound.octets()
     }
@@ -113,12 +113,12 @@ impl Streams {
         })
     }
 
-    /// Relative sequence number and octets of adjoining slices.
+    /// Relative sequence number and bytes of adjoining slices.
     ///
     /// # Errors
     /// When a name is unknown, a slice is outside its piece, or two slices do not adjoin.
     pub fn slices(&self, slices: &[Slice]) -> Result<(u32, Vec<u8>), String> {
-        let mut octets = Vec::new();
+        let mut bytes = Vec::new();
         let mut span: Option<(usize, usize)> = None;
         for slice in slices {
             let place = self.place(&slice.name)?;
@@ -136,16 +136,16 @@ impl Streams {
                 Direction::In => &self.inbound,
                 Direction::Out => &self.outbound,
             };
-            octets.extend(&stream.octets()[from..to]);
+            bytes.extend(&stream.octets()[from..to]);
         }
-        Ok((span.map_or(0, |(start, _)| 1 + start as u32), octets))
+        Ok((span.map_or(0, |(start, _)| 1 + start as u32), bytes))
     }
 
     fn place(&self, name: &str) -> Result<Place, String> {
         self.places.get(name).copied().ok_or_else(|| format!("no piece is named `{name}`"))
     }
 
-    /// Says which pieces of the outbound stream a segment holds, for error messages.
+    /// Returns which pieces of the outbound stream a segment holds, for error messages.
     pub fn describe(&self, relative_seq: u32, segment: &Segment) -> String {
         let from = (relative_seq as usize).wrapping_sub(1);
         let to = from.saturating_add(segment.payload.len());
@@ -245,7 +245,7 @@ fn enhanced(text: &str) -> Result<[u8; 4], String> {
     Ok([first[0], first[1], second[0], second[1]])
 }
 
-/// The draft's Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 octets of key, then M, C, reserved
+/// The draft's Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 bytes of key, then M, C, reserved
 /// bits and revision in the last one.
 fn start_key(args: &Args) -> Result<Vec<u8>, String> {
     args.only(&["rev", "markers", "crc"])?;
@@ -318,9 +318,9 @@ mod tests {
     fn slices_join_when_they_adjoin() {
         let s = streams("title x\nin a = hex 00010203\nin b = hex 0405\n");
         let slice = |name: &str, from, to| Slice { name: name.into(), from, to };
-        let (seq, octets) =
+        let (seq, bytes) =
             s.slices(&[slice("a", 2, None), slice("b", 0, Some(1))]).expect("adjoin");
-        assert_eq!((seq, octets), (3, vec![2, 3, 4]));
+        assert_eq!((seq, bytes), (3, vec![2, 3, 4]));
         assert!(s.slices(&[slice("a", 0, Some(3)), slice("b", 0, None)]).is_err());
         assert!(s.slices(&[slice("b", 0, Some(3))]).is_err());
     }
@@ -331,7 +331,7 @@ mod tests {
             "title x\nframing in markers=on crc=on\nin q = request markers=on\n\
              in f = tagged stag=1 to=0 len=4\n",
         );
-        // 20 octets of frame; marker, length, 14 of header, 4 of payload, CRC.
+        // 20 bytes of frame; marker, length, 14 of header, 4 of payload, CRC.
         assert_eq!(s.position("f.end"), Ok(1 + 20 + 4 + 2 + 18 + 4));
     }
 }

@@ -1,6 +1,6 @@
 //! Random scenarios: a seed names the path, the hosts, the load, what happens meanwhile and how it ends.
 //!
-//! Whatever a path does, some things must hold: no octet but the right one in a region, nothing outside
+//! Whatever a path does, some things must hold: no byte but the right one in a region, nothing outside
 //! it, messages delivered once, whole and in order, no stream that is stuck, nothing left in use. Where
 //! the path only loses, delays, reorders, duplicates, damages visibly, marks, cuts up and changes its MTU,
 //! everything must also arrive.

@@ -4,10 +4,10 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder, Rng};
 use tcp_lite::mpa::{OnBadCrc, Revision};
 use tcp_lite::tcp::{self, CongestionControl};
-use wire::Instant;
 
 use super::{End, Scenario, Twist};
 use crate::host::HostConfig;
@@ -31,8 +31,7 @@ impl Scenario {
         for host in [&mut config.client, &mut config.server] {
             // Where routers are silent only probes find the MTU.
             let path_mtu_probing = !config.icmp || one_in(&mut rng, 2);
-            let tcp = tcp::Config { path_mtu_probing, ..(*host.endpoint.tcp).clone() };
-            host.endpoint.tcp = Arc::new(tcp);
+            Arc::make_mut(&mut host.endpoint.tcp).path_mtu.probing = path_mtu_probing;
         }
         if one_in(&mut rng, 10) {
             // The path damages payload under a right checksum: CRC finds it, or the stream ends by it.
@@ -44,7 +43,7 @@ impl Scenario {
         let boxes = [&config.forward.middlebox, &config.backward.middlebox];
         if mtu >= 1280 && boxes.iter().all(|b| b.split.is_never()) {
             // The request is one segment: were it several, the loss of the first would cost the connection,
-            // because a cookie comes back in the first octet's segment alone (RFC 4987 §3.6).
+            // because a cookie comes back in the first byte's segment alone (RFC 4987 §3.6).
             config.server.syn_cookies = one_in(&mut rng, 3);
         }
         let load = |rng: &mut Rng| Load {
@@ -138,22 +137,30 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
 
 fn tcp(rng: &mut Rng) -> tcp::Config {
     tcp::Config {
-        sack: !one_in(rng, 4),
-        timestamps: !one_in(rng, 3),
-        window_scale: !one_in(rng, 4),
-        ecn: one_in(rng, 2),
+        extensions: tcp::Extensions {
+            sack: !one_in(rng, 4),
+            timestamps: !one_in(rng, 3),
+            window_scale: !one_in(rng, 4),
+            ecn: one_in(rng, 2),
+        },
         pacing: one_in(rng, 2),
         receive_window: 1 << (10 + rng.below(13)),
-        min_path_mtu: 68,
-        path_mtu_raise: Duration::from_millis(any_scale(rng, 4..20)),
+        path_mtu: tcp::PathMtuConfig {
+            min: 68,
+            raise: Duration::from_millis(any_scale(rng, 4..20)),
+            ..tcp::PathMtuConfig::default()
+        },
         max_ranges: [4, 256][rng.below(2) as usize],
-        retransmission_limit: Duration::from_secs(800),
+        limits: tcp::Limits { retransmission: Duration::from_secs(800), ..tcp::Limits::default() },
         congestion: if one_in(rng, 3) {
             CongestionControl::NewReno
         } else {
             CongestionControl::Cubic
         },
-        delayed_ack: Duration::from_millis([0, 1, 40, 200][rng.below(4) as usize]),
+        acks: tcp::AckConfig {
+            delay: Duration::from_millis([0, 1, 40, 200][rng.below(4) as usize]),
+            ..tcp::AckConfig::default()
+        },
         ..tcp::Config::default()
     }
 }

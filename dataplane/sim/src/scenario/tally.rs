@@ -13,7 +13,7 @@ pub struct Tally {
     pub scenarios: u64,
     /// Of these, those in which everything had to arrive, and did.
     pub complete: u64,
-    /// Octets that either lower layer took.
+    /// Bytes that either lower layer took.
     pub octets: u64,
     /// Segments lost, by random and burst loss.
     pub lost: u64,
@@ -41,9 +41,9 @@ pub struct Tally {
     pub retransmitted: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Octets placed while something before them was missing.
+    /// Bytes placed while something before them was missing.
     pub early: u64,
-    /// Octets refused for want of room to hold them.
+    /// Bytes refused for want of room to hold them.
     pub refused: u64,
 }
 

@@ -37,8 +37,8 @@ impl core::ops::AddAssign for Sum {
 fn tcp(cell: &Cell, seed: u64) -> Sum {
     let (pair, times) = run(cell, cell.config(seed), seed);
     let tcp = pair.client.stats().tcp;
-    let undone = tcp.undone_by_d_sack + tcp.undone_by_timestamp + tcp.undone_by_frto;
-    Sum { time: times.all, undone, reported: tcp.d_sacks_in }
+    let undone = tcp.loss.undone_by_d_sack + tcp.loss.undone_by_timestamp + tcp.loss.undone_by_frto;
+    Sum { time: times.all, undone, reported: tcp.loss.d_sacks_in }
 }
 
 fn sctp(cell: &Cell, seed: u64) -> Sum {

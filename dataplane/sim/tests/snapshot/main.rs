@@ -41,9 +41,9 @@ fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
 fn outcome(pair: &Pair) -> [String; 7] {
     let (tx, rx) = (pair.client.stats(), pair.server.stats());
     [
-        tx.tcp.octets_retransmitted,
-        rx.tcp.octets_duplicate,
-        tx.tcp.timeouts,
+        tx.tcp.loss.octets_retransmitted,
+        rx.tcp.recv.octets_duplicate,
+        tx.tcp.loss.timeouts,
         rx.mpa_rx.held_max,
         rx.mpa_rx.unlocatable_max,
         rx.mpa_rx.placed_out_of_order,

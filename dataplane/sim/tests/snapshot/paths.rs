@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use base::Instant;
 use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder};
 use sim::host::HostConfig;
 use sim::pair::{Config, Pair};
@@ -13,7 +14,6 @@ use sim::snapshot::{columns, map};
 use sim::transfer::{self, Load, Patience, Times};
 use tcp_lite::mpa::OnBadCrc;
 use tcp_lite::tcp::{self, CongestionControl};
-use wire::Instant;
 
 use super::{compare, judge, outcome};
 
@@ -77,7 +77,7 @@ const KINDS: [Kind; 23] = [
     ("marks from 30 kB on", |c| c.forward.link.mark_octets = Some(30_000)),
     ("marks, ends without ECN", |c| {
         c.forward.link.mark_octets = Some(30_000);
-        tcp(c, |t| t.ecn = false);
+        tcp(c, |t| t.extensions.ecn = false);
     }),
     ("every 1009th lost", |c| {
         c.forward.link.loss = NonZeroU64::new(1009).map_or(Loss::None, Loss::EveryNth);

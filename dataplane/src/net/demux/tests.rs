@@ -79,11 +79,11 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
 }
 
 #[test]
-fn wrong_headers_are_told_apart() {
+fn wrong_headers_are_distinguished() {
     let good = frame(None, false, IpProtocol::Tcp, &SEGMENT);
-    let with = |at: usize, octets: &[u8]| {
+    let with = |at: usize, bytes: &[u8]| {
         let mut f = good.clone();
-        f[at..at + octets.len()].copy_from_slice(octets);
+        f[at..at + bytes.len()].copy_from_slice(bytes);
         f[24..26].fill(0);
         let sum = !checksum::sum(&f[14..34]);
         f[24..26].copy_from_slice(&sum.to_be_bytes());
@@ -148,7 +148,7 @@ fn extension_headers_are_followed_within_a_bound() {
     };
     assert_eq!(segment_at(&chain(MAX_EXTENSIONS)).len(), 20);
     assert_eq!(drop_of(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
-    // A header that says it is longer than the packet.
+    // A header whose length is more than the packet's.
     assert_eq!(drop_of(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
 }
 
@@ -164,7 +164,7 @@ fn ipv6_groups_get_icmp_but_not_tcp() {
 
 proptest! {
     #[test]
-    fn no_octets_make_it_panic(mut octets in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
+    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
         // Without a likely beginning nearly everything ends at the MAC address.
         let likely = match shape {
             0 => Vec::new(),
@@ -174,8 +174,8 @@ proptest! {
             4 => frame(None, true, IpProtocol::HopByHop, &SEGMENT)[..54].to_vec(),
             _ => frame(None, true, IpProtocol::Ipv6Frag, &SEGMENT)[..54].to_vec(),
         };
-        octets.splice(0..0, likely);
-        if let Ok(packet) = demux(&octets, 0, L4Check::Good, &ours()) {
+        bytes.splice(0..0, likely);
+        if let Ok(packet) = demux(&bytes, 0, L4Check::Good, &ours()) {
             prop_assert!(packet.interface < 2);
         }
     }

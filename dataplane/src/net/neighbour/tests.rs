@@ -98,7 +98,7 @@ fn progress_of_a_stream_confirms_without_a_probe() {
 }
 
 #[test]
-fn nobody_can_put_an_entry_in_or_change_one_unasked() {
+fn an_unsolicited_announcement_makes_and_changes_no_entry() {
     let mut cache = resolved();
     for kind in [ANSWER, ClaimKind::Announcement] {
         assert_eq!(say(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
@@ -123,7 +123,7 @@ fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
 }
 
 #[test]
-fn nobody_elses_answer_replaces_one_that_is_being_asked() {
+fn another_hosts_answer_does_not_replace_an_address_under_probe() {
     let mut cache = resolved();
     say(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
     assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
@@ -188,7 +188,7 @@ fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
 }
 
 #[test]
-fn a_pinned_neighbour_stays_whoever_else_we_speak_to() {
+fn a_pinned_neighbour_is_never_evicted() {
     let mut cache = resolved();
     assert!(cache.pin(ip(1)) && cache.pin(ip(1)));
     assert!(!cache.pin(ip(77)), "who is not there cannot be kept");

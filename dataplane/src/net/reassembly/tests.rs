@@ -14,7 +14,7 @@ fn interface(vlan: Option<u16>, host: u8) -> Interface {
     Interface::new(InterfaceId(0), &config(host, vlan), [2, 0, 0, 0, 0, host], 16, [0; 16])
 }
 
-/// A segment of `len` octets with the right checksum from `peer` to host 1, in one frame.
+/// A segment of `len` bytes with the right checksum from `peer` to host 1, in one frame.
 fn whole(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let sender = interface(vlan, peer);
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
@@ -40,7 +40,7 @@ fn header_len(frame: &[u8]) -> usize {
     if frame[ip_at(frame)] >> 4 == 6 { 40 } else { 20 }
 }
 
-/// One piece of a frame: octets `range` of its payload.
+/// One piece of a frame: bytes `range` of its payload.
 fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     let ip = ip_at(frame);
     let payload = &frame[ip + header_len(frame)..];
@@ -125,10 +125,10 @@ fn a_duplicate_is_no_overlap() {
     let mut other = a.clone();
     *other.last_mut().unwrap() ^= 1;
     assert_eq!(give(&mut r, &a), Ok(Outcome::Waiting));
-    assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other octets");
+    assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other bytes");
 }
 
-// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and nobody rewrites them.
+// RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first piece, and no later piece rewrites them.
 #[test]
 fn tiny_pieces_are_refused() {
     for v6 in [false, true] {
@@ -143,7 +143,7 @@ fn tiny_pieces_are_refused() {
 
 // RFC 791 §3.2, RFC 8200 §4.5
 #[test]
-fn pieces_are_of_eight_octets_and_end_within_64_kib() {
+fn pieces_are_of_eight_bytes_and_end_within_64_kib() {
     for v6 in [false, true] {
         let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
         let odd = piece(&frame, 9, 0..204, true);
@@ -160,7 +160,7 @@ fn pieces_are_of_eight_octets_and_end_within_64_kib() {
     }
 }
 
-/// As SCTP's, of 400 octets.
+/// As SCTP's, of 400 bytes.
 fn of_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece[23] = 132;
     fix(&mut piece);
@@ -176,14 +176,14 @@ fn sctp_is_put_together_by_itself() {
     assert_eq!(give(&mut r, &of_sctp(tcp(0..24, true))), Ok(Outcome::Waiting));
     assert_eq!(give(&mut r, &tcp(24..400, false)), Ok(Outcome::Waiting));
     let last = give(&mut r, &of_sctp(tcp(24..400, false)));
-    let Ok(Outcome::Whole(octets)) = last else { panic!("{last:?}") };
+    let Ok(Outcome::Whole(bytes)) = last else { panic!("{last:?}") };
     let interfaces = [interface(None, 1)];
-    let kind = demux(&octets, 0, L4Check::Unknown, &interfaces).unwrap().kind;
-    assert!(matches!(kind, Kind::Sctp { packet, .. } if octets[packet.clone()] == frame[34..]));
+    let kind = demux(&bytes, 0, L4Check::Unknown, &interfaces).unwrap().kind;
+    assert!(matches!(kind, Kind::Sctp { packet, .. } if bytes[packet.clone()] == frame[34..]));
 }
 
 #[test]
-fn packets_are_told_apart() {
+fn packets_are_distinguished() {
     let mut r = reassembly();
     let frames = [
         (whole(None, false, 2, 400), 1),
@@ -212,7 +212,7 @@ fn what_is_not_whole_in_time_goes() {
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
-    // Its rest begins a packet that nobody completes.
+    // Its rest begins a packet that is never completed.
     assert_eq!(give(&mut r, &piece(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 
@@ -312,7 +312,7 @@ proptest! {
             }
             let Ok(Outcome::Whole(again)) = outcome else { panic!("{outcome:?}") };
             let interfaces = [interface(None, 1), interface(Some(7), 1)];
-            // The checksum covers every octet.
+            // The checksum covers every byte.
             let packet = demux(&again, 0, L4Check::Unknown, &interfaces).unwrap();
             let Kind::Tcp { segment, .. } = packet.kind else { panic!("{:?}", packet.kind) };
             let payload = &frame[ip_at(&frame) + header_len(&frame)..];

@@ -13,14 +13,14 @@
 
 use std::net::IpAddr;
 
+use base::Instant;
 use ddp::StreamId;
-use wire::Instant;
 
-use super::{Association, Associations, Counts};
 use crate::api::{DropReason, ListenerId};
 use crate::io::PortIo;
+use crate::worker::Core;
+use crate::worker::associations::{Association, Counts};
 use crate::worker::listen::Progress;
-use crate::worker::{Core, lend_buffers};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes a credit and a place in the backlog for a stream or an association of a peer whose address is its own.
@@ -35,36 +35,37 @@ impl<Io: PortIo> Core<Io> {
         name: StreamId,
         now: Instant,
     ) -> Result<(), DropReason> {
-        let taken = self.listeners.take(listener, peer, name, Progress::Starting);
+        let taken =
+            self.env.admission.listeners_mut().take(listener, peer, name, Progress::Starting);
         if taken != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
             return taken;
         }
-        self.listeners.take(listener, peer, name, Progress::Starting)
+        self.env.admission.listeners_mut().take(listener, peer, name, Progress::Starting)
     }
 
     /// An association has lost a session: without any it counts by itself.
     pub(super) fn count_if_idle(&mut self, at: u32) {
-        if let Some(association) = self.associations.all.get_mut(at)
+        if let Some(association) = self.associations.get_mut(at)
             && association.listener.is_some()
             && association.counts == Counts::Nothing
             && association.sessions.is_empty()
         {
             association.counts = Counts::Idle;
-            self.listeners.idle(association.key.remote.ip());
+            self.env.admission.listeners_mut().idle(association.carrier.peer());
         }
     }
 
-    /// Takes back what an association counts as, and says what that was.
+    /// Removes an association from the counts; returns what it was counted as.
     pub(super) fn uncount(&mut self, at: u32) -> Counts {
         let name = self.associations.name(at);
-        let Some(association) = self.associations.all.get_mut(at) else { return Counts::Nothing };
+        let Some(association) = self.associations.get_mut(at) else { return Counts::Nothing };
         let counted = core::mem::replace(&mut association.counts, Counts::Nothing);
-        let peer = association.key.remote.ip();
+        let peer = association.carrier.peer();
         match (counted, association.listener.zip(name)) {
             (Counts::Place, Some((listener, name))) => {
-                self.listeners.gone(listener, peer, name, Progress::Starting);
+                self.env.admission.listeners_mut().gone(listener, peer, name, Progress::Starting);
             }
-            (Counts::Idle, _) => self.listeners.idle_no_more(peer),
+            (Counts::Idle, _) => self.env.admission.listeners_mut().idle_no_more(peer),
             _ => {}
         }
         counted
@@ -72,8 +73,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// Whether an association has begun to shut down, or to close: it may give way then. One without a session so far
     /// will have none, and leaves its listener's backlog.
-    pub(super) fn look_whether_leaving(&mut self, at: u32) {
-        let Some(association) = self.associations.all.get_mut(at) else { return };
+    pub(super) fn check_leaving(&mut self, at: u32) {
+        let Some(association) = self.associations.get_mut(at) else { return };
         let leaves = association.is_leaving();
         if core::mem::replace(&mut association.leaving, leaves) || !leaves {
             return;
@@ -82,26 +83,27 @@ impl<Io: PortIo> Core<Io> {
             self.uncount(at);
             self.count_if_idle(at);
         }
-        let Associations { all, leaving, .. } = &mut self.associations;
-        let (Some(name), Some(association)) = (all.name(at), all.get(at)) else { return };
-        let is_there = |name| all.find(name).is_some();
-        leaving.add(name, is_there);
-        if association.counts == Counts::Idle {
-            self.listeners.leaving(association.key.remote.ip(), name, is_there);
+        let Some(name) = self.associations.name(at) else { return };
+        self.associations.add_leaving(name);
+        if let Some(association) = self.associations.get(at)
+            && association.counts == Counts::Idle
+        {
+            let (peer, all) = (association.carrier.peer(), &self.associations);
+            let is_there = |name| all.find_name(name).is_some();
+            self.env.admission.listeners_mut().leaving(peer, name, is_there);
         }
     }
 
     /// Aborts the association without a session that has been shutting down for longest, of this peer or of all;
-    /// says whether there was one. It is gone at once: its ABORT is sent if there is room now.
+    /// returns whether there was one. It is gone at once: its ABORT is sent if there is room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
-        let Associations { all, leaving, .. } = &mut self.associations;
-        let find = |name| {
-            let leaves = |at: &u32| all.get(*at).is_some_and(|a| a.is_leaving());
-            all.find(name).filter(leaves)
-        };
         let found = match peer {
-            Some(peer) => self.listeners.oldest_leaving(peer, find),
-            None => leaving.oldest(find),
+            Some(peer) => {
+                let all = &self.associations;
+                let listeners = self.env.admission.listeners_mut();
+                listeners.oldest_leaving(peer, |name| all.find_leaving(name))
+            }
+            None => self.associations.oldest_leaving(),
         };
         let Some(at) = found else { return false };
         self.evict(at, now);
@@ -111,28 +113,26 @@ impl<Io: PortIo> Core<Io> {
     /// Likewise for a new association that is opened from here, when all places are taken: if none shuts down, the one
     /// opened from here that has not had a packet for longest and has no session.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
-        if self.associations.all.vacancy().is_some() || self.evict_association(None, now) {
+        if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;
         }
-        let all = &self.associations.all;
         let is_idle = |association: &Association| {
             let established = !association.is_opening();
             association.opened.is_some() && association.sessions.is_empty() && established
         };
-        let idle = all.occupied().filter_map(|at| Some((at, all.get(at)?)));
-        let idle = idle.filter(|(_, association)| is_idle(association));
-        if let Some((at, _)) = idle.min_by_key(|(_, a)| a.endpoint.idle_since()) {
+        let idle = self.associations.iter().filter(|(_, association)| is_idle(association));
+        if let Some((at, _)) = idle.min_by_key(|(_, a)| a.endpoint().idle_since()) {
             self.evict(at, now);
         }
     }
 
     fn evict(&mut self, at: u32, now: Instant) {
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        association.endpoint.abort(now, &mut lend_buffers!(self));
-        if !association.waiting {
-            let _ = self.send_packets(at, now);
+        let Some(association) = self.associations.get_mut(at) else { return };
+        association.endpoint_mut().abort(now, &mut self.env.tables.session_context());
+        if !association.carrier.is_waiting() {
+            let _ = self.env.send(at, &mut association.carrier, now);
         }
-        self.counters.associations_evicted.add(1);
+        self.env.control.counters().associations_evicted.add(1);
         self.forget_association(at);
     }
 }

@@ -1,40 +1,37 @@
-//! SCTP packets as they come: to their association, to a listener, or out of the blue.
+//! Received SCTP packets: for an association, for a listener, or out of the blue (RFC 9260 §8.4).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use base::Instant;
 use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
 use sctp_lite::seam::TxBatch;
-use wire::Instant;
 use wire::sctp::{Packet, Tag, chunk_type};
 
-use super::output::Packets;
 use crate::api::{ConnectError, DropReason, EndpointConfig, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::net::carrier::Carrier;
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
-use crate::worker::input::{ANSWER, Arrival, Arrivals, CONFIRM, Carries, Packet as Carried};
-use crate::worker::{Core, Phase, lend_buffers};
-
-/// Reports that there is no way to a peer, each about another INIT, after which an association that is being
-/// opened is given up.
-const SOFT_ERRORS: u8 = 2;
+use crate::net::sctp_path::SctpPath;
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::worker::packets::Packets;
+use crate::worker::schedule::CarrierKind;
+use crate::worker::{Core, Phase};
 
 /// Where a packet without an association came from.
 #[derive(Clone, Copy)]
-pub(super) struct Stranger {
+pub(super) struct Sender {
     pub(super) flow: FlowKey,
     pub(super) mac: Mac,
     /// Its UDP port, if it came in UDP.
     pub(super) udp: Option<u16>,
 }
 
-impl Stranger {
+impl Sender {
     pub(super) fn ends(&self) -> Ends {
         Ends { local: self.flow.local, remote: self.flow.remote }
     }
@@ -54,19 +51,19 @@ impl<Io: PortIo> Core<Io> {
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
-        let Some(Some(slot)) = self.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else { return };
         let steering = &slot.facts.steering;
         if may_forward && steering.only().is_none() {
             let owner = steering.owner_by_ports(source, destination);
-            if owner.0 != self.index {
+            if owner.0 != self.env.index {
                 let message = frame.message(port);
-                return self.mesh.send(usize::from(owner.0), message, &self.counters);
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         let same = arrivals.last().filter(|last| last.flow == flow && last.is_sctp());
-        let hash = same.map_or_else(|| self.associations.flows.hash(&flow), |last| last.hash);
+        let hash = same.map_or_else(|| self.associations.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
         let carries = Carries::Packet { udp };
         let port = port as u16;
@@ -80,108 +77,96 @@ impl<Io: PortIo> Core<Io> {
         udp: Option<u16>,
         now: Instant,
     ) {
-        let octets = &arrival.frame.octets()[arrival.span.clone()];
-        let packet = match Packet::new(octets) {
+        let bytes = &arrival.frame.octets()[arrival.span.clone()];
+        let packet = match Packet::new(bytes) {
             Ok(packet) if packet.checksum_ok() => packet,
-            Ok(_) => return self.counters.drops.count_sctp(Refused::BadChecksum),
-            Err(_) => return self.counters.drops.count_sctp(Refused::BadHeader),
+            Ok(_) => return self.env.control.counters().drops.count_sctp(Refused::BadChecksum),
+            Err(_) => return self.env.control.counters().drops.count_sctp(Refused::BadHeader),
         };
         let flow = arrival.flow;
-        let from = Stranger { flow, mac: arrival.source_mac, udp };
+        let from = Sender { flow, mac: arrival.source_mac, udp };
         // The burst itself may have opened or ended the association meanwhile.
-        let all = &self.associations.all;
-        let found = arrival.slot.filter(|&at| all.get(at).is_some_and(|a| a.key == flow));
-        let found = found.or_else(|| self.associations.find(arrival.hash, &flow));
+        let found = self.associations.find_from(arrival.slot, arrival.hash, &flow);
         match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
-            Some(at) => self.give_packet(at, from, &packet, now),
-            None => self.sctp_stranger(from, &packet, now),
+            Some(at) => self.take_packet(at, from, &packet, now),
+            None => self.sctp_unknown(from, &packet, now),
         }
     }
 
     /// A packet, its checksum verified, for the association in `at`.
-    pub(super) fn give_packet(
-        &mut self,
-        at: u32,
-        from: Stranger,
-        packet: &Packet<'_>,
-        now: Instant,
-    ) {
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        self.counters.segments.add(1);
-        let acknowledged = association.octets_acknowledged();
-        let accepted = association.endpoint.input(now, packet, &mut lend_buffers!(self));
+    pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
+        let Some(association) = self.associations.get_mut(at) else { return };
+        let (carrier, env) = (&mut association.carrier, &mut self.env);
+        env.control.counters().segments.add(1);
+        let acknowledged = carrier.bytes_acknowledged();
+        let cx = &mut env.tables.session_context();
+        let accepted = carrier.endpoint_mut().input(now, packet, cx);
         if let Err(reason) = accepted.result {
-            self.counters.drops.count_sctp(reason);
+            env.control.counters().drops.count_sctp(reason);
         }
         // RFC 6951 §5.4: once the verification tag was checked.
         if accepted.verified
             && let Some(port) = from.udp
         {
-            association.carrier.set_peer_port(port);
+            carrier.path_mut().set_peer_port(port);
         }
-        let progress = association.octets_acknowledged() != acknowledged;
-        if progress && now - association.confirmed >= CONFIRM {
-            // RFC 4861 §7.3.1: what we send arrives.
-            association.confirmed = now;
-            let path = &association.carrier.path;
-            self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
-        }
-        association.unanswered = association.unanswered.saturating_add(1);
-        let answer = association.unanswered >= ANSWER && !association.waiting;
+        let answer = carrier.packet_taken(acknowledged, &mut env.network, now);
+        carrier.make_ready(at, env.schedules.of(CarrierKind::Association));
         if accepted.answer_waits && !accepted.verified {
             self.answer_elsewhere(at, from, now);
         }
-        self.associations.touch(at);
         // Of a session without credit nothing more is taken, before it has the events of another packet.
         self.report_association(at, now);
-        if answer {
-            self.send_packets(at, now);
+        if answer && let Some(association) = self.associations.get_mut(at) {
+            self.env.send(at, &mut association.carrier, now);
         }
     }
 
-    /// A packet that anybody can have sent, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if that
-    /// is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
+    /// A packet from an unproven address, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if
+    /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
-    fn answer_elsewhere(&mut self, at: u32, from: Stranger, now: Instant) {
+    fn answer_elsewhere(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        if association.carrier.udp() == udp {
+        let Some(association) = self.associations.get_mut(at) else { return };
+        let (endpoint, own) = association.carrier.parts();
+        if own.udp() == udp {
             return;
         }
-        let mut carrier = Carrier::new(association.carrier.path.clone(), udp);
-        carrier.set_mac(from.mac);
-        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
+        let mut path = SctpPath::new(own.path.clone(), udp);
+        path.set_mac(from.mac);
+        let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
         let how = slot.facts.tx_checksum;
-        let mut packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
-        association.endpoint.poll_reply(now, &mut packets);
+        let mut packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        endpoint.poll_reply(now, &mut packets);
     }
 
     /// A packet of no association (RFC 9260 §5.1, §8.4): an INIT gets a cookie, a cookie an association,
-    /// others what the rules say. All answers go to the link-layer address that the packet came from.
-    fn sctp_stranger(&mut self, from: Stranger, packet: &Packet<'_>, now: Instant) {
+    /// others are answered as §8.4 requires. All answers go to the link-layer address that the packet came from.
+    fn sctp_unknown(&mut self, from: Sender, packet: &Packet<'_>, now: Instant) {
         let at = usize::from(from.flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = self.env.network.interface(at);
         let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
         let Some(path) = Path::by(at, interface, local, remote, remote) else {
-            return self.counters.drops.count(DropReason::NoRoute);
+            return self.env.control.counters().drops.count(DropReason::NoRoute);
         };
-        let listener = self.listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
+        let listeners = self.env.admission.listeners();
+        let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
         let jar = listener.as_ref().and_then(|listener| match &listener.endpoint {
-            EndpointConfig::Sctp(config) if self.phase == Phase::Running => {
-                let secrets = Arc::clone(&self.associations.secrets);
+            EndpointConfig::Sctp(config) if self.env.phase == Phase::Running => {
+                let secrets = self.associations.secrets();
                 Some(Listener::new(Arc::clone(&config.sctp), secrets))
             }
             _ => None,
         });
-        // What strangers can make us say to an address is bounded. Answers to INITs are not: who asks for a
-        // cookie may be the only one that is honest.
+        // Answers to unknown senders are bounded by address. Answers to INITs are not: the sender may be the one
+        // honest peer at its address.
         let unbounded = jar.is_some() && begins_with_init(packet);
-        let mut carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
-        carrier.set_mac(from.mac);
-        let Some(Some(slot)) = self.ports.get_mut(carrier.path.port()) else { return };
+        let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
+        path.set_mac(from.mac);
+        let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
         let how = slot.facts.tx_checksum;
-        let packets = Packets::new(&mut slot.io, &carrier, how, 1, &self.counters);
-        let limit = (!unbounded).then_some((&mut self.resets, remote, now));
+        let packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        let limit = (!unbounded).then_some((self.env.network.resets(), remote, now));
         let mut packets = Limited { packets, limit };
         let arrived = match &jar {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
@@ -189,17 +174,17 @@ impl<Io: PortIo> Core<Io> {
         };
         let answered = packets.packets.has_sent();
         match arrived {
-            Arrived::Answered => self.counters.sctp_cookies_sent.add(1),
+            Arrived::Answered => self.env.control.counters().sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
                 if let Some(listener) = listener
                     && let Err(why) = self.accept_association(&listener, from, &cookie, packet, now)
                 {
-                    self.counters.drops.count(why);
+                    self.env.control.counters().drops.count(why);
                 }
             }
             Arrived::Dropped(reason) => {
-                self.counters.drops.count_sctp(reason);
-                self.counters.sctp_aborts_sent.add(u64::from(answered));
+                self.env.control.counters().drops.count_sctp(reason);
+                self.env.control.counters().sctp_aborts_sent.add(u64::from(answered));
             }
         }
     }
@@ -216,44 +201,48 @@ impl<Io: PortIo> Core<Io> {
             local: report.local,
             remote: report.remote,
         };
-        let Some(at) = self.associations.find(self.associations.flows.hash(&flow), &flow) else {
-            return self.counters.drops.count(DropReason::IcmpNoStream);
+        let Some(at) =
+            self.associations.find_from(None, self.associations.flows().hash(&flow), &flow)
+        else {
+            return self.env.control.counters().drops.count(DropReason::IcmpNoStream);
         };
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        let sctp = association.endpoint.association();
+        let Some(association) = self.associations.get_mut(at) else { return };
+        let sctp = association.endpoint().association();
         let ours = match quote {
             Quote::Sctp(tag) => sctp.is_quoted(Tag(tag), None),
             Quote::SctpInit(tag) => sctp.is_quoted(Tag::NONE, Some(Tag(tag))),
             Quote::Tcp(_) => false,
         };
         if !ours {
-            return self.counters.drops.count(DropReason::IcmpNotInFlight);
+            return self.env.control.counters().drops.count(DropReason::IcmpNotInFlight);
         }
         match report.trouble {
             Trouble::TooBig(mtu) => {
-                let limit = association.carrier.packet_limit(mtu);
-                if association.endpoint.packet_too_big(now, limit) {
-                    self.counters.path_mtu_updates.add(1);
-                    self.associations.touch(at);
+                let limit = association.carrier.path().packet_limit(mtu);
+                if association.endpoint_mut().packet_too_big(now, limit) {
+                    self.env.control.counters().path_mtu_updates.add(1);
+                    association
+                        .carrier
+                        .make_ready(at, self.env.schedules.of(CarrierKind::Association));
                 } else {
-                    self.counters.drops.count(DropReason::IcmpNoNews);
+                    self.env.control.counters().drops.count(DropReason::IcmpNoNews);
                 }
             }
             // RFC 9260 §10, ICMP8: as an ABORT.
             Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
-                let cx = &mut lend_buffers!(self);
-                association.endpoint.protocol_unreachable(now, of_init, cx);
-                self.associations.touch(at);
+                let cx = &mut self.env.tables.session_context();
+                association.endpoint_mut().protocol_unreachable(now, of_init, cx);
+                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
             }
             Trouble::Unreachable(what) => {
                 if association.is_opening() {
-                    association.soft_errors += 1;
-                    if what.is_hard() || association.soft_errors >= SOFT_ERRORS {
+                    let last = association.carrier.soft_error();
+                    if what.is_hard() || last {
                         return self.give_up_association(at, &ConnectError::Icmp(what));
                     }
                 }
-                self.counters.icmp_soft_errors.add(1);
+                self.env.control.counters().icmp_soft_errors.add(1);
             }
         }
     }
@@ -264,7 +253,7 @@ fn begins_with_init(packet: &Packet<'_>) -> bool {
     first.is_some_and(|chunk| chunk.kind == chunk_type::INIT)
 }
 
-/// Answers to strangers, within a limit: what is not answered takes nothing of it.
+/// Answers to unknown senders, within a limit: what is not answered takes nothing of it.
 struct Limited<'a, 'b, Io: PortIo> {
     packets: Packets<'a, Io>,
     limit: Option<(&'b mut PeerLimit, IpAddr, Instant)>,

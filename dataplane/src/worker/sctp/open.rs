@@ -3,14 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use base::Instant;
 use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
-use wire::Instant;
 use wire::sctp::Packet;
 
-use super::input::Stranger;
-use super::{Association, Counts};
+use super::input::Sender;
 use crate::api::{
     Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
     SctpConfig, Transport,
@@ -18,21 +16,23 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
-use crate::net::carrier::Carrier;
 use crate::net::path::Path;
+use crate::net::sctp_path::SctpPath;
+use crate::worker::associations::{Association, Counts};
+use crate::worker::carrier::Carrier;
 use crate::worker::conn::{Conn, Opening, Origin};
-use crate::worker::keep::Kept;
+use crate::worker::echo::Echoed;
 use crate::worker::lower::{Lower, Session};
-use crate::worker::rdmap::Echoed;
-use crate::worker::{Core, Phase, lend_buffers};
+use crate::worker::schedule::CarrierKind;
+use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a bound nothing
-    /// is said, so that the peer tries again.
+    /// A cookie of ours came back in `packet`: an association is up (RFC 9260 §5.1.5). Past a
+    /// bound nothing is answered, so that the peer tries again.
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
-        from: Stranger,
+        from: Sender,
         cookie: &Cookie,
         packet: &Packet<'_>,
         now: Instant,
@@ -40,33 +40,33 @@ impl<Io: PortIo> Core<Io> {
         let EndpointConfig::Sctp(config) = &listener.endpoint else {
             return Err(DropReason::NoListener);
         };
-        if self.phase != Phase::Running {
+        if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        if self.events.is_short() {
-            // Each association makes an event when it ends, at a cost to strangers of three packets.
+        if self.env.control.is_short() {
+            // Each association makes an event when it ends, which costs an unknown sender three packets.
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
-        let interface = &self.stack.interfaces[at];
+        let interface = self.env.network.interface(at);
         let path = Path::new(at, interface, from.flow.local, from.flow.remote);
         let path = path.ok_or(DropReason::NoRoute)?;
-        let carrier = Carrier::new(path, self.associations.udp_ports(from.udp));
-        let room = carrier.packet_limit(interface.mtu);
-        if self.associations.all.vacancy().is_none() {
+        let path = SctpPath::new(path, self.associations.udp_ports(from.udp));
+        let room = path.packet_limit(interface.mtu);
+        if self.associations.vacancy().is_none() {
             self.evict_association(None, now);
         }
-        let (_, name) = self.associations.all.vacancy().ok_or(DropReason::StreamLimit)?;
+        let (_, name) = self.associations.vacancy().ok_or(DropReason::StreamLimit)?;
         self.take_place(listener.id, from.flow.remote.ip(), name, now)?;
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
-        let secrets = Arc::clone(&self.associations.secrets);
+        let secrets = self.associations.secrets();
         let endpoint = Endpoint::accept(sctp, endpoint, secrets, from.ends(), room, cookie, now);
-        let slot = self.begin_association(from.flow, endpoint, carrier, now);
-        if let Some(association) = self.associations.all.get_mut(slot) {
+        let slot = self.begin_association(from.flow, endpoint, path, now);
+        if let Some(association) = self.associations.get_mut(slot) {
             association.listener = Some(listener.id);
             association.counts = Counts::Place;
         }
-        self.give_packet(slot, from, packet, now);
+        self.take_packet(slot, from, packet, now);
         Ok(())
     }
 
@@ -100,16 +100,18 @@ impl<Io: PortIo> Core<Io> {
                 if config.udp.is_some() && udp.is_none() {
                     return Err(ConnectError::NoUdpPort);
                 }
-                let carrier = Carrier::new(path.clone(), udp);
-                self.open_association((at, local, remote), config, carrier, (stream, open), now)?
+                let path = SctpPath::new(path.clone(), udp);
+                self.open_association((at, local, remote), config, path, (stream, open), now)?
             }
         };
-        let session = Session { association, id };
+        let association_flow = self.associations.get(association).map(|a| a.carrier.flow());
+        let flow = association_flow.ok_or(ConnectError::NoPort)?;
+        let session = Session { association, id, flow };
         let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry: None }));
         self.begin_session(session, origin, now);
-        self.serve_by(stream, service, echoed);
+        self.set_service(stream, service, echoed);
         for stag in stags {
-            self.lend_stag(stag, pd, stream, now);
+            self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
@@ -122,15 +124,15 @@ impl<Io: PortIo> Core<Io> {
         remote: SocketAddr,
         config: &Arc<SctpConfig>,
     ) -> Option<u32> {
-        let all = &self.associations.all;
-        all.occupied().find(|&at| {
-            all.get(at).is_some_and(|association| {
-                usize::from(association.key.interface) == interface
-                    && association.key.remote == remote
-                    && local.is_none_or(|local| association.key.local.ip() == local)
-                    && association.opened.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
-            })
-        })
+        let mut all = self.associations.iter();
+        let found = all.find(|(_, association)| {
+            let flow = association.carrier.flow();
+            usize::from(flow.interface) == interface
+                && flow.remote == remote
+                && local.is_none_or(|local| flow.local.ip() == local)
+                && association.opened.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
+        });
+        found.map(|(at, _)| at)
     }
 
     /// `None` when the association takes no more.
@@ -141,10 +143,10 @@ impl<Io: PortIo> Core<Io> {
         stream: ddp::StreamId,
         open: Open,
     ) -> Result<Option<(u32, SessionId)>, ConnectError> {
-        let Some(endpoint) = self.associations.endpoint_mut(at) else { return Ok(None) };
-        match endpoint.open_session(now, stream, open) {
+        let Some(association) = self.associations.get_mut(at) else { return Ok(None) };
+        match association.endpoint_mut().open_session(now, stream, open) {
             Ok(id) => {
-                self.associations.touch(at);
+                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
                 Ok(Some((at, id)))
             }
             Err(error @ OpenError::PrivateData(_)) => Err(ConnectError::Session(error)),
@@ -157,22 +159,22 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         (interface, local, remote): (usize, SocketAddr, SocketAddr),
         config: Arc<SctpConfig>,
-        carrier: Carrier,
+        path: SctpPath,
         (stream, open): (ddp::StreamId, Open),
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
         self.evict_for_open(now);
-        self.associations.all.vacancy().ok_or(ConnectError::TooManyStreams)?;
-        let room = carrier.packet_limit(self.stack.interfaces[interface].mtu);
-        let secrets = Arc::clone(&self.associations.secrets);
+        self.associations.vacancy().ok_or(ConnectError::TooManyStreams)?;
+        let room = path.packet_limit(self.env.network.interface(interface).mtu);
+        let secrets = self.associations.secrets();
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let ends = Ends { local, remote };
         let (endpoint, id) =
             Endpoint::connect(sctp, endpoint, secrets, ends, room, now, stream, open)
                 .map_err(ConnectError::Session)?;
         let key = FlowKey { interface: interface as u16, local, remote };
-        let at = self.begin_association(key, endpoint, carrier, now);
-        if let Some(association) = self.associations.all.get_mut(at) {
+        let at = self.begin_association(key, endpoint, path, now);
+        if let Some(association) = self.associations.get_mut(at) {
             association.opened = Some(config);
         }
         Ok((at, id))
@@ -183,41 +185,20 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         key: FlowKey,
         mut endpoint: Endpoint<Memory>,
-        carrier: Carrier,
+        path: SctpPath,
         now: Instant,
     ) -> u32 {
-        endpoint.set_headers(carrier.ip_len() as u16);
+        endpoint.set_headers(path.ip_len() as u16);
         // RFC 9260 §7.3, RFC 1191 §3: what is known of the path is used from the beginning.
-        let peer = (carrier.path.interface(), key.remote.ip());
-        if let Some(mtu) = self.path_mtus.get(peer, now) {
-            endpoint.path_mtu(now, carrier.packet_limit(mtu));
+        let peer = (path.path.interface(), key.remote.ip());
+        if let Some(mtu) = self.env.network.path_mtu(peer, now) {
+            endpoint.path_mtu(now, path.packet_limit(mtu));
         }
-        let at = self.associations.all.vacancy().map_or(0, |(at, _)| at);
-        let tag = endpoint.association().local_tag();
-        self.associations.all.insert(Box::new(Association {
-            key,
-            tag,
-            path_len: endpoint.association().path_len(),
-            endpoint,
-            carrier,
-            opened: None,
-            listener: None,
-            counts: Counts::Nothing,
-            leaving: false,
-            sessions: HashMap::new(),
-            queued: false,
-            unanswered: 0,
-            confirmed: now,
-            waiting: false,
-            pinned: false,
-            own_deadline: None,
-            timer: None,
-            soft_errors: 0,
-            kept: Kept::NOTHING,
-        }));
-        self.associations.flows.insert(&key, at);
-        self.associations.tags.insert(tag, at);
-        self.associations.touch(at);
+        let at = self.associations.vacancy().map_or(0, |(at, _)| at);
+        let ports = (key.local.port(), key.remote.port());
+        let mut carrier = Carrier::new(endpoint, path, ports, now);
+        carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+        self.associations.insert(at, Association::new(carrier));
         at
     }
 
@@ -228,85 +209,76 @@ impl<Io: PortIo> Core<Io> {
         origin: Origin,
         now: Instant,
     ) -> Option<u32> {
-        let (slot, id) = self.conns.vacancy()?;
-        let association = self.associations.all.get_mut(session.association)?;
-        let (key, path) = (association.key, association.carrier.path.clone());
+        let (slot, id) = self.streams.vacancy()?;
+        let association = self.associations.get_mut(session.association)?;
         association.sessions.insert(session.id, slot);
-        let lower = Lower::Sctp(session);
-        self.conns.insert(Box::new(Conn::new(id, key, lower, path, origin, now)));
-        self.live += 1;
-        self.set_timer(slot);
-        self.associations.touch(session.association);
+        let schedule = self.env.schedules.of(CarrierKind::Association);
+        association.carrier.make_ready(session.association, schedule);
+        let conn = self.streams.insert(slot, Conn::new(id, Lower::Sctp(session), origin, now));
+        self.env.control.stream_begins();
+        if let Some(at) = conn.opening_deadline() {
+            self.env.schedules.of(CarrierKind::Connection).set_deadline(slot, at);
+        }
         Some(slot)
     }
 
     /// A stream is forgotten; its association may go on.
     pub(in crate::worker) fn session_gone(&mut self, session: Session) {
-        let now = self.now;
-        let Some(association) = self.associations.all.get_mut(session.association) else { return };
+        let now = self.env.now;
+        let Some(association) = self.associations.get_mut(session.association) else { return };
         association.sessions.remove(&session.id);
-        association.endpoint.abort_session(now, session.id, &mut lend_buffers!(self));
-        if association.sessions.is_empty() && association.is_opening() {
+        let leaves_nothing = association.sessions.is_empty() && association.is_opening();
+        let cx = &mut self.env.tables.session_context();
+        association.endpoint_mut().abort_session(now, session.id, cx);
+        if leaves_nothing {
             // What it was opened for is given up.
-            association.endpoint.abort(now, &mut lend_buffers!(self));
+            association.endpoint_mut().abort(now, cx);
         }
+        let schedule = self.env.schedules.of(CarrierKind::Association);
+        association.carrier.make_ready(session.association, schedule);
         self.count_if_idle(session.association);
-        self.associations.touch(session.association);
     }
 
-    /// All streams that are being opened over an association are told why that failed.
+    /// Reports to all streams that are being opened over an association why that failed.
     pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
-        let Some(association) = self.associations.all.get_mut(at) else { return };
+        let Some(association) = self.associations.get_mut(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
-        association.endpoint.abort(self.now, &mut lend_buffers!(self));
+        association.endpoint_mut().abort(self.env.now, &mut self.env.tables.session_context());
+        association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
         for slot in slots {
-            self.ended(slot, |ticket| Event::ConnectFailed { ticket, reason: reason.clone() });
+            if let Some(conn) = self.streams.get_mut(slot) {
+                self.env
+                    .ended(conn, |ticket| Event::ConnectFailed { ticket, reason: reason.clone() });
+            }
             self.forget(slot);
         }
-        self.associations.touch(at);
     }
 
     /// Takes an association out of everything, with the streams that it still has.
     pub(super) fn forget_association(&mut self, at: u32) {
-        let Some(association) = self.associations.all.get(at) else { return };
+        let Some(association) = self.associations.get(at) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
         for slot in slots {
             self.forget(slot);
         }
         self.uncount(at);
         let Some(name) = self.associations.name(at) else { return };
-        let Some(mut association) = self.associations.all.remove(at) else { return };
-        self.keep.count(association.key.remote.ip(), association.kept, 0);
+        let Some(mut association) = self.associations.remove(at) else { return };
+        let env = &mut self.env;
         let stats = Box::new(association.stats());
-        self.events.push(Event::AssociationClosed { association: name, stats }, &self.counters);
-        // Gives back what it has of the worker's buffers.
-        association.endpoint.abort(self.now, &mut lend_buffers!(self));
-        let associations = &mut self.associations;
-        associations.flows.remove(&association.key, at);
-        associations.tags.remove(&association.tag);
-        let path = &association.carrier.path;
-        if association.pinned {
-            self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
-        }
-        associations.wheel.clear(at);
-        if association.waiting
-            && let Some(slots) = associations.waiting.get_mut(&(path.interface(), path.next_hop()))
-        {
-            slots.retain(|&other| other != at);
-        }
-        if association.queued {
-            associations.ready.retain(|&other| other != at);
-            associations.blocked.retain(|&other| other != at);
-        }
+        env.control.send(Event::AssociationClosed { association: name, stats });
+        // Returns its buffers to the worker's pool.
+        association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
+        let schedule = env.schedules.of(CarrierKind::Association);
+        association.carrier.release(at, schedule, &mut env.network, env.tables.keep());
     }
 
     /// Their listener goes: associations without a session go with it.
     pub(in crate::worker) fn abort_associations_of(&mut self, listener: ListenerId) {
         for at in self.associations.slots() {
-            let Some(association) = self.associations.all.get_mut(at) else { continue };
+            let Some(association) = self.associations.get_mut(at) else { continue };
             if association.counts == Counts::Place && association.listener == Some(listener) {
-                association.endpoint.abort(self.now, &mut lend_buffers!(self));
-                self.associations.touch(at);
+                self.abort_association(at);
             }
         }
     }
@@ -314,9 +286,9 @@ impl<Io: PortIo> Core<Io> {
     /// The worker drains: associations end when their sessions have.
     pub(in crate::worker) fn drain_associations(&mut self, now: Instant) {
         for at in self.associations.slots() {
-            if let Some(endpoint) = self.associations.endpoint_mut(at) {
-                endpoint.shutdown(now);
-                self.associations.touch(at);
+            if let Some(association) = self.associations.get_mut(at) {
+                association.endpoint_mut().shutdown(now);
+                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
             }
         }
     }
@@ -324,10 +296,14 @@ impl<Io: PortIo> Core<Io> {
     /// All associations end at once.
     pub(in crate::worker) fn abort_associations(&mut self) {
         for at in self.associations.slots() {
-            if let Some(endpoint) = self.associations.endpoint_mut(at) {
-                endpoint.abort(self.now, &mut lend_buffers!(self));
-                self.associations.touch(at);
-            }
+            self.abort_association(at);
+        }
+    }
+
+    fn abort_association(&mut self, at: u32) {
+        if let Some(association) = self.associations.get_mut(at) {
+            association.endpoint_mut().abort(self.env.now, &mut self.env.tables.session_context());
+            association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
         }
     }
 

@@ -1,350 +1,71 @@
-//! The send half of a turn for associations, as for streams over TCP: in turn, each for a quota of packets.
+//! Serving an association: as a connection, and what follows for its sessions.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use sctp_lite::seam::TxBatch;
-use wire::Instant;
+use base::Instant;
 
-use super::Associations;
-use crate::api::{ConnectError, Counters};
-use crate::io::{Frame, PortIo};
-use crate::net::carrier::Carrier;
-use crate::net::demux::UDP_HEADER;
-use crate::net::fragment::{self, Identifications};
-use crate::net::neighbour::Resolution;
-use crate::net::path::TxChecksum;
-use crate::worker::batch::Ended;
-use crate::worker::output::{FRAMES, QUOTA, Turn};
-use crate::worker::{Core, PortSlot, lend_buffers};
+use crate::api::ConnectError;
+use crate::io::PortIo;
+use crate::worker::Core;
+use crate::worker::output::Turn;
+use crate::worker::schedule::{CarrierKind, Queue};
 
-/// After this an association asks again for a next hop that did not answer.
+/// After this an association resolves a next hop again that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A turn of one association at a port's transmit queue.
-pub(super) struct Packets<'a, Io: PortIo> {
-    io: &'a mut Io,
-    carrier: &'a Carrier,
-    how: TxChecksum,
-    counters: &'a Counters,
-    /// Octets of the longest packet that goes whole.
-    whole: usize,
-    /// For those that do not.
-    ids: Option<&'a mut Identifications>,
-    /// The packet being written goes whole whatever it is.
-    probe: bool,
-    frame: Option<Io::Frame>,
-    sent: usize,
-    quota: usize,
-    /// See [`TxBatch::keep_limit`].
-    keep_limit: u64,
-    ended: Option<Ended>,
-}
-
-impl<'a, Io: PortIo> Packets<'a, Io> {
-    /// Up to `quota` packets along `carrier`.
-    pub(super) fn new(
-        io: &'a mut Io,
-        carrier: &'a Carrier,
-        how: TxChecksum,
-        quota: usize,
-        counters: &'a Counters,
-    ) -> Self {
-        let how = Carrier::offload(how);
-        let (frame, ids, probe) = (None, None, false);
-        let (whole, sent, keep_limit, ended) = (usize::MAX, 0, u64::MAX, None);
-        Packets {
-            io,
-            carrier,
-            how,
-            counters,
-            whole,
-            ids,
-            probe,
-            frame,
-            sent,
-            quota,
-            keep_limit,
-            ended,
-        }
-    }
-
-    /// The association may keep so many bytes of what it sends.
-    fn keeping(mut self, limit: u64) -> Self {
-        self.keep_limit = limit;
-        self
-    }
-
-    /// Packets of more than `whole` octets are cut: the path does not carry them (RFC 9260 §6.9).
-    fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
-        self.whole = whole;
-        self.ids = Some(ids);
-        self
-    }
-
-    /// True when some packet went out.
-    pub(super) fn has_sent(&self) -> bool {
-        self.sent > 0
-    }
-
-    /// Frames that a packet of `len` octets takes at most: one, but for what is cut. Pieces are of whole units of
-    /// eight octets, and one has the UDP header, each that of a fragment.
-    fn frames(&self, len: usize) -> usize {
-        let least = self.whole.saturating_sub(15).max(8);
-        if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }
-    }
-
-    /// Sends a packet in pieces. Without a buffer for one of them it is lost, as on the way.
-    #[cold]
-    fn send_cut(&mut self, mut frame: Io::Frame) {
-        let path = &self.carrier.path;
-        let Some(ids) = &mut self.ids else { return };
-        self.carrier.finish(frame.octets_mut(), TxChecksum::SOFTWARE);
-        let id = ids.next(path.addresses());
-        let whole = frame.octets();
-        let mtu = self.carrier.ip_len() + self.whole;
-        for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
-            let room = self.io.room() > 0;
-            let len = fragment::frame_len(path, &piece);
-            let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
-                return self.counters.tx_no_buffer.add(1);
-            };
-            fragment::emit(path, whole, &piece, id, out.octets_mut());
-            self.counters.tx_frames.add(1);
-            self.counters.tx_octets.add(len as u64);
-            self.io.send(out);
-        }
-        self.counters.tx_cut.add(1);
-    }
-}
-
-impl<Io: PortIo> TxBatch for Packets<'_, Io> {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.sent == self.quota {
-            self.ended = Some(Ended::Quota);
-            return None;
-        }
-        if self.io.room() < self.frames(len) {
-            self.ended = Some(Ended::RingFull);
-            return None;
-        }
-        self.probe = false;
-        let header = self.carrier.header_len();
-        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
-        self.frame = unused.or_else(|| self.io.allocate(header + len));
-        match &mut self.frame {
-            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
-            None => {
-                self.ended = Some(Ended::NoBuffer);
-                None
-            }
-        }
-    }
-
-    fn whole(&mut self) {
-        self.probe = true;
-    }
-
-    fn keep_limit(&self) -> u64 {
-        self.keep_limit
-    }
-
-    fn keep_limited(&mut self) {
-        self.counters.keep_waits.add(1);
-    }
-
-    fn commit(&mut self, len: usize) {
-        let Some(mut frame) = self.frame.take() else { return };
-        frame.truncate(self.carrier.header_len() + len);
-        if len > self.whole && !self.probe {
-            self.sent += 1;
-            return self.send_cut(frame);
-        }
-        self.carrier.finish(frame.octets_mut(), self.how);
-        if self.how.needs_device() {
-            let path = &self.carrier.path;
-            frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
-        }
-        self.counters.tx_frames.add(1);
-        self.counters.tx_octets.add(frame.octets().len() as u64);
-        self.sent += 1;
-        self.io.send(frame);
-    }
-}
-
 impl<Io: PortIo> Core<Io> {
-    /// Serves the associations in line. Returns whether there was one.
-    pub(in crate::worker) fn transmit_associations(&mut self, now: Instant) -> bool {
-        let in_line = self.associations.ready.len();
-        let before = self.counters.tx_frames.get();
-        for _ in 0..in_line {
-            let Some(at) = self.associations.ready.pop_front() else { break };
-            self.serve_association(at, now);
-            if self.counters.tx_frames.get() - before >= FRAMES {
-                break;
-            }
-        }
-        while let Some(at) = self.associations.blocked.pop() {
-            self.associations.ready.push_front(at);
-        }
-        in_line > 0
-    }
-
-    fn serve_association(&mut self, at: u32, now: Instant) {
+    /// Serves an association that was taken out of a queue.
+    pub(in crate::worker) fn serve_association(
+        &mut self,
+        at: u32,
+        queue: Queue,
+        now: Instant,
+    ) -> Turn {
         // First what has come, so that what its owner answers at once goes with the acknowledgement.
         self.report_association(at, now);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        association.queued = false;
-        let turn = if association.waiting { Turn::Waiting } else { self.send_packets(at, now) };
-        self.look_at_association_path(at, now);
+        let Some(association) = self.associations.get_mut(at) else { return Turn::Done };
+        association.carrier.scheduled().taken(queue);
+        let turn = self.env.poll(at, &mut association.carrier, now);
         self.report_association(at, now);
-        self.look_whether_leaving(at);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
+        self.check_leaving(at);
+        let Some(association) = self.associations.get_mut(at) else { return Turn::Done };
         // Its last packet was sent, or found no room for too long.
-        if association.endpoint.is_done() {
-            return self.forget_association(at);
-        }
-        match turn {
-            Turn::More => self.associations.touch(at),
-            Turn::Blocked if !association.queued => {
-                association.queued = true;
-                self.associations.blocked.push(at);
-            }
-            Turn::Unreachable => self.association_unreachable(at, now),
-            Turn::Blocked | Turn::Done | Turn::Waiting => {}
-        }
-        self.associations.set_timer(at);
-    }
-
-    /// Asks an association for packets. It stands in line, so that nothing more need be done here.
-    pub(super) fn send_packets(&mut self, at: u32, now: Instant) -> Turn {
-        let Some(association) = self.associations.all.get_mut(at) else { return Turn::Done };
-        association.unanswered = 0;
-        let path = &association.carrier.path;
-        let (interface, next_hop, port) = (path.interface(), path.next_hop(), path.port());
-        match self.stack.resolve(interface, next_hop, now, &mut self.outbox) {
-            Resolution::Known(mac) => association.carrier.set_mac(mac),
-            Resolution::Wait { solicit } => {
-                self.counters.neighbour_solicitations.add(u64::from(solicit));
-                association.waiting = true;
-                self.associations.waiting.entry((interface, next_hop)).or_default().push(at);
-                return Turn::Waiting;
-            }
-            Resolution::Failed | Resolution::Full => return Turn::Unreachable,
-        }
-        let Some(Some(PortSlot { io, facts, .. })) = self.ports.get_mut(port) else {
+        if association.endpoint().is_done() {
+            self.forget_association(at);
             return Turn::Done;
-        };
-        let (carrier, how) = (&association.carrier, facts.tx_checksum);
-        let whole = association.endpoint.association().path_len();
-        let packets = Packets::new(io, carrier, how, QUOTA, &self.counters);
-        let peer = association.key.remote.ip();
-        let kept = self.keep.count(peer, association.kept, association.endpoint.kept());
-        let packets = packets.keeping(self.keep.limit(peer, kept));
-        let mut packets = packets.cut_above(whole, &mut self.identifications);
-        association.endpoint.poll_transmit(now, &mut packets);
-        association.kept = self.keep.count(peer, kept, association.endpoint.kept());
-        match packets.ended {
-            None => Turn::Done,
-            Some(ended) => {
-                match ended {
-                    Ended::RingFull => self.counters.tx_stalls.add(1),
-                    Ended::NoBuffer => self.counters.tx_no_buffer.add(1),
-                    Ended::Quota => {}
-                }
-                if packets.has_sent() { Turn::More } else { Turn::Blocked }
-            }
         }
+        if turn == Turn::Unreachable {
+            self.association_unreachable(at, now);
+            return turn;
+        }
+        self.env.queue(at, &mut association.carrier, turn);
+        association.carrier.set_timer(at, self.env.schedules.of(CarrierKind::Association), None);
+        turn
     }
 
-    /// Timers of associations that are due; at most so many. Returns how many fired.
-    pub(in crate::worker) fn fire_association_timers(
-        &mut self,
-        most: usize,
-        now: Instant,
-    ) -> usize {
-        let mut fired = 0;
-        while fired < most {
-            let Some(at) = self.associations.wheel.pop(now) else { break };
-            fired += 1;
-            let Some(association) = self.associations.all.get_mut(at) else { continue };
-            association.timer = None;
-            if association.own_deadline.is_some_and(|deadline| deadline <= now) {
-                association.own_deadline = None;
-            }
-            if association.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-                association.endpoint.handle_timeout(now, &mut lend_buffers!(self));
-                if association.endpoint.association().is_timing_out() {
-                    self.ask_for_association_path(at, now);
-                }
-            }
-            let Some(association) = self.associations.all.get(at) else { continue };
-            let path = &association.carrier.path;
-            if association.endpoint.path_suspect() {
-                // RFC 9293 §3.8.3 R1 as well as here: perhaps the neighbour has moved.
-                let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
-                neighbours.doubt(path.next_hop(), now);
-            }
-            self.associations.touch(at);
+    /// The timer of an association is due.
+    pub(in crate::worker) fn association_timer(&mut self, at: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(at) else { return };
+        let (carrier, env) = (&mut association.carrier, &mut self.env);
+        carrier.timer_fired(now);
+        if carrier.endpoint().poll_timeout().is_some_and(|due| due <= now) {
+            carrier.endpoint_mut().handle_timeout(now, &mut env.tables.session_context());
+            carrier.timed_out(&mut env.network, now);
         }
-        fired
-    }
-
-    /// A neighbour is known now.
-    pub(in crate::worker) fn neighbour_of_associations_found(
-        &mut self,
-        interface: usize,
-        address: IpAddr,
-    ) {
-        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
-            if let Some(association) = self.associations.all.get_mut(at) {
-                association.waiting = false;
-            }
-            self.associations.touch(at);
-        }
-    }
-
-    /// Nobody answers for a next hop.
-    pub(in crate::worker) fn neighbour_of_associations_failed(
-        &mut self,
-        interface: usize,
-        address: IpAddr,
-        now: Instant,
-    ) {
-        for at in self.associations.waiting.remove(&(interface, address)).unwrap_or_default() {
-            if let Some(association) = self.associations.all.get_mut(at) {
-                association.waiting = false;
-                self.association_unreachable(at, now);
-            }
-        }
+        carrier.check_neighbour(&mut env.network, now);
+        carrier.make_ready(at, env.schedules.of(CarrierKind::Association));
     }
 
     /// There is no way to a next hop now: what is being opened is given up, the rest waits for its own
     /// time-outs and asks again.
-    fn association_unreachable(&mut self, at: u32, now: Instant) {
-        let Some(association) = self.associations.all.get_mut(at) else { return };
+    pub(in crate::worker) fn association_unreachable(&mut self, at: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(at) else { return };
         if association.is_opening() {
             self.give_up_association(at, &ConnectError::Unreachable);
             // Its ABORT cannot be sent either.
             return self.forget_association(at);
         }
-        association.own_deadline = Some(now + RETRY);
-        self.associations.set_timer(at);
-    }
-}
-
-impl Associations {
-    /// Sets an association's timer in the wheel. One that is set for an earlier time stays.
-    pub(super) fn set_timer(&mut self, at: u32) {
-        let Some(association) = self.all.get_mut(at) else { return };
-        // Who cannot send now would be due again and again.
-        let waits = association.waiting || association.own_deadline.is_some();
-        let endpoint = if waits { None } else { association.endpoint.poll_timeout() };
-        let due = endpoint.into_iter().chain(association.own_deadline).min();
-        let Some(due) = due else { return };
-        if association.timer.is_none_or(|set| due < set) {
-            association.timer = Some(due);
-            self.wheel.set(at, due);
-        }
+        association.carrier.retry_at(now + RETRY);
+        association.carrier.set_timer(at, self.env.schedules.of(CarrierKind::Association), None);
     }
 }

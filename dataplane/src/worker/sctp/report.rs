@@ -1,105 +1,108 @@
-//! What associations tell, translated for their streams.
+//! What associations report, translated for their streams.
 
+use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
-use wire::Instant;
 
-use super::Counts;
 use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
-use crate::worker::conn::Origin;
+use crate::worker::associations::Counts;
+use crate::worker::conn::{Origin, Stream};
 use crate::worker::listen::Progress;
 use crate::worker::lower::Session;
-use crate::worker::{Core, Phase, lend_buffers};
+use crate::worker::schedule::CarrierKind;
+use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes the events of an association, but for those of sessions that have no credit for them.
     pub(super) fn report_association(&mut self, at: u32, now: Instant) {
-        while let Some(event) = self.associations.endpoint_mut(at).and_then(|e| e.poll_event()) {
+        while let Some(association) = self.associations.get_mut(at)
+            && let Some(event) = association.endpoint_mut().poll_event()
+        {
             match event {
-                Event::Up { .. } => self.association_up(at),
-                Event::Session(id, event) => {
-                    let slot = self.associations.all.get(at).and_then(|a| a.sessions.get(&id));
-                    let (slot, before) = (slot.copied(), self.events.given());
-                    self.report_session(at, id, event, now);
-                    if let (Some(slot), true) = (slot, self.events.given() != before) {
-                        self.charge(slot, before);
+                Event::Up { .. } => {
+                    self.env.control.counters().associations_up.add(1);
+                    association.carrier.pin(&mut self.env.network);
+                }
+                Event::Session(id, SessionEvent::Request { private_data, enhanced }) => {
+                    let Some(slot) = self.take_session(at, id, now) else {
+                        self.refuse_session(at, id, now);
+                        continue;
+                    };
+                    if let Some((mut stream, env)) = self.resolve(slot) {
+                        env.incoming(&mut stream, private_data, None, enhanced);
                     }
                 }
-                // Its sessions have said it.
+                Event::Session(id, event) => {
+                    // Else the stream was forgotten.
+                    if let Some(&slot) = association.sessions.get(&id)
+                        && let Some((mut stream, env)) = self.resolve(slot)
+                    {
+                        let ended = matches!(event, SessionEvent::Closed { .. });
+                        let before = env.control.events_sent();
+                        env.report_session(&mut stream, event, now);
+                        if ended {
+                            // RFC 5043 §6: nothing of a session outlives it here.
+                            self.forget(slot);
+                        } else if env.control.events_sent() != before {
+                            env.charge(&mut stream, before);
+                        }
+                    }
+                }
+                // Its sessions have reported it.
                 Event::Down { .. } => {}
             }
         }
     }
 
-    fn association_up(&mut self, at: u32) {
-        self.counters.associations_up.add(1);
-        let Some(association) = self.associations.all.get_mut(at) else { return };
-        let path = &association.carrier.path;
-        if !association.pinned {
-            let neighbours = &mut self.stack.interfaces[path.interface()].neighbours;
-            association.pinned = neighbours.pin(path.next_hop());
-        }
-    }
-
-    fn report_session(&mut self, at: u32, id: SessionId, event: SessionEvent, now: Instant) {
-        let slot = self.associations.all.get(at).and_then(|a| a.sessions.get(&id)).copied();
-        let slot = match (slot, event) {
-            (_, SessionEvent::Request { private_data, enhanced }) => {
-                return match self.take_session(at, id, now) {
-                    Some(slot) => self.incoming(slot, private_data, None, enhanced),
-                    None => self.turn_away(at, id, now),
-                };
-            }
-            (Some(slot), event) => (slot, event),
-            // Of a stream that nobody waits for any more.
-            (None, _) => return,
-        };
-        match slot {
-            (slot, SessionEvent::Established { private_data, params }) => {
-                self.established(slot, private_data, StreamParams::Sctp(params));
-            }
-            (slot, SessionEvent::Ddp(event)) => self.ddp(slot, event, now),
-            (slot, SessionEvent::Rdmap(event)) => self.rdmap(slot, event, now),
-            (slot, SessionEvent::Closed { reason, stats }) => {
-                let association = self.associations.stats(at);
-                let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());
-                self.closed(slot, CloseReason::Sctp(reason), stats);
-                // RFC 5043 §6: nothing of a session outlives it here.
-                self.forget(slot);
-            }
-            (_, SessionEvent::Request { .. }) => {}
-        }
-    }
-
     /// A peer's Initiate takes the place that its association has, or one of its own.
     fn take_session(&mut self, at: u32, id: SessionId, now: Instant) -> Option<u32> {
-        let association = self.associations.all.get(at)?;
-        let (listener, peer) = (association.listener?, association.key.remote.ip());
-        if self.phase != Phase::Running {
+        let association = self.associations.get(at)?;
+        let (listener, peer) = (association.listener?, association.carrier.peer());
+        let flow = association.carrier.flow();
+        if self.env.phase != Phase::Running {
             return None;
         }
         let stream = self.vacancy(now)?;
-        let association = self.associations.all.get_mut(at)?;
+        let association = self.associations.get_mut(at)?;
         if association.counts == Counts::Place {
             association.counts = Counts::Nothing;
         } else {
             // From here on the session counts, and not the association.
             self.uncount(at);
             if let Err(reason) = self.take_place(listener, peer, stream, now) {
-                self.counters.drops.count(reason);
+                self.env.control.counters().drops.count(reason);
                 self.count_if_idle(at);
                 return None;
             }
         }
         let origin = Origin::Accepted { listener, progress: Progress::Starting };
-        self.begin_session(Session { association: at, id }, origin, now)
+        self.begin_session(Session { association: at, id, flow }, origin, now)
     }
 
     /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
-    fn turn_away(&mut self, at: u32, id: SessionId, now: Instant) {
-        if let Some(endpoint) = self.associations.endpoint_mut(at) {
-            endpoint.abort_session(now, id, &mut lend_buffers!(self));
-            self.associations.touch(at);
+    fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
+        if let Some(association) = self.associations.get_mut(at) {
+            let cx = &mut self.env.tables.session_context();
+            association.endpoint_mut().abort_session(now, id, cx);
+            association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+        }
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    fn report_session(&mut self, stream: &mut Stream<'_>, event: SessionEvent, now: Instant) {
+        match event {
+            SessionEvent::Established { private_data, params } => {
+                self.established(stream, private_data, StreamParams::Sctp(params));
+            }
+            SessionEvent::Ddp(event) => self.ddp(stream, event, now),
+            SessionEvent::Rdmap(event) => self.rdmap(stream, event, now),
+            SessionEvent::Closed { reason, stats } => {
+                let association = stream.association.as_ref().map(|a| a.stats());
+                let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());
+                self.closed(stream.conn, CloseReason::Sctp(reason), stats);
+            }
+            SessionEvent::Request { .. } => {}
         }
     }
 }

@@ -29,11 +29,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Instant;
 use ddp::{Access, RegionMemory, Stag, StreamId};
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::tcp::{self, Segment};
-use wire::Instant;
 
 use super::wire_pair::*;
 use crate::api::{Event, Limits};
@@ -54,7 +54,7 @@ const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
-/// What the client sent last, which is more than somebody off its path knows.
+/// What the client sent last, which an off-path attacker does not know.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     port: u16,
@@ -63,7 +63,7 @@ struct Seen {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Given the sender's place and a frame, says what goes on its way instead.
+/// Given the sender's place and a frame, returns what is sent instead.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.
@@ -128,7 +128,7 @@ impl Scene {
         while self.air.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, frame)) = self.air.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
-                // A switch: the last octet of a link-layer address is the host's number.
+                // A switch: the last byte of a link-layer address is the host's number.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
                     host.arrive(frame.clone());
@@ -186,7 +186,7 @@ impl Scene {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> TestFrame {
-        let interface = &self.forger.cores[0].stack.interfaces[0];
+        let interface = self.forger.cores[0].env.network.interface(0);
         let mut out = Vec::new();
         let mac = [2, 0, 0, 0, 0, 2];
         path::ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);

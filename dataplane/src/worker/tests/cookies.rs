@@ -16,7 +16,7 @@ fn crowded(mode: SynCookieMode, half_open: u32) -> Net {
     Net::new(&[Plan::new(1), plan])
 }
 
-/// SYNs from `n` addresses of which nobody knows anything.
+/// SYNs from `n` unknown addresses.
 fn strangers(net: &mut Net, n: u8) {
     for from in 3..3 + n {
         net.hosts[1].arrive(forged((from, 2000), PORT, Flags::SYN));
@@ -64,7 +64,7 @@ fn syns_in_a_clients_name_do_not_keep_it_out() {
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
-    // The host that they claim to be from never hears of the answers, else it would reset them.
+    // The host that they claim to be from never receives the answers, else it would reset them.
     net.loses = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
     for port in 0..4 {
         net.hosts[1].arrive(forged((1, 100 + port), PORT, Flags::SYN));
@@ -120,7 +120,7 @@ fn forged_acknowledgements_open_nothing_and_are_answered_at_a_bounded_rate() {
 }
 
 #[test]
-fn a_cookie_that_is_old_is_refused_and_the_client_hears_it() {
+fn a_cookie_that_is_old_is_refused_and_the_client_is_reset() {
     let mut net = crowded(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     let held = std::rc::Rc::new(std::cell::RefCell::new(None));

@@ -13,7 +13,7 @@ const SINK: Stag = Stag(0x1234);
 const SOURCE: Stag = Stag(0x77);
 const LEN: usize = 1 << 20;
 
-/// The ECN field of a frame without a tag, and octets of its TCP text.
+/// The ECN field of a frame without a tag, and bytes of its TCP text.
 fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
     let (field, tcp, end) = match frame[12..14] {
         [8, 0] if frame[23] == 6 => {
@@ -71,7 +71,7 @@ fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
                 assert!(octets_of(&sink) == pattern(LEN));
                 let stream = net.hosts[0].cores[0].streams().next().expect("the stream");
                 let stats = stream.stats().tcp;
-                assert_eq!(stats.segments_retransmitted, 0);
+                assert_eq!(stats.loss.segments_retransmitted, 0);
                 return (marked, stats.ecn_reductions);
             }
         }

@@ -1,10 +1,10 @@
-//! A peer that makes events faster than the control thread takes them waits, and nobody else does.
+//! A peer that makes events faster than the control thread takes them is paused, and no other stream is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, WorkRequest};
-use ddp::{Access, Message, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use ddp::{Access, Cookie, Message, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
@@ -30,7 +30,7 @@ const FLOOD: usize = 4000;
 /// What floods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    /// Tagged messages without octets of bare DDP, which name any STag.
+    /// Tagged messages without bytes of bare DDP, which name any STag.
     Ddp(Transport),
     /// RDMA Writes to a region of a listener with a service.
     Rdmap(Transport),
@@ -67,11 +67,12 @@ impl Flood {
         let region = None;
         net.hosts[FLOODER].tell(0, |ticket| match self {
             Flood::Ddp(_) => {
-                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+                let message =
+                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
                 Command::Post { stream, message, region, ticket }
             }
             Flood::Rdmap(_) => {
-                let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
                 Command::PostRdmap { stream, request, region, ticket }
             }
         })
@@ -158,7 +159,7 @@ fn asks() -> [TestFrame; 2] {
     let sum = !crate::net::checksum::sum(&echo);
     echo[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(3));
-    let (interface, to) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 2]);
+    let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
     let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
     ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
@@ -188,14 +189,14 @@ fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent:
     }
 }
 
-/// Writes `len` octets from the other host, over a stream that stands, and has them acknowledged.
+/// Writes `len` bytes from the other host, over a stream that stands, and has them acknowledged.
 fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize) {
     let ticket = net.hosts[OTHER].write(stream, (SOURCE, source), to, len as u32);
     net.wait_sent(OTHER, ticket);
 }
 
 #[test]
-fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
+fn a_flood_of_messages_pauses_only_its_own_stream() {
     for flood in Flood::ALL {
         let len = 100_000;
         let mut net = scene(RING);
@@ -215,7 +216,7 @@ fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
         for _ in 0..2000 {
             feed(&mut net, flooding, flood, &mut posted, &mut sent);
         }
-        // Whoever does not flood is served.
+        // Streams that do not flood are served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
         asks().into_iter().for_each(|frame| net.hosts[VICTIM].arrive(frame));
@@ -230,11 +231,11 @@ fn a_flood_of_messages_makes_nobody_wait_but_its_own_stream() {
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
-        assert!(core.events.backlog() <= LEAST as usize + 2, "{}", core.events.backlog());
+        assert!(core.env.control.backlog() <= LEAST as usize + 2, "{}", core.env.control.backlog());
         let pending = core.streams().map(|endpoint| endpoint.pending_events()).max();
         assert!(pending.is_none_or(|n| n <= MANY + 1460 / 20), "{flood:?}: {pending:?}");
         net.pass(Duration::from_secs(3));
-        assert!(net.hosts[VICTIM].cores[0].events.backlog() <= LEAST as usize + 2);
+        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= LEAST as usize + 2);
 
         // Nothing is lost, and the flood goes on.
         net.hosts[VICTIM].listens = true;
@@ -289,7 +290,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
 
 /// A stream that waits ends like any other: all of its events come, and its end is the last of them.
 #[test]
-fn a_stream_that_ends_while_it_waits_has_all_its_events_told() {
+fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
     for (transport, abort) in
         [(Transport::Tcp, false), (Transport::Tcp, true), (Transport::Sctp, true)]
     {
@@ -336,5 +337,5 @@ fn associations_that_come_and_go_do_not_fill_the_ring() {
     }
     net.pass(Duration::from_secs(60));
     assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
-    assert!(net.hosts[VICTIM].cores[0].events.backlog() <= 110, "the streams that there are");
+    assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= 110, "the streams that there are");
 }

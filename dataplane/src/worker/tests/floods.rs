@@ -20,7 +20,7 @@ pub(super) fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
 
 fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
     let host = Host::new(&Plan::new(from.0));
-    let interface = &host.cores[0].stack.interfaces[0];
+    let interface = host.cores[0].env.network.interface(0);
     let segment = Segment {
         src_port: from.1,
         dst_port: port,
@@ -95,7 +95,7 @@ fn syns_beyond_the_bounds_are_forgotten() {
     assert_eq!(e.net.hosts[1].count("half_open"), 40);
     assert_eq!(e.net.hosts[1].count("backlog"), 68);
     e.check();
-    // Nobody answers for those addresses: they are given up, and the places are free again.
+    // No host answers for those addresses: resolution fails, and the entries are free again.
     e.net.pass(Duration::from_secs(4));
     assert_eq!(e.net.hosts[1].count("half_open"), 0);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
@@ -183,10 +183,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
     let mut e = Established::new(plan, 100);
     let question = |n: u8| {
         let mut host = Host::new(&Plan::new(n));
-        let (now, mut out) = (START, crate::net::Outbox::default());
-        host.cores[0].stack.resolve(0, v4(2), now, &mut out);
-        let frame = out.iter().next().unwrap().1.to_vec();
-        TestFrame(frame)
+        TestFrame(host.cores[0].env.network.solicitation(v4(2), START))
     };
     e.flood((3..253).map(question));
     assert!(e.net.hosts[1].count("neighbour_answers") >= 250);
@@ -195,7 +192,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
 }
 
 #[test]
-fn garbage_is_counted_and_hurts_nobody() {
+fn garbage_is_counted_and_harms_no_stream() {
     let mut e = Established::new(Plan::new(2), 100);
     let good = forged((3, 2000), PORT, Flags::SYN).0;
     let before = e.net.hosts[1].handles[0].counters().drops.total();
@@ -271,7 +268,7 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
 #[test]
 fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
     let mut e = Established::new(Plan::new(2), 1000);
-    // More than a handful of addresses on the link that nobody has, all asked for in one moment.
+    // More than a handful of addresses on the link that no host has, all resolved at the same time.
     e.flood((4..103).map(|n| forged((n, 2000), PORT, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("half_open"), 99);
     e.net.pass(Duration::from_secs(5));
@@ -284,7 +281,7 @@ fn many_neighbours_that_fail_at_once_give_all_their_places_back() {
 #[test]
 fn a_peer_may_talk_while_its_address_is_asked_for() {
     let mut e = Established::new(Plan::new(2), 1000);
-    // Nobody answers for the address, so that the stream waits for it and answers nothing.
+    // No host answers for the address, so the stream waits for resolution and sends nothing.
     let syn = std::iter::once(forged((9, 2000), PORT, Flags::SYN));
     e.flood(syn.chain((0..600).map(|_| forged((9, 2000), PORT, Flags::ACK))));
     e.check();

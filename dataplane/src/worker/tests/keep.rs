@@ -1,5 +1,5 @@
 //! What is kept of what was sent, because its source may change, is bounded per worker; a peer that does not
-//! acknowledge costs nobody else their share.
+//! acknowledge takes no other stream's share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
         let most = net.hosts[0].count("kept_bytes_max");
         assert!(most <= BUDGET as u64 + 21 * SEGMENT, "{most}");
         assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
-        // Their end gives it back.
+        // It is released when they end.
         net.until("the end of all streams with the silent peer", |net| {
             let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });
             (net.hosts[0].events.iter().filter(closed).count() == 20).then_some(())

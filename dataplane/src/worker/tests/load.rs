@@ -117,7 +117,7 @@ fn ddp() -> UlpConfig {
 }
 
 #[test]
-fn writes_fill_the_window_in_turn_and_are_counted() {
+fn writes_fill_the_window_one_after_the_other_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
@@ -130,7 +130,7 @@ fn writes_fill_the_window_in_turn_and_are_counted() {
         s.net.settle();
         assert_eq!(s.net.hosts[0].count("load_messages"), 50);
         assert_eq!(s.net.hosts[0].count("load_octets"), 50_000);
-        // Neither control thread has heard of a single one.
+        // Neither control thread was sent an event for one.
         assert!(s.net.hosts.iter().all(|h| h.events.iter().all(|(_, e)| !is_message(e))));
     }
 }
@@ -183,7 +183,7 @@ fn sends_to_a_sink_and_reads_run_to_their_end() {
 }
 
 #[test]
-fn a_load_stops_when_it_is_told() {
+fn a_load_stops_on_command() {
     let mut s = scene(ddp(), Service::Sink);
     let ticket = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
     s.turns(50);
@@ -197,7 +197,7 @@ fn a_load_stops_when_it_is_told() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_at_once() {
+fn an_impossible_load_is_refused_at_once() {
     let mut s = scene(ddp(), Service::Sink);
     let bad = |s: &mut Scene, kind| {
         let ticket = s.load(kind, 10, 10, 1);
@@ -260,7 +260,7 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
     let begun = s.net.now;
     let ticket = s.begin(load);
     s.net.pass(Duration::from_millis(10));
-    // Nobody has a turn for 10 ms: a hundred messages are due then, and go one after the other.
+    // No worker runs for 10 ms: a hundred messages are due then, and are sent one after the other.
     s.net.now += Duration::from_millis(10);
     let report = s.done(ticket);
     assert_eq!((report.messages, report.failure), (300, None));

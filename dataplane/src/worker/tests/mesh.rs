@@ -9,7 +9,7 @@ use super::floods::forged;
 use super::wire_pair::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
-use crate::worker::input::{Arrival, Arrivals, Carries, Packet, recognise};
+use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
@@ -69,9 +69,9 @@ fn without_rss_frames_find_their_workers_through_the_mesh() {
         assert!(moved > 5, "host {host}: {moved} messages");
         assert_eq!(net.hosts[host].count("mesh_full"), 0);
     }
-    // Streams of each worker have been served, whoever got the frames.
+    // Streams of each worker have been served, whichever worker received the frames.
     for core in &net.hosts[0].cores {
-        assert_eq!(core.conns.len(), 1);
+        assert_eq!(core.streams.len(), 1);
     }
 }
 
@@ -121,15 +121,15 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         frame: Packet::Frame(frame.clone()),
         port: 1,
         flow,
-        hash: host.cores[0].flows.hash(&flow),
+        hash: host.cores[0].streams.flows().hash(&flow),
         span: 34..58,
         source_mac: [2, 0, 0, 0, 0, 1],
         carries: Carries::Segment { ce: false, unverified: true },
         slot: None,
     });
     // As it comes from another worker, in one burst with those of other ports.
-    assert!(recognise(0, Packet::Frame(frame.clone()), true, &mut arrivals).is_some());
+    assert!(take_alike(0, Packet::Frame(frame.clone()), true, &mut arrivals).is_some());
     assert_eq!(arrivals.len(), 1);
-    assert!(recognise(1, Packet::Frame(frame), true, &mut arrivals).is_none());
+    assert!(take_alike(1, Packet::Frame(frame), true, &mut arrivals).is_none());
     assert_eq!((arrivals[1].port, arrivals[1].flow, arrivals[1].span.clone()), (1, flow, 34..58));
 }

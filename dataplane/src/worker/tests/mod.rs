@@ -1,4 +1,4 @@
-//! Workers joined in memory, in virtual time: whole streams from ARP to placed octets, and what floods
+//! Workers joined in memory, in virtual time: whole streams from ARP to placed bytes, and what floods
 //! and faults do to them.
 
 mod attacks;

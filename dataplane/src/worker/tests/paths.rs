@@ -34,7 +34,7 @@ pub(super) fn divert(net: &mut Net, len: usize) -> Taken {
     taken
 }
 
-/// Octets `range` of the payload of an IPv4 frame, as a fragment.
+/// Bytes `range` of the payload of an IPv4 frame, as a fragment.
 fn fragment(frame: &[u8], id: u16, range: std::ops::Range<usize>, more: bool) -> TestFrame {
     let mut out = frame[..34].to_vec();
     out[16..18].copy_from_slice(&(20 + range.len() as u16).to_be_bytes());
@@ -56,7 +56,7 @@ pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let sum = !checksum::sum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let host = Host::new(&Plan::new(2));
-    let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+    let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
     let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
     path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
         p.copy_from_slice(&message);
@@ -74,9 +74,8 @@ fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
 
 fn emss(net: &Net, host: usize) -> usize {
     let core = &net.hosts[host].cores[0];
-    let slot = core.conns.occupied().next().expect("a stream");
-    match &core.conns.get(slot).expect("occupied").lower {
-        Lower::Tcp(endpoint) => endpoint.connection().emss(),
+    match &core.streams.iter().next().expect("a stream").lower {
+        Lower::Tcp(carrier) => carrier.endpoint().connection().emss(),
         Lower::Sctp(_) => panic!("a stream over TCP"),
     }
 }
@@ -205,7 +204,7 @@ fn unreachable_ends_no_stream_that_is_up() {
     net.wait_sent(0, ticket);
 }
 
-/// Connects to nobody; each SYN is answered by this ICMP code.
+/// Connects to an address without a host; each SYN is answered by this ICMP code.
 fn refused(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::super::near::FEW;
+use super::super::prefetch::FEW;
+use super::super::schedule::CarrierKind;
 use super::wire_pair::*;
 use crate::api::Event;
 
@@ -61,7 +62,8 @@ fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let mut longest = 0;
     net.until("a line", |net| {
         let core = &net.hosts[0].cores[0];
-        let (line, ready) = (core.blocked[0].len(), core.ready.len());
+        let schedule = core.env.schedules.get(CarrierKind::Connection);
+        let (line, ready) = (schedule.blocked(0).len(), schedule.ready().len());
         longest = longest.max(line);
         (longest > 0 && line + ready == 0).then_some(())
     });
@@ -94,7 +96,7 @@ fn a_small_pool_only_slows_streams_down() {
 }
 
 #[test]
-fn streams_take_turns() {
+fn streams_are_served_round_robin() {
     let mut net = Net::new(&[Plan { room: 16, ..Plan::new(1) }, Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 1 << 20;
@@ -120,11 +122,11 @@ fn streams_take_turns() {
         });
     }
     let more = net.hosts[0].count("tx_octets") - begin;
-    assert!(more < len as u64, "{more} octets after the first of four was through");
+    assert!(more < len as u64, "{more} bytes after the first of four was through");
 }
 
 #[test]
-fn a_router_that_says_too_big_makes_segments_smaller() {
+fn a_packet_too_big_report_makes_segments_smaller() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 100_000;
@@ -132,7 +134,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.settle();
-    // From now on a hop in the middle carries 1000 octets only, and says so of the first it drops.
+    // From now on a hop in the middle carries 1000 bytes only, and reports the first packet that it drops.
     net.loses = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);
@@ -146,7 +148,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         let host = Host::new(&Plan::new(2));
         let mut out = Vec::new();
-        let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+        let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
         let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
         crate::net::path::ip_frame(
             &mut out,
@@ -161,7 +163,7 @@ fn a_router_that_says_too_big_makes_segments_smaller() {
         );
         TestFrame(out)
     };
-    // RFC 5927 §4.1: a report about a segment that is not under way is not believed.
+    // RFC 5927 §4.1: a report about a segment that is not under way is ignored.
     let mut never = big.0.clone();
     never[38] ^= 0x40;
     net.hosts[0].arrive(report(1000, &never));

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
-use ddp::{Access, RegionMemory, Source, Stag, StreamId, TaggedOffset};
-use tcp_lite::endpoint::{CloseReason, EndpointConfig, UlpConfig};
+use ddp::{Access, Cookie, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig, TcpReason, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
 use super::wire_pair::*;
@@ -136,7 +136,7 @@ impl Bench {
         })
     }
 
-    /// The next Send that a host hears of.
+    /// The next Send that a host reports.
     fn heard(&mut self, host: usize) -> Vec<u8> {
         self.net.until("a Send", |net| {
             net.hosts[host].take(|e| match e {
@@ -156,9 +156,9 @@ impl Bench {
     }
 }
 
-fn send(octets: &[u8]) -> WorkRequest<Memory> {
-    let source = Source::Octets(octets.into());
-    WorkRequest::send(source, 0)
+fn send(bytes: &[u8]) -> WorkRequest<Memory> {
+    let source = Source::Octets(bytes.into());
+    WorkRequest::send(source, Cookie::of(0))
 }
 
 fn read(len: u32) -> WorkRequest<Memory> {
@@ -168,7 +168,7 @@ fn read(len: u32) -> WorkRequest<Memory> {
         source_stag: REGION,
         source_to: TaggedOffset(0),
         len,
-        cookie: 0,
+        cookie: Cookie::of(0),
     }
 }
 
@@ -204,16 +204,21 @@ fn every_operation_between_two_workers() {
     b.local.write(0, &pattern(LEN));
     let source = Source::Region { memory: b.local.clone(), offset: 0, len: LEN as u32 };
     let to = TaggedOffset(0);
-    let write = b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    let write =
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
     let op = AtomicOp::swap(77);
-    let swap =
-        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(LEN as u64 - 8), cookie: 0 };
+    let swap = WorkRequest::Atomic {
+        op,
+        stag: REGION,
+        to: TaggedOffset(LEN as u64 - 8),
+        cookie: Cookie::of(0),
+    };
     let swap = b.post(here, swap);
-    let immediate = WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: 0 };
+    let immediate = WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: Cookie::of(0) };
     let immediate = b.post(here, immediate);
     let last = b.post(here, send(b"all of it"));
     assert_eq!(b.finished(write), Outcome::Written);
-    let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 octets");
+    let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 bytes");
     let original = u64::from_ne_bytes(before);
     assert_eq!(b.finished(swap), Outcome::Atomic { original });
     assert_eq!(b.finished(immediate), Outcome::Sent);
@@ -236,14 +241,17 @@ fn every_operation_between_two_workers() {
 }
 
 #[test]
-fn the_region_service_hears_of_writes_and_atomics() {
+fn the_region_service_is_notified_of_writes_and_atomics() {
     let mut b = bench();
     let (here, there) = b.open(Service::Region);
     let source = Source::Octets([1; 100].into());
     let to = TaggedOffset(40);
-    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
-    b.post(here, WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: 0 });
+    b.post(
+        here,
+        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::of(0) },
+    );
     for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
         let heard = b.net.until("delivery", |net| {
             net.hosts[1].take(|e| match e {
@@ -271,7 +279,7 @@ fn the_worker_echoes_by_itself() {
             buffers: 1,
         });
     }
-    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: 0 };
+    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::of(0) };
     b.post(here, immediate);
     let back = b.net.until("the immediate data", |net| {
         net.hosts[0].take(|e| match e {
@@ -280,7 +288,7 @@ fn the_worker_echoes_by_itself() {
         })
     });
     assert_eq!(back, ([9; 8], true));
-    // The control thread there has heard of nothing but the stream.
+    // The control thread there was sent no event but the stream's.
     let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
@@ -432,7 +440,10 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                     _ => None,
                 })
             });
-            assert_eq!(reason, ConnectError::Closed(CloseReason::PeerReset.into()));
+            assert_eq!(
+                reason,
+                ConnectError::Closed(CloseReason::Lower(TcpReason::PeerReset).into())
+            );
             continue;
         }
         let retrying = net.until("the second attempt", |net| {
@@ -441,7 +452,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
                 _ => None,
             })
         });
-        assert_eq!(retrying, (ticket, CloseReason::PeerReset.into()));
+        assert_eq!(retrying, (ticket, CloseReason::Lower(TcpReason::PeerReset).into()));
         let revision = net.until("a request", |net| {
             net.hosts[1].take(|e| match e {
                 Event::Incoming { revision, enhanced: None, stream, .. } => {
@@ -473,7 +484,7 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
     let (good, _) = b.open(Service::Echo);
     let source = Source::Octets([1; 4].into());
     let to = TaggedOffset(LEN as u64 - 2);
-    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
     let error = b.net.until("the error", |net| {
         net.hosts[1].take(|e| match e {
             Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
@@ -509,7 +520,10 @@ fn a_peer_ends_a_region_of_its_stream() {
         });
         b.net.settle();
         let (source, invalidate) = (Source::Octets(b"bye"[..].into()), Some(REGION));
-        b.post(here, WorkRequest::Send { source, solicited: false, invalidate, cookie: 0 });
+        b.post(
+            here,
+            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
+        );
         let ended = b.net.until("the end of the region", |net| {
             net.hosts[1].take(|e| match e {
                 Event::Received { invalidated, .. } => *invalidated,
@@ -526,7 +540,7 @@ fn a_peer_ends_a_region_of_its_stream() {
         assert_eq!(b.net.wait_done(1, removal), Ok(()));
         let source = Source::Octets([1; 4].into());
         let to = TaggedOffset(0);
-        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: 0 });
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
         assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
         assert_eq!(octets_of(&b.remote)[..4], [0; 4]);
     }
@@ -592,7 +606,7 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
     }
 }
 
-// RFC 5041 §8.2: while a stream is being opened nobody reaches what it is lent, and then it alone.
+// RFC 5041 §8.2: while a stream is being opened no stream reaches its memory, and then it alone.
 #[test]
 fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let mut b = bench();
@@ -615,7 +629,7 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let write = |b: &mut Bench, stream: StreamId, octet| {
         let source = Source::Octets([octet; 4].into());
         let (stag, to) = (Stag(0x4300), TaggedOffset(0));
-        let request = WorkRequest::Write { stag, to, source, cookie: 0 };
+        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
         let region = None;
         b.net.hosts[1].tell(stream.worker().into(), |ticket| Command::PostRdmap {
             stream,
@@ -691,17 +705,17 @@ fn an_accept_that_cannot_be_done_is_a_local_error() {
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp(), service };
     b.net.hosts[1].tell(0, |_| accept);
     let reason = b.end(1);
-    assert_eq!(reason, CloseReason::Startup(mpa::StartupError::Local));
+    assert_eq!(reason, CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Local)));
     assert_eq!(reason.numbers(), Some((2, 0, 5)));
 }
 
 #[test]
-fn an_empty_write_is_not_told_to_the_region() {
+fn an_empty_write_is_not_reported_to_the_region() {
     let mut b = bench();
     let (here, _) = b.open(Service::Region);
     let (stag, to) = (Stag(77), TaggedOffset(3));
     let source = Source::Octets([].into());
-    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: 0 });
+    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) });
     assert_eq!(b.finished(empty), Outcome::Written);
     b.post(here, send(b"behind it"));
     assert_eq!(b.heard(1), b"behind it");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{Outcome, WorkRequest};
-use ddp::{Access, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
-use sctp_lite::endpoint::{CloseReason, EndpointConfig};
+use ddp::{Access, Cookie, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
@@ -16,9 +16,9 @@ use crate::api::{
     LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
-use crate::net::carrier::{Carrier, UdpPorts};
 use crate::net::interface::Interface;
 use crate::net::path::{Path, TxChecksum};
+use crate::net::sctp_path::{SctpPath, UdpPorts};
 
 pub(super) const PORT: u16 = 7471;
 
@@ -44,7 +44,7 @@ fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
-/// Writes `len` octets from host 0 to a region of host 1, and compares.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares.
 pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -162,7 +162,7 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// An open that the listener's bounds do not let through is told, and keeps nothing.
+/// An open beyond the listener's bounds is answered, and leaves no state.
 #[test]
 fn sessions_take_credits_as_connections_do() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -174,7 +174,10 @@ fn sessions_take_credits_as_connections_do() {
         net.open_as(0, 0, 1, remote, shared.clone());
     }
     let ticket = net.hosts[0].connect_as(0, remote, shared.clone());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    assert_eq!(
+        failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
+    );
     assert_eq!(net.hosts[1].count("no_credit"), 1);
     let listener = api::ListenerId(PORT.into());
     net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
@@ -191,7 +194,7 @@ pub(super) fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
     })
 }
 
-// RFC 9260 §8.4: an INIT to a port where nobody listens is refused.
+// RFC 9260 §8.4: an INIT to a port without a listener is refused.
 #[test]
 fn nobody_listens() {
     let mut net = pair();
@@ -304,7 +307,7 @@ fn a_stop_aborts_associations() {
     let mut net = pair();
     open(&mut net);
     net.hosts[0].tell(0, |_| Command::Stop);
-    assert!(matches!(closed(&mut net, 1), CloseReason::PeerAbort { .. }));
+    assert!(matches!(closed(&mut net, 1), CloseReason::Lower(SctpReason::PeerAbort { .. })));
     assert!(net.hosts[0].cores[0].is_stopped());
 }
 
@@ -353,7 +356,7 @@ fn rdmap_reads_and_sends() {
         source_stag: Stag(6),
         source_to: TaggedOffset(0),
         len: len as u32,
-        cookie: 0,
+        cookie: Cookie::of(0),
     };
     let region = Some(Stag(5));
     let read =
@@ -369,7 +372,12 @@ fn rdmap_reads_and_sends() {
     assert_eq!(octets_of(&sink), pattern(len));
     // The Echo sends back what it gets.
     let data = Source::Octets(b"there and back".as_slice().into());
-    let request = WorkRequest::Send { source: data, solicited: false, invalidate: None, cookie: 0 };
+    let request = WorkRequest::Send {
+        source: data,
+        solicited: false,
+        invalidate: None,
+        cookie: Cookie::of(0),
+    };
     net.hosts[0].tell(0, |ticket| Command::PostRdmap {
         stream: here,
         request,
@@ -425,7 +433,10 @@ fn a_removed_listener_takes_no_more_sessions() {
     let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveListener { listener, ticket });
     net.wait_done(1, ticket).unwrap();
     let ticket = net.hosts[0].connect_as(0, remote, shared);
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::TurnedAway.into()));
+    assert_eq!(
+        failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
+    );
     write(&mut net, here, 5000);
     let ticket = net.hosts[0].connect_as(0, remote, config());
     assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
@@ -462,7 +473,7 @@ fn a_host_that_does_not_speak_sctp() {
     assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
     net.hosts[0].arrive(icmp(3, 2, 0, &frame));
-    assert_eq!(closed(&mut net, 0), CloseReason::NoSctp);
+    assert_eq!(closed(&mut net, 0), CloseReason::Lower(SctpReason::NoSctp));
     net.settle();
     assert_eq!(net.hosts[0].count("associations"), 0);
 }
@@ -499,7 +510,7 @@ pub(super) fn frame(
     };
     let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, from], 16, [0; 16]);
     let (local, remote) = ((v4(from), ports.0).into(), (v4(to), ports.1).into());
-    let mut carrier = Carrier::new(Path::new(0, &interface, local, remote).unwrap(), udp);
+    let mut carrier = SctpPath::new(Path::new(0, &interface, local, remote).unwrap(), udp);
     carrier.set_mac([2, 0, 0, 0, 0, to]);
     let mut frame = vec![0; carrier.header_len()];
     frame.extend_from_slice(&packet);
@@ -517,7 +528,7 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
     chunk
 }
 
-// RFC 9260 §5.1: whoever asks, nothing is kept before the cookie has come back.
+// RFC 9260 §5.1: no state is kept for any INIT before the cookie has come back.
 #[test]
 fn a_flood_of_inits_keeps_nothing() {
     let mut net = pair();

@@ -1,4 +1,4 @@
-//! What somebody who knows addresses and ports, or a hostile peer, can do to associations: nothing that lasts.
+//! What an off-path attacker who knows addresses and ports, or a hostile peer, can do to associations: nothing lasting.
 //!
 //! | attack | who | test |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sctp_lite::endpoint::{CloseReason, EndpointConfig};
+use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 use wire::sctp::chunk_type;
 
@@ -18,7 +18,7 @@ use super::paths::divert;
 use super::sctp::{PORT, closed, config, failure, frame, init, list, net, pair, write};
 use super::wire_pair::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
-use crate::net::carrier::UdpPorts;
+use crate::net::sctp_path::UdpPorts;
 
 /// INIT or INIT ACK with a Host Name parameter of this many bytes in all.
 fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {
@@ -92,7 +92,7 @@ fn a_server_cannot_keep_an_association() {
         let tag = u32::from_be_bytes(packet[50..54].try_into().unwrap());
         let chunk = with_host_name(chunk_type::INIT_ACK, 7, len);
         net.hosts[0].arrive(frame(2, 1, (PORT, port), tag, &chunk, None));
-        let fault = CloseReason::SctpFault(sctp::Fault::InitAck);
+        let fault = CloseReason::Lower(SctpReason::SctpFault(sctp::Fault::InitAck));
         assert_eq!(failure(&mut net, ticket), ConnectError::Closed(fault.into()));
         net.settle();
         let answer = taken.borrow().last().expect("an ABORT").clone();
@@ -269,7 +269,7 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
 
 // When a worker has as many associations as it may, those that shut down give way to new ones, from either side.
 #[test]
-fn associations_that_shut_down_keep_nobody_out() {
+fn associations_that_shut_down_block_no_others() {
     let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
     for _ in 0..10 {
         open_and_close(&mut net);
@@ -295,7 +295,7 @@ fn associations_that_shut_down_keep_nobody_out() {
 
 // An association that was opened from here and has no stream any more gives way to a new one.
 #[test]
-fn idle_associations_of_ours_keep_nobody_out() {
+fn idle_associations_of_ours_block_no_others() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     // Neither side ends what may carry another stream.
@@ -312,11 +312,11 @@ fn idle_associations_of_ours_keep_nobody_out() {
         net.now += Duration::from_secs(1);
     }
     assert_eq!(net.hosts[0].count("associations_evicted"), 4);
-    // Their peer was told.
+    // Their peer was sent an ABORT or a SHUTDOWN.
     assert_eq!(net.hosts[1].count("associations"), 2);
 }
 
-/// Turns of the first host alone, without room in its transmit ring, until it says so or time is over.
+/// Turns of the first host alone, without room in its transmit ring, until `done` or the time is over.
 fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
     net.hosts[0].cores[0].port_mut(0).room = 0;
     let end = net.now + time;
@@ -370,7 +370,7 @@ fn a_silent_next_hop_keeps_no_association() {
     });
     // It is given up after some silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
-    // One that is aborted while nobody answers for the next hop takes no more than its last packet may wait.
+    // One that is aborted while the next hop is unresolved takes no more than its last packet may wait.
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.settle();

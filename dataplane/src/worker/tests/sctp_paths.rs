@@ -74,16 +74,16 @@ fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
     (long, short)
 }
 
-/// What a router says of a frame of the first host that a path of `mtu` does not carry.
+/// A router's report on a frame of the first host that a path of `mtu` does not carry.
 fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
     message.extend(mtu.to_be_bytes());
-    // More than eight octets behind IP's header, so that of what is in UDP SCTP's are among them.
+    // More than eight bytes behind IP's header, so that of what is in UDP SCTP's are among them.
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
-    let (interface, mac) = (&host.cores[0].stack.interfaces[0], [2, 0, 0, 0, 0, 1]);
+    let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
     let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
@@ -95,7 +95,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     TestFrame(out)
 }
 
-/// Begins to write `len` octets from host 0 to a region of host 1.
+/// Begins to write `len` bytes from host 0 to a region of host 1.
 fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -115,7 +115,7 @@ fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     });
 }
 
-// RFC 9260 §6.9, §7.3: what was sent before a router told of a narrower path goes again in IP fragments, what is
+// RFC 9260 §6.9, §7.3: what was sent before a router reported a narrower path goes again in IP fragments, what is
 // new in packets that fit; the peer takes both, and the association goes on.
 #[test]
 fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
@@ -218,13 +218,13 @@ fn pieces_wait_for_room() {
 /// The size of packets that the association of host 0 uses.
 fn path_len(net: &Net) -> usize {
     let all = &net.hosts[0].cores[0].associations;
-    let mut slots = (0..16).filter_map(|at| all.endpoint(at));
+    let mut slots = (0..16).filter_map(|at| Some(all.get(at)?.endpoint()));
     let len = slots.next().expect("an association").association().path_len();
     assert!(slots.all(|other| other.association().path_len() == len));
     len
 }
 
-// RFC 8899 §4.3, §5: nobody reports anything; the association finds out, goes on, and finds what passes.
+// RFC 8899 §4.3, §5: without reports the association detects it, goes on, and finds what passes.
 #[test]
 fn a_black_hole_is_left() {
     for way in WAYS {
@@ -246,7 +246,7 @@ fn a_black_hole_is_left() {
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
             let peer = if way.v6 { v6(2) } else { v4(2) };
-            let known = net.hosts[0].cores[0].path_mtus.get((0, peer), net.now);
+            let known = net.hosts[0].cores[0].env.network.path_mtu((0, peer), net.now);
             assert_eq!(known, Some(mtu as u16));
             let config = way.config(sctp::Config::default());
             net.open_as(0, 0, 1, (peer, PORT).into(), config);
@@ -262,10 +262,10 @@ fn a_black_hole_is_left() {
 
 /// The size of segments that a stream of host 0 over TCP takes its path to carry.
 fn path_mss(net: &Net, stream: StreamId) -> usize {
-    let conns = &net.hosts[0].cores[0].conns;
+    let conns = &net.hosts[0].cores[0].streams;
     let conn = conns.find(stream).and_then(|slot| conns.get(slot)).expect("it is there");
     match &conn.lower {
-        Lower::Tcp(endpoint) => endpoint.connection().path_mss().into(),
+        Lower::Tcp(carrier) => carrier.endpoint().connection().path_mss().into(),
         Lower::Sctp(_) => panic!("a stream over TCP"),
     }
 }
@@ -301,8 +301,10 @@ fn a_peer_that_was_away_has_no_narrow_path() {
         let (second, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
         assert_eq!(path_mss(&net, second), full_mss, "{way:?}");
         let all = &net.hosts[0].cores[0].associations;
-        let mut newest =
-            (0..16).rev().filter_map(|at| all.endpoint(at)).map(|e| e.association().path_len());
+        let mut newest = (0..16)
+            .rev()
+            .filter_map(|at| Some(all.get(at)?.endpoint()))
+            .map(|e| e.association().path_len());
         assert_eq!(newest.next(), Some(full_len), "{way:?}");
     }
 }
@@ -314,14 +316,14 @@ fn a_path_below_the_least_packet_stays_known() {
     let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
     let mtu = 500;
     let now = net.now;
-    net.hosts[0].cores[0].path_mtus.learn((0, v4(2)), mtu, now);
+    net.hosts[0].cores[0].env.network.learn_path_mtu((0, v4(2)), mtu, now);
     net.loses = Box::new(|from, frame| from == 0 && frame[12..14] == [8, 0]);
     net.hosts[0].send(here, &[1; 1000]);
     net.pass(Duration::from_secs(10));
     assert_eq!(path_len(&net), sctp::MIN_PACKET);
     let core = &net.hosts[0].cores[0];
-    assert_eq!(core.path_mtus.get((0, v4(2)), net.now), Some(mtu));
-    let stats = core.associations.endpoint(0).expect("it is there").association().stats();
+    assert_eq!(core.env.network.path_mtu((0, v4(2)), net.now), Some(mtu));
+    let stats = core.associations.get(0).expect("it is there").endpoint().association().stats();
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
@@ -351,8 +353,8 @@ fn probes_are_never_cut_and_may_be_reported() {
     }
     // What is left up to the reported size is not worth another probe.
     assert_eq!(path_len(&net), 1280 - 20);
-    let association = net.hosts[0].cores[0].associations.endpoint(0).expect("it is there");
-    let stats = association.association().stats();
+    let association = net.hosts[0].cores[0].associations.get(0).expect("it is there");
+    let stats = association.endpoint().association().stats();
     assert_eq!((stats.path_mtu_probes, stats.path_mtu_probes_lost), (2, 0));
     assert_eq!(stats.path_mtu_black_holes, 1);
 }

@@ -1,4 +1,4 @@
-//! The main job, from ARP to octets in their place, over each kind of network layer; and the ways in
+//! The main job, from ARP to bytes in their place, over each kind of network layer; and the ways in
 //! which streams begin and end.
 
 use std::sync::Arc;
@@ -164,7 +164,7 @@ fn untagged_messages_arrive_in_order_and_echo() {
 }
 
 #[test]
-fn private_data_crosses_and_a_refusal_says_so() {
+fn private_data_crosses_and_a_refusal_is_reported() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
@@ -278,7 +278,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
         net.hosts[0].take(|e| matches!(e, Event::Done { ticket, .. } if *ticket == t).then_some(()))
     };
     assert!(done(&mut net, waits).is_none());
-    // Nobody can send from it any more.
+    // No stream can send from it any more.
     let late = net.hosts[0].write(here, (SOURCE, &source), SINK, 10);
     net.until("a refusal", |net| {
         net.hosts[0].take(|e| match e {
@@ -426,7 +426,7 @@ fn drain_ends_streams_gracefully_and_stop_by_force() {
     });
     assert!(net.hosts[0].cores[0].is_stopped());
     assert_eq!(net.hosts[0].count("streams"), 0);
-    // The peer was told by a reset.
+    // The peer was sent a reset.
     net.until("the reset", |net| {
         net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
     });
@@ -444,7 +444,7 @@ fn a_silent_stream_keeps_no_memory_for_what_waits() {
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config.clone());
         let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 5000);
         let keeps = |net: &Net| {
-            let conns = &net.hosts[0].cores[0].conns;
+            let conns = &net.hosts[0].cores[0].streams;
             let conn = conns.find(here).and_then(|slot| conns.get(slot)).unwrap();
             !conn.pending.is_blank()
         };

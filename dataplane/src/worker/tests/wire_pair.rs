@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use ddp::{
-    Access, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry, StreamConfig,
-    StreamId, TaggedOffset,
+    Access, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
+    StreamConfig, StreamId, TaggedOffset,
 };
 use tcp_lite::endpoint::EndpointConfig;
-use wire::Instant;
 
 use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
@@ -91,7 +91,7 @@ impl PortIo for TestIo {
 /// Which queue of a host gets a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
-    /// The one that steering says; what is not TCP goes to the first.
+    /// The one that steering selects; what is not TCP goes to the first.
     Device,
     /// Always the first.
     None,
@@ -241,7 +241,7 @@ impl Host {
         self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
     }
 
-    /// Registers a region of `len` octets with all workers.
+    /// Registers a region of `len` bytes with all workers.
     pub(super) fn region(&mut self, stag: u32, len: usize, access: Access) -> Memory {
         let config = MemoryConfig {
             backing: Backing::Anonymous,
@@ -303,7 +303,7 @@ impl Host {
         let (region, memory) = from;
         let source = Source::Region { memory: memory.clone(), offset: 0, len };
         let (to, stag) = (TaggedOffset(0), to);
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 0 };
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
         let region = Some(region);
         self.tell(stream.worker().into(), |ticket| Command::Post {
             stream,
@@ -313,10 +313,10 @@ impl Host {
         })
     }
 
-    pub(super) fn send(&mut self, stream: StreamId, octets: &[u8]) -> Ticket {
-        let source = Source::Octets(octets.into());
+    pub(super) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> Ticket {
+        let source = Source::Octets(bytes.into());
         let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
-        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: 0 };
+        let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(0) };
         let region = None;
         self.tell(stream.worker().into(), |ticket| Command::Post {
             stream,
@@ -362,7 +362,7 @@ impl Host {
     pub(super) fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for handle in &self.handles {
-            handle.counters().for_each(|n, _, _, value| total += if n == name { value } else { 0 });
+            handle.counters().for_each(|c, value| total += if c.name == name { value } else { 0 });
             total +=
                 handle.counters().drops.iter().filter(|d| d.1 == name).map(|d| d.2).sum::<u64>();
         }
@@ -385,14 +385,14 @@ pub(super) fn stream_config() -> StreamConfig {
     StreamConfig { queues: vec![queue, QueueConfig::error_queue()], ..StreamConfig::default() }
 }
 
-/// Given the sender's place and the frame, says whether it is lost.
+/// Given the sender's place and the frame, returns whether it is lost.
 type Losses = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Hosts on a wire: every frame reaches the hosts that its destination address names.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
-    /// Frames are lost while this says so.
+    /// Frames for which this returns true are lost.
     pub(super) loses: Losses,
 }
 
@@ -544,7 +544,7 @@ impl Net {
     }
 }
 
-/// Octets that are different everywhere.
+/// Bytes that are different everywhere.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }

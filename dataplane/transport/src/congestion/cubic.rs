@@ -1,8 +1,9 @@
 //! CUBIC (RFC 8312). Windows in segments and times in seconds, as in the text.
 
-use core::time::Duration;
+use base::{Blank, Instant, Lazy};
 
-use wire::{Blank, Instant, Lazy};
+use super::controller::{Acked, Cause, Controller};
+use super::window::Window;
 
 /// C (RFC 8312 §5.1).
 const C: f64 = 0.4;
@@ -22,7 +23,7 @@ struct State {
     /// W_last_max (§4.6).
     w_last_max: f64,
     epoch: Option<Epoch>,
-    /// Part of an octet not yet given to the window.
+    /// Part of a byte not yet given to the window.
     carry: f64,
 }
 
@@ -44,24 +45,17 @@ impl Blank for State {
     }
 }
 
-impl Cubic {
-    /// Growth of `cwnd` in octets for `acked` octets (RFC 8312 §4.1 to §4.4).
-    pub(super) fn increase(
-        &mut self,
-        now: Instant,
-        cwnd: u64,
-        smss: u64,
-        acked: u64,
-        srtt: Duration,
-    ) -> u64 {
-        let smss = smss as f64;
-        let cwnd = cwnd as f64 / smss;
+impl Controller for Cubic {
+    /// RFC 8312 §4.1 to §4.4.
+    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+        let smss = window.smss() as f64;
+        let cwnd = window.cwnd as f64 / smss;
         let State { w_max, w_last_max, epoch, carry } = &mut *self.0;
-        let epoch = *epoch.get_or_insert_with(|| Epoch::start(now, cwnd, *w_max));
-        let rtt = srtt.as_secs_f64().max(1e-6);
-        let t = now.saturating_since(epoch.start).as_secs_f64();
+        let epoch = *epoch.get_or_insert_with(|| Epoch::start(ack.now, cwnd, *w_max));
+        let rtt = ack.srtt.as_secs_f64().max(1e-6);
+        let t = ack.now.saturating_since(epoch.start).as_secs_f64();
         let friendly = friendly(epoch.cwnd, *w_last_max, t / rtt);
-        let segments = acked as f64 / smss;
+        let segments = ack.acked as f64 / smss;
         let grow = if epoch.at(t) < friendly {
             (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
         } else {
@@ -69,14 +63,14 @@ impl Cubic {
             let target = epoch.at(t + rtt).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) / cwnd * segments
         };
-        let octets = grow * smss + *carry;
-        *carry = octets.fract();
-        octets as u64
+        let bytes = grow * smss + *carry;
+        *carry = bytes.fract();
+        bytes as u64
     }
 
-    /// The threshold in octets after a congestion event (RFC 8312 §4.5, §4.6).
-    pub(super) fn reduce(&mut self, cwnd: u64, smss: u64) -> u64 {
-        let segments = cwnd as f64 / smss as f64;
+    /// RFC 8312 §4.5, §4.6.
+    fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
+        let segments = window.cwnd as f64 / window.smss() as f64;
         let state = &mut *self.0;
         state.epoch = None;
         state.w_max = if segments < state.w_last_max {
@@ -85,11 +79,11 @@ impl Cubic {
             segments
         };
         state.w_last_max = segments;
-        (cwnd as f64 * BETA) as u64
+        (window.cwnd as f64 * BETA) as u64
     }
 
     /// RFC 8312 §4.7: the next congestion avoidance starts its cubic at the window it has then.
-    pub(super) fn on_timeout(&mut self) {
+    fn on_timeout(&mut self) {
         if let Some(state) = self.0.get_mut() {
             state.epoch = None;
             state.w_max = 0.0;
@@ -97,15 +91,14 @@ impl Cubic {
     }
 
     /// Time does not count while the window is not what limits.
-    pub(super) fn pause(&mut self) {
+    fn on_limited_by_source(&mut self) {
         if let Some(state) = self.0.get_mut() {
             state.epoch = None;
         }
     }
 
-    /// Nothing is in flight.
-    pub(super) fn relax(&mut self) {
-        self.pause();
+    fn release(&mut self) {
+        self.on_limited_by_source();
         if self.0.w_last_max == 0.0 {
             self.0.release();
         }

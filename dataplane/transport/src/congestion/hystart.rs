@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use wire::Blank;
+use base::Blank;
 
 use crate::seq::ExtSeq;
 

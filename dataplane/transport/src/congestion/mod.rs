@@ -1,237 +1,425 @@
-//! Congestion control: how much may be in flight (RFC 5681), by CUBIC (RFC 8312) or Reno's increase.
+//! Congestion control: how much may be in flight and how fast it leaves (RFC 5681), by one of several
+//! controllers.
 //!
-//! All amounts are octets. What was lost and when to retransmit is the business of loss recovery.
+//! A controller is a file here that implements [`Controller`](controller::Controller), and a line in
+//! [`controllers!`] below; its name in the configuration is in that line. What it is given is in [`controller`].
+//! All amounts are bytes. What was lost and when to retransmit is the business of loss recovery.
 
+mod controller;
 mod cubic;
+mod dctcp;
 mod hystart;
 mod newreno;
+mod rate;
+#[cfg(any(test, feature = "testing"))]
+mod rate_driven;
+mod window;
 
 use core::time::Duration;
 
-use wire::{Instant, Lazy};
-
-use self::cubic::Cubic;
-use self::hystart::{Growth, HyStart};
-use self::newreno::NewReno;
-use crate::parameters::{CongestionControl, Parameters};
+use self::controller::Controller;
+use self::hystart::Growth as HyStartGrowth;
+use self::rate::Sampler;
+use self::window::Window;
+use crate::pacing::Pace;
 use crate::seq::ExtSeq;
 
-/// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
-/// counting) says 2; a worker acknowledges a burst of up to 8 segments at once.
-const SLOW_START_SEGMENTS_PER_ACK: u64 = 8;
+pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
+pub use self::rate::{RateSample, Run};
 
-#[derive(Clone, Debug)]
-enum Algorithm {
-    NewReno(NewReno),
-    Cubic(Cubic),
+/// Declares the controllers: those that an operator chooses by their name, and those for tests only. The first
+/// token is a dollar sign, for the macro that this one declares.
+macro_rules! controllers {
+    (
+        $d:tt
+        chosen {
+            $($(#[doc = $doc:literal])*
+            $name:ident = $key:literal, $controller:ty $(, $default:ident)?;)*
+        }
+        tests {
+            $($(#[doc = $test_doc:literal])* $test:ident, $test_controller:ty;)*
+        }
+    ) => {
+        /// A congestion controller.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub enum CongestionControl {
+            $($(#[doc = $doc])* $(#[$default])? $name,)*
+            $($(#[doc = $test_doc])* #[cfg(any(test, feature = "testing"))] $test,)*
+        }
+
+        impl CongestionControl {
+            /// Those that an operator may choose, by their names in the configuration.
+            pub const NAMED: &[(&str, CongestionControl)] = &[
+                $(($key, CongestionControl::$name),)*
+            ];
+        }
+
+        #[derive(Clone, Debug)]
+        enum Algorithm {
+            $($name($controller),)*
+            $(#[cfg(any(test, feature = "testing"))] $test($test_controller),)*
+        }
+
+        impl Algorithm {
+            fn new(choice: CongestionControl) -> Self {
+                match choice {
+                    $(CongestionControl::$name => Algorithm::$name(Default::default()),)*
+                    $(#[cfg(any(test, feature = "testing"))]
+                    CongestionControl::$test => Algorithm::$test(Default::default()),)*
+                }
+            }
+
+            /// As it was in `prior`, where the controller allows it.
+            fn undo(&mut self, prior: &Algorithm) {
+                match (self, prior) {
+                    $((Algorithm::$name(now), Algorithm::$name(prior)) => now.undo(prior),)*
+                    $(#[cfg(any(test, feature = "testing"))]
+                    (Algorithm::$test(now), Algorithm::$test(prior)) => now.undo(prior),)*
+                    _ => {}
+                }
+            }
+        }
+
+        /// Evaluates an expression with the controller, whichever it is.
+        macro_rules! each {
+            ($d algorithm:expr, $d it:ident => $d do:expr) => {
+                match $d algorithm {
+                    $(Algorithm::$name($d it) => $d do,)*
+                    $(#[cfg(any(test, feature = "testing"))] Algorithm::$test($d it) => $d do,)*
+                }
+            };
+        }
+
+        /// The value of a constant of each kind.
+        macro_rules! constant {
+            ($d choice:expr, $d constant:ident) => {
+                match $d choice {
+                    $(CongestionControl::$name => <$controller>::$d constant,)*
+                    $(#[cfg(any(test, feature = "testing"))]
+                    CongestionControl::$test => <$test_controller>::$d constant,)*
+                }
+            };
+        }
+    };
+}
+
+controllers! { $
+    chosen {
+        /// CUBIC (RFC 8312).
+        Cubic = "cubic", cubic::Cubic, default;
+        /// Reno's additive increase (RFC 5681, RFC 9260 §7.2.2).
+        NewReno = "newreno", newreno::NewReno;
+        /// DCTCP (RFC 8257): needs ECN, and a network whose queues mark early.
+        Dctcp = "dctcp", dctcp::Dctcp;
+    }
+    tests {
+        /// By pacing rate alone.
+        RateDriven, rate_driven::RateDriven;
+    }
+}
+
+impl CongestionControl {
+    /// The controller of this name.
+    pub fn named(name: &str) -> Option<CongestionControl> {
+        CongestionControl::NAMED.iter().find(|(key, _)| *key == name).map(|(_, choice)| *choice)
+    }
+
+    /// True when it works only with ECN, and marks are echoed one by one (RFC 8257 §3.2).
+    pub const fn exact_ecn(self) -> bool {
+        constant!(self, EXACT_ECN)
+    }
 }
 
 /// The congestion state of a connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Congestion {
+    state: Saved,
+    /// Transmit runs, for a controller that wants samples of the delivery rate.
+    sampler: Option<Box<Sampler>>,
+}
+
+/// Window and controller at one time, to be restored when what follows proves spurious.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    window: Window,
     algorithm: Algorithm,
-    cwnd: u64,
-    ssthresh: u64,
-    smss: u16,
-    send_window: u32,
-    /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
-    after_timeout: bool,
-    /// Segments below which the threshold does not come.
-    floor: u8,
-    /// When the first slow start ends.
-    hystart: Lazy<HyStart>,
 }
 
 impl Congestion {
-    /// With an initial window of `segments` segments of `smss` octets (RFC 6928).
-    pub fn new(config: &impl Parameters, smss: usize, segments: u32) -> Self {
+    /// With an initial window of `segments` segments of `smss` bytes (RFC 6928), and a window of at most
+    /// `send_window`.
+    pub fn new(choice: CongestionControl, send_window: u64, smss: usize, segments: u32) -> Self {
+        let window = Window::new(smss, segments, send_window);
         Congestion {
-            algorithm: match config.congestion() {
-                CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
-                CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
-            },
-            cwnd: smss as u64 * u64::from(segments.max(1)),
-            ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
-            smss: smss as u16,
-            send_window: u32::try_from(config.send_window())
-                .unwrap_or(u32::MAX)
-                .max(2 * smss as u32),
-            after_timeout: false,
-            floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
-            hystart: Lazy::new(),
+            state: Saved { window, algorithm: Algorithm::new(choice) },
+            sampler: constant!(choice, MEASURES).then(Default::default),
         }
     }
 
-    fn smss(&self) -> u64 {
-        self.smss.into()
+    /// With a threshold of at least `segments` segments (RFC 9260 §7.2.3: four).
+    #[must_use]
+    pub fn with_floor(mut self, segments: u8) -> Self {
+        self.state.window.floor = segments;
+        self
+    }
+
+    // --- answers ------------------------------------------------------------------------------------
+
+    /// Bytes that may be in flight.
+    #[inline]
+    pub fn cwnd(&self) -> u64 {
+        self.state.window.cwnd
+    }
+
+    /// Slow-start threshold.
+    #[inline]
+    pub fn ssthresh(&self) -> u64 {
+        self.state.window.ssthresh
+    }
+
+    /// True below the slow-start threshold.
+    #[inline]
+    pub fn in_slow_start(&self) -> bool {
+        self.state.window.in_slow_start()
     }
 
     /// Most bytes that may be sent and not acknowledged, reported by SACK or not: what is kept of them is
     /// bounded, whatever window the peer offers. Two segments at least.
     #[inline]
     pub fn send_window(&self) -> u64 {
-        self.send_window.into()
+        self.state.window.send_window.into()
     }
 
-    /// Nothing is in flight: the next round trip is measured anew.
-    pub fn relax(&mut self) {
-        self.hystart.release();
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.relax();
-        }
+    /// Pacing rate and send quantum in segments of `smss` bytes, `None` for unpaced; `trips` are the smoothed
+    /// and the shortest round trip.
+    pub fn pace(&self, smss: u64, trips: (Option<Duration>, Option<Duration>)) -> Option<Pace> {
+        each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, trips))
     }
 
-    /// With a threshold of at least `segments` segments (RFC 9260 §7.2.3: four).
-    #[must_use]
-    pub fn with_floor(self, segments: u8) -> Self {
-        Congestion { floor: segments, ..self }
+    /// The fraction of what is sent that meets congestion, where the controller keeps an estimate of it (RFC 8257
+    /// §3.3).
+    pub fn marked_fraction(&self) -> Option<f64> {
+        each!(&self.state.algorithm, it => it.marked_fraction())
     }
 
-    /// Octets that may be in flight.
-    pub fn cwnd(&self) -> u64 {
-        self.cwnd
+    /// True when the controller gets transmit runs, lost segments, and every acknowledgement with what it measured.
+    #[inline]
+    pub fn measures(&self) -> bool {
+        self.sampler.is_some()
     }
 
-    /// Slow-start threshold.
-    pub fn ssthresh(&self) -> u64 {
-        self.ssthresh
-    }
+    // --- what happens -------------------------------------------------------------------------------
 
-    /// True below the slow-start threshold.
-    pub fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
+    /// A run was sent. Nothing unless the controller [measures](Self::measures).
+    pub fn on_sent(&mut self, run: &Run) {
+        let Some(sampler) = &mut self.sampler else { return };
+        sampler.on_sent(run);
+        let Saved { window, algorithm } = &mut self.state;
+        each!(algorithm, it => it.on_sent(window, run));
     }
 
     /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
     pub fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) {
-        if self.ssthresh == u64::MAX && self.hystart.on_round_trip(rtt, una, nxt) == Growth::Over {
-            self.ssthresh = self.cwnd; // RFC 9406 §4.2
+        let window = &mut self.state.window;
+        if window.ssthresh == u64::MAX
+            && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Over
+        {
+            window.ssthresh = window.cwnd; // RFC 9406 §4.2
         }
     }
 
-    /// New data was acknowledged outside of fast recovery, `acked` octets of it, while the window was what
-    /// limited sending.
-    pub fn on_ack(&mut self, now: Instant, acked: u64, srtt: Duration) {
-        if self.cwnd < self.ssthresh {
-            // RFC 5681 §3.1, slow start.
-            let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
-            let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
-            let grown = self.cwnd + acked.min(segments * self.smss()) / divisor;
-            self.cwnd = grown.min(self.ssthresh.max(self.cwnd));
-        } else {
-            self.after_timeout = false;
-            let (cwnd, smss) = (self.cwnd, self.smss());
-            self.cwnd += match &mut self.algorithm {
-                Algorithm::NewReno(reno) => reno.increase(cwnd, smss, acked),
-                Algorithm::Cubic(cubic) => cubic.increase(now, cwnd, smss, acked, srtt),
-            };
-        }
-        self.cwnd = self.cwnd.min(self.send_window());
+    /// ECN-Echo of an acknowledgement of new data, set or not; before any other method for it.
+    #[inline]
+    pub fn on_echo(&mut self, echo: &Echo) {
+        each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// Something else than the window limited sending: it does not grow.
-    pub fn on_limited_by_source(&mut self) {
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.pause();
+    /// An acknowledgement, once its losses are found. Those that do not bear on growth are left out unless the
+    /// controller [measures](Self::measures).
+    pub fn on_ack(&mut self, ack: &Acked) {
+        let Saved { window, algorithm } = &mut self.state;
+        if let (Some(sampler), Some(measured)) = (&mut self.sampler, ack.measured) {
+            let Measured { delivered, newest, min_rtt, .. } = measured;
+            let rate = sampler.on_ack(ack.now, delivered, newest, min_rtt);
+            let ack = Acked { measured: Some(Measured { rate, ..measured }), ..*ack };
+            return each!(algorithm, it => it.on_ack(window, &ack));
         }
+        each!(algorithm, it => it.on_ack(window, ack));
     }
 
-    /// Loss was found by duplicate or selective acknowledgements with `flight` octets outstanding
+    /// A segment was found lost. Nothing unless the controller [measures](Self::measures).
+    pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let lost = Lost { bytes, sent_at, in_flight: sampler.on_lost(bytes, sent_at) };
+        let Saved { window, algorithm } = &mut self.state;
+        each!(algorithm, it => it.on_lost(window, &lost));
+    }
+
+    /// Loss was found by duplicate or selective acknowledgements with `flight` bytes outstanding
     /// (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 8312 §4.5).
     pub fn on_loss(&mut self, flight: u64) {
-        self.ssthresh = self.reduced(flight);
-        self.cwnd = self.ssthresh;
+        self.reduce(Cause::Loss, flight);
     }
 
-    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 8312 §4.7); `again` when it did so for the
-    /// same segment before.
-    pub fn on_timeout(&mut self, flight: u64, again: bool) {
+    /// The same in a window that was reduced for marks: once is enough (RFC 3168 §6.1.2) unless the reaction to
+    /// marks is less than that to a loss (RFC 8257 §3.5).
+    pub fn on_loss_after_marks(&mut self, flight: u64) {
+        if self.marks_are_mild() {
+            self.reduce(Cause::Loss, flight);
+        }
+    }
+
+    /// The peer echoed marks, with `flight` bytes outstanding (RFC 3168 §6.1.2).
+    pub fn on_marks(&mut self, flight: u64) {
+        self.reduce(Cause::Marks, flight);
+    }
+
+    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 8312 §4.7). `reduced`: in this window, for what
+    /// cause, the threshold was reduced before.
+    pub fn on_timeout(&mut self, flight: u64, reduced: Option<Cause>) {
+        if !self.loss_based() {
+            return each!(&mut self.state.algorithm, it => it.on_timeout());
+        }
+        let again = match reduced {
+            None => false,
+            Some(Cause::Marks) => !self.marks_are_mild(),
+            Some(_) => true,
+        };
         if !again {
-            self.ssthresh = self.reduced(flight);
+            self.lower_threshold(Cause::Timeout, flight);
         }
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.on_timeout();
-        }
-        self.cwnd = self.smss();
-        self.after_timeout = true;
+        each!(&mut self.state.algorithm, it => it.on_timeout());
+        self.state.window.cwnd = self.state.window.smss();
+        self.state.window.after_timeout = true;
     }
 
-    /// The time-out was genuine, and segments of new data are out that asked, `pipe` octets with all else:
+    /// The time-out was genuine, and segments of new data are out that asked, `pipe` bytes with all else:
     /// there must be room for a retransmission besides (RFC 5682 §2.1 step 3a).
     pub fn after_new_data(&mut self, pipe: u64) {
-        self.cwnd = self.cwnd.max((pipe + self.smss()).min(3 * self.smss()));
+        let window = &mut self.state.window;
+        window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
     }
 
-    /// Recovery is over with `flight` octets outstanding: no burst (RFC 6582 §3.2 (3)).
+    /// Recovery is over with `flight` bytes outstanding: no burst (RFC 6582 §3.2 (3)).
     pub fn on_recovered(&mut self, flight: u64) {
-        self.cwnd = self.ssthresh.min(flight.max(self.smss()) + self.smss()).max(2 * self.smss());
+        if self.loss_based() {
+            let window = &mut self.state.window;
+            let smss = window.smss();
+            window.cwnd = window.ssthresh.min(flight.max(smss) + smss).max(2 * smss);
+        }
     }
 
     /// The window during a proportional reduction (RFC 6937).
     pub fn set_reduced(&mut self, cwnd: u64) {
-        self.cwnd = cwnd;
+        if self.loss_based() {
+            self.state.window.cwnd = cwnd;
+        }
     }
 
     /// A proportional reduction is over (RFC 6937 §3).
     pub fn end_reduction(&mut self) {
-        self.cwnd = self.ssthresh.min(self.send_window.into());
+        if self.loss_based() {
+            self.state.window.cwnd = self.ssthresh().min(self.send_window());
+        }
     }
 
-    /// What was taken for loss was none: as it was in `prior`, unless it is more now (RFC 4015 §4).
-    pub fn undo(&mut self, prior: &Congestion) {
-        let cwnd = self.cwnd.max(prior.cwnd);
-        let smss = self.smss;
-        *self = prior.clone();
-        self.cwnd = cwnd;
-        self.set_smss(smss as usize);
+    /// Window and controller as they are.
+    pub fn save(&self) -> Saved {
+        self.state.clone()
+    }
+
+    /// A congestion event was spurious: as it was in `prior`, but no smaller a window than now (RFC 4015 §4).
+    pub fn undo(&mut self, prior: &Saved) {
+        let window = &self.state.window;
+        let (cwnd, smss) = (window.cwnd.max(prior.window.cwnd), window.smss);
+        self.state.window = Window { cwnd, ..prior.window.clone() };
+        self.state.algorithm.undo(&prior.algorithm);
+        self.set_smss(smss.into());
     }
 
     /// Nothing was sent for more than a time-out (RFC 5681 §4.1). The threshold remembers the window
     /// (RFC 2861 §3.2).
     pub fn after_idle(&mut self, initial_segments: u32) {
-        self.remember();
-        self.cwnd = self.cwnd.min(self.smss() * u64::from(initial_segments.max(1)));
+        if self.loss_based() {
+            let window = &mut self.state.window;
+            window.remember();
+            let restart = window.smss() * u64::from(initial_segments.max(1));
+            window.cwnd = window.cwnd.min(restart);
+        }
         self.on_limited_by_source();
     }
 
     /// Nothing was sent for so many time-outs: by half for each, but not below `least` segments (RFC 9260
     /// §7.2.1). The threshold remembers the window.
     pub fn decay(&mut self, timeouts: u32, least: u32) {
-        self.remember();
-        let floor = self.cwnd.min(self.smss() * u64::from(least));
-        self.cwnd = (self.cwnd >> timeouts.min(63)).max(floor);
+        if self.loss_based() {
+            let window = &mut self.state.window;
+            window.remember();
+            let floor = window.cwnd.min(window.smss() * u64::from(least));
+            window.cwnd = (window.cwnd >> timeouts.min(63)).max(floor);
+        }
         self.on_limited_by_source();
     }
 
-    /// No more than `used` octets of the window were used for a time-out (RFC 2861 §3.2).
+    /// No more than `used` bytes of the window were used for a time-out (RFC 2861 §3.2).
     pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
-        let used = used.max(self.smss() * u64::from(initial_segments.max(1)));
-        if used < self.cwnd {
-            self.remember();
-            self.cwnd = u64::midpoint(self.cwnd, used);
+        let window = &mut self.state.window;
+        let used = used.max(window.smss() * u64::from(initial_segments.max(1)));
+        if used < window.cwnd && self.loss_based() {
+            let window = &mut self.state.window;
+            window.remember();
+            window.cwnd = u64::midpoint(window.cwnd, used);
         }
     }
 
-    /// Three quarters of the window: from there it grows slowly again.
-    fn remember(&mut self) {
-        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
-    }
-
-    /// The segment size changed; the window keeps its octets, but holds at least one segment.
+    /// The segment size changed; the window keeps its bytes, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
-        self.smss = smss as u16;
-        self.cwnd = self.cwnd.max(self.smss());
-        self.send_window = self.send_window.max(2 * smss as u32);
+        let window = &mut self.state.window;
+        window.smss = smss as u16;
+        window.cwnd = window.cwnd.max(window.smss());
+        window.send_window = window.send_window.max(2 * smss as u32);
     }
 
-    fn reduced(&mut self, flight: u64) -> u64 {
-        let (cwnd, smss) = (self.cwnd, self.smss());
-        let reduced = match &mut self.algorithm {
-            Algorithm::NewReno(_) => NewReno::reduce(flight),
-            Algorithm::Cubic(cubic) => cubic.reduce(cwnd, smss),
-        };
-        reduced.max(u64::from(self.floor) * self.smss())
+    /// Nothing is in flight: frees what is not needed, and the next round trip is measured anew.
+    pub fn relax(&mut self) {
+        self.state.window.hystart.release();
+        each!(&mut self.state.algorithm, it => it.release());
     }
+
+    // ------------------------------------------------------------------------------------------------
+
+    fn on_limited_by_source(&mut self) {
+        each!(&mut self.state.algorithm, it => it.on_limited_by_source());
+    }
+
+    fn reduce(&mut self, cause: Cause, flight: u64) {
+        if self.loss_based() {
+            self.lower_threshold(cause, flight);
+            self.state.window.cwnd = self.state.window.ssthresh;
+        }
+    }
+
+    fn lower_threshold(&mut self, cause: Cause, flight: u64) {
+        let Saved { window, algorithm } = &mut self.state;
+        let bytes = each!(algorithm, it => it.reduce(window, cause, flight));
+        window.set_threshold(bytes);
+    }
+
+    fn loss_based(&self) -> bool {
+        each!(&self.state.algorithm, it => loss_based(it))
+    }
+
+    fn marks_are_mild(&self) -> bool {
+        each!(&self.state.algorithm, it => marks_are_mild(it))
+    }
+}
+
+fn loss_based<C: Controller>(_: &C) -> bool {
+    C::LOSS_BASED
+}
+
+fn marks_are_mild<C: Controller>(_: &C) -> bool {
+    C::MARKS_ARE_MILD
 }
 
 #[cfg(test)]

@@ -1,14 +1,26 @@
 //! Congestion control by the numbers.
 
+use base::Instant;
+
+use super::cubic::Cubic;
 use super::*;
-use crate::parameters::Chosen;
 
 const SMSS: u64 = 1000;
 const RTT: Duration = Duration::from_millis(100);
 
 fn congestion(algorithm: CongestionControl) -> Congestion {
-    let config = Chosen { congestion: algorithm, ..Chosen::default() };
-    Congestion::new(&config, SMSS as usize, 10)
+    Congestion::new(algorithm, 1 << 30, SMSS as usize, 10)
+}
+
+impl Congestion {
+    /// An acknowledgement of `acked` bytes while the window limits sending.
+    fn on_growth(&mut self, now: Instant, acked: u64, srtt: Duration) {
+        self.on_ack(&acked_now(now, acked, srtt));
+    }
+}
+
+fn acked_now(now: Instant, acked: u64, srtt: Duration) -> Acked {
+    Acked { now, acked, marked: 0, srtt, growth: Growth::Allowed, measured: None }
 }
 
 /// Acknowledges a whole window in segments during one round trip from `now`.
@@ -16,7 +28,7 @@ fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
     let segments = c.cwnd() / SMSS;
     for i in 0..segments {
         let at = now + RTT * u32::try_from(i).unwrap() / u32::try_from(segments).unwrap();
-        c.on_ack(at, SMSS, RTT);
+        c.on_growth(at, SMSS, RTT);
     }
     now + RTT
 }
@@ -36,10 +48,10 @@ fn slow_start_doubles_from_ten_segments() {
 #[test]
 fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
     let mut c = congestion(CongestionControl::NewReno);
-    c.on_ack(Instant::ZERO, 100 * SMSS, RTT);
+    c.on_growth(Instant::ZERO, 100 * SMSS, RTT);
     assert_eq!(c.cwnd(), 18 * SMSS);
-    c.on_timeout(100 * SMSS, false);
-    c.on_ack(Instant::ZERO, 100 * SMSS, RTT);
+    c.on_timeout(100 * SMSS, None);
+    c.on_growth(Instant::ZERO, 100 * SMSS, RTT);
     assert_eq!(c.cwnd(), 2 * SMSS);
 }
 
@@ -72,9 +84,9 @@ fn the_threshold_is_at_least_two_segments() {
 #[test]
 fn a_timeout_restarts_slow_start_and_reduces_the_threshold_once() {
     let mut c = congestion(CongestionControl::NewReno);
-    c.on_timeout(40 * SMSS, false);
+    c.on_timeout(40 * SMSS, None);
     assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 20 * SMSS));
-    c.on_timeout(SMSS, true);
+    c.on_timeout(SMSS, Some(Cause::Timeout));
     assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 20 * SMSS));
 }
 
@@ -85,7 +97,7 @@ fn slow_start_stops_at_the_threshold() {
     c.on_loss(40 * SMSS);
     c.on_recovered(13 * SMSS);
     assert_eq!((c.cwnd(), c.ssthresh()), (14 * SMSS, 20 * SMSS));
-    c.on_ack(Instant::ZERO, 8 * SMSS, RTT);
+    c.on_growth(Instant::ZERO, 8 * SMSS, RTT);
     assert_eq!(c.cwnd(), 20 * SMSS);
 }
 
@@ -94,18 +106,18 @@ fn slow_start_stops_at_the_threshold() {
 fn undoing_restores_everything() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
         let mut c = congestion(algorithm);
-        c.cwnd = 500 * SMSS;
+        c.state.window.cwnd = 500 * SMSS;
         c.on_loss(500 * SMSS);
         c.end_reduction();
-        c.on_ack(Instant::from_millis(10), SMSS, RTT);
-        let prior = c.clone();
-        c.on_timeout(300 * SMSS, false);
+        c.on_growth(Instant::from_millis(10), SMSS, RTT);
+        let prior = c.save();
+        c.on_timeout(300 * SMSS, None);
         c.undo(&prior);
-        assert_eq!(format!("{c:?}"), format!("{prior:?}"));
-        c.on_timeout(300 * SMSS, false);
-        c.cwnd = 900 * SMSS;
+        assert_eq!(format!("{:?}", c.save()), format!("{prior:?}"));
+        c.on_timeout(300 * SMSS, None);
+        c.state.window.cwnd = 900 * SMSS;
         c.undo(&prior);
-        assert_eq!((c.cwnd(), c.ssthresh()), (900 * SMSS, prior.ssthresh()), "never less");
+        assert_eq!((c.cwnd(), c.ssthresh()), (900 * SMSS, prior.window.ssthresh), "never less");
     }
 }
 
@@ -113,8 +125,8 @@ fn undoing_restores_everything() {
 #[test]
 fn an_unused_window_comes_down() {
     let mut c = congestion(CongestionControl::Cubic);
-    c.ssthresh = 20 * SMSS;
-    c.cwnd = 100 * SMSS;
+    c.state.window.ssthresh = 20 * SMSS;
+    c.state.window.cwnd = 100 * SMSS;
     c.on_unused(40 * SMSS, 10);
     assert_eq!((c.cwnd(), c.ssthresh()), (70 * SMSS, 75 * SMSS));
     c.on_unused(70 * SMSS, 10);
@@ -148,7 +160,7 @@ fn recovery_ends_with_little_more_than_is_in_flight() {
 #[test]
 fn cubic_reduces_to_seven_tenths() {
     let mut c = congestion(CongestionControl::Cubic);
-    c.cwnd = 1000 * SMSS;
+    c.state.window.cwnd = 1000 * SMSS;
     c.on_loss(1000 * SMSS);
     assert_eq!((c.cwnd(), c.ssthresh()), (700 * SMSS, 700 * SMSS));
 }
@@ -157,7 +169,7 @@ fn cubic_reduces_to_seven_tenths() {
 #[test]
 fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     let mut c = congestion(CongestionControl::Cubic);
-    c.cwnd = 1000 * SMSS;
+    c.state.window.cwnd = 1000 * SMSS;
     c.on_loss(1000 * SMSS);
     let k = (1000.0f64 * 0.3 / 0.4).cbrt(); // 9.09 s
     let mut now = Instant::ZERO;
@@ -175,16 +187,20 @@ fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
 // RFC 8312 §4.6: the second loss at a smaller window gives room.
 #[test]
 fn cubic_converges_fast() {
+    let reduce = |cubic: &mut Cubic, segments| {
+        let window = Window::new(SMSS as usize, segments, 1 << 30);
+        cubic.reduce(&window, Cause::Loss, 0)
+    };
     let mut cubic = Cubic::default();
-    cubic.reduce(1000 * SMSS, SMSS);
-    cubic.reduce(800 * SMSS, SMSS);
-    let at_plateau = cubic.reduce(900 * SMSS, SMSS);
+    reduce(&mut cubic, 1000);
+    reduce(&mut cubic, 800);
+    let at_plateau = reduce(&mut cubic, 900);
     assert_eq!(at_plateau, 630 * SMSS);
     let w = format!("{cubic:?}");
     assert!(w.contains("w_max: 900.0"), "grown again: {w}");
     let mut cubic = Cubic::default();
-    cubic.reduce(1000 * SMSS, SMSS);
-    cubic.reduce(800 * SMSS, SMSS);
+    reduce(&mut cubic, 1000);
+    reduce(&mut cubic, 800);
     let w = format!("{cubic:?}");
     assert!(w.contains("w_max: 680.0"), "800 * 1.7 / 2: {w}");
 }
@@ -193,13 +209,13 @@ fn cubic_converges_fast() {
 #[test]
 fn cubic_is_friendly_on_short_paths() {
     let mut c = congestion(CongestionControl::Cubic);
-    c.cwnd = 20 * SMSS;
+    c.state.window.cwnd = 20 * SMSS;
     c.on_loss(20 * SMSS);
     let rtt = Duration::from_millis(1);
     let mut now = Instant::ZERO;
     for _ in 0..20 {
         for _ in 0..c.cwnd() / SMSS {
-            c.on_ack(now, SMSS, rtt);
+            c.on_growth(now, SMSS, rtt);
         }
         now += rtt;
     }
@@ -211,11 +227,11 @@ fn cubic_is_friendly_on_short_paths() {
 #[test]
 fn cubic_after_a_timeout_starts_at_its_window() {
     let mut c = congestion(CongestionControl::Cubic);
-    c.cwnd = 1000 * SMSS;
-    c.on_timeout(1000 * SMSS, false);
+    c.state.window.cwnd = 1000 * SMSS;
+    c.on_timeout(1000 * SMSS, None);
     assert_eq!(c.ssthresh(), 700 * SMSS);
-    c.cwnd = 700 * SMSS;
-    c.on_ack(Instant::ZERO, SMSS, RTT);
+    c.state.window.cwnd = 700 * SMSS;
+    c.on_growth(Instant::ZERO, SMSS, RTT);
     let before = c.cwnd();
     round_trip(&mut c, Instant::ZERO);
     let growth = c.cwnd() - before;
@@ -224,8 +240,7 @@ fn cubic_after_a_timeout_starts_at_its_window() {
 
 #[test]
 fn the_window_stays_below_its_bound() {
-    let config = Chosen { send_window: 50 * SMSS, ..Chosen::default() };
-    let mut c = Congestion::new(&config, SMSS as usize, 10);
+    let mut c = Congestion::new(CongestionControl::Cubic, 50 * SMSS, SMSS as usize, 10);
     let mut now = Instant::ZERO;
     for _ in 0..10 {
         now = round_trip(&mut c, now);
@@ -238,7 +253,7 @@ fn the_window_stays_below_its_bound() {
 #[test]
 fn there_is_room_to_send_again_beside_new_data() {
     let mut c = congestion(CongestionControl::NewReno);
-    c.on_timeout(10 * SMSS, false);
+    c.on_timeout(10 * SMSS, None);
     assert_eq!(c.cwnd(), SMSS);
     c.after_new_data(2 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS);
@@ -253,7 +268,7 @@ fn there_is_room_to_send_again_beside_new_data() {
 fn a_window_decays_while_nothing_is_sent() {
     let mut c = congestion(CongestionControl::Cubic);
     for _ in 0..10 {
-        c.on_ack(Instant::ZERO, 8 * SMSS, RTT);
+        c.on_growth(Instant::ZERO, 8 * SMSS, RTT);
     }
     let before = c.cwnd();
     c.decay(1, 4);

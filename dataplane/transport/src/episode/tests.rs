@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::*;
+use crate::congestion::{Congestion, CongestionControl};
 use crate::delivery::{By, Transmission};
-use crate::parameters::Chosen;
 use crate::seq::SeqNumber;
 
 /// The shortest round trip.
@@ -24,7 +24,7 @@ fn ms(ms: u64) -> Instant {
 
 /// 1000 bytes from 1000 on were sent again after 50 ms.
 fn episode() -> Episode {
-    let prior = Congestion::new(&Chosen::default(), 1000, 10);
+    let prior = Congestion::new(CongestionControl::default(), 1 << 30, 1000, 10).save();
     let mut episode = Episode::new(prior, 10_000, false);
     assert_eq!(episode.proof(Some(0), false), None, "nothing sent again");
     episode.on_resent(ms(50), range(1000, 2000), 2);
@@ -38,7 +38,7 @@ fn arrives(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64
     episode.on_delivery(&delivery);
 }
 
-// RFC 3522 §3.2: an older timestamp than that of the first retransmission; the same says nothing.
+// RFC 3522 §3.2: an older timestamp than that of the first retransmission; an equal one proves nothing.
 #[test]
 fn an_older_timestamp_is_proof() {
     assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
@@ -77,7 +77,7 @@ fn only_what_was_sent_again_is_credit_and_once() {
         assert!(!e.on_d_sack(range(3000, 3500)), "once");
     }
     assert_eq!(e.proof(None, false), None);
-    // Reports of other things do not stand in the way of those of our own.
+    // Reports of other things do not prevent credit for those of our own.
     assert!(e.on_d_sack(range(1000, 2000)));
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
@@ -98,7 +98,7 @@ fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
     assert_eq!(proof(50 + RTT_MS - 1, false), Some(Proof::DSack), "it was the original");
     assert_eq!(proof(50 + RTT_MS, false), None);
     assert_eq!(proof(50 + RTT_MS, true), None, "in whatever order");
-    // What was sent again before the episode says nothing about it.
+    // What was sent again before the episode proves nothing about it.
     let mut e = episode();
     arrives(&mut e, 60, 49, 900, Some(RTT_MS));
     arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
@@ -121,7 +121,7 @@ fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
     assert_eq!(e.proof(None, false), None);
 }
 
-// RFC 3708 §3 A.3: which of three copies came twice cannot be told.
+// RFC 3708 §3 A.3: which of three copies came twice is ambiguous.
 #[test]
 fn what_was_sent_again_twice_is_no_proof() {
     let mut e = episode();

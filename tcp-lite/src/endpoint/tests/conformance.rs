@@ -8,7 +8,7 @@ use crate::mpa::{self, OnBadCrc};
 use crate::tcp;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
-use ddp::{Counters, Stag, VecMemory};
+use ddp::{Cookie, Counters, Stag, VecMemory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -27,9 +27,10 @@ struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
 
 fn config(markers: bool, drop: bool) -> EndpointConfig {
     let on_bad_crc = if drop { OnBadCrc::Retransmit } else { OnBadCrc::Error };
+    let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
         // The suite's ends close when they please.
-        tcp: Arc::new(tcp::Config { fin_wait_2: HOUR, ..tcp::Config::default() }),
+        tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         teardown_timeout: HOUR,
         on_peer_close: OnPeerClose::KeepOpen,
         mpa: mpa::Config { markers, on_bad_crc, ..mpa::Config::default() },
@@ -59,25 +60,27 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
 
 /// What DDP would have told of it.
 fn seen(event: &Event) -> Option<ddp::Event> {
-    use rdmap::Event as Heard;
+    use rdmap::Event as RdmapEvent;
     Some(match event {
         Event::Ddp(event) => event.clone(),
-        Event::Rdmap(Heard::Received { data, .. }) => {
+        Event::Rdmap(RdmapEvent::Received { data, .. }) => {
             let (qn, msn) = (ddp::MESSAGE_QUEUE, ddp::Msn(0));
             ddp::Event::UntaggedDelivered { qn, msn, data: data.clone(), rsvd_ulp: [0; 5] }
         }
-        Event::Rdmap(Heard::WriteDelivered { stag, to, len }) => {
+        Event::Rdmap(RdmapEvent::WriteDelivered { stag, to, len }) => {
             ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
         }
-        Event::Rdmap(Heard::Completed { cookie, .. }) => {
+        Event::Rdmap(RdmapEvent::Completed { cookie, .. }) => {
             ddp::Event::Sent { cookie: *cookie, messages: 1 }
         }
-        Event::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
-        Event::Rdmap(Heard::PeerClosed { incomplete }) => {
+        Event::Rdmap(RdmapEvent::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
+        Event::Rdmap(RdmapEvent::PeerClosed { incomplete }) => {
             ddp::Event::PeerClosed { incomplete: *incomplete }
         }
-        Event::Rdmap(Heard::Error(rdmap::Error::Ddp(error))) => ddp::Event::Error(error.clone()),
-        Event::Rdmap(Heard::Failed(why)) => ddp::Event::Failed(*why),
+        Event::Rdmap(RdmapEvent::Error(rdmap::Error::Ddp(error))) => {
+            ddp::Event::Error(error.clone())
+        }
+        Event::Rdmap(RdmapEvent::Failed(why)) => ddp::Event::Failed(*why),
         _ => return None,
     })
 }
@@ -123,8 +126,11 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         // Only the initiator's first FPDU lets the responder send.
         let source = ddp::Source::Octets([].into());
         let to = ddp::TaggedOffset(0);
-        post(&mut net.a, Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 0 })
-            .expect("room to post");
+        post(
+            &mut net.a,
+            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) },
+        )
+        .expect("room to post");
         net.run();
         let (planned, is_cut) = (plans.clone(), cut.clone());
         let net = net.with_fate(move |side, _, segment| {

@@ -7,6 +7,7 @@ use crate::endpoint::*;
 use crate::mpa::testing::{Stream, hex};
 use crate::mpa::{self, Agreed, Depths, Enhanced, EnhancedRepr, Peer, Readiness, Rtr, RtrSet};
 use core::time::Duration;
+use ddp::Cookie;
 
 const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
 const READ: RtrSet = RtrSet { send: false, write: false, read: true };
@@ -35,7 +36,7 @@ pub(super) fn rdmap(ird: u16, ord: u16) -> UlpConfig {
 
 fn send(octets: &[u8]) -> WorkRequest<ddp::VecMemory> {
     let source = ddp::Source::Octets(octets.into());
-    WorkRequest::send(source, 7)
+    WorkRequest::send(source, Cookie::of(7))
 }
 
 /// FPDUs without markers and CRC.
@@ -110,7 +111,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         match rtr == READ {
             // Operations end in order, and the Read has no response.
             true => assert_eq!(done, []),
-            false => assert_eq!(done, [rdmap::Event::Completed { cookie: 7, outcome }]),
+            false => assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::of(7), outcome }]),
         }
     }
 }
@@ -140,7 +141,7 @@ fn responder_waits_to_be_told() {
             !matches!(event, rdmap::Event::WriteDelivered { .. } | rdmap::Event::ReadServed { .. })
         };
         let outcome = rdmap::Outcome::Sent;
-        let done = rdmap::Event::Completed { cookie: 7, outcome };
+        let done = rdmap::Event::Completed { cookie: Cookie::of(7), outcome };
         assert_eq!(ours.iter().filter(told).collect::<Vec<_>>(), [&done]);
         // An empty Send of the ULP is one, whatever message the start-up used.
         net.a.ep().post_rdmap(send(b"")).expect("room to post");
@@ -164,7 +165,10 @@ fn responder_is_never_told() {
     let mut net = Net::new(Raw::connect(), Node::responder_of(config, rdmap(1, 1)));
     net.a.say(&request(0x10, 2, b"\x80\x01\x80\x01"));
     net.run();
-    assert_eq!(net.b.reason(), Some(CloseReason::Startup(mpa::StartupError::Timeout)));
+    assert_eq!(
+        net.b.reason(),
+        Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Timeout)))
+    );
     assert_eq!(net.a.up.received, reply(0x10, 2, b"\x80\x01\x80\x01"));
     assert!(!net.b.is_established());
     net.b.assert_nothing_left();
@@ -212,7 +216,7 @@ fn reject_for_want_of_reads() {
     let mut net = Net::new(a, Node::responder_of(config, rdmap(8, 8)));
     net.run();
     let error = mpa::StartupError::InsufficientIrd { offered: 2, needed: 3 };
-    assert_eq!(net.b.reason(), Some(CloseReason::Startup(error)));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
     assert_eq!(net.b.reason().and_then(|reason| reason.numbers()), Some((2, 0, 6)));
     let enhanced = Some(EnhancedRepr { ird: 2, ord: 3, rtr: None });
     let private_data = Vec::new();

@@ -7,7 +7,7 @@ use super::streams::{dice, octets};
 use crate::endpoint::*;
 use crate::mpa::{self, OnBadCrc};
 use core::time::Duration;
-use ddp::{Message, Stag, TaggedOffset};
+use ddp::{Cookie, Message, Stag, TaggedOffset};
 use proptest::prelude::*;
 
 /// How a stream comes to its end.
@@ -120,7 +120,7 @@ proptest! {
             End::Error => {
                 let source = ddp::Source::Octets([7; 100][..].into());
                 let (stag, to) = (Stag(0xbad), TaggedOffset(0));
-                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 999 };
+                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(999) };
                 // The stream may have ended before.
                 let _posted = net.a.ep().post(message);
             }

@@ -1,8 +1,8 @@
 //! Virtual time, and the path between two hosts.
 
 use crate::seam::TxBatch;
+use base::Instant;
 use core::time::Duration;
-use wire::Instant;
 
 /// One end of a path.
 pub(super) trait Host {

@@ -7,7 +7,7 @@ use crate::seam::{SegmentSource, SpanSink, Taken};
 use crate::tcp::{self, reset_for};
 pub(super) use ddp::rdmap::WorkRequest;
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, QueueConfig, StagEntry, StagTable, StreamConfig,
+    Access, BufferPool, Cookie, MESSAGE_QUEUE, QueueConfig, StagEntry, StagTable, StreamConfig,
     TaggedOffset, VecMemory,
 };
 pub(super) use ddp::{Message, PostError, Qn, Stag};
@@ -138,14 +138,20 @@ impl Node {
     pub(super) fn write(&mut self, to: u64, octets: &[u8], cookie: u64) {
         let source = ddp::Source::Octets(octets.into());
         let to = TaggedOffset(to);
-        let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie };
+        let message =
+            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(cookie) };
         self.ep().post(message).expect("room to post");
     }
 
     /// Sends octets to the peer's message queue.
     pub(super) fn send(&mut self, octets: &[u8], cookie: u64) {
         let source = ddp::Source::Octets(octets.into());
-        let message = Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie };
+        let message = Message::Untagged {
+            qn: MESSAGE_QUEUE,
+            rsvd_ulp: [0; 5],
+            source,
+            cookie: Cookie::of(cookie),
+        };
         self.ep().post(message).expect("room to post");
     }
 

@@ -5,8 +5,8 @@ use super::net::{Fate, Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::{self, Peer};
-use ddp::rdmap::{AtomicOp, ErrorCode, Event as Heard, Outcome};
-use ddp::{RegionMemory, Source, TaggedOffset, VecMemory};
+use ddp::rdmap::{AtomicOp, ErrorCode, Event as RdmapEvent, Outcome};
+use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 
 fn config(markers: bool) -> EndpointConfig {
     let mut config = two(None, Peer::Standard);
@@ -23,23 +23,32 @@ fn pair(markers: bool) -> Net<Node, Node> {
 
 fn send(octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Send { source, solicited: true, invalidate: None, cookie }
+    WorkRequest::Send { source, solicited: true, invalidate: None, cookie: Cookie::of(cookie) }
 }
 
 fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
 }
 
 fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
     let (sink_stag, sink_to, source_to) = (STAG, TaggedOffset(to), TaggedOffset(at));
-    WorkRequest::Read { sink_stag, sink_to, source_stag: from, source_to, len, cookie }
+    WorkRequest::Read {
+        sink_stag,
+        sink_to,
+        source_stag: from,
+        source_to,
+        len,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 /// How operations of a side ended, in order.
 fn completed(node: &Node) -> Vec<(u64, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => {
+            Some((cookie.number().expect("a number"), outcome))
+        }
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()
@@ -71,8 +80,10 @@ fn operations_complete_in_order() {
         ep.post_rdmap(write(STAG, 5, &octets, 1)).expect("room");
         ep.post_rdmap(read(STAG, 100_000, 300_000, 60_000, 2)).expect("room");
         let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
-        ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: 3 }).expect("room");
-        let immediate = WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: 4 };
+        ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) })
+            .expect("room");
+        let immediate =
+            WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
         ep.post_rdmap(immediate).expect("room");
         ep.post_rdmap(send(b"done", 5)).expect("room");
         net.run_until(|net| completed(&net.a).len() == 5);
@@ -90,7 +101,7 @@ fn operations_complete_in_order() {
         assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
         assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
         let data = b"done".to_vec();
-        let received = Heard::Received { data, solicited: true, invalidated: None };
+        let received = RdmapEvent::Received { data, solicited: true, invalidated: None };
         assert!(net.b.rdmap_events().contains(&received));
         assert_eq!(net.b.stats().rdmap.reads_received, 1);
         net.a.ep().shutdown(net.now);
@@ -121,7 +132,7 @@ fn shutdown_waits_for_reads() {
 fn messages_of_the_other_protocol() {
     let mut net = pair(true);
     let source = Source::Octets(b"x"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::OtherUlp));
     assert_eq!(net.a.ep().post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
     let mut plain = established(EndpointConfig::default(), EndpointConfig::default());
@@ -192,7 +203,10 @@ fn terminate_first() {
     // The responder takes no Reads, so it offers what the initiator cannot send.
     let mut net = Net::new(a, Node::responder_of(two(None, Peer::Standard), rdmap(0, 1)));
     net.run();
-    assert_eq!(net.a.reason(), Some(CloseReason::Startup(mpa::StartupError::NoRtr)));
+    assert_eq!(
+        net.a.reason(),
+        Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::NoRtr)))
+    );
     let reason = net.b.reason().expect("it is over");
     assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some((2, 0, 7))));
     assert_eq!(reason.origin(), Origin::Peer);

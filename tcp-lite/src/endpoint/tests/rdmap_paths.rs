@@ -8,8 +8,8 @@ use super::streams::dice;
 use crate::endpoint::*;
 use crate::mpa::Peer;
 use core::time::Duration;
-use ddp::rdmap::{AtomicOp, Event as Heard, Outcome};
-use ddp::{RegionMemory, Source, TaggedOffset, VecMemory};
+use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
+use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
 /// Each region: octets that the peer reads, octets that it writes, octets that our Reads fill, and 64
@@ -83,7 +83,7 @@ fn octets(seed: usize, len: usize) -> Vec<u8> {
 /// What the operations of one end must do.
 #[derive(Default)]
 struct Expected {
-    outcomes: Vec<(u64, Outcome)>,
+    outcomes: Vec<(Cookie, Outcome)>,
     messages: Vec<Vec<u8>>,
     written: Vec<u8>,
     read: Vec<u8>,
@@ -93,7 +93,7 @@ struct Expected {
 fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
     let mut expected = Expected::default();
     for (i, op) in ops.iter().enumerate() {
-        let cookie = i as u64;
+        let cookie = Cookie::of(i as u64);
         let at = |base: usize, done: usize| TaggedOffset((base + done) as u64);
         let source = |data: &[u8]| Source::<VecMemory>::Octets(data.into());
         let (request, outcome) = match *op {
@@ -138,18 +138,18 @@ fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
     expected
 }
 
-fn completed(node: &Node) -> Vec<(u64, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+fn completed(node: &Node) -> Vec<(Cookie, Outcome)> {
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => Some((cookie, outcome)),
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()
 }
 
 fn received(node: &Node) -> Vec<Vec<u8>> {
-    let of = |event: Heard| match event {
-        Heard::Received { data, .. } => Some(data),
-        Heard::Immediate { data, .. } => Some(data.to_vec()),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Received { data, .. } => Some(data),
+        RdmapEvent::Immediate { data, .. } => Some(data.to_vec()),
         _ => None,
     };
     node.rdmap_events().into_iter().filter_map(of).collect()

@@ -6,6 +6,7 @@ use crate::endpoint::*;
 use crate::mpa::testing::Stream;
 use crate::mpa::{self, Revision, StartupError};
 use core::time::Duration;
+use ddp::Cookie;
 use ddp::DdpVersion;
 
 fn mpa() -> mpa::Config {
@@ -114,7 +115,7 @@ fn start_key_reject_just_closes() {
     let mut net = pair(a, EndpointConfig::default());
     net.b.policy = Policy::Reject(Vec::new());
     net.run();
-    assert_eq!(net.a.reason(), Some(CloseReason::Startup(StartupError::Closed)));
+    assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(StartupError::Closed))));
     assert_eq!(net.b.reason().map(|r| r.name()), Some("rejected_here"));
     assert_eq!(net.payloads(Side::B), [&[][..]; 0]);
     net.a.assert_nothing_left();
@@ -149,7 +150,7 @@ fn initiator_waits_for_the_reply() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
     let source = ddp::Source::Octets(b"early"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.b.say(&reply(0xc0, 1, &[]));
     net.run_until(|net| net.a.is_established());
@@ -222,7 +223,7 @@ fn hostile_openings() {
         let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
         net.a.say(octets);
         net.run();
-        assert_eq!(net.b.reason(), Some(CloseReason::Startup(error)));
+        assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
         assert!(net.has_reset(Side::B));
         assert_eq!(net.a.up.received, []);
@@ -237,7 +238,7 @@ fn two_initiators() {
     net.b.say(&request(0xc0, 1, &[]));
     net.run();
     let error = StartupError::BothInitiators;
-    assert_eq!(net.a.reason(), Some(CloseReason::Startup(error)));
+    assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
 }
 
 /// RFC 5044 §7.1.2 (8), (10): the start-up has a time limit, for a silent peer, for a slow one, and
@@ -245,7 +246,7 @@ fn two_initiators() {
 #[test]
 fn startup_times_out() {
     let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });
-    let late = Some(CloseReason::Startup(StartupError::Timeout));
+    let late = Some(CloseReason::Lower(TcpReason::Startup(StartupError::Timeout)));
     let mut silent = Net::new(Raw::connect(), Node::responder(config()));
     silent.run();
     assert_eq!(silent.b.reason(), late);
@@ -261,7 +262,7 @@ fn startup_times_out() {
     undecided.b.policy = Policy::Wait;
     undecided.run();
     assert_eq!(undecided.b.reason(), late);
-    assert_eq!(undecided.a.reason(), Some(CloseReason::PeerReset));
+    assert_eq!(undecided.a.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
     let mut unanswered = Net::new(Node::initiator(config(), b""), Raw::listen());
     let began = unanswered.now;
     unanswered.run_until(|net| net.a.reason().is_some());
@@ -294,7 +295,7 @@ fn no_connection() {
     let mut net =
         pair(EndpointConfig::default(), EndpointConfig::default()).with_fate(|_, _, _| Fate::Drop);
     net.run();
-    assert_eq!(net.a.reason(), Some(CloseReason::TcpTimeout));
+    assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::TcpTimeout)));
     net.a.assert_nothing_left();
 }
 

@@ -5,7 +5,7 @@ use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::{self, Revision};
 use core::time::Duration;
-use ddp::{BufferPool, VecMemory};
+use ddp::{BufferPool, Cookie, VecMemory};
 use proptest::prelude::*;
 
 pub(super) fn octets(seed: u32, len: usize) -> Vec<u8> {
@@ -76,7 +76,7 @@ fn a_changing_source_is_sent_once() {
     let memory = VecMemory::from_vec(vec![1; 200_000]);
     let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 200_000 };
     let to = ddp::TaggedOffset(0);
-    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 1 };
+    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
     net.a.ep().post(message).expect("room");
     for value in 2..50 {
         net.run_for(Duration::from_micros(600));
@@ -87,7 +87,7 @@ fn a_changing_source_is_sent_once() {
     assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
     assert!(net.b.memory.to_vec()[..200_000].iter().all(|octet| *octet > 0));
     let stats = net.a.stats();
-    assert!(stats.tcp.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
+    assert!(stats.tcp.loss.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 

@@ -8,7 +8,7 @@ use crate::mpa::{self, Fault};
 use crate::tcp;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
-use ddp::{DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
+use ddp::{Cookie, DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
 
 /// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
@@ -53,7 +53,9 @@ fn crc_error_tears_down_gently() {
     net.run();
     let reason = net.b.reason().expect("closed");
     assert_eq!((reason.numbers(), reason.name()), (Some((2, 0, 2)), "mpa_error"));
-    assert!(matches!(reason, CloseReason::Mpa(error) if matches!(error.fault, Fault::Crc { .. })));
+    assert!(
+        matches!(reason, CloseReason::Lower(TcpReason::Mpa(error)) if matches!(error.fault, Fault::Crc { .. }))
+    );
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
     net.b.assert_nothing_left();
 }
@@ -83,7 +85,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
     assert!(net.a.has(tcp::Event::RemoteClosed));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 9 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(9) }));
     net.a.close();
     net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
@@ -109,7 +111,7 @@ fn ddp_error_sends_the_last_message() {
     net.a.write(0, b"good", 1);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     net.a.write(100, b"beyond the error", 3);
     net.run();
@@ -134,7 +136,7 @@ fn without_the_last_message() {
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     net.run();
     assert_eq!(net.a.messages(), []);
@@ -152,14 +154,14 @@ fn shutdown_sends_what_is_posted() {
     net.a.ep().shutdown(now);
     assert_eq!(net.a.state(), Some(State::Closing));
     let source = ddp::Source::Octets(b"late"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: 0 };
+    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.run();
     assert_eq!(net.b.memory.to_vec()[..100_000], [9; 100_000]);
     assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: 2, messages: 1 }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(2), messages: 1 }));
     assert_closed_by_a(&net);
 }
 
@@ -182,7 +184,7 @@ fn shutdown_before_the_first_fpdu() {
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run();
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 1 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(1) }));
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     net.b.assert_nothing_left();
 }
@@ -197,13 +199,13 @@ fn error_during_a_graceful_close() {
     net.b.write(0, &[1; 900_000], 7);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: 2 };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
     let now = net.now;
     net.b.ep().shutdown(now);
     net.run();
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: 7 }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(7) }));
     assert_eq!(net.a.messages().len(), 1, "the last message");
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
@@ -246,7 +248,9 @@ fn what_was_sent_before_an_error_is_sent_again() {
         let arrived = net.a.up.received.iter().filter(|octet| **octet == 0xd7).count();
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
-        assert!(net.b.ddp_events().contains(&ddp::Event::Sent { cookie: 9, messages: 1 }));
+        assert!(
+            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(9), messages: 1 })
+        );
         net.a.close();
         net.run();
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
@@ -287,7 +291,7 @@ fn a_peer_that_lingers() {
     net.a.ep().shutdown(now);
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::PeerLingers));
-    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
     net.b.assert_nothing_left();
 }
 
@@ -299,8 +303,8 @@ fn abort_flushes() {
     net.a.with(|ep, cx| ep.abort(cx));
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
-    assert_eq!(net.b.reason(), Some(CloseReason::PeerReset));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: 42 }));
+    assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(42) }));
     assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
@@ -345,10 +349,10 @@ fn reasons_are_told_apart() {
         CloseReason::LocalAbort,
         CloseReason::Idle,
         CloseReason::PeerLingers,
-        CloseReason::PeerReset,
+        CloseReason::Lower(TcpReason::PeerReset),
         CloseReason::ConnectRefused,
-        CloseReason::TcpTimeout,
-        CloseReason::Startup(mpa::StartupError::Timeout),
+        CloseReason::Lower(TcpReason::TcpTimeout),
+        CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Timeout)),
         CloseReason::RejectedByPeer { private_data: Vec::new(), enhanced: None },
         CloseReason::RejectedHere,
         CloseReason::DdpFailed(ddp::Failure::DataAfterClose),
@@ -356,8 +360,8 @@ fn reasons_are_told_apart() {
     let names: std::collections::HashSet<_> = reasons.iter().map(|r| r.name()).collect();
     let words: std::collections::HashSet<_> = reasons.iter().map(|r| r.to_string()).collect();
     assert_eq!((names.len(), words.len()), (reasons.len(), reasons.len()));
-    assert_eq!(CloseReason::TcpTimeout.numbers(), Some((2, 0, 1)));
-    assert_eq!(CloseReason::TcpTimeout.origin(), Origin::Network);
+    assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).numbers(), Some((2, 0, 1)));
+    assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).origin(), Origin::Network);
     assert_eq!(CloseReason::RejectedHere.origin(), Origin::Local);
-    assert_eq!(CloseReason::PeerReset.origin(), Origin::Peer);
+    assert_eq!(CloseReason::Lower(TcpReason::PeerReset).origin(), Origin::Peer);
 }

@@ -1,4 +1,4 @@
-//! Octets of the stream without a gap, wherever they lie: what was held, and what has just arrived.
+//! Bytes of the stream without a gap, wherever they lie: what was held, and what has just arrived.
 //! Finding and verifying FPDUs in them is pure.
 
 use super::super::error::Fault;
@@ -15,11 +15,11 @@ pub(super) struct Checks {
     pub(super) crc: bool,
     /// Revision 0: FPDUPTR may count from a marker in front of the header.
     pub(super) draft_pointers: bool,
-    /// Most octets of an FPDU, markers included.
+    /// Most bytes of an FPDU, markers included.
     pub(super) max_fpdu: u32,
 }
 
-/// Octets `start..end` of the stream, as slices one after the other.
+/// Bytes `start..end` of the stream, as slices one after the other.
 #[derive(Debug)]
 pub(super) struct Extent<'a> {
     start: u64,
@@ -41,31 +41,30 @@ pub(super) enum Found {
 /// What [`Extent::locate`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Located {
-    /// The start of the first FPDU that a marker locates.
+    /// The start of the first FPDU to which a marker points.
     pub(super) start: Option<u64>,
-    /// A marker says that the extent begins inside an FPDU.
+    /// By a marker the extent begins inside an FPDU.
     pub(super) begins_inside: bool,
 }
 
 impl<'a> Extent<'a> {
-    /// No octets, at `start`.
+    /// No bytes, at `start`.
     pub(super) fn new(start: u64) -> Self {
         Extent { start, end: start, slices: SmallVec::new() }
     }
 
-    /// Appends octets that follow.
-    pub(super) fn push(&mut self, octets: &'a [u8]) {
-        self.slices.push((self.end, octets));
-        self.end += octets.len() as u64;
+    /// Appends bytes that follow.
+    pub(super) fn push(&mut self, bytes: &'a [u8]) {
+        self.slices.push((self.end, bytes));
+        self.end += bytes.len() as u64;
     }
 
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// What the markers in the extent tell of where FPDUs begin (RFC 5044 §6 (2)). Only `news` has just
-    /// arrived, and what was there before located nothing: markers that it has no part in, and that
-    /// cannot point into it, locate nothing now either.
+    /// Where FPDUs begin by the markers in the extent (RFC 5044 §6 (2)). Only `news` has just arrived, and without
+    /// it no FPDU was found: markers that are not part of `news`, and that cannot point into it, are not read again.
     pub(super) fn locate(&self, checks: &Checks, news: &Range<u64>) -> Located {
         let framing = checks.framing;
         let mut located = Located::default();
@@ -112,7 +111,7 @@ impl<'a> Extent<'a> {
         if header + LENGTH_LEN as u64 > self.end {
             return Found::Incomplete;
         }
-        // RFC 5044 §6: ULPDU_Length says whether the FPDU is there as a whole.
+        // RFC 5044 §6: ULPDU_Length shows whether the FPDU is complete.
         let ulpdu_len = self.length_at(header);
         let end = framing.end(fpdu, ulpdu_len);
         if end - fpdu > u64::from(checks.max_fpdu) {
@@ -122,7 +121,7 @@ impl<'a> Extent<'a> {
         if end > self.end {
             return Found::Incomplete;
         }
-        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not looked at.
+        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not examined.
         let wrong = if checks.crc { self.wrong_crc(fpdu, end) } else { None };
         match wrong.or_else(|| self.wrong_marker(checks, fpdu, header, end)) {
             Some(fault) => Found::Bad { fault, end },
@@ -155,7 +154,7 @@ impl<'a> Extent<'a> {
     fn wrong_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
         let field = end - CRC_LEN as u64;
         let mut crc = 0;
-        // RFC 5044 §4.4: from the marker in front, if there is one, to the last octet before the
+        // RFC 5044 §4.4: from the marker in front, if there is one, to the last byte before the
         // field, markers included.
         self.each(fpdu, field, |slice| crc = crc32c::update(crc, slice));
         let mut seen = [0; CRC_LEN];
@@ -182,9 +181,9 @@ impl<'a> Extent<'a> {
     }
 
     fn marker_at(&self, at: u64) -> MarkerAt {
-        let mut octets = [0; MARKER_LEN];
-        self.copy(at, &mut octets);
-        MarkerAt(Marker::parse(&octets))
+        let mut bytes = [0; MARKER_LEN];
+        self.copy(at, &mut bytes);
+        MarkerAt(Marker::parse(&bytes))
     }
 
     fn copy(&self, at: u64, out: &mut [u8]) {
@@ -198,15 +197,15 @@ impl<'a> Extent<'a> {
 
     fn each(&self, from: u64, to: u64, mut f: impl FnMut(&'a [u8])) {
         debug_assert!(self.start <= from && to <= self.end);
-        let first = self.slices.partition_point(|(at, octets)| at + octets.len() as u64 <= from);
-        for (at, octets) in &self.slices[first..] {
+        let first = self.slices.partition_point(|(at, bytes)| at + bytes.len() as u64 <= from);
+        for (at, bytes) in &self.slices[first..] {
             if *at >= to {
                 break;
             }
             let begin = from.saturating_sub(*at) as usize;
-            let stop = ((to - at) as usize).min(octets.len());
+            let stop = ((to - at) as usize).min(bytes.len());
             if begin < stop {
-                f(&octets[begin..stop]);
+                f(&bytes[begin..stop]);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! From octets in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
+//! From bytes in any order to ULPDUs (RFC 5044 §6, the cases of draft §7.4.1).
 //!
 //! ```text
 //!        next                gap              gap
@@ -8,15 +8,15 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! Every octet comes once. It is handed up in its FPDU as soon as that is whole, located and verified;
-//! until then it is held, or not taken. Beyond the order, what was handed up leaves 16 octets per
-//! island between two gaps.
+//! Every byte is passed in once. It is handed up with its FPDU as soon as that is complete, located and verified;
+//! until then it is held or refused. What was handed up out of order costs 16 bytes for each contiguous range
+//! between two gaps.
 //!
 //! Invariants:
 //! - `next` is where an FPDU begins; everything before it was handed up.
 //! - `pieces` are sorted, do not overlap, and lie at or beyond `next`.
-//! - A run of held pieces whose start is known (it follows `next`, placed octets, or is located by a
-//!   marker) begins with one FPDU that is not whole: all before it has been handed up.
+//! - A run of held pieces whose start is known (it follows `next`, placed bytes, or is located by a
+//!   marker) begins with an incomplete FPDU: all before it has been handed up.
 //! - Nothing at or beyond `stop` was handed up since `stop` was set.
 
 mod extent;
@@ -27,18 +27,18 @@ use super::config::{Config, OnBadCrc, Params};
 use super::error::{Fault, MpaError};
 use super::framing::Framing;
 use crate::seam::Taken;
+use base::{Blank, Lazy};
 use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
 use pieces::Pieces;
-use wire::{Blank, Lazy};
 
 pub use pieces::HoldBudget;
 
-/// Octets that the window is never kept below, so that in-order data keeps moving.
+/// The window is never kept below this many bytes, so that in-order data keeps moving.
 const MIN_ROOM: u64 = 64 * 1024;
 
-/// What a [`Receiver`] counts, in octets where nothing else is said.
+/// What a [`Receiver`] counts, in bytes where no other unit is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
     /// FPDUs handed up.
@@ -47,15 +47,15 @@ pub struct ReceiverStats {
     pub placed_in_order: u64,
     /// Payload placed while something before it was missing.
     pub placed_out_of_order: u64,
-    /// Held now, because their FPDU is not whole or not located.
+    /// Held now, because their FPDU is incomplete or not located.
     pub held: u64,
     /// The most that was held at any time.
     pub held_max: u64,
-    /// Of what is held now, how much no marker and no length locates.
+    /// Held now, and the FPDUs' boundaries in it are unknown.
     pub unlocatable: u64,
     /// The most that was unlocatable at any time.
     pub unlocatable_max: u64,
-    /// Not taken, for want of room to hold them; the peer sends them again.
+    /// Refused for lack of room to hold them; the peer retransmits them.
     pub refused: u64,
     /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that
     /// cannot be.
@@ -115,7 +115,7 @@ impl Blank for ReceiverStats {
 #[derive(Clone, Copy, Default)]
 struct HandedUp {
     fpdus: u64,
-    octets: u64,
+    bytes: u64,
 }
 
 /// What became of one pass over an extent.
@@ -161,19 +161,19 @@ impl Receiver {
         }
     }
 
-    /// Takes octets at `offset`, none of which was taken before, and hands whole FPDUs to `sink`.
+    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`.
     pub fn span(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        bytes: &[u8],
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
         if let Some(pieces) = self.pieces.get_mut() {
-            pieces.vain = pieces.vain.saturating_sub(octets.len() as u32);
-            pieces.unwanted = pieces.unwanted.saturating_sub(octets.len() as u32);
+            pieces.vain = pieces.vain.saturating_sub(bytes.len() as u32);
+            pieces.unwanted = pieces.unwanted.saturating_sub(bytes.len() as u32);
         }
-        let taken = self.take_before_stop(offset, octets, sink, budget);
+        let taken = self.take_before_stop(offset, bytes, sink, budget);
         self.core_room = u32::try_from(budget.room()).unwrap_or(u32::MAX);
         taken
     }
@@ -182,22 +182,22 @@ impl Receiver {
     fn take_before_stop(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        bytes: &[u8],
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
-        let end = offset + octets.len() as u64;
+        let end = offset + bytes.len() as u64;
         let limit = self.stop_at();
         if self.failed || offset >= limit {
             // RFC 5044 §8: nothing is passed up after an error.
-            self.stats.discarded += octets.len() as u64;
+            self.stats.discarded += bytes.len() as u64;
             return Taken::All;
         }
         if end <= limit {
-            return self.take(offset, octets, sink, budget);
+            return self.take(offset, bytes, sink, budget);
         }
         let within = (limit - offset) as usize;
-        match self.take(offset, &octets[..within], sink, budget) {
+        match self.take(offset, &bytes[..within], sink, budget) {
             Taken::Only(range) if range.end < limit => Taken::Only(range),
             Taken::Only(range) => Taken::Only(range.start..end),
             Taken::All => {
@@ -208,7 +208,7 @@ impl Receiver {
     }
 
     /// True when the sink refused an FPDU that will not come again because TCP has acknowledged its
-    /// octets: call [`retry`](Self::retry) when the sink may have room.
+    /// bytes: call [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -240,7 +240,7 @@ impl Receiver {
         self.error()
     }
 
-    /// Hands up nothing more, and gives back what is held.
+    /// Hands up nothing more, and frees what is held.
     pub fn discard(&mut self, budget: &mut HoldBudget) {
         self.failed = true;
         self.blocked = false;
@@ -249,7 +249,7 @@ impl Receiver {
         }
     }
 
-    /// Octets beyond the in-order point that can be taken now, for the window to advertise
+    /// Bytes beyond the in-order point that can be taken now, for the window to advertise
     /// (RFC 5041 appendix A). Without markers, all but the first gap of them may have to be held; with
     /// markers only little of them, so the window stops growing only while half of what may be held is.
     pub fn room(&self) -> u64 {
@@ -287,7 +287,7 @@ impl Receiver {
         self.next > self.checks.framing.start()
     }
 
-    /// Nothing has come for a while: gives back memory that nothing is in.
+    /// To be called when idle: frees empty buffers.
     pub fn relax(&mut self) {
         if self.pieces.has_nothing() {
             self.pieces.release();
@@ -298,18 +298,18 @@ impl Receiver {
         self.stop.as_ref().map_or(u64::MAX, |error| error.at.0)
     }
 
-    /// The long way: octets of any place and any part of FPDUs.
+    /// The long way: bytes of any place and any part of FPDUs.
     fn take_any(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        bytes: &[u8],
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
-        let end = offset + octets.len() as u64;
+        let end = offset + bytes.len() as u64;
         let run = self.pieces.run_around(offset, end, self.next);
         let in_order = run.start == self.next;
-        if self.is_in_vain(in_order) && !octets.is_empty() {
+        if self.is_in_vain(in_order) && !bytes.is_empty() {
             return self.refuse(offset, end, offset..offset);
         }
         let markers = self.checks.framing.has_markers();
@@ -318,7 +318,7 @@ impl Receiver {
         if run.known || markers {
             let mut extent = Extent::new(run.start);
             self.pieces.each(run.before.clone(), |held| extent.push(held));
-            extent.push(octets);
+            extent.push(bytes);
             self.pieces.each(run.after.clone(), |held| extent.push(held));
             extent_end = extent.end();
             let bounded = run.bounded || extent_end == self.stop_at();
@@ -335,14 +335,14 @@ impl Receiver {
                 pass = hand_up(&self.checks, &mut up, &extent, start, order, sink);
                 self.fpdus += up.fpdus;
                 match in_order {
-                    true => self.placed_in_order += up.octets,
-                    false if up.octets > 0 => self.stats.placed_out_of_order += up.octets,
+                    true => self.placed_in_order += up.bytes,
+                    false if up.bytes > 0 => self.stats.placed_out_of_order += up.bytes,
                     false => {}
                 }
             }
         }
         self.settle(&pass, in_order, sink, budget);
-        let taken = self.keep_rest(Span { offset, octets, extent_end, in_order }, &pass, budget);
+        let taken = self.keep_rest(Span { offset, bytes, extent_end, in_order }, &pass, budget);
         if self.next > pass.to && in_order && self.pieces.begin_with_held(self.next) {
             // The order has passed an island. What follows it may be an FPDU that was refused.
             self.take_any(self.next, &[], sink, budget);
@@ -350,7 +350,7 @@ impl Receiver {
         taken
     }
 
-    /// True when what has come could not be kept, whatever it is: it is not looked at.
+    /// True when what has come could not be kept, whatever it is: it is not examined.
     fn is_in_vain(&self, in_order: bool) -> bool {
         match in_order {
             // The next FPDU is whole. What brings nothing to it does not cost its CRC once more.
@@ -359,7 +359,7 @@ impl Receiver {
         }
     }
 
-    /// Octets ahead of gaps that may be verified in vain at a stretch.
+    /// Bytes ahead of gaps that may be verified in vain at a stretch.
     fn patience(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
@@ -418,9 +418,9 @@ impl Receiver {
         }
     }
 
-    /// Decides about the octets of the span that were not handed up.
+    /// Decides about the bytes of the span that were not handed up.
     fn keep_rest(&mut self, span: Span<'_>, pass: &Pass, budget: &mut HoldBudget) -> Taken {
-        let Span { offset, octets, in_order, .. } = span;
+        let Span { offset, bytes, in_order, .. } = span;
         let end = span.end();
         let mut until = end;
         match pass.fault.map(|fault| (fault, self.verdict(&fault, pass, &span))) {
@@ -445,12 +445,12 @@ impl Receiver {
             let held = self.hold(&span, offset..end, false, budget);
             return self.answer(&span, offset..held);
         }
-        if !octets.is_empty() && !pass.begins_aligned && pass.from < offset {
+        if !bytes.is_empty() && !pass.begins_aligned && pass.from < offset {
             self.stats.alignment_lost += 1;
         }
         self.locate(pass.to, offset);
         let mut taken = offset..until;
-        // Octets before the FPDUs, which nothing locates.
+        // Bytes before the first located FPDU.
         let head = offset..pass.from.min(end);
         if !head.is_empty() {
             if head.end - head.start <= self.room_for(&span, budget) {
@@ -459,7 +459,7 @@ impl Receiver {
                 taken.start = head.end;
             }
         }
-        // Octets after them: the beginning of one more, or what an error makes worthless.
+        // Bytes after them: the beginning of one more, or what an error makes worthless.
         let tail = pass.to.max(offset)..until.min(self.stop_at());
         if !tail.is_empty() {
             taken.end = self.hold(&span, tail, true, budget);
@@ -476,13 +476,13 @@ impl Receiver {
             // RFC 5044 §8: a valid CRC and a wrong start is the sender's doing.
             Fault::Marker { .. } if !span.in_order => Verdict::Remember,
             // Ahead of a gap nothing is certain yet: the peer sends it again. Not for ever, where what is
-            // held makes little octets cost the CRC of many.
+            // held makes little bytes cost the CRC of many.
             _ if !span.in_order => {
                 let (patience, vain) = (self.patience(), &mut self.pieces.vain);
                 *vain = vain.saturating_add((pass.fault_end - pass.to) as u32);
                 if *vain > patience { Verdict::Remember } else { Verdict::Drop }
             }
-            // RFC 5044 §8: dropped silently only while no octet of it was acknowledged.
+            // RFC 5044 §8: dropped silently only while no byte of it was acknowledged.
             Fault::Crc { .. } | Fault::TooLong { .. }
                 if self.on_bad_crc == OnBadCrc::Retransmit
                     && self.checks.crc
@@ -513,13 +513,13 @@ impl Receiver {
         }
         if n > 0 {
             let at = (part.start - span.offset) as usize;
-            let octets = &span.octets[at..at + n as usize];
-            self.pieces.hold(part.start, octets, located, budget, &mut self.stats);
+            let bytes = &span.bytes[at..at + n as usize];
+            self.pieces.hold(part.start, bytes, located, budget, &mut self.stats);
         }
         part.end
     }
 
-    /// Octets `from..to` that are held belong to FPDUs that are located now.
+    /// Bytes `from..to` that are held belong to FPDUs that are located now.
     fn locate(&mut self, from: u64, to: u64) {
         if let Some(pieces) = self.pieces.get_mut()
             && !pieces.is_empty()
@@ -536,7 +536,7 @@ impl Receiver {
         self.capacity(ahead, budget.room()).saturating_sub(ahead)
     }
 
-    /// Octets held ahead of a gap: not those of the next FPDU in order, which are always kept.
+    /// Bytes held ahead of a gap: not those of the next FPDU in order, which are always kept.
     fn held_ahead(&self) -> u64 {
         match self.stats.held {
             0 => 0,
@@ -544,7 +544,7 @@ impl Receiver {
         }
     }
 
-    /// Octets that may be held ahead of a gap, when `ahead` are and the core has `room` for more: no stream
+    /// Bytes that may be held ahead of a gap, when `ahead` are and the core has `room` for more: no stream
     /// takes more of what the core has than it leaves to the others.
     fn capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
@@ -589,17 +589,17 @@ enum Verdict {
     Remember,
 }
 
-/// A span as it arrived, and where the octets around it end.
+/// A span as it arrived, and where the bytes around it end.
 struct Span<'a> {
     offset: u64,
-    octets: &'a [u8],
+    bytes: &'a [u8],
     extent_end: u64,
     in_order: bool,
 }
 
 impl Span<'_> {
     fn end(&self) -> u64 {
-        self.offset + self.octets.len() as u64
+        self.offset + self.bytes.len() as u64
     }
 }
 
@@ -624,13 +624,13 @@ impl Pass {
     }
 }
 
-/// Where an extent stands in the order.
+/// Where an extent is in the stream.
 struct Order {
     /// It begins with the next FPDU in order.
     in_order: bool,
     /// It ends where another FPDU is known to begin.
     bounded: bool,
-    /// The octets in it that have just arrived.
+    /// The bytes in it that have just arrived.
     span: Range<u64>,
 }
 
@@ -666,7 +666,7 @@ fn hand_up(
         };
         let pieces = extent.ulpdu(checks.framing, pass.to, ulpdu_len);
         match sink.ulpdu(OrderKey(pass.to), Ulpdu::new(&pieces)) {
-            Disposition::Placed(n) => up.octets += n as u64,
+            Disposition::Placed(n) => up.bytes += n as u64,
             Disposition::Ignored => {}
             Disposition::Refused => {
                 pass.refused = Some(end);

@@ -1,17 +1,17 @@
-//! What lies beyond the next FPDU in order: octets that are held, and islands that were handed up.
+//! What lies beyond the next FPDU in order: bytes that are held, and islands that were handed up.
 
 use super::ReceiverStats;
+use base::Blank;
 use core::ops::Range;
 use std::collections::VecDeque;
-use wire::Blank;
 
-/// Held pieces that follow each other are joined up to this many octets, so that a peer that sends
-/// single octets does not make a list of them.
+/// Held pieces that follow each other are joined up to this many bytes, so that a peer that sends
+/// single bytes does not make a list of them.
 const JOIN: usize = 2048;
-/// Pieces beyond which nothing out of order is taken, besides one for each `JOIN / 2` octets held.
+/// Pieces beyond which nothing out of order is taken, besides one for each `JOIN / 2` bytes held.
 const MAX_PIECES: usize = 1024;
 
-/// Octets that all streams of a core together may hold ahead of gaps.
+/// Bytes that all streams of a core together may hold ahead of gaps.
 #[derive(Debug)]
 pub struct HoldBudget {
     limit: u64,
@@ -19,32 +19,32 @@ pub struct HoldBudget {
 }
 
 impl HoldBudget {
-    /// A budget of `limit` octets.
+    /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         HoldBudget { limit, used: 0 }
     }
 
-    /// Octets held now. May exceed the limit: a stream may always hold one FPDU in order.
+    /// Bytes held now. May exceed the limit: a stream may always hold one FPDU in order.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Octets that may be held ahead of gaps.
+    /// Bytes that may be held ahead of gaps.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// How many more octets may be held ahead of a gap.
+    /// How many more bytes may be held ahead of a gap.
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
 
-    pub(in crate::mpa) fn take(&mut self, octets: usize) {
-        self.used += octets as u64;
+    pub(in crate::mpa) fn take(&mut self, bytes: usize) {
+        self.used += bytes as u64;
     }
 
-    pub(in crate::mpa) fn give(&mut self, octets: usize) {
-        self.used = self.used.saturating_sub(octets as u64);
+    pub(in crate::mpa) fn give(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes as u64);
     }
 }
 
@@ -58,27 +58,27 @@ struct Piece {
 enum Kind {
     /// Handed up: FPDU after FPDU until `end`.
     Placed { end: u64 },
-    /// `located`: the FPDU that these octets belong to is known to start here or in the located
+    /// `located`: the FPDU that these bytes belong to is known to start here or in the located
     /// pieces right before.
-    Held { octets: Vec<u8>, located: bool },
+    Held { bytes: Vec<u8>, located: bool },
 }
 
 impl Piece {
     fn end(&self) -> u64 {
         match &self.kind {
             Kind::Placed { end } => *end,
-            Kind::Held { octets, .. } => self.start + octets.len() as u64,
+            Kind::Held { bytes, .. } => self.start + bytes.len() as u64,
         }
     }
 }
 
 /// The held pieces right before and right after a span, without a gap.
 pub(super) struct Run {
-    /// Where the octets begin.
+    /// Where the bytes begin.
     pub(super) start: u64,
     /// True when an FPDU is known to begin at `start`.
     pub(super) known: bool,
-    /// True when the octets end where an island of placed FPDUs begins.
+    /// True when the bytes end where an island of placed FPDUs begins.
     pub(super) bounded: bool,
     pub(super) before: Range<usize>,
     pub(super) after: Range<usize>,
@@ -88,9 +88,9 @@ pub(super) struct Run {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
-    /// Octets of FPDUs ahead of a gap that were verified in vain, less those that have come since.
+    /// Bytes of FPDUs ahead of a gap that were verified in vain, less those that have come since.
     pub(super) vain: u32,
-    /// Octets of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
+    /// Bytes of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
     /// that have come since.
     pub(super) unwanted: u32,
     /// Tries of the next FPDU in order, which had a wrong CRC.
@@ -114,7 +114,7 @@ impl Pieces {
         self.list.is_empty()
     }
 
-    /// Gives memory back once nothing is left.
+    /// Frees memory once nothing is left.
     pub(super) fn shrink(&mut self) {
         if self.list.is_empty() && self.list.capacity() > 0 {
             self.list = VecDeque::new();
@@ -127,18 +127,18 @@ impl Pieces {
         self.list.capacity()
     }
 
-    /// True when held octets begin at `at` and nothing is before them.
+    /// True when held bytes begin at `at` and nothing is before them.
     pub(super) fn begin_with_held(&self, at: u64) -> bool {
         let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });
         self.list.front().is_some_and(held)
     }
 
-    /// True when nothing more should be entered ahead of a gap; `held` octets are held.
+    /// True when nothing more should be entered ahead of a gap; `held` bytes are held.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (JOIN as u64 / 2)
     }
 
-    /// Octets held from `at` on without a gap.
+    /// Bytes held from `at` on without a gap.
     pub(super) fn held_from(&self, at: u64) -> u64 {
         let mut end = at;
         for piece in &self.list {
@@ -188,51 +188,50 @@ impl Pieces {
         Run { start, known: known || seen_located, bounded, before: first..at, after: at..last }
     }
 
-    /// The octets of held pieces, in order.
+    /// The bytes of held pieces, in order.
     pub(super) fn each<'a>(&'a self, pieces: Range<usize>, mut f: impl FnMut(&'a [u8])) {
         for piece in self.list.range(pieces) {
-            if let Kind::Held { octets, .. } = &piece.kind {
-                f(octets);
+            if let Kind::Held { bytes, .. } = &piece.kind {
+                f(bytes);
             }
         }
     }
 
-    /// Holds octets that are in no piece.
+    /// Holds bytes that are in no piece.
     pub(super) fn hold(
         &mut self,
         start: u64,
-        octets: &[u8],
+        bytes: &[u8],
         located: bool,
         budget: &mut HoldBudget,
         stats: &mut ReceiverStats,
     ) {
-        budget.take(octets.len());
-        stats.held += octets.len() as u64;
+        budget.take(bytes.len());
+        stats.held += bytes.len() as u64;
         stats.held_max = stats.held_max.max(stats.held);
         if !located {
-            stats.unlocatable += octets.len() as u64;
+            stats.unlocatable += bytes.len() as u64;
             stats.unlocatable_max = stats.unlocatable_max.max(stats.unlocatable);
         }
         let at = self.list.partition_point(|piece| piece.start < start);
         if let Some(previous) = at.checked_sub(1).map(|i| &mut self.list[i])
             && previous.end() == start
-            && let Kind::Held { octets: held, located: same } = &mut previous.kind
+            && let Kind::Held { bytes: held, located: same } = &mut previous.kind
             && *same == located
-            && held.len() + octets.len() <= JOIN
+            && held.len() + bytes.len() <= JOIN
         {
-            held.extend_from_slice(octets);
+            held.extend_from_slice(bytes);
             self.join_next(at - 1);
             return;
         }
-        self.list
-            .insert(at, Piece { start, kind: Kind::Held { octets: octets.to_vec(), located } });
+        self.list.insert(at, Piece { start, kind: Kind::Held { bytes: bytes.to_vec(), located } });
         self.join_next(at);
     }
 
     /// Joins the held piece at index `at` with the one that follows, if that is small and alike.
     fn join_next(&mut self, at: usize) {
         let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
-        let (Kind::Held { octets: one, located: here }, Kind::Held { octets: two, located: there }) =
+        let (Kind::Held { bytes: one, located: here }, Kind::Held { bytes: two, located: there }) =
             (&this.kind, &next.kind)
         else {
             return;
@@ -240,14 +239,14 @@ impl Pieces {
         if this.end() != next.start || here != there || one.len() + two.len() > JOIN {
             return;
         }
-        if let Some(Piece { kind: Kind::Held { octets: two, .. }, .. }) = self.list.remove(at + 1)
-            && let Some(Piece { kind: Kind::Held { octets: one, .. }, .. }) = self.list.get_mut(at)
+        if let Some(Piece { kind: Kind::Held { bytes: two, .. }, .. }) = self.list.remove(at + 1)
+            && let Some(Piece { kind: Kind::Held { bytes: one, .. }, .. }) = self.list.get_mut(at)
         {
             one.extend_from_slice(&two);
         }
     }
 
-    /// Lets go of the held octets in `from..to`.
+    /// Releases the held bytes in `from..to`.
     pub(super) fn let_go(
         &mut self,
         from: u64,
@@ -261,23 +260,23 @@ impl Pieces {
                 break;
             }
             let (start, end) = (piece.start, piece.end());
-            let Kind::Held { octets, located } = &mut piece.kind else {
+            let Kind::Held { bytes, located } = &mut piece.kind else {
                 i += 1;
                 continue;
             };
             let (left, right) = (from.saturating_sub(start) as usize, to.saturating_sub(start));
-            let right = (right as usize).min(octets.len());
+            let right = (right as usize).min(bytes.len());
             budget.give(right - left);
             stats.held -= (right - left) as u64;
             if !*located {
                 stats.unlocatable -= (right - left) as u64;
             }
-            let rest = octets.split_off(right);
-            octets.truncate(left);
+            let rest = bytes.split_off(right);
+            bytes.truncate(left);
             let located = *located;
             let gone = left == 0;
             if end > to {
-                let rest = Piece { start: to, kind: Kind::Held { octets: rest, located } };
+                let rest = Piece { start: to, kind: Kind::Held { bytes: rest, located } };
                 if gone {
                     self.list[i] = rest
                 } else {
@@ -326,7 +325,7 @@ impl Pieces {
         at
     }
 
-    /// The octets held in `from..to` are a part of the FPDU that begins at `from`.
+    /// The bytes held in `from..to` are a part of the FPDU that begins at `from`.
     pub(super) fn locate(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
         let mut i = self.list.partition_point(|piece| piece.end() <= from);
         while let Some(piece) = self.list.get_mut(i) {
@@ -334,16 +333,16 @@ impl Pieces {
                 break;
             }
             let start = piece.start;
-            if let Kind::Held { octets, located: located @ false } = &mut piece.kind {
+            if let Kind::Held { bytes, located: located @ false } = &mut piece.kind {
                 if start < from {
-                    let rest = octets.split_off((from - start) as usize);
+                    let rest = bytes.split_off((from - start) as usize);
                     stats.unlocatable -= rest.len() as u64;
-                    let kind = Kind::Held { octets: rest, located: true };
+                    let kind = Kind::Held { bytes: rest, located: true };
                     self.list.insert(i + 1, Piece { start: from, kind });
                     i += 1;
                 } else {
                     *located = true;
-                    stats.unlocatable -= octets.len() as u64;
+                    stats.unlocatable -= bytes.len() as u64;
                 }
             }
             i += 1;

@@ -12,7 +12,7 @@ mod vectors;
 /// Offset of Full Operation in these tests' streams: after some start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its surroundings, fed like TCP feeds it: each octet until it is taken, once.
+/// A receiver with its surroundings, fed like TCP feeds it: each byte until it is taken, once.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -32,7 +32,7 @@ impl Bench {
         }
     }
 
-    /// A segment with these octets of the stream arrives.
+    /// A segment with these bytes of the stream arrives.
     pub(super) fn arrive(&mut self, range: Range<usize>) -> &mut Self {
         let mut at = range.start;
         while at < range.end {
@@ -159,7 +159,7 @@ fn unaligned_combination_ahead_of_a_gap() {
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0] + 100..b[2] + 600);
-    // FPDU 1 follows the tail of FPDU 0; a marker in it locates it.
+    // FPDU 1 follows the tail of FPDU 0; a marker in it gives its start.
     assert_eq!(bench.handed_up(&stream), [1]);
     let stats = bench.stats();
     assert_eq!(stats.unlocatable, (b[1] - b[0] - 100) as u64);
@@ -270,11 +270,11 @@ fn the_budget_of_the_core_bounds_what_is_held() {
     bench.budget = HoldBudget::new(60);
     bench.arrive(b[1]..b[1] + 20);
     assert_eq!(bench.stats().held, 20);
-    // The located FPDU is taken although the octets before it are refused.
+    // The located FPDU is taken although the bytes before it are refused.
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_untouched(b[1] + 20..b[2]));
-    // In order one FPDU can be held whatever the budget says.
+    // In order one FPDU can be held whatever the budget is.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
@@ -298,10 +298,10 @@ fn a_located_tail_is_refused_alone() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Single octets do not make a list of single octets: in order they are joined, ahead of a gap the
+/// Single bytes do not make a list of single bytes: in order they are joined, ahead of a gap the
 /// list has an end.
 #[test]
-fn single_octets_are_bounded() {
+fn single_bytes_are_bounded() {
     let stream = stream(false, &[60_000]);
     let n = stream.octets.len();
     let mut bench = Bench::new(&stream, &Config::default());
@@ -340,7 +340,7 @@ fn a_refused_ulpdu_was_never_taken() {
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
 }
 
-/// A refused ULPDU whose octets were acknowledged long ago is retried.
+/// A refused ULPDU whose bytes were acknowledged long ago is retried.
 #[test]
 fn a_blocked_ulpdu_is_retried() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -356,7 +356,7 @@ fn a_blocked_ulpdu_is_retried() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
-/// An attacker ends a large FPDU for which there is no buffer, with one octet, again and again: it is
+/// An attacker ends a large FPDU for which there is no buffer, with one byte, again and again: it is
 /// verified once, and then when the owner asks.
 #[test]
 fn the_end_of_a_refused_fpdu_is_taken_and_not_verified_again() {
@@ -425,7 +425,7 @@ fn crc_off_means_not_checked() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not looked at,
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are not examined,
 /// but for the CRC.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {

@@ -21,35 +21,35 @@ struct End {
 }
 
 impl Receiver {
-    /// Takes octets before the first error.
+    /// Takes bytes before the first error.
     pub(super) fn take(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        bytes: &[u8],
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
         let plain = offset == self.next
-            && !octets.is_empty()
+            && !bytes.is_empty()
             && self.pieces.is_empty()
             && !self.blocked
             && self.stop.is_none();
         if !plain {
-            return self.take_any(offset, octets, sink, budget);
+            return self.take_any(offset, bytes, sink, budget);
         }
-        let end = offset + octets.len() as u64;
-        let End { at, refused } = self.hand_up_whole(octets, sink);
+        let end = offset + bytes.len() as u64;
+        let End { at, refused } = self.hand_up_whole(bytes, sink);
         if at == end {
             return Taken::All;
         }
-        let octets = &octets[(at - offset) as usize..];
+        let bytes = &bytes[(at - offset) as usize..];
         let taken = if refused.is_some() {
             let pass =
                 Pass { located: true, refused, begins_aligned: true, ..Pass::nothing_at(at) };
-            let span = Span { offset: at, octets, extent_end: end, in_order: true };
+            let span = Span { offset: at, bytes, extent_end: end, in_order: true };
             self.keep_rest(span, &pass, budget)
         } else {
-            self.take_any(at, octets, sink, budget)
+            self.take_any(at, bytes, sink, budget)
         };
         match taken {
             Taken::Only(rest) => Taken::Only(offset..rest.end.max(at)),
@@ -57,14 +57,14 @@ impl Receiver {
         }
     }
 
-    /// Hands up the FPDUs that `octets`, at the next one in order, begin with.
-    fn hand_up_whole(&mut self, octets: &[u8], sink: &mut impl UlpduSink) -> End {
+    /// Hands up the FPDUs that `bytes`, at the next one in order, begin with.
+    fn hand_up_whole(&mut self, bytes: &[u8], sink: &mut impl UlpduSink) -> End {
         let framing = self.checks.framing;
         let start = self.next;
         sink.order_complete(OrderKey(start));
         let mut refused = None;
-        while let Some(fpdu) = self.whole(start, octets) {
-            let ulpdu = &octets[fpdu.ulpdu.clone()];
+        while let Some(fpdu) = self.whole(start, bytes) {
+            let ulpdu = &bytes[fpdu.ulpdu.clone()];
             let disposition = if framing.has_markers() {
                 let at = start + fpdu.ulpdu.start as u64;
                 let pieces = between_markers(framing, at, ulpdu);
@@ -92,17 +92,17 @@ impl Receiver {
         End { at: self.next, refused }
     }
 
-    /// The next FPDU in order if it lies whole and verified in `octets`, which begin at `start`.
+    /// The next FPDU in order if it lies whole and verified in `bytes`, which begin at `start`.
     #[inline]
-    fn whole(&self, start: u64, octets: &[u8]) -> Option<Whole> {
+    fn whole(&self, start: u64, bytes: &[u8]) -> Option<Whole> {
         let framing = self.checks.framing;
         let fpdu = self.next;
         let header = framing.header(fpdu);
         let at = (header - start) as usize;
-        let length = octets.get(at..at + LENGTH_LEN)?;
+        let length = bytes.get(at..at + LENGTH_LEN)?;
         let ulpdu_len = usize::from(u16::from_be_bytes([length[0], length[1]]));
         let end = framing.end(fpdu, ulpdu_len);
-        let whole = octets.get((fpdu - start) as usize..(end - start) as usize)?;
+        let whole = bytes.get((fpdu - start) as usize..(end - start) as usize)?;
         if whole.len() as u64 > u64::from(self.checks.max_fpdu) {
             return None;
         }
@@ -129,7 +129,7 @@ impl Receiver {
 
 /// An FPDU in a span.
 struct Whole {
-    /// Its ULPDU, markers included, in the span's octets.
+    /// Its ULPDU, markers included, in the span's bytes.
     ulpdu: Range<usize>,
     /// The stream offset behind it.
     end: u64,
@@ -141,17 +141,17 @@ fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> b
     (first..whole.len()).step_by(MARKER_INTERVAL as usize).all(|at| {
         let expected = (fpdu + at as u64).saturating_sub(header) as u16;
         let marker = whole[at..].first_chunk::<MARKER_LEN>();
-        marker.is_some_and(|octets| Marker::parse(octets).fpduptr() == expected)
+        marker.is_some_and(|bytes| Marker::parse(bytes).fpduptr() == expected)
     })
 }
 
-/// The pieces of `octets`, at `at` of the stream, between markers.
-fn between_markers(framing: Framing, at: u64, octets: &[u8]) -> SmallVec<[&[u8]; 24]> {
+/// The pieces of `bytes`, at `at` of the stream, between markers.
+fn between_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
     const APART: usize = MARKER_INTERVAL as usize - MARKER_LEN;
     let mut pieces = SmallVec::new();
     let (mut run, mut rest) = match framing.is_marker(at) {
-        true => (APART, octets.get(MARKER_LEN..).unwrap_or_default()),
-        false => (framing.run(at), octets),
+        true => (APART, bytes.get(MARKER_LEN..).unwrap_or_default()),
+        false => (framing.run(at), bytes),
     };
     while !rest.is_empty() {
         let (piece, more) = rest.split_at(run.min(rest.len()));

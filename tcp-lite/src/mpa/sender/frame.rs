@@ -1,12 +1,12 @@
 //! Writes one FPDU: header, markers, payload and pad in one pass over the source, then the CRC over
-//! the octets written (RFC 5044 §4.1, §4.3, §4.4).
+//! the bytes written (RFC 5044 §4.1, §4.3, §4.4).
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
-/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its octets.
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes.
 #[inline]
 pub(super) fn frame(
     framing: Framing,
@@ -58,23 +58,23 @@ fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u
 struct Writer<'a> {
     framing: Framing,
     header: u64,
-    /// Stream offset of the next octet.
+    /// Stream offset of the next byte.
     at: u64,
     out: &'a mut [u8],
     done: usize,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, mut octets: &[u8]) {
-        while !octets.is_empty() {
-            let room = self.run(octets.len());
-            let (now, later) = octets.split_at(room.len());
+    fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = self.run(bytes.len());
+            let (now, later) = bytes.split_at(room.len());
             room.copy_from_slice(now);
-            octets = later;
+            bytes = later;
         }
     }
 
-    /// Room for `len` octets, which are not none; the marker before each piece is written as the piece is taken.
+    /// Room for `len` bytes, which are not none; the marker before each piece is written as the piece is taken.
     fn pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
         self.marker();
@@ -95,7 +95,7 @@ impl Writer<'_> {
         core::iter::once(first).chain(rest)
     }
 
-    /// Room for at most `want` octets, up to the next marker.
+    /// Room for at most `want` bytes, up to the next marker.
     fn run(&mut self, want: usize) -> &mut [u8] {
         self.marker();
         let n = self.framing.run(self.at).min(want);

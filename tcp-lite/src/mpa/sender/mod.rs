@@ -1,4 +1,4 @@
-//! From ULPDUs to the octets of segments, and the same octets again (RFC 5044 §4, §4.5, appendix A.1).
+//! From ULPDUs to the bytes of segments, and the same bytes for a retransmission (RFC 5044 §4, §4.5, appendix A.1).
 //!
 //! ```text
 //!  base            sent          end
@@ -7,23 +7,22 @@
 //!                  ^ a segment ended inside the last FPDU: it is cut
 //! ```
 //!
-//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS
-//! shrank, or the window is smaller than it with nothing in flight. A ULPDU, once taken, is never
-//! given back.
+//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only when it must be: EMSS shrank, or the
+//! window is smaller than the FPDU with nothing in flight. A ULPDU, once taken, is never returned.
 //!
-//! An FPDU leaves 16 octets until it is acknowledged, from which it is framed again when its source
-//! says that its octets cannot change. Otherwise, and when it is cut, its octets are kept.
+//! An unacknowledged FPDU costs a record of 16 bytes, from which it is framed again if its source guarantees that its
+//! bytes do not change. Otherwise, and when it is cut, its bytes are kept.
 
 mod frame;
 
 use super::MAX_MULPDU;
 use super::config::Params;
 use super::framing::{Framing, mulpdu};
+use base::{Blank, Lazy};
 use core::ops::Range;
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
-use wire::{Blank, Lazy};
 
 /// What a [`Sender`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,9 +33,9 @@ pub struct SenderStats {
     pub packed: u64,
     /// Segments that begin or end inside an FPDU.
     pub cut: u64,
-    /// Octets of FPDUs framed or copied again.
+    /// Bytes of FPDUs framed or copied again.
     pub retransmitted: u64,
-    /// Octets of FPDUs kept now, because their source may change or they were cut.
+    /// Bytes of FPDUs kept now, because their source may change or they were cut.
     pub kept: u64,
     /// The most that was kept at any time.
     pub kept_max: u64,
@@ -51,7 +50,7 @@ pub struct Sender {
     emss: u16,
     /// Start of the first record's FPDU.
     base: u64,
-    /// Octets before this have been written at least once.
+    /// Bytes before this have been written at least once.
     sent: u64,
     /// End of the last record's FPDU.
     end: u64,
@@ -63,7 +62,7 @@ pub struct Sender {
     stats: Lazy<SenderStats>,
 }
 
-wire::near!(Sender: unacked);
+base::prefetch!(Sender: unacked);
 
 impl Blank for SenderStats {
     fn blank() -> &'static Self {
@@ -77,11 +76,11 @@ impl Blank for SenderStats {
 #[derive(Clone, Debug)]
 struct Unacked {
     records: VecDeque<Record>,
-    /// The octets of those of them that are kept.
+    /// The bytes of those of them that are kept.
     kept: VecDeque<Kept>,
 }
 
-wire::near!(Unacked: records);
+base::prefetch!(Unacked: records);
 
 impl Blank for Unacked {
     fn blank() -> &'static Self {
@@ -93,7 +92,7 @@ impl Blank for Unacked {
 /// An unacknowledged FPDU.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// Low half of the stream offset of its first octet.
+    /// Low half of the stream offset of its first byte.
     start: u32,
     message: u32,
     offset: u32,
@@ -114,16 +113,16 @@ impl Record {
     }
 }
 
-/// The octets of one FPDU.
+/// The bytes of one FPDU.
 #[derive(Clone, Debug)]
 struct Kept {
     start: u64,
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
 }
 
 impl Sender {
     /// A sender for the direction whose Full Operation begins at stream offset `start`. `emss` is the
-    /// effective maximum segment size, in octets.
+    /// effective maximum segment size, in bytes.
     pub fn new(params: &Params, start: u64, emss: usize) -> Self {
         Sender {
             framing: Framing::new(start, params.markers_tx),
@@ -139,7 +138,7 @@ impl Sender {
         }
     }
 
-    /// The largest ULPDU for now, 128 to 64768 octets.
+    /// The largest ULPDU for now, 128 to 64768 bytes.
     pub fn mulpdu(&self) -> usize {
         mulpdu(self.emss(), self.framing.has_markers())
     }
@@ -149,7 +148,7 @@ impl Sender {
         self.emss = emss as u16;
     }
 
-    /// True when [`fill`](Self::fill) with room enough would write octets.
+    /// True when [`fill`](Self::fill) with room enough would write bytes.
     pub fn has_data(&self, source: &impl UlpduSource) -> bool {
         self.is_cut() || source.next_len(self.mulpdu()).is_some()
     }
@@ -175,7 +174,7 @@ impl Sender {
         self.stats.kept
     }
 
-    /// Nothing was sent for a while: gives back memory that nothing is in.
+    /// To be called when idle: frees empty buffers.
     pub fn relax(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();
@@ -186,7 +185,7 @@ impl Sender {
         self.emss.into()
     }
 
-    /// Writes the octets of the next segment into `out` and returns how many:
+    /// Writes the bytes of the next segment into `out` and returns how many:
     /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill).
     pub fn fill(
         &mut self,
@@ -221,7 +220,7 @@ impl Sender {
         done
     }
 
-    /// Writes FPDUs that each fit a segment of EMSS octets into an `out` that is longer:
+    /// Writes FPDUs that each fit a segment of EMSS bytes into an `out` that is longer:
     /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). If it is lost, its FPDUs go
     /// again in segments that begin with an FPDU and hold whole ones.
     pub fn fill_probe(
@@ -270,7 +269,7 @@ impl Sender {
         (end - offset) as usize
     }
 
-    /// Writes again octets that were sent before:
+    /// Writes again bytes that were sent before:
     /// [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
     pub fn refill(&mut self, source: &impl UlpduSource, offset: u64, out: &mut [u8]) {
         self.stats.retransmitted += out.len() as u64;
@@ -303,8 +302,8 @@ impl Sender {
                 break;
             }
             if record.kept {
-                let octets = kept.pop_front();
-                self.stats.kept -= octets.map_or(0, |kept| kept.octets.len() as u64);
+                let bytes = kept.pop_front();
+                self.stats.kept -= bytes.map_or(0, |kept| kept.bytes.len() as u64);
             }
             self.base = end;
             records.pop_front();
@@ -328,7 +327,7 @@ impl Sender {
         let out = &mut out[..total];
         frame(self.framing, self.crc, start, &outgoing, source, out);
         if !outgoing.stable {
-            self.keep_octets(start, out.into());
+            self.keep_bytes(start, out.into());
         }
         self.sent = self.end;
         total
@@ -338,7 +337,7 @@ impl Sender {
     /// of it.
     fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
         let full = self.mulpdu();
-        // RFC 5044 §4.5: not below 128 octets.
+        // RFC 5044 §4.5: not below 128 bytes.
         let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
         if source.next_len(small).is_some_and(|len| self.framing.total(self.end, len) <= out.len())
         {
@@ -348,9 +347,9 @@ impl Sender {
             return 0;
         }
         let Some((start, outgoing)) = self.take(source, full) else { return 0 };
-        let mut octets = vec![0; (self.end - start) as usize];
-        frame(self.framing, self.crc, start, &outgoing, source, &mut octets);
-        self.keep_octets(start, octets.into());
+        let mut bytes = vec![0; (self.end - start) as usize];
+        frame(self.framing, self.crc, start, &outgoing, source, &mut bytes);
+        self.keep_bytes(start, bytes.into());
         self.fill_cut(source, out)
     }
 
@@ -369,12 +368,12 @@ impl Sender {
         n
     }
 
-    /// True when the next FPDU fits a segment of EMSS octets, so that waiting for window helps.
+    /// True when the next FPDU fits a segment of EMSS bytes, so that waiting for window helps.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.total(self.end, ulpdu_len) <= self.emss()
     }
 
-    /// The largest ULPDU whose FPDU takes at most `room` octets here; 128 if none does.
+    /// The largest ULPDU whose FPDU takes at most `room` bytes here; 128 if none does.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
         // MULPDU assumes the most markers there can be; here there may be fewer.
@@ -417,30 +416,30 @@ impl Sender {
         start..self.framing.end(start, record.ulpdu_len())
     }
 
-    /// Makes sure that the octets of an FPDU are kept; framed again, they are those that were sent.
+    /// Makes sure that the bytes of an FPDU are kept; framed again, they are those that were sent.
     fn keep(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;
         }
         let (record, span) = (self.unacked.records[i], self.span_of(i));
         let again = source.again(record.token(), usize::from(record.payload_len));
-        let mut octets = vec![0; (span.end - span.start) as usize];
-        frame(self.framing, self.crc, span.start, &again, source, &mut octets);
-        self.keep_octets(span.start, octets.into());
+        let mut bytes = vec![0; (span.end - span.start) as usize];
+        frame(self.framing, self.crc, span.start, &again, source, &mut bytes);
+        self.keep_bytes(span.start, bytes.into());
     }
 
-    fn keep_octets(&mut self, start: u64, octets: Box<[u8]>) {
-        self.stats.kept += octets.len() as u64;
+    fn keep_bytes(&mut self, start: u64, bytes: Box<[u8]>) {
+        self.stats.kept += bytes.len() as u64;
         self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
         let newest = self.unacked.records.back().is_some_and(|last| last.start == start as u32);
         if newest && let Some(last) = self.unacked.records.back_mut() {
             last.kept = true;
-            return self.unacked.kept.push_back(Kept { start, octets });
+            return self.unacked.kept.push_back(Kept { start, bytes });
         }
         let record = self.record_at(start);
         self.unacked.records[record].kept = true;
         let at = self.unacked.kept.partition_point(|kept| kept.start < start);
-        self.unacked.kept.insert(at, Kept { start, octets });
+        self.unacked.kept.insert(at, Kept { start, bytes });
     }
 
     fn copy_kept(&self, start: u64, part: Range<u64>, out: &mut [u8]) {
@@ -448,7 +447,7 @@ impl Sender {
         let kept = &self.unacked.kept[at];
         debug_assert_eq!(kept.start, start);
         let from = (part.start - start) as usize;
-        out.copy_from_slice(&kept.octets[from..from + out.len()]);
+        out.copy_from_slice(&kept.bytes[from..from + out.len()]);
     }
 }
 

@@ -12,7 +12,7 @@ use wire::{DdpVersion, Stag, TaggedOffset};
 const START: u64 = 20;
 const HEADER: usize = 14;
 
-/// Messages cut into ULPDUs with a header of 14 octets. Unstable ones read differently every time.
+/// Messages cut into ULPDUs with a header of 14 bytes. Unstable ones read differently every time.
 #[derive(Default)]
 struct Source {
     messages: Vec<(Vec<u8>, bool)>,
@@ -124,7 +124,7 @@ impl Bench {
         self.acknowledged < self.next()
     }
 
-    /// TCP may send `room` octets.
+    /// TCP may send `room` bytes.
     fn fill(&mut self, room: usize) -> usize {
         let mut out = vec![0xee; room];
         let (next, in_flight) = (self.next(), self.in_flight());
@@ -165,7 +165,7 @@ impl Bench {
     }
 }
 
-/// The annotated FPDUs of the texts come out octet by octet.
+/// The annotated FPDUs of the texts come out byte by byte.
 #[test]
 fn figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
@@ -242,7 +242,7 @@ fn a_long_message_fills_segments() {
         assert_eq!(bench.sent, bench.expected(markers).octets);
         let (last, full) = bench.segments.split_last().expect("segments");
         assert!(last.len() <= emss);
-        // What the formula gives away: a marker at most, and the octets beyond a multiple of 4.
+        // What the formula gives away: a marker at most, and the bytes beyond a multiple of 4.
         assert!(full.iter().all(|s| s.len() <= emss && s.len() + 4 + emss % 4 + 3 >= emss));
     }
 }
@@ -259,9 +259,9 @@ fn payloads_begin_and_end_anywhere_between_markers() {
     }
 }
 
-/// RFC 5044 §7.1.2 (7): the first octets of Full Operation are the marker 0, or the length field.
+/// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are the marker 0, or the length field.
 #[test]
-fn the_first_octets() {
+fn the_first_bytes() {
     let mut bench = Bench::new(true, 1448, Source::of(&[10]));
     bench.fill(1448);
     assert_eq!(bench.sent[..6], [0, 0, 0, 0, 0, 24]);
@@ -305,7 +305,7 @@ fn small_windows() {
     assert_eq!(bench.sender.stats().cut, 3);
 }
 
-/// RFC 5044 §4.5: below 128 octets of EMSS, MULPDU stays at 128 and FPDUs are cut over segments.
+/// RFC 5044 §4.5: below 128 bytes of EMSS, MULPDU stays at 128 and FPDUs are cut over segments.
 #[test]
 fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::of(&[1000]));
@@ -322,7 +322,7 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.stats().kept, 0);
 }
 
-/// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their octets, kept once.
+/// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their bytes, kept once.
 #[test]
 fn emss_shrinks_under_unacknowledged_fpdus() {
     let mut bench = Bench::new(true, 1448, Source::of(&[6000]));
@@ -341,7 +341,7 @@ fn emss_shrinks_under_unacknowledged_fpdus() {
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
-/// Sources that change keep their sent octets; a retransmission shows what was sent at first.
+/// Sources that change keep their sent bytes; a retransmission shows what was sent at first.
 #[test]
 fn unstable_sources_are_kept() {
     let mut bench = Bench::new(true, 1448, Source::of(&[3000, 100]).unstable());
@@ -358,7 +358,7 @@ fn unstable_sources_are_kept() {
     assert_eq!((bench.sender.stats().kept, bench.sender.is_acknowledged()), (0, true));
 }
 
-/// A ULPDU is acknowledged when the last octet of its FPDU is.
+/// A ULPDU is acknowledged when the last byte of its FPDU is.
 #[test]
 fn acknowledged_whole_and_in_order() {
     let mut bench = Bench::new(false, 1448, Source::of(&[100, 100]));
@@ -397,9 +397,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     /// Whatever TCP asks for, and in whatever order: the stream is the ULPDUs in FPDUs, and every
-    /// octet that is asked for again is the same.
+    /// byte that is asked for again is the same.
     #[test]
-    fn the_stream_is_what_the_text_says(
+    fn the_stream_is_what_the_rfc_defines(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
         markers: bool,
         stable: bool,

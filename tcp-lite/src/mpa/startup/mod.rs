@@ -1,4 +1,4 @@
-//! The Startup Phase (RFC 5044 §7.1, draft §8.1), both roles, in octets of the stream.
+//! The Startup Phase (RFC 5044 §7.1, draft §8.1), both roles, in bytes of the stream.
 //!
 //! ```text
 //!  initiator (draft: passive)                responder (draft: active)
@@ -8,12 +8,11 @@
 //!     first FPDU           =================>   may send FPDUs from here on
 //! ```
 //!
-//! The TCP listener is the responder. The forms are told apart by the first 16 octets. What comes after
-//! a frame is not looked at here: it is the first FPDUs.
+//! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are not
+//! parsed here: they are the first FPDUs.
 //!
 //! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the
-//! private data of both frames and says so by S; SMB Direct does likewise in revision 1 and does not
-//! say so.
+//! private data of both frames and sets S; SMB Direct does the same in revision 1 without a flag.
 //!
 //! Left out: time-outs, which the owner of the clock adds; the ready-to-receive message, which is an
 //! FPDU.
@@ -33,9 +32,9 @@ use wire::mpa::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("private data of {len} octets, at most {limit} fit")]
 pub struct PrivateDataTooLong {
-    /// Octets given.
+    /// Bytes given.
     pub len: usize,
-    /// Octets that fit: 512 without what the revision or the peer takes of them, or none with the
+    /// Bytes that fit: 512 without what the revision or the peer takes of them, or none with the
     /// draft's Start Key.
     pub limit: usize,
 }
@@ -56,9 +55,9 @@ pub enum AcceptError {
 pub struct Request {
     /// Its form.
     pub revision: Revision,
-    /// The ULP's private data, at most 512 octets.
+    /// The ULP's private data, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// What it says of Reads and of who speaks first, if anything.
+    /// Its IRD, ORD and ready-to-receive flags, if it has any.
     pub enhanced: Option<EnhancedRepr>,
 }
 
@@ -71,10 +70,10 @@ pub enum Progress {
     Accepted {
         /// What was agreed on.
         params: Params,
-        /// The responder's private data, at most 512 octets.
+        /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
     },
-    /// To the initiator: Full Operation, in order to tell the peer of this error and no more.
+    /// To the initiator: Full Operation, only to send a Terminate with this error.
     Unsuitable {
         /// How FPDUs are framed.
         params: Params,
@@ -83,9 +82,9 @@ pub enum Progress {
     },
     /// To the initiator: the responder's ULP does not want the connection.
     Rejected {
-        /// The responder's private data, at most 512 octets.
+        /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// What the reject says of Reads, if anything (RFC 6581 §9.1).
+        /// The IRD and ORD of the reject, if it has any (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
 }
@@ -117,7 +116,7 @@ struct Out {
     said: Option<EnhancedRepr>,
 }
 
-/// What stands in front of the ULP's private data.
+/// What precedes the ULP's private data.
 enum Prefix {
     Nothing,
     Enhanced([u8; ENHANCED_LEN]),
@@ -137,15 +136,15 @@ impl Prefix {
     fn octets(&self) -> &[u8] {
         match self {
             Prefix::Nothing => &[],
-            Prefix::Enhanced(octets) => octets,
-            Prefix::SmbDirect(octets) => octets,
+            Prefix::Enhanced(bytes) => bytes,
+            Prefix::SmbDirect(bytes) => bytes,
         }
     }
 }
 
 impl Startup {
-    /// The end that speaks first, with the revision that the configuration says. `here`: the Reads that
-    /// it would take and issue at once; looked at by revision 2 and for SMB Direct.
+    /// The initiator, with the configured revision. `here`: the Reads that it would take and issue at once (IRD and
+    /// ORD), used in revision 2 and for SMB Direct.
     ///
     /// # Errors
     /// More private data than the frame carries.
@@ -177,22 +176,22 @@ impl Startup {
         Startup::new(config, State::AwaitRequest)
     }
 
-    /// Everything that this end sends before its first FPDU, from the first octet of the stream on.
+    /// Everything that this end sends before its first FPDU, from the first byte of the stream on.
     pub fn output(&self) -> &[u8] {
         &self.output
     }
 
-    /// True while more octets of a start-up frame are expected.
+    /// True while more bytes of a start-up frame are expected.
     pub fn wants_input(&self) -> bool {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
-    /// The next octets of the stream, in order. Returns how many of them belong to the start-up; the
+    /// The next bytes of the stream, in order. Returns how many of them belong to the start-up; the
     /// rest, if any, are FPDUs.
     ///
     /// # Errors
     /// The stream cannot be one; RFC 5044 §8 closes the TCP connection at once.
-    pub fn input(&mut self, octets: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
+    pub fn input(&mut self, bytes: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
         let mut used = 0;
         while self.wants_input() {
             let want = self.wanted()?;
@@ -201,11 +200,11 @@ impl Startup {
                 self.received = Vec::new();
                 return Ok((used, Some(progress)));
             }
-            let n = want.min(octets.len() - used);
+            let n = want.min(bytes.len() - used);
             if n == 0 {
                 break;
             }
-            self.received.extend_from_slice(&octets[used..used + n]);
+            self.received.extend_from_slice(&bytes[used..used + n]);
             used += n;
         }
         Ok((used, None))
@@ -227,7 +226,7 @@ impl Startup {
         let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
         let (said, agreed) =
             answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
-        // C says what will be used: peers exist that look at the reply's alone.
+        // C is what will be used: some peers check the reply's C only.
         let (kind, reject) = (FrameKind::Reply, false);
         self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
         self.state = State::Done;
@@ -248,7 +247,7 @@ impl Startup {
         };
         let required_ord = self.config.enhanced.required_ord;
         let said = asked.map(|asked| match asked.ird < required_ord {
-            // RFC 6581 §9.1: says the ORD that was needed.
+            // RFC 6581 §9.1: carries the ORD that was needed.
             true => EnhancedRepr { ord: required_ord, ..asked },
             false => asked,
         });
@@ -301,7 +300,7 @@ impl Startup {
         Ok(())
     }
 
-    /// Octets still missing of what can be judged next; zero when the frame is whole.
+    /// Bytes still missing of what can be judged next; zero when the frame is whole.
     fn wanted(&self) -> Result<usize, StartupError> {
         let have = self.received.len();
         let Some(first) = self.received.first_chunk::<START_KEY_LEN>() else {
@@ -321,7 +320,7 @@ impl Startup {
         }
     }
 
-    /// RFC 5044 §7.1.2 (8): the two keys tell when both ends took the same role.
+    /// RFC 5044 §7.1.2 (8): the two keys show when both ends took the same role.
     fn check_kind(&self, kind: FrameKind) -> Result<(), StartupError> {
         match (self.state, kind) {
             (State::AwaitRequest, FrameKind::Reply) => Err(StartupError::BothResponders),
@@ -330,7 +329,7 @@ impl Startup {
         }
     }
 
-    /// The frame's header, if what it says is acceptable.
+    /// The frame's header, if it is acceptable.
     fn frame(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
         let seen = wire::mpa::Frame::new(&self.received[..]).map(|frame| frame.revision());
         let seen = seen.map_err(|_| StartupError::BadKey { at: 0 })?;
@@ -411,7 +410,7 @@ impl Startup {
         })
     }
 
-    /// What a frame says of Reads, and the ULP's private data behind it.
+    /// A frame's IRD and ORD, and the ULP's private data behind them.
     fn prefix(
         &self,
         frame: &FrameRepr,
@@ -479,11 +478,11 @@ fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
-/// A peer that does not speak MPA is known by its first wrong octet.
-fn check_prefix(octets: &[u8]) -> Result<(), StartupError> {
-    let common = |key: &[u8]| octets.iter().zip(key).take_while(|(a, b)| a == b).count();
+/// A peer that does not speak MPA is known by its first wrong byte.
+fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
+    let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));
-    if best == octets.len() { Ok(()) } else { Err(StartupError::BadKey { at: best as u8 }) }
+    if best == bytes.len() { Ok(()) } else { Err(StartupError::BadKey { at: best as u8 }) }
 }
 
 #[cfg(test)]

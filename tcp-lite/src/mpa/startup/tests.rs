@@ -20,11 +20,11 @@ fn opening_with(config: &Config, private_data: &[u8]) -> Result<Startup, Private
 }
 
 fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
-    let mut octets = key.to_vec();
-    octets.extend([flags, rev]);
-    octets.extend((private_data.len() as u16).to_be_bytes());
-    octets.extend(private_data);
-    octets
+    let mut bytes = key.to_vec();
+    bytes.extend([flags, rev]);
+    bytes.extend((private_data.len() as u16).to_be_bytes());
+    bytes.extend(private_data);
+    bytes
 }
 
 fn request(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
@@ -46,29 +46,29 @@ fn plain(revision: Revision, private_data: &[u8]) -> Request {
     Request { revision, private_data: private_data.to_vec(), enhanced: None }
 }
 
-fn asked(startup: &mut Startup, octets: &[u8]) -> Request {
-    match startup.input(octets) {
+fn asked(startup: &mut Startup, bytes: &[u8]) -> Request {
+    match startup.input(bytes) {
         Ok((used, Some(Progress::Request(request)))) => {
-            assert_eq!(used, octets.len());
+            assert_eq!(used, bytes.len());
             request
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// What is wrong with these octets, sent to a responder.
-fn refused(config: &Config, octets: &[u8]) -> StartupError {
-    let result = Startup::responder(config).input(octets);
+/// What is wrong with these bytes, sent to a responder.
+fn refused(config: &Config, bytes: &[u8]) -> StartupError {
+    let result = Startup::responder(config).input(bytes);
     result.expect_err("it must be refused")
 }
 
-/// What is wrong with these octets, sent to an initiator.
-fn reply_refused(config: &Config, octets: &[u8]) -> StartupError {
+/// What is wrong with these bytes, sent to an initiator.
+fn reply_refused(config: &Config, bytes: &[u8]) -> StartupError {
     let mut startup = opening_with(config, &[]).expect("no private data");
-    startup.input(octets).expect_err("it must be refused")
+    startup.input(bytes).expect_err("it must be refused")
 }
 
-/// RFC 5044 §7.1.1: the request and the reply octet by octet.
+/// RFC 5044 §7.1.1: the request and the reply byte by byte.
 #[test]
 fn revision_one_dialogue() {
     let mut initiator = opening_with(&config(), b"hello").expect("it fits");
@@ -194,9 +194,9 @@ fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// Every start-up frame may come in any two pieces, and octets behind it are left for FPDUs.
+/// Every start-up frame may come in any two pieces, and bytes behind it are left for FPDUs.
 #[test]
-fn frames_split_at_every_octet() {
+fn frames_split_at_every_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
     for frame in frames {
         for cut in 0..=frame.len() {
@@ -222,7 +222,7 @@ fn frames_split_at_every_octet() {
     }
 }
 
-/// RFC 5044 §7.1.2 (5): a wrong key is known by its first wrong octet.
+/// RFC 5044 §7.1.2 (5): a wrong key is known by its first wrong byte.
 #[test]
 fn wrong_keys() {
     assert_eq!(refused(&config(), b"G"), StartupError::BadKey { at: 0 });
@@ -274,11 +274,11 @@ fn revisions_that_are_refused() {
 /// RFC 5044 §7.1.2 (9): PD_Length is validated before any of the data is waited for.
 #[test]
 fn private_data_lengths() {
-    let mut octets = request(0xc0, 1, &[]);
-    octets[18..20].copy_from_slice(&513_u16.to_be_bytes());
-    assert_eq!(refused(&config(), &octets), StartupError::PrivateData { seen: 513 });
-    octets[18..20].copy_from_slice(&0xffff_u16.to_be_bytes());
-    assert_eq!(refused(&config(), &octets), StartupError::PrivateData { seen: 0xffff });
+    let mut bytes = request(0xc0, 1, &[]);
+    bytes[18..20].copy_from_slice(&513_u16.to_be_bytes());
+    assert_eq!(refused(&config(), &bytes), StartupError::PrivateData { seen: 513 });
+    bytes[18..20].copy_from_slice(&0xffff_u16.to_be_bytes());
+    assert_eq!(refused(&config(), &bytes), StartupError::PrivateData { seen: 0xffff });
     let mut responder = Startup::responder(&config());
     assert_eq!(asked(&mut responder, &request(0xc0, 1, &[9; 512])).private_data, [9; 512]);
     let too_long = PrivateDataTooLong { len: 513, limit: 512 };
@@ -335,11 +335,11 @@ fn frames_of_siw() {
 }
 
 proptest! {
-    /// Any octets in any pieces: an answer or an error, and no more kept than one frame.
+    /// Any bytes in any pieces: an answer or an error, and no more kept than one frame.
     #[test]
-    fn hostile_octets(
+    fn hostile_bytes(
         prefix in 0usize..21,
-        octets in prop::collection::vec(any::<u8>(), 0..700),
+        bytes in prop::collection::vec(any::<u8>(), 0..700),
         piece in 1usize..100,
         initiator: bool,
     ) {
@@ -349,7 +349,7 @@ proptest! {
         };
         let good = if initiator { reply(0xc0, 1, &[]) } else { request(0xc0, 1, &[]) };
         let mut stream = good[..prefix.min(20)].to_vec();
-        stream.extend(octets);
+        stream.extend(bytes);
         for piece in stream.chunks(piece) {
             match startup.input(piece) {
                 Ok((used, None)) => prop_assert_eq!(used, piece.len()),

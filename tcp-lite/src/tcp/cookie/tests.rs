@@ -38,7 +38,7 @@ impl Host {
         Host { cookies: SynCookies::new([secret; 16]), config: Arc::new(config) }
     }
 
-    /// The answer to a SYN, as octets.
+    /// The answer to a SYN, as bytes.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
         let both = (OURS, ROOM);
@@ -51,7 +51,7 @@ impl Host {
     }
 }
 
-/// What an honest peer says to `answer`, with `payload`.
+/// The honest peer's segment in reply to `answer`, with `payload`.
 fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
     let answer = Segment::parse(answer).unwrap();
     let timestamps = answer.options.timestamps.map(|s| Timestamps { val: stamp, ecr: s.val });
@@ -75,8 +75,8 @@ fn at(ms: u64) -> Instant {
 #[test]
 fn everything_that_was_offered_survives_in_the_timestamp() {
     let host = Host::new(1, Config::default());
-    let octets = host.answer(5, &syn(all_options(1000)), at(70_123));
-    let answer = Segment::parse(&octets).unwrap();
+    let bytes = host.answer(5, &syn(all_options(1000)), at(70_123));
+    let answer = Segment::parse(&bytes).unwrap();
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK).with(Flags::ECE));
     assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(OURS)));
     assert_eq!(answer.options.window_scale, Some(host.config.window_shift()));
@@ -84,7 +84,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     assert_eq!(answer.options.timestamps.unwrap().ecr, 1000);
 
     let first: Vec<u8> = (0..12).map(Upper::octet).collect();
-    let ack = reply(&octets, 1001, &first);
+    let ack = reply(&bytes, 1001, &first);
     let cookie = host.check(5, &ack, at(70_200)).unwrap();
     let both = (OURS, ROOM);
     let mut conn =
@@ -102,7 +102,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     // 1400 is rounded down to a value of the table, then timestamps are deducted.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "nobody measured the SYN");
-    // RFC 7323 §3.2: our clock does not run backwards from what the SYN's answer said.
+    // RFC 7323 §3.2: our clock does not run backwards from the timestamp in the SYN,ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
     conn.handle_timeout(at(71_000), &mut up);
@@ -117,12 +117,12 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
 fn without_timestamps_only_the_mss_survives() {
     let host = Host::new(1, Config::default());
     let plain = Options { timestamps: None, ..all_options(0) };
-    let octets = host.answer(5, &syn(plain), at(0));
-    let answer = Segment::parse(&octets).unwrap();
+    let bytes = host.answer(5, &syn(plain), at(0));
+    let answer = Segment::parse(&bytes).unwrap();
     // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: what cannot be kept is not agreed on.
     assert_eq!(answer.options, Options { mss: Some(OURS), ..Options::default() });
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK));
-    let cookie = host.check(5, &reply(&octets, 0, b""), at(0)).unwrap();
+    let cookie = host.check(5, &reply(&bytes, 0, b""), at(0)).unwrap();
     assert_eq!(
         (cookie.mss, cookie.window_scale, cookie.sack, cookie.ecn),
         (1380, None, false, false)
@@ -132,20 +132,20 @@ fn without_timestamps_only_the_mss_survives() {
 #[test]
 fn a_cookie_is_good_in_its_period_and_the_next() {
     let host = Host::new(1, Config::default());
-    let octets = host.answer(5, &syn(all_options(7)), at(63_000));
+    let bytes = host.answer(5, &syn(all_options(7)), at(63_000));
     for (ms, good) in [(63_000, true), (64_000, true), (127_999, true), (128_000, false)] {
-        let ack = reply(&octets, 8, b"");
+        let ack = reply(&bytes, 8, b"");
         assert_eq!(host.check(5, &ack, at(ms)).is_some(), good, "{ms}");
     }
     // The two bits of the period come round after 256 s; the key has changed by then.
-    assert_eq!(host.check(5, &reply(&octets, 8, b""), at(63_000 + 256_000)), None);
+    assert_eq!(host.check(5, &reply(&bytes, 8, b""), at(63_000 + 256_000)), None);
 }
 
 #[test]
-fn nobody_elses_cookie_is_good() {
+fn a_cookie_of_another_connection_is_refused() {
     let host = Host::new(1, Config::default());
-    let octets = host.answer(5, &syn(all_options(7)), at(0));
-    let ack = reply(&octets, 8, b"");
+    let bytes = host.answer(5, &syn(all_options(7)), at(0));
+    let ack = reply(&bytes, 8, b"");
     assert!(host.check(5, &ack, at(10)).is_some());
     assert_eq!(host.check(6, &ack, at(10)), None, "another peer");
     assert_eq!(Host::new(2, Config::default()).check(5, &ack, at(10)), None, "another secret");

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::detect::{Fate, InFlight, detect};
-use wire::Instant;
+use transport::loss_recovery::Detected;
 
 use super::super::delivery::Transmission;
 use super::super::rack::Judgement;
@@ -12,27 +13,23 @@ use super::super::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
 
-/// What was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Detected {
-    /// Segments that are lost and were not before.
-    pub(crate) segments: u64,
-    /// Of these, such that are a sign of congestion: all but probes of the path MTU.
-    pub(crate) congestion: u64,
-    /// When to look again (RFC 8985 §6.2: the reordering timer).
-    pub(crate) again_at: Option<Instant>,
-}
-
 /// The scoreboard while it is searched.
-struct Search<'a> {
+struct Search<'a, F> {
     board: &'a mut Scoreboard,
     found: Detected,
+    /// Gets length and time of each segment that is lost.
+    lost: F,
 }
 
 impl Scoreboard {
-    /// RACK_detect_loss of RFC 8985 §6.2.
-    pub(crate) fn detect_losses(&mut self, judgement: Judgement) -> Detected {
-        let mut search = Search { board: self, found: Detected::default() };
+    /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each segment that is lost, and when it was
+    /// sent.
+    pub(crate) fn detect_losses(
+        &mut self,
+        judgement: Judgement,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected {
+        let mut search = Search { board: self, found: Detected::default(), lost };
         let again_at = detect(&mut search, judgement);
         Detected { again_at, ..search.found }
     }
@@ -52,11 +49,12 @@ impl Scoreboard {
 
     /// Remembers a retransmission by its time.
     pub(super) fn note_resent(&mut self, start: ExtSeq, now: Instant) {
-        Search { board: self, found: Detected::default() }.note_resent(start, now);
+        let found = Detected::default();
+        Search { board: self, found, lost: |_, _| {} }.note_resent(start, now);
     }
 }
 
-impl InFlight for Search<'_> {
+impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
     fn edge(&self) -> usize {
         self.board.first_ending_after(self.board.loss_edge)
     }
@@ -85,6 +83,7 @@ impl InFlight for Search<'_> {
         let record = self.board.records[index];
         self.found.segments += 1;
         self.found.congestion += u64::from(!record.is(PROBE));
+        (self.lost)(record.seq_len().into(), record.sent_at);
         let start = self.board.range_of(&record).start;
         self.board.mark(index, |r| r.marks = (r.marks | LOST) & !AGAIN);
         self.board.high_rxt = self.board.high_rxt.min(start);

@@ -1,6 +1,6 @@
-//! The record of one segment in flight: 16 octets.
+//! The record of one segment in flight: 16 bytes.
 
-use wire::Instant;
+use base::Instant;
 
 /// One segment in flight.
 #[derive(Clone, Copy, Debug)]
@@ -8,7 +8,7 @@ pub(super) struct Record {
     pub(super) sent_at: Instant,
     /// First sequence number.
     pub(super) start: u32,
-    /// Octets of payload.
+    /// Bytes of payload.
     pub(super) len: u16,
     pub(super) marks: u8,
     /// Transmissions, saturating.
@@ -38,7 +38,7 @@ impl Record {
         u32::from(self.len) + u32::from(self.is(FIN))
     }
 
-    /// Octets of it that are thought to be in the network (RFC 6675 §4, SetPipe).
+    /// Bytes of it that are thought to be in the network (RFC 6675 §4, SetPipe).
     pub(super) fn in_pipe(&self) -> u64 {
         if self.is(SACKED) {
             return 0;

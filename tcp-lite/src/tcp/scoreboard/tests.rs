@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::*;
 use crate::tcp::rack::Judgement;
 use proptest::prelude::*;
+use transport::loss_recovery::Detected;
 
 const LEN: u64 = 100;
 
@@ -12,7 +13,14 @@ fn at(n: u64) -> ExtSeq {
     ExtSeq::initial(SeqNumber(u32::MAX - 350)).plus(n)
 }
 
-/// Ten segments of 100 octets in flight.
+impl Scoreboard {
+    /// What is found lost, whatever the congestion controller makes of each.
+    fn losses(&mut self, judgement: Judgement) -> Detected {
+        self.detect_losses(judgement, |_, _| {})
+    }
+}
+
+/// Ten segments of 100 bytes in flight.
 fn ten() -> Scoreboard {
     let mut board = Scoreboard::new();
     for i in 0..10 {
@@ -22,7 +30,10 @@ fn ten() -> Scoreboard {
 }
 
 /// An acknowledgement, with what it delivered.
-fn told(board: &mut Scoreboard, what: impl FnOnce(&mut Scoreboard, &mut Delivery)) -> Delivery {
+fn delivery_of(
+    board: &mut Scoreboard,
+    what: impl FnOnce(&mut Scoreboard, &mut Delivery),
+) -> Delivery {
     let mut delivery = Delivery::new(Instant::from_millis(200), None, None, at(0));
     what(board, &mut delivery);
     delivery
@@ -30,12 +41,12 @@ fn told(board: &mut Scoreboard, what: impl FnOnce(&mut Scoreboard, &mut Delivery
 
 fn sack(board: &mut Scoreboard, start: u64, end: u64) -> bool {
     let mut news = false;
-    told(board, |board, d| news = board.sack(at(start), at(end), d));
+    delivery_of(board, |board, d| news = board.sack(at(start), at(end), d));
     news
 }
 
 fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
-    told(board, |board, d| board.acknowledge(at(una), d))
+    delivery_of(board, |board, d| board.acknowledge(at(una), d))
 }
 
 /// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `patience` before
@@ -64,7 +75,7 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(board.pipe(), 1000);
     assert!(sack(&mut board, 400, 700));
     assert_eq!((board.pipe(), board.segs_sacked()), (700, 3));
-    let found = board.detect_losses(judgement(6, 700, 50, 100));
+    let found = board.losses(judgement(6, 700, 50, 100));
     assert_eq!((found.segments, found.again_at), (4, None));
     assert_eq!(board.pipe(), 300, "0 to 3 are lost");
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
@@ -82,13 +93,13 @@ fn pipe_counts_what_is_in_the_network() {
 fn lost_by_time() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    let found = board.detect_losses(judgement(5, 600, 50, 52));
+    let found = board.losses(judgement(5, 600, 50, 52));
     assert_eq!((found.segments, found.congestion), (3, 3), "sent at 0, 1 and 2 ms");
     assert_eq!(found.again_at, Some(Instant::from_millis(54)));
-    let found = board.detect_losses(judgement(5, 600, 50, 54));
+    let found = board.losses(judgement(5, 600, 50, 54));
     assert_eq!((found.segments, found.again_at), (2, None));
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 4]);
-    assert_eq!(board.detect_losses(judgement(5, 600, 50, 500)).segments, 0, "sent later");
+    assert_eq!(board.losses(judgement(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
 /// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
@@ -108,7 +119,7 @@ fn what_waits_is_not_looked_at_to_its_end() {
     let (mut board, mut judgement) = waiting(N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
-        let found = board.detect_losses(judgement);
+        let found = board.losses(judgement);
         lost += found.segments;
         found.again_at
     } {
@@ -125,7 +136,7 @@ fn what_waits_is_not_looked_at_to_its_end() {
 fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     const N: u64 = 5000;
     let (mut board, judged) = waiting(N);
-    board.detect_losses(Judgement { now: Instant::from_millis(10 * N), ..judged });
+    board.losses(Judgement { now: Instant::from_millis(10 * N), ..judged });
     for i in 0..N {
         let resend = board.next_lost().unwrap();
         board.resent(resend, Instant::from_millis(10 * N + i), false);
@@ -135,7 +146,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     let mut judged = judgement(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
-        let found = board.detect_losses(judged);
+        let found = board.losses(judged);
         lost += found.segments;
         found.again_at
     } {
@@ -154,7 +165,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
 fn a_timeout_loses_all_that_is_not_sacked() {
     let mut board = ten();
     sack(&mut board, 400, 700);
-    board.detect_losses(judgement(6, 700, 50, 100));
+    board.losses(judgement(6, 700, 50, 100));
     resends(&mut board);
     board.mark_all_lost();
     assert_eq!(board.pipe(), 0);
@@ -178,24 +189,24 @@ fn reneged_data_is_sent_again() {
 fn lost_retransmissions_are_found() {
     let mut board = ten();
     sack(&mut board, 200, 1000);
-    board.detect_losses(judgement(9, 1000, 50, 100));
+    board.losses(judgement(9, 1000, 50, 100));
     for ms in [100, 110] {
         let lost = board.next_lost().unwrap();
         board.resent(lost, Instant::from_millis(ms), false);
     }
     board.push(at(1000), 100, false, Instant::from_millis(120));
     sack(&mut board, 1000, 1100);
-    let found = board.detect_losses(judgement(120, 1100, 50, 155));
+    let found = board.losses(judgement(120, 1100, 50, 155));
     assert_eq!(found.segments, 1);
     assert_eq!(found.again_at, Some(Instant::from_millis(160)));
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(0));
     board.resent(lost, Instant::from_millis(155), false);
-    assert_eq!(board.detect_losses(judgement(120, 1100, 50, 160)).segments, 1);
+    assert_eq!(board.losses(judgement(120, 1100, 50, 160)).segments, 1);
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(100));
     board.resent(lost, Instant::from_millis(160), false);
-    assert_eq!(board.detect_losses(judgement(120, 1100, 50, 900)).segments, 0, "sent after it");
+    assert_eq!(board.losses(judgement(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
 // RFC 8985 §6.3: the oldest, and what has been on its way for long enough.
@@ -214,13 +225,13 @@ fn a_timeout_spares_what_was_sent_just_now() {
 fn losses_can_be_forgotten() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    board.detect_losses(judgement(5, 600, 50, 100));
+    board.losses(judgement(5, 600, 50, 100));
     let lost = board.next_lost().unwrap();
     board.resent(lost, Instant::from_millis(100), false);
     board.forget_losses();
     assert_eq!(board.next_lost(), None);
     assert_eq!(board.pipe(), 1000, "nine, one of them twice");
-    assert_eq!(board.detect_losses(judgement(5, 600, 50, 150)).segments, 4);
+    assert_eq!(board.losses(judgement(5, 600, 50, 150)).segments, 4);
 }
 
 // RFC 8985 §7.3: the last that is not SACKed.
@@ -284,9 +295,9 @@ fn longer_than_the_path_allows_is_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
-// RFC 4821 §7.6: a probe tells whether it arrived; lost, it goes again as an ordinary segment.
+// RFC 4821 §7.6: a probe is reported as arrived or lost; lost, it goes again as an ordinary segment.
 #[test]
-fn a_probe_of_the_path_tells_its_fate() {
+fn the_fate_of_a_path_mtu_probe_is_reported() {
     let probed = || {
         let mut board = Scoreboard::new();
         board.push(at(0), 300, false, Instant::ZERO);
@@ -314,7 +325,7 @@ fn a_probe_of_the_path_tells_its_fate() {
 
 proptest! {
     // Any SACK blocks, acknowledgements, losses and retransmissions: the counted pipe is what the
-    // definition says, and records stay contiguous.
+    // definition requires, and records stay contiguous.
     #[test]
     fn counters_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),
@@ -328,7 +339,7 @@ proptest! {
                     let (start, end) = (start.max(una), (start.max(una) + len).min(nxt));
                     if start < end {
                         sack(&mut board, start, end);
-                        board.detect_losses(judgement(50, end, len, 200));
+                        board.losses(judgement(50, end, len, 200));
                     }
                 }
                 2 => { acknowledge(&mut board, (una + len / 2).min(nxt)); }

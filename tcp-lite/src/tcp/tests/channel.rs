@@ -1,5 +1,5 @@
 //! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
-//! time: every octet arrives once, and both ends come to an end.
+//! time: every byte arrives once, and both ends come to an end.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::script::tuple;
+use super::script::{tuple, with};
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    CloseReason, Config, CongestionControl, Connection, Event, Flags, FourTuple, Segment,
-    SeqNumber, State,
+    CloseReason, Config, CongestionControl, Connection, Event, Extensions, Flags, FourTuple,
+    Limits, Segment, SeqNumber, State,
 };
-use wire::Instant;
+use base::Instant;
 
-/// A small generator of random numbers, so that a seed says everything (xorshift64*).
+/// A small generator of random numbers, so that a seed reproduces a run (xorshift64*).
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -187,7 +187,7 @@ impl Pair {
             prop_assert_eq!(&end.events, &done, "end {}", i);
             prop_assert_eq!(end.up.in_order, self.ends[1 - i].up.len, "received by {}", i);
             prop_assert_eq!(end.up.acked, end.up.len, "acknowledged to {}", i);
-            prop_assert_eq!(conn.stats().octets_in, end.up.in_order);
+            prop_assert_eq!(conn.stats().recv.octets, end.up.in_order);
             prop_assert_eq!(conn.stats().octets_acknowledged, end.up.len + 1);
         }
         Ok(())
@@ -221,16 +221,22 @@ fn any_config() -> impl Strategy<Value = Config> {
     (window, flags, 1usize..20).prop_map(
         |(receive_window, (sack, stamps, scale, cubic), ranges)| Config {
             receive_window,
-            sack,
-            timestamps: stamps,
-            window_scale: scale,
+            extensions: Extensions {
+                sack,
+                timestamps: stamps,
+                window_scale: scale,
+                ..Extensions::default()
+            },
             congestion: if cubic { CongestionControl::Cubic } else { CongestionControl::NewReno },
             max_ranges: ranges,
             min_mss: 20,
-            retransmission_limit: Duration::from_secs(3600),
-            syn_limit: Duration::from_secs(3600),
-            fin_wait_2: Duration::from_secs(3600),
-            time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+            limits: Limits {
+                retransmission: Duration::from_secs(3600),
+                syn: Duration::from_secs(3600),
+                fin_wait_2: Duration::from_secs(3600),
+                time_wait: Duration::from_secs(7200), // outlives any run of lost FINs
+                ..Limits::default()
+            },
             ..Config::default()
         },
     )
@@ -263,7 +269,7 @@ proptest! {
 
     // RFC 9293 §3.8: both streams arrive whole, whatever the network does, with any options and windows.
     #[test]
-    fn every_octet_arrives_once(
+    fn every_byte_arrives_once(
         seed: u64,
         configs in [any_config(), any_config()],
         mss in [any_mss(), any_mss()],
@@ -314,7 +320,7 @@ proptest! {
 
 /// A larger transfer, for throughput: segments sent and virtual time are what loss recovery makes of them.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
-    let config = Config { time_wait: Duration::from_millis(1), ..config };
+    let config = with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
     pair.run(FOREVER);
     pair.check().unwrap();
@@ -329,15 +335,16 @@ fn one_percent_of_loss_is_repaired_fast() {
         for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
             let faults =
                 Faults { loss: 10, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
-            let config = Config { sack, congestion, ..Config::default() };
+            let config =
+                with(Config { congestion, ..Config::default() }, |c| c.extensions.sack = sack);
             let (time, conn) = transfer(config, faults);
             let stats = conn.stats();
             assert!(
                 time < Duration::from_secs(8),
                 "sack {sack} {congestion:?}: {time:?} {stats:?}"
             );
-            assert!(stats.segments_retransmitted < 8 * 1024 * 1024 / 1448 / 20, "{stats:?}");
-            assert!(stats.fast_recoveries > 3 * stats.timeouts, "{stats:?}");
+            assert!(stats.loss.segments_retransmitted < 8 * 1024 * 1024 / 1448 / 20, "{stats:?}");
+            assert!(stats.loss.fast_recoveries > 3 * stats.loss.timeouts, "{stats:?}");
         }
     }
 }
@@ -347,6 +354,6 @@ fn one_percent_of_loss_is_repaired_fast() {
 fn without_loss_nothing_is_sent_twice() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
     let (time, conn) = transfer(Config::default(), faults);
-    assert_eq!(conn.stats().segments_retransmitted, 0);
+    assert_eq!(conn.stats().loss.segments_retransmitted, 0);
     assert!(time < Duration::from_millis(250), "{time:?}");
 }

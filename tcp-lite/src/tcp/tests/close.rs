@@ -145,7 +145,7 @@ fn a_lone_fin_out_of_order_waits() {
     );
 }
 
-// Octets past the FIN, or another FIN elsewhere, contradict it.
+// Bytes past the FIN, or another FIN elsewhere, contradict it.
 #[test]
 fn nothing_comes_after_the_fin() {
     established(

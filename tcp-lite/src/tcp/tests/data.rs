@@ -1,12 +1,12 @@
 //! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
 //! acknowledging it.
 
-use super::script::{config, established};
+use super::script::{config, established, with};
 use crate::tcp::Config;
 use std::time::Duration;
 
 fn no_sack() -> Config {
-    Config { sack: false, ..config() }
+    with(config(), |c| c.extensions.sack = false)
 }
 
 // RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
@@ -64,16 +64,16 @@ fn acknowledgements_ride_on_data() {
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
-        Config { delayed_ack: Duration::ZERO, ..config() },
+        with(config(), |c| c.acks.delay = Duration::ZERO),
         "1 < P. 1:101(100) ack 1 win 20000
          1 > . 1:1(0) ack 101",
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: octets beyond a gap go up at once and are acknowledged at
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at
 // once; so is what fills the gap.
 #[test]
-fn octets_beyond_a_gap_go_up_at_once() {
+fn bytes_beyond_a_gap_go_up_at_once() {
     established(
         config(),
         "1 < . 1001:2001(1000) ack 1 win 20000
@@ -125,7 +125,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
 #[test]
 fn three_blocks_beside_timestamps() {
     let mut script = super::script::passive(
-        Config { timestamps: true, ..config() },
+        with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0 > S. 0:0(0) ack 1
          0 < . 1:1(0) ack 1 win 20000 <TS val 7 ecr 0>",
@@ -170,7 +170,7 @@ fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
 
 // RFC 9293 §3.10.7.4: straddling segments are trimmed; nothing goes up twice.
 #[test]
-fn only_new_octets_go_up() {
+fn only_new_bytes_go_up() {
     established(
         config(),
         "1 <+ . 101:201(100) ack 1 win 20000
@@ -199,13 +199,13 @@ fn duplicates_are_acknowledged_at_once() {
          1.20 > . 1:1(0) ack 151 <sack 51:101>
          1.20 spans 0:100 100:150",
     );
-    assert_eq!(script.conn.stats().octets_duplicate, 150);
-    assert_eq!(script.conn.stats().octets_in, 150);
+    assert_eq!(script.conn.stats().recv.octets_duplicate, 150);
+    assert_eq!(script.conn.stats().recv.octets, 150);
 }
 
 // RFC 9293 §3.10.7.4: what is beyond the window is trimmed off.
 #[test]
-fn octets_beyond_the_window_are_trimmed() {
+fn bytes_beyond_the_window_are_trimmed() {
     established(
         Config { receive_window: 1000, ..config() },
         "1 room 0
@@ -217,7 +217,7 @@ fn octets_beyond_the_window_are_trimmed() {
 
 // What the upper layer does not take is as if it had never come.
 #[test]
-fn refused_octets_are_not_acknowledged() {
+fn refused_bytes_are_not_acknowledged() {
     let script = established(
         config(),
         "1 take none
@@ -230,7 +230,7 @@ fn refused_octets_are_not_acknowledged() {
          2 got 1000
          2.04 > . 1:1(0) ack 1001",
     );
-    assert_eq!(script.conn.stats().octets_refused, 2000);
+    assert_eq!(script.conn.stats().recv.octets_refused, 2000);
 }
 
 // A part taken at the front, in the middle, at the end; the rest is asked for again.
@@ -276,7 +276,7 @@ fn the_number_of_ranges_is_bounded() {
 
 // RFC 9293 §3.8.5, RFC 6093: urgent data is ordinary data.
 #[test]
-fn urgent_octets_are_ordinary_octets() {
+fn urgent_bytes_are_ordinary_bytes() {
     established(
         config(),
         "1.00 < PU. 1:101(100) ack 1 win 20000

@@ -1,4 +1,4 @@
-//! Whatever arrives: no panic, no octet twice, no more than the bounds (the upper layer checks the seam).
+//! Whatever arrives: no panic, no byte twice, no more than the bounds (the upper layer checks the seam).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,10 @@ use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::spurious::recovering;
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    Config, Connection, Flags, Keepalive, Options, Segment, SeqNumber, State, Timestamps,
+    Config, Connection, Extensions, Flags, Keepalive, Options, Segment, SeqNumber, State,
+    Timestamps,
 };
-use wire::Instant;
+use base::Instant;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -172,8 +173,8 @@ impl Victim {
     fn poll(&mut self) {
         let mut batch = Batch::new(self.batch);
         self.conn.poll_transmit(self.now, &mut self.up, &mut batch);
-        for octets in &batch.segments {
-            let seg = Segment::parse(octets).expect("well-formed");
+        for bytes in &batch.segments {
+            let seg = Segment::parse(bytes).expect("well-formed");
             assert!(seg.payload.len() <= self.conn.emss());
             assert!(seg.payload.is_empty() || seg.options.sack.is_empty());
         }
@@ -187,9 +188,7 @@ impl Victim {
 fn any_config() -> impl Strategy<Value = Config> {
     (any::<[bool; 4]>(), 500u32..20_000).prop_map(|([sack, timestamps, scale, keep], window)| {
         Config {
-            sack,
-            timestamps,
-            window_scale: scale,
+            extensions: Extensions { sack, timestamps, window_scale: scale, ..config().extensions },
             receive_window: window,
             max_ranges: 4,
             keepalive: keep.then(Keepalive::default),
@@ -285,7 +284,7 @@ proptest! {
             script.run(&format!("1.21 < . 1:1(0) ack 10001 win 20000 <sack {start}:{end}>"));
         }
         let (info, stats) = (script.conn.info(), script.conn.stats());
-        prop_assert_eq!((stats.fast_recoveries, stats.undone_by_d_sack), (1, 0));
+        prop_assert_eq!((stats.loss.fast_recoveries, stats.loss.undone_by_d_sack), (1, 0));
         prop_assert_eq!(info.ssthresh, 7000);
         prop_assert!(info.cwnd <= reduced.max(7000), "{} of {}", info.cwnd, reduced);
     }

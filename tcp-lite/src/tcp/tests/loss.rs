@@ -1,6 +1,6 @@
 //! RFC 5681, RFC 6675, RFC 6582, RFC 2018 §5: loss recovery.
 
-use super::script::{config, established};
+use super::script::{config, established, with};
 use crate::tcp::{Config, CongestionControl};
 
 fn reno() -> Config {
@@ -8,10 +8,10 @@ fn reno() -> Config {
 }
 
 fn no_sack() -> Config {
-    Config { sack: false, ..reno() }
+    with(reno(), |c| c.extensions.sack = false)
 }
 
-/// Ten segments of 1000 octets in flight, all of the initial window.
+/// Ten segments of 1000 bytes in flight, all of the initial window.
 const TEN: &str = "1.0 write 10000
     1.0 > . 1:1001(1000) ack 1
     1.0 > . 1001:2001(1000) ack 1
@@ -46,9 +46,9 @@ fn sack_triggers_fast_retransmit() {
          1.2 cwnd 5000
          1.2 acked 10000",
     );
-    assert_eq!(script.conn.stats().fast_recoveries, 1);
-    assert_eq!(script.conn.stats().segments_lost, 1);
-    assert_eq!(script.conn.stats().segments_retransmitted, 1);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 1);
+    assert_eq!(script.conn.stats().loss.segments_lost, 1);
+    assert_eq!(script.conn.stats().loss.segments_retransmitted, 1);
 }
 
 // RFC 6675 §5 (2): one acknowledgement with enough SACKed is enough: bursts are acknowledged at once.
@@ -126,8 +126,8 @@ fn a_lost_retransmission_goes_again() {
          1.2 > P. 1:1001(1000) ack 1
          1.3 < . 1:1(0) ack 14001 win 20000",
     );
-    assert_eq!(script.conn.stats().fast_recoveries, 1);
-    assert_eq!(script.conn.stats().timeouts, 0);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 1);
+    assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
 // RFC 8985 §9.1 example 1: the acknowledgement of a retransmission shows that the tail is lost, without a
@@ -142,14 +142,14 @@ fn a_lost_tail_is_found_by_the_retransmission() {
          1.2 > P. 9001:10001(1000) ack 1
          1.3 < . 1:1(0) ack 10001 win 20000",
     );
-    assert_eq!(script.conn.stats().timeouts, 0);
+    assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
 // RFC 5681 §3.2 (limited transmit, RFC 3042): new data on the first two duplicates.
 #[test]
 fn limited_transmit() {
     for config in [reno(), no_sack()] {
-        let sack = config.sack;
+        let sack = config.extensions.sack;
         let mut script = with_ten(config, "1.05 write 5000");
         for (i, until) in [2001, 3001].iter().enumerate() {
             let options = if sack { format!("<sack 1001:{until}>") } else { String::new() };
@@ -185,8 +185,8 @@ fn newreno_recovers_without_sack() {
          1.3 < . 1:1(0) ack 10001 win 20000
          1.3 acked 10000",
     );
-    assert_eq!(script.conn.stats().fast_recoveries, 1);
-    assert_eq!(script.conn.stats().duplicate_acks_in, 4);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 1);
+    assert_eq!(script.conn.stats().loss.duplicate_acks_in, 4);
 }
 
 // RFC 5681 §2: what is no duplicate: with text, with another window, with nothing outstanding.
@@ -205,13 +205,13 @@ fn what_is_no_duplicate() {
          1.2 < . 11:11(0) ack 10001 win 20003
          1.2 < . 11:11(0) ack 10001 win 20003",
     );
-    assert_eq!(script.conn.stats().duplicate_acks_in, 1);
-    assert_eq!(script.conn.stats().fast_recoveries, 0);
+    assert_eq!(script.conn.stats().loss.duplicate_acks_in, 1);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
 // RFC 6675 §2: with SACK, a bare duplicate without news is none.
 #[test]
-fn with_sack_a_bare_duplicate_says_nothing() {
+fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
     let script = with_ten(
         reno(),
         "1.1 < . 1:1(0) ack 1 win 20000
@@ -219,7 +219,7 @@ fn with_sack_a_bare_duplicate_says_nothing() {
          1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20000",
     );
-    assert_eq!(script.conn.stats().fast_recoveries, 0);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
 // RFC 2018 §5: blocks that make no sense, or lie below SND.UNA (RFC 2883), are skipped.
@@ -231,8 +231,8 @@ fn senseless_blocks_are_skipped() {
          1.1 < . 1:1(0) ack 2001 win 20000 <sack 5001:50001 4001:3001>
          1.1 < . 1:1(0) ack 2001 win 20000 <sack 3001:3001 1500:2500>",
     );
-    assert_eq!(script.conn.stats().duplicate_acks_in, 0);
-    assert_eq!(script.conn.stats().fast_recoveries, 0);
+    assert_eq!(script.conn.stats().loss.duplicate_acks_in, 0);
+    assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
 // RFC 6675 §5.1, RFC 2018 §8: after a time-out, what is SACKed is not sent again, in slow start.

@@ -1,7 +1,6 @@
 //! RFC 9293 §3.5, §3.10.7.2, §3.10.7.3: establishing a connection.
 
-use super::script::{active, config, established, passive};
-use crate::tcp::Config;
+use super::script::{active, config, established, passive, with};
 use std::time::Duration;
 
 // RFC 9293 §3.5, figure 6: the three-way handshake, our side active.
@@ -310,7 +309,7 @@ fn text_and_fin_with_the_last_ack_of_the_handshake() {
 #[test]
 fn a_full_batch_delays() {
     established(
-        Config { delayed_ack: Duration::ZERO, ..config() },
+        with(config(), |c| c.acks.delay = Duration::ZERO),
         "0.0 batch 0
          0.1 < P. 1:11(10) ack 1 win 5000
          0.1 write 100

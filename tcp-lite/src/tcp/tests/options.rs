@@ -1,10 +1,11 @@
 //! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
 
-use super::script::{active, config, established, passive};
-use crate::tcp::Config;
+use super::script::{active, config, established, passive, with};
+use crate::tcp::{Config, Extensions};
 
 fn with_everything() -> Config {
-    Config { timestamps: true, window_scale: true, receive_window: 1 << 20, ..config() }
+    let extensions = Extensions { timestamps: true, window_scale: true, ..config().extensions };
+    Config { extensions, receive_window: 1 << 20, ..config() }
 }
 
 // RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: all offered in the SYN.
@@ -40,7 +41,7 @@ fn the_answer_repeats_only_what_was_offered() {
 // What is configured off is neither offered nor accepted.
 #[test]
 fn what_is_off_is_not_accepted() {
-    let off = Config { sack: false, ..config() };
+    let off = with(config(), |c| c.extensions.sack = false);
     passive(
         off,
         "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
@@ -48,7 +49,7 @@ fn what_is_off_is_not_accepted() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-15: 536 octets for IPv4 when the peer says none.
+// RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 when the peer sends none.
 #[test]
 fn the_default_mss() {
     passive(
@@ -93,9 +94,9 @@ fn windows_are_scaled_after_the_syns() {
     }
 }
 
-/// Established with timestamps; the peer's clock says 100 at time 0.
+/// Established with timestamps; the peer's clock is 100 at time 0.
 fn with_timestamps(steps: &str) {
-    let config = Config { timestamps: true, ..config() };
+    let config = with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 100 ecr 0>",
@@ -192,7 +193,7 @@ fn an_unexpected_timestamp_is_ignored() {
 // RFC 7323 §4.1: retransmitted segments are measured by the echoed timestamp.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
-    let config = Config { timestamps: true, ..config() };
+    let config = with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,TS val 100 ecr 0>",

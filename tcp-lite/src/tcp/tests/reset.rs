@@ -17,8 +17,8 @@ fn answer_to(flags: Flags, payload: &[u8]) -> Option<(u32, u32, Flags)> {
     let mut batch = Batch::new(1);
     let sent = reset_for(&seg, &mut batch);
     assert_eq!(sent, !batch.segments.is_empty());
-    let octets = batch.segments.pop()?;
-    let reply = Segment::parse(&octets).unwrap();
+    let bytes = batch.segments.pop()?;
+    let reply = Segment::parse(&bytes).unwrap();
     assert_eq!((reply.src_port, reply.dst_port), (7, 5));
     Some((reply.seq.0, reply.ack.0, reply.flags))
 }

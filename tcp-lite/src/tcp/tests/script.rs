@@ -5,14 +5,14 @@
 //! ```text
 //!   < FLAGS SEQ:END(LEN) [ack N] win W [<OPTIONS>] [! REASON]   a segment arrives; REASON if it is dropped
 //!   <+ ...                                                      the same, inside a burst: no answer yet
-//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; what is not said is
+//!   > FLAGS SEQ:END(LEN) [ack N] [win W] [<OPTIONS>]            the connection sends; what is not given is
 //!                                                               not compared, except SACK blocks
 //!   write N | close | abort | mtu N | room N | batch N          what the owner does
 //!   take all | take A:B | take none                             what the upper layer takes of each span
 //!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N   what must be true
 //! ```
 //!
-//! Flags: `S F R P . U` with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first octet 1.
+//! Flags: `S F R P . U` with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1.
 //! Both initial sequence numbers are just below the wrap. Timers run, and every segment sent must be expected.
 
 use std::collections::VecDeque;
@@ -22,9 +22,10 @@ use std::time::Duration;
 
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
-    Config, Connection, DropReason, Flags, FourTuple, Options, Segment, SeqNumber, Timestamps,
+    AckConfig, Config, Connection, DropReason, Extensions, Flags, FourTuple, Options,
+    PathMtuConfig, Segment, SeqNumber, Timestamps,
 };
-use wire::Instant;
+use base::Instant;
 
 pub(super) const OUR_ISS: u32 = u32::MAX - 1500;
 pub(super) const PEER_ISS: u32 = u32::MAX - 700;
@@ -42,15 +43,19 @@ pub(super) struct Script {
 /// Small numbers and no timestamps, so that dialogues read easily.
 pub(super) fn config() -> Config {
     Config {
-        timestamps: false,
-        ecn: false,
-        window_scale: false,
+        extensions: Extensions { sack: true, timestamps: false, ecn: false, window_scale: false },
         receive_window: 10_000,
-        delayed_ack: Duration::from_millis(40),
-        path_mtu_probing: false,
+        acks: AckConfig { delay: Duration::from_millis(40), ..AckConfig::default() },
+        path_mtu: PathMtuConfig { probing: false, ..PathMtuConfig::default() },
         tail_loss_probe: false, // its own dialogues turn it on
         ..Config::default()
     }
+}
+
+/// `config`, but for what `change` does to it.
+pub(super) fn with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
+    change(&mut config);
+    config
 }
 
 pub(super) fn tuple() -> FourTuple {
@@ -70,8 +75,8 @@ pub(super) fn active(config: Config, steps: &str) -> Script {
 /// Runs `steps` on a connection opened by `syn`, a segment in the language of scripts.
 pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     let iss = SeqNumber(OUR_ISS);
-    let octets = parse(syn, 0);
-    let syn = Segment::parse(&octets).unwrap();
+    let bytes = parse(syn, 0);
+    let syn = Segment::parse(&bytes).unwrap();
     let conn = Connection::accept(Arc::new(config), tuple(), iss, 1000, &syn, Instant::ZERO);
     let mut script = Script::new(conn);
     script.poll();
@@ -79,9 +84,9 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
-/// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 octets.
+/// As [`passive`] with timestamps: the peer's stand at 8 after 0.1 s, a segment of ours has 988 bytes.
 pub(super) fn timestamped(steps: &str) -> Script {
-    let config = Config { timestamps: true, ..config() };
+    let config = with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
     let begin = "0.00 > S. 0:0(0) ack 1
          0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>";
@@ -92,7 +97,7 @@ pub(super) fn timestamped(steps: &str) -> Script {
 
 /// Runs `steps` on an established connection: MSS 1000 and SACK both ways, the peer's window 20000.
 pub(super) fn established(config: Config, steps: &str) -> Script {
-    let sack = if config.sack { ",sackOK" } else { "" };
+    let sack = if config.extensions.sack { ",sackOK" } else { "" };
     let mut script = passive(
         config,
         &format!("S 0:0(0) win 20000 <mss 1000{sack}>"),
@@ -142,8 +147,8 @@ impl Script {
     fn poll(&mut self) {
         let mut batch = Batch::new(self.batch_limit);
         self.conn.poll_transmit(self.now, &mut self.up, &mut batch);
-        for octets in batch.segments {
-            let text = self.describe(&octets);
+        for bytes in batch.segments {
+            let text = self.describe(&bytes);
             self.sent.push_back((self.now, text));
         }
     }
@@ -215,8 +220,8 @@ impl Script {
     fn arrive(&mut self, text: &str, answer: bool) {
         let (text, reason) =
             text.split_once('!').map_or((text, None), |(t, r)| (t, Some(r.trim())));
-        let octets = parse(text.trim(), self.ts_base.unwrap_or(0));
-        let seg = Segment::parse(&octets).unwrap();
+        let bytes = parse(text.trim(), self.ts_base.unwrap_or(0));
+        let seg = Segment::parse(&bytes).unwrap();
         let result = self.conn.input(self.now, &seg, &mut self.up);
         let result = result.err().map(|r: DropReason| format!("{r:?}"));
         assert_eq!(result.as_deref(), reason, "`{}`", self.line);
@@ -225,8 +230,8 @@ impl Script {
         }
     }
 
-    fn describe(&mut self, octets: &[u8]) -> String {
-        let seg = Segment::parse(octets).expect("we send well-formed segments");
+    fn describe(&mut self, bytes: &[u8]) -> String {
+        let seg = Segment::parse(bytes).expect("we send well-formed segments");
         assert_eq!((seg.src_port, seg.dst_port), (4000, 5000));
         let seq = seg.seq.0.wrapping_sub(OUR_ISS);
         let offset = u64::from(seq).wrapping_sub(1);
@@ -294,7 +299,7 @@ fn flags_text(flags: Flags) -> String {
     names.iter().filter(|(f, _)| flags.has(*f)).map(|(_, c)| *c).collect()
 }
 
-/// The octets of a segment of the peer.
+/// The bytes of a segment of the peer.
 fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     let (head, options) = match text.split_once('<') {
         Some((head, options)) => (head, options.trim_end_matches('>')),
@@ -332,9 +337,9 @@ fn parse(text: &str, ts_base: u32) -> Vec<u8> {
         payload: &payload,
         ce: false,
     };
-    let mut octets = vec![0; seg.wire_len()];
-    seg.emit(&mut octets);
-    octets
+    let mut bytes = vec![0; seg.wire_len()];
+    seg.emit(&mut bytes);
+    bytes
 }
 
 fn parse_options(text: &str, ts_base: u32) -> Options {

@@ -1,4 +1,4 @@
-//! RFC 9293 §3.1, §3.2: segments as octets.
+//! RFC 9293 §3.1, §3.2: segments as bytes.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    // RFC 9293 §3.1: what is written reads the same; SACK blocks as far as 40 octets of options go.
+    // RFC 9293 §3.1: what is written reads the same; SACK blocks as far as 40 bytes of options go.
     #[test]
     fn written_reads_the_same(
         ports in (1u16.., 1u16..),
@@ -45,11 +45,11 @@ proptest! {
             payload: &payload,
             ce: false,
         };
-        let mut octets = vec![0xaa; seg.wire_len()];
-        prop_assert_eq!(seg.emit(&mut octets), octets.len());
+        let mut bytes = vec![0xaa; seg.wire_len()];
+        prop_assert_eq!(seg.emit(&mut bytes), bytes.len());
         prop_assert!(seg.options.len() <= MAX_OPTIONS_LEN && seg.options.len().is_multiple_of(4));
-        prop_assert_eq!(&octets[16..20], &[0; 4], "checksum and urgent pointer");
-        let mut read = Segment::parse(&octets).unwrap();
+        prop_assert_eq!(&bytes[16..20], &[0; 4], "checksum and urgent pointer");
+        let mut read = Segment::parse(&bytes).unwrap();
         prop_assert!(seg.options.sack.starts_with(&read.options.sack));
         let others = Options { sack: Default::default(), ..seg.options.clone() };
         let fit = (MAX_OPTIONS_LEN - others.len() - 4) / 8;
@@ -58,22 +58,22 @@ proptest! {
         prop_assert_eq!(read, seg);
     }
 
-    // RFC 9293 §3.2 MUST-7: any octets are read or refused, never more than that.
+    // RFC 9293 §3.2 MUST-7: any bytes are read or refused, never more than that.
     #[test]
-    fn any_octets_are_read_or_refused(octets in prop::collection::vec(any::<u8>(), 0..80)) {
-        if let Ok(seg) = Segment::parse(&octets) {
-            prop_assert!(seg.payload.len() <= octets.len() - 20);
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        if let Ok(seg) = Segment::parse(&bytes) {
+            prop_assert!(seg.payload.len() <= bytes.len() - 20);
         }
     }
 
     // The same for hostile options behind a good header.
     #[test]
     fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
-        let mut octets = octets_with(&[]);
+        let mut bytes = octets_with(&[]);
         let words = options.len() / 4;
-        octets.extend(&options[..4 * words]);
-        octets[12] = ((5 + words) << 4) as u8;
-        match Segment::parse(&octets) {
+        bytes.extend(&options[..4 * words]);
+        bytes[12] = ((5 + words) << 4) as u8;
+        match Segment::parse(&bytes) {
             Ok(seg) => prop_assert!(seg.payload.is_empty()),
             Err(reason) => prop_assert_eq!(reason, DropReason::BadOption),
         }
@@ -82,15 +82,15 @@ proptest! {
 
 fn octets_with(options: &[u8]) -> Vec<u8> {
     let seg = Segment { src_port: 1, dst_port: 2, ..Segment::default() };
-    let mut octets = vec![0; 20];
-    seg.emit(&mut octets);
-    octets.extend(options);
-    octets[12] = ((5 + options.len() / 4) << 4) as u8;
-    octets
+    let mut bytes = vec![0; 20];
+    seg.emit(&mut bytes);
+    bytes.extend(options);
+    bytes[12] = ((5 + options.len() / 4) << 4) as u8;
+    bytes
 }
 
-fn options_of(octets: &[u8]) -> Result<Options, DropReason> {
-    Segment::parse(&octets_with(octets)).map(|s| s.options)
+fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
+    Segment::parse(&octets_with(bytes)).map(|s| s.options)
 }
 
 // RFC 9293 §3.2 MUST-5, MUST-6: in any segment, any order; unknown ones are skipped by their length.
@@ -130,9 +130,9 @@ fn illegal_option_lengths_are_refused() {
 // RFC 2018 §3: four blocks fill the options of a header.
 #[test]
 fn four_sack_blocks_are_read() {
-    let mut octets = vec![1, 1, 5, 34];
-    octets.extend((0..32u8).collect::<Vec<_>>());
-    let options = options_of(&octets).unwrap();
+    let mut bytes = vec![1, 1, 5, 34];
+    bytes.extend((0..32u8).collect::<Vec<_>>());
+    let options = options_of(&bytes).unwrap();
     assert_eq!(options.sack.len(), 4);
     assert_eq!(options.sack[3], (SeqNumber(0x1819_1a1b), SeqNumber(0x1c1d_1e1f)));
 }
@@ -143,9 +143,9 @@ fn bad_headers_are_refused() {
     let good = octets_with(&[]);
     assert!(Segment::parse(&good).is_ok());
     let with = |at: usize, octet: u8| {
-        let mut octets = good.clone();
-        octets[at] = octet;
-        Segment::parse(&octets).map(|_| ())
+        let mut bytes = good.clone();
+        bytes[at] = octet;
+        Segment::parse(&bytes).map(|_| ())
     };
     assert_eq!(with(12, 4 << 4), Err(DropReason::BadHeader));
     assert_eq!(with(12, 6 << 4), Err(DropReason::BadHeader));

@@ -16,8 +16,8 @@ fn an_older_timestamp_undoes_a_timeout() {
          1.36 < . 1:1(0) ack 1977 win 20000 <TS val 9 ecr 1000>",
     );
     let stats = script.conn.stats();
-    assert_eq!((stats.undone_by_timestamp, stats.timeouts), (1, 1));
-    assert_eq!(stats.segments_retransmitted, 1);
+    assert_eq!((stats.loss.undone_by_timestamp, stats.loss.timeouts), (1, 1));
+    assert_eq!(stats.loss.segments_retransmitted, 1);
     assert_eq!(script.conn.info().ssthresh, u64::MAX);
 }
 
@@ -33,10 +33,10 @@ fn the_retransmissions_timestamp_undoes_nothing() {
          1.40 > P. 989:1977(988) ack 1
          1.50 < . 1:1(0) ack 1977 win 20000 <TS val 9 ecr 1400>",
     );
-    assert_eq!(script.conn.stats().undone_by_timestamp, 0);
+    assert_eq!(script.conn.stats().loss.undone_by_timestamp, 0);
 }
 
-// RFC 3708 §3 A: a peer that tells of more than was ever sent twice is not believed.
+// RFC 3708 §3 A: a report of more than was ever sent twice is ignored.
 #[test]
 fn d_sacks_of_nothing_are_not_believed() {
     let mut script = established(
@@ -60,7 +60,10 @@ fn d_sacks_of_nothing_are_not_believed() {
          1.2 < . 1:1(0) ack 8001 win 20000 <sack 1:4001>",
     );
     let stats = script.conn.stats();
-    assert_eq!((stats.d_sacks_in, stats.undone_by_d_sack, stats.fast_recoveries), (6, 0, 1));
+    assert_eq!(
+        (stats.loss.d_sacks_in, stats.loss.undone_by_d_sack, stats.loss.fast_recoveries),
+        (6, 0, 1)
+    );
 }
 
 /// Ten segments over a path of 100 ms; the first is lost, or late, and sent again when three others have arrived.
@@ -84,7 +87,7 @@ pub(super) fn recovering() -> Script {
 }
 
 fn undone(script: &Script) -> (u64, u64) {
-    (script.conn.stats().undone_by_d_sack, script.conn.stats().fast_recoveries)
+    (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
 // RFC 3708 §3 A.4: D-SACKs of what was sent once are of copies that the network made, and are no credit for what
@@ -104,7 +107,7 @@ fn duplicates_of_the_network_undo_nothing() {
     assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that says that there was one:
+// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that claims one:
 // the first report of the range came a round trip after the retransmission.
 #[test]
 fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {

@@ -1,7 +1,7 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{config, established, passive, timestamped};
-use crate::tcp::{Config, Keepalive};
+use super::script::{config, established, passive, timestamped, with};
+use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
 // RFC 6298 §5.1, §5.4, §5.5: the oldest segment, with doubled time-outs.
@@ -19,7 +19,7 @@ fn the_oldest_segment_is_sent_again() {
          2.5 > P. 1001:2001(1000) ack 1
          2.6 < . 1:1(0) ack 2001 win 20000",
     );
-    assert_eq!(script.conn.stats().timeouts, 3);
+    assert_eq!(script.conn.stats().loss.timeouts, 3);
 }
 
 // RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer; of all data stops it.
@@ -70,13 +70,13 @@ fn answers_to_duplicates_are_not_measured() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echo tells which of two SYNs was answered, so there is a measurement and no reason to
+// RFC 7323 §4.1: the echo shows which of two SYNs was answered, so there is a measurement and no reason to
 // begin with three seconds (RFC 6298 §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
         passive(
-            Config { timestamps: true, ..config() },
+            with(config(), |c| c.extensions.timestamps = true),
             "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
             &format!(
                 "0.00 > S. 0:0(0) ack 1
@@ -114,7 +114,7 @@ fn a_silent_peer_is_given_up() {
 #[test]
 fn the_limit_can_be_chosen() {
     established(
-        Config { retransmission_limit: Duration::from_secs(1), ..config() },
+        with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
         "1 write 1
          1 > P. 1:2(1) ack 1
          1.2 > P. 1:2(1) ack 1
@@ -163,11 +163,7 @@ fn several_unanswered_probes_end_the_connection() {
 #[test]
 fn no_keepalive_while_data_is_outstanding() {
     established(
-        Config {
-            min_rto: Duration::from_secs(50),
-            max_rto: Duration::from_secs(60),
-            ..keepalive()
-        },
+        Config { rto: Rto { min: Duration::from_secs(50), ..Rto::default() }, ..keepalive() },
         "80 write 1
          80 > P. 1:2(1) ack 1
          130 > P. 1:2(1) ack 1

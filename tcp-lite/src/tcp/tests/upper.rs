@@ -1,9 +1,9 @@
-//! An upper layer for tests: a stream of known octets in each direction.
+//! An upper layer for tests: a stream of known bytes in each direction.
 
 use std::ops::Range;
 
 use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
-use wire::Instant;
+use base::Instant;
 
 /// What the upper layer takes of each span.
 #[derive(Clone, Debug, Default)]
@@ -14,13 +14,13 @@ pub(super) enum Take {
     Only(Range<u64>),
 }
 
-/// Sends `len` octets of the pattern in records, checks that what arrives follows the pattern, and that
+/// Sends `len` bytes of the pattern in records, checks that what arrives follows the pattern, and that
 /// TCP keeps its side of the seam.
 #[derive(Debug)]
 pub(in crate::tcp) struct Upper {
-    /// Octets of the stream to send, in all.
+    /// Bytes of the stream to send, in all.
     pub(super) len: u64,
-    /// Octets given to TCP.
+    /// Bytes given to TCP.
     pub(super) filled: u64,
     /// Record size; zero: whatever fits a segment.
     pub(super) record: usize,
@@ -28,7 +28,7 @@ pub(in crate::tcp) struct Upper {
     pub(super) emss: usize,
     pub(super) room: u64,
     pub(super) take: Take,
-    /// Octets received in order.
+    /// Bytes received in order.
     pub(in crate::tcp) in_order: u64,
     /// Everything taken, as sorted ranges of offsets.
     pub(super) taken: Vec<Range<u64>>,
@@ -53,7 +53,7 @@ impl Default for Upper {
 }
 
 impl Upper {
-    /// The octet at `offset` of either stream.
+    /// The byte at `offset` of either stream.
     pub(in crate::tcp) fn octet(offset: u64) -> u8 {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
@@ -94,13 +94,13 @@ impl Upper {
 }
 
 impl SpanSink for Upper {
-    fn span(&mut self, _: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
-        assert!(!octets.is_empty());
+    fn span(&mut self, _: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+        assert!(!bytes.is_empty());
         assert_eq!(in_order, offset == self.complete(), "span at {offset}");
-        for (i, octet) in octets.iter().enumerate() {
+        for (i, octet) in bytes.iter().enumerate() {
             assert_eq!(*octet, Self::octet(offset + i as u64), "octet {}", offset + i as u64);
         }
-        let span = offset..offset + octets.len() as u64;
+        let span = offset..offset + bytes.len() as u64;
         self.spans.push(span.clone());
         let (part, taken) = match &self.take {
             Take::All => (span, Taken::All),
@@ -186,9 +186,9 @@ impl TxBatch for Batch {
     }
 
     fn commit(&mut self, len: usize) {
-        let mut octets = self.open.take().expect("segment before commit");
-        octets.truncate(len);
-        assert_eq!(octets.len(), len);
-        self.segments.push(octets);
+        let mut bytes = self.open.take().expect("segment before commit");
+        bytes.truncate(len);
+        assert_eq!(bytes.len(), len);
+        self.segments.push(bytes);
     }
 }

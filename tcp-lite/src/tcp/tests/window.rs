@@ -68,7 +68,7 @@ fn a_silly_window_waits_for_the_override() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one octet after the time-out, then with growing intervals.
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the time-out, then with growing intervals.
 #[test]
 fn a_closed_window_is_probed() {
     let script = established(
@@ -89,10 +89,10 @@ fn a_closed_window_is_probed() {
          2.8 < . 1:1(0) ack 1501 win 5000",
     );
     assert_eq!(script.conn.stats().window_probes, 4);
-    assert_eq!(script.conn.stats().timeouts, 0, "no sign of congestion");
+    assert_eq!(script.conn.stats().loss.timeouts, 0, "no sign of congestion");
 }
 
-// RFC 9293 §3.8.6.1: the probe's octet may be taken although the window stays closed.
+// RFC 9293 §3.8.6.1: the probe's byte may be taken although the window stays closed.
 #[test]
 fn a_probe_that_is_taken() {
     established(

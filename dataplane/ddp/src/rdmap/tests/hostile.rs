@@ -70,14 +70,14 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     b.give(&wrong);
     let events = b.events();
     let closed = Event::PeerClosed { incomplete: false };
-    let flushed = Event::Flushed { cookie: 1 };
-    assert_eq!(events, [closed, flushed, Event::Failed(Failure::DataAfterClose)]);
+    let flushed = Event::Flushed { cookie: Cookie::of(1) };
+    assert_eq!(events, [closed, flushed.clone(), Event::Failed(Failure::DataAfterClose)]);
     // No version is known yet, so nothing can be said.
     let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"x", 1));
     b.give(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
     let events = b.events();
-    assert!(matches!(events[..], [Event::Error(_), Event::Flushed { cookie: 1 }]), "{events:?}");
+    assert!(matches!(&events[..], [Event::Error(_), last] if *last == flushed), "{events:?}");
     assert!(b.sent().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
     // After the end nothing matters.
     let mut b = End::new();

@@ -19,8 +19,9 @@ use wire::rdmap::{Control, Opcode, ReadRequestRepr};
 use crate::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::rdmap::*;
 use crate::{
-    Access, BufferPool, Context, Failure, MessageOffset, Msn, PdId, PostError, Qn, RegionMemory,
-    Source, Stag, StagEntry, StagTable, StreamId, TaggedOffset, VecMemory, VersionPolicy,
+    Access, BufferPool, Context, Cookie, Failure, MessageOffset, Msn, PdId, PostError, Qn,
+    RegionMemory, Source, Stag, StagEntry, StagTable, StreamId, TaggedOffset, VecMemory,
+    VersionPolicy,
 };
 use wire::DdpVersion;
 
@@ -154,20 +155,32 @@ fn octets(data: &[u8]) -> Source<VecMemory> {
 }
 
 fn send(data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::send(octets(data), cookie)
+    WorkRequest::send(octets(data), Cookie::of(cookie))
 }
 
 fn write(at: u64, data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::Write { stag: STAG, to: TaggedOffset(BASE + at), source: octets(data), cookie }
+    WorkRequest::Write {
+        stag: STAG,
+        to: TaggedOffset(BASE + at),
+        source: octets(data),
+        cookie: Cookie::of(cookie),
+    }
 }
 
 fn read(sink_at: u64, source_at: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
     let (sink_to, source_to) = (TaggedOffset(BASE + sink_at), TaggedOffset(BASE + source_at));
-    WorkRequest::Read { sink_stag: SINK, sink_to, source_stag: STAG, source_to, len, cookie }
+    WorkRequest::Read {
+        sink_stag: SINK,
+        sink_to,
+        source_stag: STAG,
+        source_to,
+        len,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 fn atomic(op: AtomicOp, at: u64, cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::Atomic { op, stag: STAG, to: TaggedOffset(BASE + at), cookie }
+    WorkRequest::Atomic { op, stag: STAG, to: TaggedOffset(BASE + at), cookie: Cookie::of(cookie) }
 }
 
 /// A tagged segment from a peer.
@@ -223,5 +236,5 @@ fn shape(segments: &[Vec<u8>]) -> Vec<(Opcode, bool)> {
 }
 
 fn completed(cookie: u64, outcome: Outcome) -> Event {
-    Event::Completed { cookie, outcome }
+    Event::Completed { cookie: Cookie::of(cookie), outcome }
 }

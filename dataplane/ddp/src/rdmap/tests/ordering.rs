@@ -22,7 +22,9 @@ fn request(kind: Kind, cookie: u64) -> WorkRequest<VecMemory> {
         Kind::Write => write(0, &pattern(cookie as u8, 200), cookie),
         Kind::Read => read(cookie * 1000, 0, 200, cookie),
         Kind::Atomic => atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, cookie),
-        Kind::Immediate => WorkRequest::Immediate { data: [1; 8], solicited: false, cookie },
+        Kind::Immediate => {
+            WorkRequest::Immediate { data: [1; 8], solicited: false, cookie: Cookie::of(cookie) }
+        }
     }
 }
 
@@ -184,7 +186,7 @@ proptest! {
                 break;
             }
         }
-        prop_assert_eq!(cookies, (0..kinds.len() as u64).collect::<Vec<_>>());
+        prop_assert_eq!(cookies, (0..kinds.len() as u64).map(Cookie::of).collect::<Vec<_>>());
         prop_assert_eq!(a.stream.outstanding(), 0);
     }
 }

@@ -43,7 +43,7 @@ fn every_operation_arrives_and_completes() {
     a.post(read(50, 100, 3000, 3));
     a.post(atomic(AtomicOp::FetchAdd { add: 2, mask: 0 }, 4096, 4));
     a.post(atomic(AtomicOp::swap(11), 4096, 5));
-    a.post(WorkRequest::Immediate { data: *b"12345678", solicited: true, cookie: 6 });
+    a.post(WorkRequest::Immediate { data: *b"12345678", solicited: true, cookie: Cookie::of(6) });
     b.post(send(b"answer", 7));
     pair.run(400);
     let outcomes = [
@@ -94,14 +94,19 @@ pub(super) fn received(data: &[u8]) -> Event {
 fn zero_length_operations_check_no_stag() {
     let mut pair = Pair::new(config());
     let (nowhere, to) = (Stag(0), TaggedOffset(u64::MAX));
-    pair.a.post(WorkRequest::Write { stag: nowhere, to, source: octets(b""), cookie: 1 });
+    pair.a.post(WorkRequest::Write {
+        stag: nowhere,
+        to,
+        source: octets(b""),
+        cookie: Cookie::of(1),
+    });
     pair.a.post(WorkRequest::Read {
         sink_stag: nowhere,
         sink_to: to,
         source_stag: Stag(1),
         source_to: to,
         len: 0,
-        cookie: 2,
+        cookie: Cookie::of(2),
     });
     pair.a.post(send(b"", 3));
     pair.run(1500);
@@ -141,7 +146,7 @@ fn the_consortiums_version_is_spoken_below_and_above() {
     let mut pair = Pair::new(v0);
     pair.a.post(send(b"old", 1));
     let data = [0; 8];
-    let immediate = WorkRequest::Immediate { data, solicited: false, cookie: 2 };
+    let immediate = WorkRequest::Immediate { data, solicited: false, cookie: Cookie::of(2) };
     assert_eq!(pair.a.stream.post(immediate), Err(PostError::NoExtensions));
     let op = AtomicOp::swap(1);
     assert_eq!(pair.a.stream.post(atomic(op, 0, 3)), Err(PostError::NoExtensions));
@@ -176,14 +181,16 @@ fn impossible_operations_are_refused() {
     assert_eq!(a.stream.post(read(0, 0, 1, 1)), Err(PostError::NoReads));
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     assert_eq!(a.stream.post(atomic(op, 0, 1)), Err(PostError::NoExtensions));
-    let immediate = WorkRequest::Immediate { data: [0; 8], solicited: false, cookie: 1 };
+    let immediate =
+        WorkRequest::Immediate { data: [0; 8], solicited: false, cookie: Cookie::of(1) };
     assert_eq!(a.stream.post(immediate), Err(PostError::NoExtensions));
     let to = TaggedOffset(u64::MAX);
-    let wrapping = WorkRequest::Write { stag: STAG, to, source: octets(b"ab"), cookie: 1 };
+    let wrapping =
+        WorkRequest::Write { stag: STAG, to, source: octets(b"ab"), cookie: Cookie::of(1) };
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     let memory = VecMemory::new(10);
     let source = Source::Region { memory, offset: 8, len: 3 };
-    let outside = WorkRequest::send(source, 1);
+    let outside = WorkRequest::send(source, Cookie::of(1));
     let error = PostError::OutOfBounds { offset: 8, end: 11, len: 10 };
     assert_eq!(a.stream.post(outside), Err(error));
     a.post(send(b"1", 1));
@@ -195,7 +202,7 @@ fn impossible_operations_are_refused() {
         source_stag: STAG,
         source_to: TaggedOffset(0),
         len: 2,
-        cookie: 1,
+        cookie: Cookie::of(1),
     };
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     a.stream.close();
@@ -214,7 +221,15 @@ fn a_lost_llp_flushes_everything_in_order() {
     a.stream.fail(Failure::Aborted);
     let flushed = |cookie| Event::Flushed { cookie };
     let events = a.events();
-    assert_eq!(events, [flushed(1), flushed(2), flushed(3), Event::Failed(Failure::LlpLost)]);
+    assert_eq!(
+        events,
+        [
+            flushed(Cookie::of(1)),
+            flushed(Cookie::of(2)),
+            flushed(Cookie::of(3)),
+            Event::Failed(Failure::LlpLost)
+        ]
+    );
     assert_eq!(a.stream.post(send(b"", 4)), Err(PostError::Closed));
     assert!(a.pull(1500).is_none());
     assert_eq!(a.stream.failure(), Some(Failure::LlpLost));
@@ -233,7 +248,10 @@ fn a_peers_close_ends_requests_and_nothing_else() {
     let flushed = |cookie| Event::Flushed { cookie };
     let events = a.events();
     let closed = Event::PeerClosed { incomplete: false };
-    assert_eq!(events, [flushed(1), flushed(2), closed, completed(3, Outcome::Sent)]);
+    assert_eq!(
+        events,
+        [flushed(Cookie::of(1)), flushed(Cookie::of(2)), closed, completed(3, Outcome::Sent)]
+    );
     assert_eq!(a.stream.post(read(0, 0, 1, 4)), Err(PostError::Closed));
     a.post(send(b"", 5));
 }
@@ -262,5 +280,8 @@ fn a_graceful_close_lets_everything_go_first() {
     a.stream.close_now();
     assert!(a.pull(500).is_none());
     a.stream.acknowledged(token, len);
-    assert_eq!(a.events(), [Event::Flushed { cookie: 1 }, Event::Flushed { cookie: 2 }]);
+    assert_eq!(
+        a.events(),
+        [Event::Flushed { cookie: Cookie::of(1) }, Event::Flushed { cookie: Cookie::of(2) }]
+    );
 }

@@ -87,7 +87,7 @@ fn post_all(a: &mut End, plans: &mut VecDeque<(u64, Plan)>) {
             Plan::Read(at, len) => read(*at, *at, *len, cookie),
             Plan::Add(add) => atomic(AtomicOp::FetchAdd { add: *add, mask: 0 }, 8184, cookie),
             Plan::Immediate(data) => {
-                WorkRequest::Immediate { data: *data, solicited: false, cookie }
+                WorkRequest::Immediate { data: *data, solicited: false, cookie: Cookie::of(cookie) }
             }
         };
         match a.stream.post(request) {
@@ -157,11 +157,11 @@ proptest! {
             [(&plans, &a, &b, &at_a, &at_b, 3u8), (&other, &b, &a, &at_b, &at_a, 4)]
         {
             prop_assert!(!seen_own.iter().any(|e| matches!(e, Event::Error(_))), "{:?}", seen_own);
-            let cookies: Vec<u64> = seen_own.iter().filter_map(|event| match event {
+            let cookies: Vec<Cookie> = seen_own.iter().filter_map(|event| match event {
                 Event::Completed { cookie, .. } => Some(*cookie),
                 _ => None,
             }).collect();
-            prop_assert_eq!(cookies, (0..plans.len() as u64).collect::<Vec<_>>());
+            prop_assert_eq!(cookies, (0..plans.len() as u64).map(Cookie::of).collect::<Vec<_>>());
             let got: Vec<Event> = seen_far.iter()
                 .filter(|e| matches!(e, Event::Received { .. } | Event::Immediate { .. }))
                 .cloned().collect();

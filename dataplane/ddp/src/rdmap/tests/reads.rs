@@ -181,7 +181,7 @@ fn responses_are_never_framed_again_from_their_region() {
     b.give(&request(1, &read_request(Stag(3), 0, 100)));
     assert!(!b.stream.next(1500).unwrap().stable);
     let source = Source::Region { memory: stable, offset: 0, len: 10 };
-    b.post(WorkRequest::send(source, 1));
+    b.post(WorkRequest::send(source, Cookie::of(1)));
     assert!(b.stream.next(1500).unwrap().stable);
 }
 

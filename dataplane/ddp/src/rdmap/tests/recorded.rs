@@ -65,7 +65,7 @@ fn rping_as_its_server() {
         source_stag: CLIENT_SOURCE.0,
         source_to: TaggedOffset(CLIENT_SOURCE.1),
         len: 64,
-        cookie: 1,
+        cookie: Cookie::of(1),
     });
     assert_eq!(server.sent(), [rping(1)]);
     server.give(&rping(2));
@@ -74,7 +74,7 @@ fn rping_as_its_server() {
     server.give(&rping(4));
     let (stag, to) = (CLIENT_SINK.0, TaggedOffset(CLIENT_SINK.1));
     let source = Source::Region { memory: sink.clone(), offset: 0, len: 64 };
-    server.post(WorkRequest::Write { stag, to, source, cookie: 3 });
+    server.post(WorkRequest::Write { stag, to, source, cookie: Cookie::of(3) });
     server.post(send(&[0; 16], 4));
     assert_eq!(server.sent(), [rping(5), rping(6)]);
     assert_eq!(sink.to_vec(), rping(2)[14..]);
@@ -121,7 +121,7 @@ fn a_read_as_ready_to_receive_message() {
         source_stag: Stag(1),
         source_to: TaggedOffset(0),
         len: 0,
-        cookie: 1,
+        cookie: Cookie::of(1),
     });
     assert_eq!(initiator.sent(), [request]);
     initiator.give(&response);

@@ -15,15 +15,15 @@ fn messages_have_the_fields_of_the_tables() {
         invalidate,
         cookie,
     };
-    a.post(one(false, None, 1));
-    a.post(one(false, some, 2));
-    a.post(one(true, None, 3));
-    a.post(one(true, some, 4));
+    a.post(one(false, None, Cookie::of(1)));
+    a.post(one(false, some, Cookie::of(2)));
+    a.post(one(true, None, Cookie::of(3)));
+    a.post(one(true, some, Cookie::of(4)));
     a.post(write(0, b"w", 5));
     a.post(read(1, 2, 3, 6));
     a.post(atomic(AtomicOp::swap(1), 8, 7));
-    a.post(WorkRequest::Immediate { data: [7; 8], solicited: false, cookie: 8 });
-    a.post(WorkRequest::Immediate { data: [7; 8], solicited: true, cookie: 9 });
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: false, cookie: Cookie::of(8) });
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: true, cookie: Cookie::of(9) });
     let segments = a.sent();
     let stag = [0x0b, 0xad, 0xf0, 0x0d];
     let none = [0; 4];

@@ -141,7 +141,7 @@ fn a_terminate_is_the_last_message() {
     assert_eq!(segments[0][18..], terminate.emit()[..]);
     assert!(b.stream.is_terminated() && b.stream.is_closed() && !b.stream.has_unsent());
     // RFC 5040 §5.4: what DDP has completes, what it has not ends in error; in the order of posting.
-    assert_eq!(b.events(), [completed(1, Outcome::Sent), Event::Flushed { cookie: 2 }]);
+    assert_eq!(b.events(), [completed(1, Outcome::Sent), Event::Flushed { cookie: Cookie::of(2) }]);
 }
 
 // RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within one, unless that is long.
@@ -166,7 +166,7 @@ fn a_message_that_has_begun_goes_first_if_it_is_short() {
         let events = b.events();
         let expected = match finished {
             true => completed(1, Outcome::Written),
-            false => Event::Flushed { cookie: 1 },
+            false => Event::Flushed { cookie: Cookie::of(1) },
         };
         assert_eq!(events.last(), Some(&expected));
     }
@@ -232,7 +232,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
         stag: Stag(1),
         to: TaggedOffset(0),
         source: octets(b"x"),
-        cookie: 1,
+        cookie: Cookie::of(1),
     });
     pair.a.post(read(0, 0, 10, 2));
     let (wrong, token, len) = pair.a.pull(1500).unwrap();
@@ -244,7 +244,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(events[0], Event::Terminated { by_peer: true, terminate: said });
     assert_eq!(events.len(), 1);
     pair.a.stream.acknowledged(token, len);
-    let flushed = Event::Flushed { cookie: 2 };
+    let flushed = Event::Flushed { cookie: Cookie::of(2) };
     assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
     assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
     assert!(pair.a.pull(1500).is_none());

@@ -3,6 +3,7 @@
 use super::host::*;
 use crate::endpoint::*;
 use crate::seam::Taken;
+use ddp::Cookie;
 use ddp::VecMemory;
 use proptest::prelude::*;
 use wire::sctp::ddp::PPID_SEGMENT;
@@ -207,8 +208,8 @@ fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
         ddp::Event::Sent { cookie, .. } => Some(cookie),
         _ => None,
     };
-    let sent: Vec<u64> = host.ddp_events(session).into_iter().filter_map(of).collect();
-    assert_eq!(sent, (0..messages.len() as u64).collect::<Vec<_>>());
+    let sent: Vec<Cookie> = host.ddp_events(session).into_iter().filter_map(of).collect();
+    assert_eq!(sent, (0..messages.len() as u64).map(Cookie::of).collect::<Vec<_>>());
 }
 
 /// A source that its program changes is sent again as it was the first time.
@@ -220,7 +221,8 @@ fn unstable_sources_are_kept() {
     memory.write(0, &[3; 5000]);
     let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 5000 };
     let to = ddp::TaggedOffset(0);
-    let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 1 };
+    let message =
+        ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
     host.post(session, message).expect("room");
     host.pull();
     memory.write(0, &[4; 5000]);
@@ -228,11 +230,11 @@ fn unstable_sources_are_kept() {
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.octets);
     }
-    let kept = |host: &Host| host.upper.line(session).map(|line| line.stats().session.tx.kept);
+    let kept = |host: &Host| host.upper.slot(session).map(|slot| slot.stats().session.tx.kept);
     let octets: usize = host.flying.iter().map(|flying| flying.octets.len()).sum();
     let wanted = if memory.is_stable() { 0 } else { octets as u64 };
     assert_eq!(kept(&host), Some(wanted));
     host.acknowledge_all();
     assert_eq!(kept(&host), Some(0));
-    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: 1, messages: 1 }]);
+    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
 }

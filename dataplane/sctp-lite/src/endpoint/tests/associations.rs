@@ -4,6 +4,7 @@ use super::host::{Policy, send_message, stream_config, write_message};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
+use ddp::Cookie;
 use wire::sctp::{Chunk, DataHeader, Packet, PacketBuilder, Parameter, chunk_type};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +45,7 @@ fn no_association() {
     let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
     net.set_fate(|_, _, _| Fate::Drop);
     net.run();
-    assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::SctpTimeout));
+    assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
     net.a.assert_nothing_left();
 }
 
@@ -58,7 +59,7 @@ fn a_host_without_sctp() {
     assert_eq!(net.a.reason(session), None);
     net.a.with(|ep, cx| ep.protocol_unreachable(now, false, cx));
     net.run();
-    assert_eq!(net.a.reason(session), Some(CloseReason::NoSctp));
+    assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::NoSctp)));
     net.a.assert_nothing_left();
 }
 
@@ -155,7 +156,7 @@ fn abort_ends_all_sessions() {
     }
     for id in net.b.sessions() {
         let reason = net.b.reason(id).expect("told");
-        assert_eq!(reason, CloseReason::PeerAbort { cause: Some(12) });
+        assert_eq!(reason, CloseReason::Lower(SctpReason::PeerAbort { cause: Some(12) }));
     }
     let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
     assert_eq!(before, after, "nothing was said in any of them");
@@ -172,9 +173,12 @@ fn lost_association_flushes() {
     net.set_fate(|_, _, _| Fate::Drop);
     net.a.ep().post(session, send_message(&[1; 5000], 7)).expect("room");
     net.run();
-    assert_eq!(net.a.reason(session), Some(CloseReason::SctpTimeout));
+    assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
     let told: Vec<_> = net.a.told(session).collect();
-    assert!(told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: 7 })), "{told:?}");
+    assert!(
+        told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
+        "{told:?}"
+    );
     net.a.assert_nothing_left();
 }
 
@@ -186,7 +190,7 @@ fn peer_restarts() {
     net.a.events.clear();
     net.a.connect(now + SECOND, b"again");
     net.run_for(SECOND * 5);
-    assert_eq!(net.b.reason(old), Some(CloseReason::PeerRestart));
+    assert_eq!(net.b.reason(old), Some(CloseReason::Lower(SctpReason::PeerRestart)));
     assert_eq!((net.a.established(), net.b.established()), (1, 2));
     let session = net.a.session();
     net.a.ep().post(session, write_message(0, b"fresh", 1)).expect("room");
@@ -231,7 +235,7 @@ fn peer_restarts_with_data() {
     builder.push_data(&header, initiate.len()).expect("room");
     let len = builder.finish();
     net.b.input(net.now, &out[..len]);
-    assert_eq!(net.b.reason(old), Some(CloseReason::PeerRestart));
+    assert_eq!(net.b.reason(old), Some(CloseReason::Lower(SctpReason::PeerRestart)));
     assert_eq!(net.b.established(), 2, "{:?}", net.b.events);
     assert!(net.b.is_up());
 }

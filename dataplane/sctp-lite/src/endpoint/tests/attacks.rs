@@ -15,7 +15,7 @@ fn gaps_cost_what_has_come() {
         // Every other one: each is a range of its own.
         refused += u32::from(host.hear_write(0, n * 2, 0, b"x") == Taken::No);
     }
-    let stats = host.upper.line(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
     assert_eq!(stats.session.refused, u64::from(refused));
     // DDP's own bound is the same way: refused, not acknowledged, no error.
@@ -23,7 +23,7 @@ fn gaps_cost_what_has_come() {
     assert_eq!(host.reason(session), None);
     // What fills the first gap is taken at any time.
     assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
-    let stats = host.upper.line(session).expect("it goes on").stats();
+    let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 
@@ -114,7 +114,7 @@ fn messages_in_pieces() {
         host.acknowledge_all();
     }
     let error = SessionError::Short { seen: 0 };
-    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
 }
 
 /// One session's faults are no other session's.
@@ -126,7 +126,10 @@ fn a_peer_hurts_its_own_session() {
     host.hear_raw(0, 99, false, &[b"nonsense"]);
     host.pull();
     host.acknowledge_all();
-    assert_eq!(host.reason(first), Some(CloseReason::Session(SessionError::Ordered)));
+    assert_eq!(
+        host.reason(first),
+        Some(CloseReason::Lower(SctpReason::Session(SessionError::Ordered)))
+    );
     assert_eq!(host.hear_write(1, 1, 0, b"good"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[..4], *b"good");
     assert_eq!(host.reason(second), None);

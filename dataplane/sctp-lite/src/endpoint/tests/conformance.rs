@@ -42,27 +42,29 @@ fn setup(rdmap: bool) -> Setup {
 
 /// What DDP would have told of it.
 fn seen(event: &SessionEvent) -> Option<ddp::Event> {
-    use rdmap::Event as Heard;
+    use rdmap::Event as RdmapEvent;
     Some(match event {
         SessionEvent::Ddp(event) => event.clone(),
-        SessionEvent::Rdmap(Heard::Received { data, .. }) => {
+        SessionEvent::Rdmap(RdmapEvent::Received { data, .. }) => {
             let (qn, msn) = (ddp::MESSAGE_QUEUE, ddp::Msn(0));
             ddp::Event::UntaggedDelivered { qn, msn, data: data.clone(), rsvd_ulp: [0; 5] }
         }
-        SessionEvent::Rdmap(Heard::WriteDelivered { stag, to, len }) => {
+        SessionEvent::Rdmap(RdmapEvent::WriteDelivered { stag, to, len }) => {
             ddp::Event::TaggedDelivered { stag: *stag, to: *to, len: *len, rsvd_ulp: 0 }
         }
-        SessionEvent::Rdmap(Heard::Completed { cookie, .. }) => {
+        SessionEvent::Rdmap(RdmapEvent::Completed { cookie, .. }) => {
             ddp::Event::Sent { cookie: *cookie, messages: 1 }
         }
-        SessionEvent::Rdmap(Heard::Flushed { cookie }) => ddp::Event::Flushed { cookie: *cookie },
-        SessionEvent::Rdmap(Heard::PeerClosed { incomplete }) => {
+        SessionEvent::Rdmap(RdmapEvent::Flushed { cookie }) => {
+            ddp::Event::Flushed { cookie: *cookie }
+        }
+        SessionEvent::Rdmap(RdmapEvent::PeerClosed { incomplete }) => {
             ddp::Event::PeerClosed { incomplete: *incomplete }
         }
-        SessionEvent::Rdmap(Heard::Error(rdmap::Error::Ddp(error))) => {
+        SessionEvent::Rdmap(RdmapEvent::Error(rdmap::Error::Ddp(error))) => {
             ddp::Event::Error(error.clone())
         }
-        SessionEvent::Rdmap(Heard::Failed(why)) => ddp::Event::Failed(*why),
+        SessionEvent::Rdmap(RdmapEvent::Failed(why)) => ddp::Event::Failed(*why),
         _ => return None,
     })
 }

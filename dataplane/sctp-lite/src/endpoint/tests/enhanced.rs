@@ -21,7 +21,7 @@ fn data(ird: u16, ord: u16, rtr: Option<RtrSet>, behind: &[u8]) -> Vec<u8> {
 }
 
 fn depths(host: &Host, session: SessionId) -> Option<Depths> {
-    let params = host.upper.line(session)?.params(0)?;
+    let params = host.upper.slot(session)?.params(0)?;
     params.agreed.map(|agreed| agreed.depths)
 }
 
@@ -112,7 +112,10 @@ fn enhanced_rejected() {
     assert_eq!(passive.says(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
     let reason = passive.reason(passive.session(0)).expect("rejected");
     let why = Unsuitable::InsufficientIrd { offered: 4, needed: 5 };
-    assert_eq!((reason.numbers(), reason), (Some((2, 0, 6)), CloseReason::Unsuitable(why)));
+    assert_eq!(
+        (reason.numbers(), reason),
+        (Some((2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(why)))
+    );
 
     for (function, said, enhanced) in [
         (Function::EnhancedReject, data(4, 5, None, b"no"), Some((4, 5))),
@@ -139,7 +142,7 @@ fn plain_accept_of_an_enhanced_initiate() {
     host.pull();
     host.hear(0, 0, Function::Accept, b"");
     let error = SessionError::Control { seen: Function::Accept };
-    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
     assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
 }
 
@@ -158,7 +161,7 @@ fn unsuitable_accept() {
     assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
     host.acknowledge_all();
     let why = Unsuitable::InsufficientIrd { offered: 2, needed: 3 };
-    assert_eq!(host.reason(session), Some(CloseReason::Unsuitable(why)));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(why))));
 }
 
 /// RFC 6581 §9.2: in the peer-to-peer model the active side begins with a message of no octets, which no ULP
@@ -176,14 +179,14 @@ fn peer_to_peer() {
     let mut passive = host(false, rdmap(4, 4));
     passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
     let there = passive.session(0);
-    assert_eq!(passive.upper.line(there).map(|line| line.state), Some(State::Readying));
+    assert_eq!(passive.upper.slot(there).map(|slot| slot.state()), Some(State::Readying));
     assert!(!passive.is_established(there));
     let accept = passive.says()[0].clone();
     passive.acknowledge_all();
     assert_eq!(accept.3, data(4, 4, Some(RtrSet::ALL), b""));
 
     active.hear(0, 0, Function::EnhancedAccept, &accept.3);
-    let agreed = active.upper.line(session).and_then(|line| line.params(0)?.agreed);
+    let agreed = active.upper.slot(session).and_then(|slot| slot.params(0)?.agreed);
     assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::Sends(Rtr::Write)));
     active.pull();
     assert_eq!(active.flying.len(), 1);
@@ -202,5 +205,8 @@ fn peer_to_peer() {
     passive.wait(core::time::Duration::from_secs(10));
     assert_eq!(passive.says(), [(0, 1, Function::Terminate, vec![])]);
     passive.acknowledge_all();
-    assert_eq!(passive.reason(passive.session(0)), Some(CloseReason::AnswerTimeout));
+    assert_eq!(
+        passive.reason(passive.session(0)),
+        Some(CloseReason::Lower(SctpReason::AnswerTimeout))
+    );
 }

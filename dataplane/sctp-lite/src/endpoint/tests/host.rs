@@ -1,12 +1,12 @@
 //! All sessions of one end without SCTP below: messages in, messages out, acknowledgements by hand.
 
-use crate::endpoint::upper::{Up, Upper};
+use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
 use core::time::Duration;
 use ddp::{
-    Access, BufferPool, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag, StagEntry,
-    StagTable, StreamConfig, TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag,
+    StagEntry, StagTable, StreamConfig, TaggedOffset, VecMemory,
 };
 use std::collections::VecDeque;
 use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT};
@@ -78,12 +78,18 @@ pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
 
 pub(super) fn write_message(to: u64, octets: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(octets.into());
-    Message::Tagged { stag: STAG, to: TaggedOffset(to), rsvd_ulp: 0, source, cookie }
+    Message::Tagged {
+        stag: STAG,
+        to: TaggedOffset(to),
+        rsvd_ulp: 0,
+        source,
+        cookie: Cookie::of(cookie),
+    }
 }
 
 pub(super) fn send_message(octets: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Octets(octets.into());
-    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie }
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
 }
 
 impl Host {
@@ -149,8 +155,9 @@ impl Host {
         message: Message<VecMemory>,
     ) -> Result<(), PostError> {
         let now = self.now;
-        let posted = self.upper.with(session.stream, now, |line, _| {
-            let full = line.full.as_mut().filter(|_| line.state == State::Established);
+        let posted = self.upper.with(session.stream, now, |slot, _| {
+            let open = slot.state() == State::Established;
+            let full = slot.full.as_mut().filter(|_| open);
             full.and_then(|full| full.stream.as_ddp_mut().map(|stream| stream.post(message)))
         });
         posted.flatten().unwrap_or(Err(PostError::Closed))
@@ -158,13 +165,13 @@ impl Host {
 
     pub(super) fn shutdown(&mut self, session: SessionId) {
         let why = CloseReason::LocalShutdown;
-        self.upper.with(session.stream, self.now, |line, env| line.shutdown(why, env));
+        self.upper.with(session.stream, self.now, |slot, env| slot.shutdown(why, env));
         self.settle();
     }
 
     pub(super) fn abort(&mut self, session: SessionId) {
         let (now, why) = (self.now, CloseReason::LocalAbort);
-        self.cx(|upper, cx| upper.with(session.stream, now, |line, env| line.abort(why, env, cx)));
+        self.cx(|upper, cx| upper.with(session.stream, now, |slot, env| slot.abort(why, env, cx)));
         self.settle();
     }
 
@@ -188,8 +195,8 @@ impl Host {
                 (SessionEvent::Request { .. }, Policy::Accept(data)) => self.accept(id, &data),
                 (SessionEvent::Request { .. }, Policy::Reject(data)) => self.reject(id, &data),
                 (SessionEvent::Ddp(ddp::Event::UntaggedDelivered { qn, .. }), _) => {
-                    let posted = self.upper.with(id.stream, now, |line, _| {
-                        let full = line.full.as_mut()?;
+                    let posted = self.upper.with(id.stream, now, |slot, _| {
+                        let full = slot.full.as_mut()?;
                         Some(full.stream.as_ddp_mut()?.post_buffers(qn, 1))
                     });
                     assert_ne!(posted, Some(None));
@@ -209,7 +216,7 @@ impl Host {
     ) -> Taken {
         let now = self.now;
         let taken = self.cx(|upper, cx| {
-            let mut up = Up::taking(upper, cx, now);
+            let mut up = UpperCall::receiving(upper, cx, now);
             up.message(now, Received { stream, ppid, unordered, pieces })
         });
         self.settle();
@@ -234,7 +241,7 @@ impl Host {
         let now = self.now;
         loop {
             let mut room = [0; MOST];
-            let mut up = Up::giving(&mut self.upper, now, u64::MAX);
+            let mut up = UpperCall::sending(&mut self.upper, now, u64::MAX);
             let has_data = up.has_data();
             let written = up.next(MOST, &mut room);
             assert_eq!(has_data, written.is_some(), "has_data tells what next does");
@@ -263,7 +270,7 @@ impl Host {
     /// The peer acknowledges the first `n` messages that are outstanding.
     pub(super) fn acknowledge(&mut self, n: usize) {
         for flying in self.flying.drain(..n).collect::<Vec<_>>() {
-            let mut up = Up::giving(&mut self.upper, self.now, u64::MAX);
+            let mut up = UpperCall::sending(&mut self.upper, self.now, u64::MAX);
             up.acknowledged(flying.message);
         }
         self.settle();
@@ -276,7 +283,7 @@ impl Host {
     /// The octets that a retransmission would have.
     pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
-        let mut up = Up::giving(&mut self.upper, self.now, u64::MAX);
+        let mut up = UpperCall::sending(&mut self.upper, self.now, u64::MAX);
         up.again(message, &mut out);
         out
     }

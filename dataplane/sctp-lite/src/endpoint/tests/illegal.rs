@@ -99,7 +99,7 @@ fn in_an_established_session() {
             assert_eq!(host.upper.stats.illegal, 1, "{error}");
             assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])], "{error}");
             host.acknowledge_all();
-            assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+            assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
             // Nothing more is placed, whatever comes.
             host.hear_write(0, 10, 500, b"late");
             assert_eq!(host.memory.to_vec()[500..504], [0; 4]);
@@ -141,7 +141,7 @@ fn instead_of_an_answer() {
         let session = host.open(b"");
         host.pull();
         assert_eq!(host.hear_raw(0, ppid, true, &[&octets]), Taken::Yes);
-        assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+        assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
         // RFC 5043 §6.6: an answer, too, shows that the Initiate has come.
         assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
@@ -187,7 +187,7 @@ fn before_the_decision() {
         host.hear(0, 0, Function::Initiate, b"");
         let session = host.session(0);
         assert_eq!(wrong(&mut host), Taken::Yes);
-        assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+        assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
         assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
         assert_eq!(host.memory.to_vec()[0], 0);
     }
@@ -230,7 +230,7 @@ fn both_initiate() {
     assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::Yes);
     let error = SessionError::Control { seen: Function::Initiate };
     assert_eq!(host.says(), [(0, 0, Function::Initiate, vec![])]);
-    assert_eq!(host.reason(session), Some(CloseReason::Session(error)));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
     host.acknowledge_all();
     assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();

@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::*;
 use crate::seam::Taken;
 use core::time::Duration;
+use ddp::Cookie;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -30,7 +31,9 @@ fn accepted_active() {
     assert_eq!(host.hear_write(0, 1, 100, b"there"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[100..105], *b"there");
     host.acknowledge_all();
-    assert!(host.ddp_events(session).contains(&ddp::Event::Sent { cookie: 1, messages: 1 }));
+    assert!(
+        host.ddp_events(session).contains(&ddp::Event::Sent { cookie: Cookie::of(1), messages: 1 })
+    );
     host.shutdown(session);
     assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
     // The other direction goes on until its own Terminate.
@@ -161,7 +164,7 @@ fn turned_away() {
     let session = host.open(b"");
     host.pull();
     assert_eq!(host.hear(0, 0, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.reason(session), Some(CloseReason::TurnedAway));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::TurnedAway)));
     assert_eq!(host.says(), []);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -174,7 +177,7 @@ fn unanswered() {
     let session = host.open(b"");
     host.pull();
     host.wait(SECOND * 10);
-    assert_eq!(host.reason(session), Some(CloseReason::AnswerTimeout));
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
     // RFC 5043 §6.6: the Terminate waits for the acknowledgement.
     assert_eq!(host.says(), []);
     host.acknowledge_all();
@@ -189,7 +192,7 @@ fn unanswered() {
     host.policy = Policy::Wait;
     host.hear(0, 0, Function::Initiate, b"");
     host.wait(SECOND * 10);
-    assert_eq!(host.reason(host.session(0)), Some(CloseReason::AnswerTimeout));
+    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
     assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -209,7 +212,7 @@ fn cancelled() {
     host.policy = Policy::Wait;
     host.hear(0, 0, Function::Initiate, b"");
     assert_eq!(host.hear(0, 1, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Cancelled));
+    assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::Cancelled)));
     assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();
@@ -269,7 +272,8 @@ fn abort_is_of_one_session() {
     let unstable = ddp::Source::Region { memory: host.memory.clone(), offset: 0, len: 4 };
     for source in [ddp::Source::Octets(b"kept"[..].into()), unstable] {
         let to = ddp::TaggedOffset(0);
-        let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: 9 };
+        let message =
+            ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(9) };
         host.post(first, message).expect("room");
     }
     host.pull();
@@ -278,7 +282,7 @@ fn abort_is_of_one_session() {
     assert_eq!(host.reason(first), Some(CloseReason::LocalAbort));
     let flushed: Vec<_> = host.ddp_events(first).into_iter().take(3).collect();
     let of = |cookie| ddp::Event::Flushed { cookie };
-    assert_eq!(flushed, [of(9), of(9), of(10)]);
+    assert_eq!(flushed, [of(Cookie::of(9)), of(Cookie::of(9)), of(Cookie::of(10))]);
     // What was sent is sent again as it was, whatever its source is now.
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.octets);
@@ -291,19 +295,21 @@ fn abort_is_of_one_session() {
     host.post(second, write_message(0, b"alive", 11)).expect("the other goes on");
     host.pull();
     host.acknowledge_all();
-    assert!(host.ddp_events(second).contains(&ddp::Event::Sent { cookie: 11, messages: 1 }));
+    assert!(
+        host.ddp_events(second).contains(&ddp::Event::Sent { cookie: Cookie::of(11), messages: 1 })
+    );
     assert_eq!(host.open(b"").stream, 0, "the streams are free again");
 }
 
 /// RFC 5043 §11.2: an untagged message waits for nothing; a segment that fills a packet gets one to itself.
 #[test]
 fn nothing_waits_for_company() {
-    use crate::endpoint::upper::Up;
+    use crate::endpoint::upper::UpperCall;
     use crate::seam::MessageSource;
     let (mut host, session) = Host::established_active();
     host.post(session, send_message(b"small", 1)).expect("room");
     host.post(session, write_message(0, &[7; 5000], 2)).expect("room");
-    let mut up = Up::giving(&mut host.upper, host.now, u64::MAX);
+    let mut up = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
     let mut room = [0; MOST];
     let small = up.next(MOST, &mut room[..300]).expect("at once, into what room there is");
     assert_eq!(small.message.len, 2 + 18 + 5);

@@ -4,8 +4,8 @@ use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
 use core::time::Duration;
-use ddp::rdmap::{self, AtomicOp, Event as Heard, Outcome, WorkRequest};
-use ddp::{RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
+use ddp::rdmap::{self, AtomicOp, Event as RdmapEvent, Outcome, WorkRequest};
+use ddp::{Cookie, RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
 use wire::sctp::chunk_type;
 
 fn setup() -> Setup {
@@ -24,20 +24,27 @@ fn lossy(net: &mut Net) {
 
 fn send(octets: &[u8], invalidate: Option<Stag>, cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Send { source, solicited: true, invalidate, cookie }
+    WorkRequest::Send { source, solicited: true, invalidate, cookie: Cookie::of(cookie) }
 }
 
 fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Octets(octets.into());
-    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie }
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
 }
 
 fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
     let (sink_stag, sink_to, source_to) = (STAG, TaggedOffset(to), TaggedOffset(at));
-    WorkRequest::Read { sink_stag, sink_to, source_stag: from, source_to, len, cookie }
+    WorkRequest::Read {
+        sink_stag,
+        sink_to,
+        source_stag: from,
+        source_to,
+        len,
+        cookie: Cookie::of(cookie),
+    }
 }
 
-fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
+fn heard(node: &Node, session: SessionId) -> Vec<RdmapEvent> {
     let of = |event: &SessionEvent| match event {
         SessionEvent::Rdmap(event) => Some(event.clone()),
         _ => None,
@@ -46,8 +53,10 @@ fn heard(node: &Node, session: SessionId) -> Vec<Heard> {
 }
 
 fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
-    let of = |event: Heard| match event {
-        Heard::Completed { cookie, outcome } => Some((cookie, outcome)),
+    let of = |event: RdmapEvent| match event {
+        RdmapEvent::Completed { cookie, outcome } => {
+            Some((cookie.number().expect("a number"), outcome))
+        }
         _ => None,
     };
     heard(node, session).into_iter().filter_map(of).collect()
@@ -75,12 +84,13 @@ fn operations_complete_in_order() {
     };
     net.b.stags.insert(entry).expect("a new one");
     let ep = net.a.ep();
-    let immediate = WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: 4 };
+    let immediate =
+        WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
     let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
     for request in [
         write(STAG, 5, &octets, 1),
         read(STAG, 100_000, 300_000, 60_000, 2),
-        WorkRequest::Atomic { op, stag: STAG, to, cookie: 3 },
+        WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) },
         immediate,
         send(b"done", Some(spare), 5),
     ] {
@@ -101,7 +111,7 @@ fn operations_complete_in_order() {
     assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
     assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
     let data = b"done".to_vec();
-    let received = Heard::Received { data, solicited: true, invalidated: Some(spare) };
+    let received = RdmapEvent::Received { data, solicited: true, invalidated: Some(spare) };
     assert!(heard(&net.b, there).contains(&received), "{:?}", heard(&net.b, there));
     let now = net.now;
     net.a.ep().shutdown_session(now, session);

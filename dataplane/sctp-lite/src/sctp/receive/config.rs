@@ -5,10 +5,10 @@ use core::time::Duration;
 /// The parameters of the receive half of an association.
 #[derive(Clone, Debug)]
 pub struct ReceiveConfig {
-    /// The a_rwnd that is advertised when the upper layer has the room, octets, at least 1500 (RFC 9260
+    /// The a_rwnd that is advertised when the upper layer has the room, bytes, at least 1500 (RFC 9260
     /// §3.3.2).
     pub window: u32,
-    /// A window below this is advertised as closed, octets.
+    /// A window below this is advertised as closed, bytes.
     pub least_window: u32,
     /// Packets with data after which a SACK is sent at once; two by RFC 9260 §6.2.
     pub packets_per_sack: u8,
@@ -17,11 +17,11 @@ pub struct ReceiveConfig {
     pub sack_delay: Duration,
     /// Most ranges kept beyond a gap; what would need more is refused.
     pub max_gaps: usize,
-    /// Longest message that is put together from fragments, octets.
+    /// Longest message that is put together from fragments, bytes.
     pub max_message: usize,
     /// Most fragments of one message.
     pub max_fragments: usize,
-    /// Octets of fragments that are kept beyond a gap, their records included. One message in order is kept
+    /// Bytes of fragments that are kept beyond a gap, their records included. One message in order is kept
     /// besides.
     pub fragments: usize,
 }

@@ -10,13 +10,13 @@ use wire::sctp::Data;
 
 use super::ReceiveConfig;
 
-/// What a fragment takes besides its octets.
+/// What a fragment takes besides its bytes.
 const OVERHEAD: usize = 64;
 
 /// A fragment that is kept.
 #[derive(Debug)]
 struct Fragment {
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
     ppid: u32,
     stream: u16,
     ssn: u16,
@@ -58,12 +58,12 @@ impl Fragments {
         self.kept.is_empty()
     }
 
-    /// Octets kept, records included.
+    /// Bytes kept, records included.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after` say whether its
+    /// Whether the flags of `chunk` agree with what is next to it. `before` and `after`: whether its
     /// neighbours have arrived; what has and is not kept was a whole message, or ended one.
     pub(super) fn fits_between(
         &self,
@@ -93,14 +93,14 @@ impl Fragments {
         while !begun && let Some(left) = self.kept.get(&start.minus(1)) {
             start = start.minus(1);
             begun = left.begin;
-            len += left.octets.len();
+            len += left.bytes.len();
             count += 1;
         }
         let (mut end, mut ended) = (tsn.plus(1), chunk.header.end);
         while !ended && let Some(right) = self.kept.get(&end) {
             end = end.plus(1);
             ended = right.end;
-            len += right.octets.len();
+            len += right.bytes.len();
             count += 1;
         }
         if len > config.max_message || count > config.max_fragments {
@@ -112,15 +112,15 @@ impl Fragments {
         }
     }
 
-    /// The octets of the message at `run`, `chunk` among it.
+    /// The bytes of the message at `run`, `chunk` among it.
     pub(super) fn pieces<'a>(
         &'a self,
         run: Range,
         tsn: ExtSeq,
         chunk: &Data<'a>,
     ) -> SmallVec<[&'a [u8]; 8]> {
-        let left = self.kept.range(run.start..tsn).map(|(_, f)| &*f.octets);
-        let right = self.kept.range(tsn.plus(1)..run.end).map(|(_, f)| &*f.octets);
+        let left = self.kept.range(run.start..tsn).map(|(_, f)| &*f.bytes);
+        let right = self.kept.range(tsn.plus(1)..run.end).map(|(_, f)| &*f.bytes);
         left.chain([chunk.payload]).chain(right).collect()
     }
 
@@ -133,7 +133,7 @@ impl Fragments {
     pub(super) fn keep(&mut self, tsn: ExtSeq, chunk: &Data<'_>) {
         self.held += chunk.payload.len() + OVERHEAD;
         let fragment = Fragment {
-            octets: chunk.payload.into(),
+            bytes: chunk.payload.into(),
             ppid: chunk.header.ppid,
             stream: chunk.header.stream,
             ssn: chunk.header.ssn,
@@ -149,7 +149,7 @@ impl Fragments {
         let mut tsn = run.start;
         while tsn < run.end {
             if let Some(fragment) = self.kept.remove(&tsn) {
-                self.held -= fragment.octets.len() + OVERHEAD;
+                self.held -= fragment.bytes.len() + OVERHEAD;
             }
             tsn = tsn.plus(1);
         }

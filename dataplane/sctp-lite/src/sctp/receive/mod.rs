@@ -7,7 +7,7 @@
 //!              next       gap block
 //! ```
 //!
-//! A user message goes up when its last octet is there, whatever is missing before it; what remains of it is
+//! A user message goes up when its last byte is there, whatever is missing before it; what remains of it is
 //! a number in a range. Only fragments are kept, within bounds. Nothing that was SACKed is ever dropped.
 //!
 //! Left out: order within a stream (ordered messages go up at arrival, marked so: RFC 5043 wants none), and
@@ -19,9 +19,9 @@ mod fragments;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use base::Instant;
 use transport::ranges::{Range, Ranges};
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::Instant;
 use wire::sctp::{Data, Full, GapBlock, PacketBuilder, SackHeader, Tsn};
 
 use self::fragments::{Fragments, Joined};
@@ -29,7 +29,7 @@ use crate::seam::{MessageSink, Received, Taken};
 
 pub use config::ReceiveConfig;
 
-/// Farthest that a Gap Ack Block can tell of, beyond the cumulative TSN (RFC 9260 §3.3.4).
+/// Farthest TSN that a Gap Ack Block can report, beyond the cumulative TSN (RFC 9260 §3.3.4).
 const MAX_AHEAD: u64 = u16::MAX as u64;
 
 /// Gap Ack Blocks that one SACK reports: what fits an MTU of 1500 with the headers.
@@ -87,7 +87,7 @@ pub enum Violation {
 pub struct ReceiveStats {
     /// DATA chunks that were taken, fragments among them.
     pub chunks: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets: u64,
     /// DATA chunks that came again.
     pub duplicates: u64,
@@ -169,7 +169,7 @@ impl Receiver {
             Arrival::Duplicate => {
                 self.packet.urgent = true; // RFC 9260 §6.2
                 self.stats.duplicates += 1;
-                // What does not fit is not told; it is a hint.
+                // What does not fit is not reported; it is a hint.
                 let _ = self.duplicates.try_push(chunk.header.tsn);
             }
             Arrival::Refused(why) => {
@@ -326,8 +326,8 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True when a SACK is to be sent now; `room` as [`MessageSink::room`] says. A window that has opened
-    /// by a quarter since the last SACK is told of (RFC 9260 §6.2).
+    /// True when a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that has opened
+    /// by a quarter since the last SACK is reported (RFC 9260 §6.2).
     pub fn sack_due(&self, room: u32) -> bool {
         self.ack_now || self.window(room).saturating_sub(self.advertised) > self.config.window / 4
     }
@@ -410,7 +410,7 @@ impl Receiver {
         self.stats
     }
 
-    /// Octets of fragments that are kept, with what their records take.
+    /// Bytes of fragments that are kept, with what their records take.
     pub fn held(&self) -> usize {
         self.fragments.held()
     }

@@ -73,7 +73,7 @@ fn whole(n: u32) -> DataHeader {
     }
 }
 
-/// A fragment with the flags B and E as `flags` says.
+/// A fragment with the flags B and E of `flags`.
 fn piece(n: u32, flags: &str) -> DataHeader {
     DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
 }
@@ -99,7 +99,7 @@ impl Side {
         self.receiver.sack_due(self.sink.room)
     }
 
-    /// Sends the SACK into a packet of `room` octets: cumulative TSN, a_rwnd, blocks, duplicates.
+    /// Sends the SACK into a packet of `room` bytes: cumulative TSN, a_rwnd, blocks, duplicates.
     fn sack_in(&mut self, room: usize) -> (Tsn, u32, Vec<(u16, u16)>, Vec<Tsn>) {
         let mut out = vec![0; room];
         let ports = Ports { source: 1, destination: 2 };
@@ -215,7 +215,7 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
     assert!(side.sink.messages.is_empty());
 }
 
-// RFC 9260 §3.3.4: what a block cannot tell of, and what would need too many ranges, is dropped.
+// RFC 9260 §3.3.4: what a block cannot report, and what would need too many ranges, is dropped.
 #[test]
 fn what_cannot_be_reported_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
@@ -421,7 +421,7 @@ fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
 
 proptest! {
     /// Any order, with duplicates and refusals, against a set: what is acknowledged is what was taken, each
-    /// message goes up once, and nothing that was acknowledged is taken back.
+    /// message goes up once, and nothing acknowledged is reneged.
     #[test]
     fn acknowledged_is_what_was_taken(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),

@@ -1,19 +1,20 @@
-//! What the peer's SACKs say about what was sent (RFC 9260 §6.2.1, §6.7).
+//! The peer's SACKs of what was sent (RFC 9260 §6.2.1, §6.7).
 
+use base::Instant;
 use transport::delivery::Delivery;
+use transport::loss_recovery::{Ack, Twice};
 use transport::ranges::Range;
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::Instant;
 use wire::sctp::{GapBlock, Sack, Tsn};
 
-use super::recover::{Duplicates, Told};
+use super::recover::SackInfo;
 use super::{Sender, one};
 use crate::seam::MessageSource;
 
-/// Duplicate TSNs of one SACK that are looked at.
+/// Duplicate TSNs of one SACK that are processed.
 const MAX_DUPLICATES: usize = 32;
 
-/// SACKs in a row that must lack what had been reported before it counts as taken back.
+/// Consecutive SACKs that must lack what had been reported before it counts as reneging.
 const RENEGED: u8 = 3;
 
 /// What a SACK, or a SHUTDOWN, did.
@@ -28,7 +29,7 @@ pub enum Acknowledged {
     Stale,
 }
 
-/// A SACK that no receiver of what was sent can have written. Nothing of it was believed.
+/// A SACK that is impossible for what was sent. All of it was ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadSack {
     /// It acknowledges a TSN that was never sent.
@@ -63,13 +64,14 @@ impl Sender {
             self.stats.old_sacks += 1; // RFC 9260 §6.2.1 D i
             return Ok(Acknowledged::Stale);
         }
-        let told = self.take_in(now, una, sack, source);
-        self.after_ack(now, &told);
-        Ok(progress(told.advanced || told.sack_news))
+        let info = self.take_in(now, una, sack, source);
+        let progressed = info.ack.advanced || info.sack_news;
+        self.after_ack(info);
+        Ok(progress(progressed))
     }
 
     /// The cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks, which
-    /// takes nothing back.
+    /// withdraws no report.
     pub fn on_shutdown(
         &mut self,
         now: Instant,
@@ -80,11 +82,12 @@ impl Sender {
         if una < self.board.una {
             return Ok(Acknowledged::Stale);
         }
-        let mut told = self.told(now, una, false);
-        self.advance(&mut told, source);
-        self.on_delivery(now, &told.delivery);
-        self.after_ack(now, &told);
-        Ok(progress(told.advanced))
+        let mut info = self.new_info(now, una, false);
+        self.advance(&mut info.ack, source);
+        self.recovery.on_delivery(now, &info.ack.delivery);
+        let advanced = info.ack.advanced;
+        self.after_ack(info);
+        Ok(progress(advanced))
     }
 
     /// The number after the cumulative TSN, if all that is acknowledged was sent and the blocks are such.
@@ -114,53 +117,64 @@ impl Sender {
         }
     }
 
-    fn told(&self, now: Instant, una: ExtSeq, has_data: bool) -> Told {
-        Told {
-            una,
-            has_data,
-            delivery: Delivery::new(now, None, self.rack.min_rtt(), self.rack.fack()),
+    fn new_info(&self, now: Instant, una: ExtSeq, has_data: bool) -> SackInfo {
+        let ack = Ack {
+            now,
+            ack: una,
+            delivery: self.recovery.delivery(now, None),
             advanced: una > self.board.una,
-            duplicates: Duplicates::default(),
-            sack_news: false,
-            bare: false,
-            flight: self.board.nxt().since(self.board.una),
-            pipe: self.board.pipe(),
-        }
+            before: self.board.pipe(),
+            acked: 0,
+            marked: 0,
+            echoed_ms: None,
+            echoed_rtt: None,
+            resent_twice: false,
+            probe_twice: false,
+            bare_duplicate: false,
+            duplicate: false,
+            can_send_new: false,
+            sack: true,
+        };
+        let flight = self.board.nxt().since(self.board.una);
+        SackInfo { ack, has_data, sack_news: false, flight }
     }
 
-    /// Lets the board have it.
+    /// The board takes a SACK in.
     fn take_in(
         &mut self,
         now: Instant,
         una: ExtSeq,
         sack: &Sack<'_>,
         source: &mut impl MessageSource,
-    ) -> Told {
-        let mut told = self.told(now, una, source.has_data());
+    ) -> SackInfo {
+        let mut info = self.new_info(now, una, source.has_data());
+        let ack = &mut info.ack;
         self.heard = true;
         self.probes_unanswered = 0;
-        self.advance(&mut told, source);
-        let blocks = self.sack(una, sack.gaps(), &mut told.delivery);
-        told.sack_news = blocks.news;
-        self.watch_reneging(una, sack, blocks, &mut told.delivery);
-        self.on_delivery(now, &told.delivery);
-        told.duplicates = self.duplicates(sack.duplicates());
-        told.bare = sack.gaps().len() == 0 && !told.advanced && told.flight > 0;
+        self.advance(ack, source);
+        let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
+        info.sack_news = blocks.news;
+        self.watch_reneging(una, sack, blocks, &mut ack.delivery);
+        self.recovery.on_delivery(now, &ack.delivery);
+        let twice = self.duplicates(sack.duplicates());
+        (ack.resent_twice, ack.probe_twice) = (twice.resent, twice.probe);
+        ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
         self.set_window(sack.header.a_rwnd);
-        told
+        info
     }
 
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
-    fn advance(&mut self, told: &mut Told, source: &mut impl MessageSource) {
-        if told.advanced {
+    fn advance(&mut self, ack: &mut Ack, source: &mut impl MessageSource) {
+        if ack.advanced {
             let acknowledged = &mut self.stats.octets_acknowledged;
-            self.board.acknowledge(told.una, &mut told.delivery, |message| {
+            self.board.acknowledge(ack.ack, &mut ack.delivery, |message| {
                 *acknowledged += u64::from(message.len);
                 source.acknowledged(message);
             });
-            (self.timeouts_in_a_row, self.probes_unanswered) = (0, 0);
+            self.recovery.on_progress();
+            self.probes_unanswered = 0;
         }
-        told.delivery.highest = told.delivery.highest.max(self.board.una);
+        ack.delivery.highest = ack.delivery.highest.max(self.board.una);
     }
 
     fn sack(
@@ -182,8 +196,8 @@ impl Sender {
     }
 
     /// RFC 9260 §6.2.1 D iii: what was reported and is missing now, below what is reported, may have been
-    /// thrown away. One such SACK may also be late; after several in a row only what the last one says is
-    /// believed. Reports above the highest of this SACK may have been left out for want of room.
+    /// thrown away. One such SACK may also be late; after several in a row only what the last one reports is
+    /// used. Reports above the highest of this SACK may have been left out for want of room.
     fn watch_reneging(
         &mut self,
         una: ExtSeq,
@@ -202,30 +216,19 @@ impl Sender {
         }
     }
 
-    fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
-        self.rack.on_delivery(now, delivery);
-        if let Some(episode) = &mut self.episode {
-            episode.on_delivery(delivery);
-        }
-    }
-
-    /// Duplicate TSNs say what D-SACK says for TCP (RFC 2883): what was sent again had arrived before. Only of
-    /// what was sent again they say anything (RFC 3708 §3 A).
-    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Duplicates {
-        let mut found = Duplicates::default();
+    /// Duplicate TSNs are SCTP's D-SACK (RFC 2883): what was sent again had arrived before. Only those of
+    /// retransmitted TSNs count (RFC 3708 §3 A).
+    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Twice {
+        let mut found = Twice::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
             let tsn = self.board.una.near(SeqNumber(tsn.0));
             self.stats.duplicates_reported += 1;
             let arrived = self.board.has_arrived(tsn);
-            let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(one(tsn)));
-            if resent {
-                // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
-                self.rack.on_d_sack(self.board.una, self.board.nxt());
-            }
-            let probe = arrived && self.tlp.is_probe(one(tsn));
-            self.stats.duplicates_ignored += u64::from(!resent && !probe);
-            found.resent |= resent;
-            found.probe |= probe;
+            let ends = (self.board.una, self.board.nxt());
+            let twice = self.recovery.on_d_sack(&self.state, one(tsn), arrived, ends);
+            self.stats.duplicates_ignored += u64::from(twice.is_nothing());
+            found.resent |= twice.resent;
+            found.probe |= twice.probe;
         }
         found
     }
@@ -239,7 +242,7 @@ impl Sender {
         }
         if opened && core::mem::take(&mut self.probing) {
             // What the peer refused while its window was closed has to go again now.
-            self.rtt.forget_backoff();
+            self.recovery.rtt_mut().forget_backoff();
             self.board.mark_all_lost();
         }
     }

@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged: one record of 32 octets per DATA chunk, in the order of TSNs, and
+//! What was sent and is not acknowledged: one record of 32 bytes per DATA chunk, in the order of TSNs, and
 //! what the peer reported in Gap Ack Blocks.
 //!
 //! ```text
@@ -12,15 +12,15 @@
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::delivery::{By, Delivery, Transmission};
 use transport::ranges::{Range, Ranges};
 use transport::seq::ExtSeq;
-use wire::Instant;
 
 use super::record::{AGAIN, LOST, OPENS, Record, SACKED};
 use crate::seam::MessageRef;
 
-/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer says it again.
+/// Most ranges of SACKed TSNs remembered. What would need more is ignored: the peer repeats it.
 const MAX_SACKED_RANGES: usize = 1024;
 
 /// The board of an association.
@@ -30,11 +30,11 @@ pub(super) struct Board {
     /// The TSN after the Cumulative TSN Ack Point: that of the first record.
     pub(super) una: ExtSeq,
     pub(super) sacked: Ranges,
-    /// Octets in the network (RFC 6675 §4, SetPipe).
+    /// Bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
-    /// Octets of all chunks.
+    /// Bytes of all chunks.
     flight: u64,
-    /// Octets of user data that the peer has not reported.
+    /// Bytes of user data that the peer has not reported.
     outstanding: u64,
     /// Records that are lost and not sent again.
     awaiting: u64,
@@ -86,7 +86,7 @@ impl Board {
         self.pipe
     }
 
-    /// Octets of all chunks that are sent and not acknowledged.
+    /// Bytes of all chunks that are sent and not acknowledged.
     pub(super) fn flight(&self) -> u64 {
         self.flight
     }
@@ -127,7 +127,7 @@ impl Board {
         self.records.push_back(record);
     }
 
-    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` hears of each message.
+    /// Everything below `una` is acknowledged (RFC 9260 §6.7); `gone` is called for each message.
     pub(super) fn acknowledge(
         &mut self,
         una: ExtSeq,
@@ -157,7 +157,7 @@ impl Board {
         }
     }
 
-    /// A Gap Ack Block, within what is outstanding. Returns whether it told anything new.
+    /// A Gap Ack Block, within what is outstanding. Returns whether it reported anything new.
     pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
         let mut at = block.start;
         let mut news = false;

@@ -15,7 +15,7 @@ pub struct SendConfig {
     pub max_rto: Duration,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// Initial window in packets; without, what RFC 9260 §7.2.1 says: two to four.
+    /// Initial window in packets; without, that of RFC 9260 §7.2.1: two to four.
     pub initial_window: Option<u32>,
     /// Send window, bytes: the bound on what is sent and not acknowledged cumulatively, whatever window the peer
     /// offers, and on the congestion window.
@@ -29,7 +29,7 @@ pub struct SendConfig {
     pub tail_loss_probe: bool,
     /// Set the I bit on the last message that there is, and where a window is full (RFC 9260 §6.1).
     pub ask_at_end: bool,
-    /// Most messages that are sent and not acknowledged, at most 65 535; each takes a record of 32 octets.
+    /// Most messages that are sent and not acknowledged, at most 65 535; each takes a record of 32 bytes.
     pub max_records: usize,
 }
 
@@ -52,7 +52,7 @@ impl Default for SendConfig {
 }
 
 impl SendConfig {
-    /// The initial window in packets of at most `smss` octets of DATA chunks (RFC 9260 §7.2.1).
+    /// The initial window in packets of at most `smss` bytes of DATA chunks (RFC 9260 §7.2.1).
     pub(super) fn initial_packets(&self, smss: usize) -> u32 {
         const LEAST: usize = 4404;
         let window = (4 * smss).min(LEAST.max(2 * smss));

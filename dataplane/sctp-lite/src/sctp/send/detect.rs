@@ -1,39 +1,38 @@
 //! Which chunks are lost, by RACK (RFC 8985 §6.2 step 5, §6.3) in the place of RFC 9260 §7.2.4's count of
-//! missing reports: three packets beyond a gap say the same at once, and a lost retransmission is found, too.
+//! missing reports: three packets beyond a gap are such a report at once, and a lost retransmission is found, too.
 //! The search is that of [`transport::detect`], over TSNs.
 
 use std::collections::VecDeque;
 
+use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
+use transport::loss_recovery::Detected;
 use transport::rack::Judgement;
 use transport::seq::ExtSeq;
-use wire::Instant;
 
 use super::board::Board;
 use super::record::{AGAIN, LOST, SACKED};
 
-/// What was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Detected {
-    /// Chunks that are lost and were not before.
-    pub(super) chunks: u64,
-    /// When to look again (RFC 8985 §6.2: the reordering timer).
-    pub(super) again_at: Option<Instant>,
-}
-
 /// The board while it is searched.
-struct Search<'a> {
+struct Search<'a, F> {
     board: &'a mut Board,
     chunks: u64,
+    /// Gets length and time of each chunk that is lost.
+    lost: F,
 }
 
 impl Board {
-    /// RACK_detect_loss of RFC 8985 §6.2.
-    pub(super) fn detect_losses(&mut self, judgement: Judgement) -> Detected {
-        let mut search = Search { board: self, chunks: 0 };
+    /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each chunk that is lost, and when it was sent.
+    pub(super) fn detect_losses(
+        &mut self,
+        judgement: Judgement,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected {
+        let mut search = Search { board: self, chunks: 0, lost };
         let again_at = detect(&mut search, judgement);
-        Detected { chunks: search.chunks, again_at }
+        let chunks = search.chunks;
+        Detected { segments: chunks, congestion: chunks, again_at }
     }
 
     /// T3-rtx has expired: the oldest chunk is lost, and what has been on its way for long enough (RFC 8985
@@ -51,11 +50,11 @@ impl Board {
 
     /// Remembers a retransmission by its time.
     pub(super) fn note_resent(&mut self, tsn: ExtSeq, now: Instant) {
-        Search { board: self, chunks: 0 }.note_resent(tsn, now);
+        Search { board: self, chunks: 0, lost: |_, _| {} }.note_resent(tsn, now);
     }
 }
 
-impl InFlight for Search<'_> {
+impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
     fn edge(&self) -> usize {
         self.board.index(self.board.loss_edge)
     }
@@ -80,6 +79,8 @@ impl InFlight for Search<'_> {
 
     fn lose(&mut self, index: usize) {
         self.chunks += 1;
+        let record = &self.board.records[index];
+        (self.lost)(record.chunk_len(), record.sent_at);
         self.board.mark(index, |r| r.marks = (r.marks | LOST) & !AGAIN);
         self.board.high_rxt = self.board.high_rxt.min(self.board.tsn(index));
     }

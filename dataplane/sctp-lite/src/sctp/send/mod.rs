@@ -2,7 +2,7 @@
 //! the path let us send, and what its SACKs mean.
 //!
 //! Messages go out unordered and never cut up, pulled from a [`MessageSource`] straight into packets; what
-//! remains of one is a record of 32 octets, and a retransmission asks for the same octets again.
+//! remains of one is a record of 32 bytes, and a retransmission asks for the same bytes again.
 //!
 //! Losses are found and repaired as RFC 8985 and RFC 6937 have it for TCP, the window grows by CUBIC: what
 //! RFC 9260 §7.2 asks for, three missing reports and the halves of Reno, is the slower of the two where
@@ -13,7 +13,7 @@
 //! ```text
 //!  on_sack, on_shutdown      for what the peer acknowledges
 //!  handle_timeout(now)       when poll_timeout() has come
-//!  wants_packet, write       after a burst of these, or when the source has new data, until either says no;
+//!  wants_packet, write       after a burst of these, or when the source has new data, until either returns false;
 //!  written                   then once
 //! ```
 //!
@@ -32,17 +32,13 @@ mod timers;
 use core::time::Duration;
 use std::sync::Arc;
 
+use base::Instant;
 use transport::congestion::Congestion;
-use transport::episode::Episode;
-use transport::pacing::{Pace, Pacer};
-use transport::rack::Rack;
+use transport::loss_recovery::{FlightState, LossRecovery};
+use transport::pacing::Pace;
 use transport::ranges::Range;
 use transport::recovery::Phase;
-use transport::rtt::RttEstimator;
 use transport::seq::{ExtSeq, SeqNumber};
-use transport::tlp::TailLoss;
-use transport::usage::Usage;
-use wire::Instant;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
 use self::board::Board;
@@ -62,33 +58,23 @@ const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 #[derive(Debug)]
 pub struct Sender {
     board: Board,
-    phase: Phase,
-    cc: Congestion,
-    rtt: RttEstimator,
-    rack: Rack,
-    tlp: TailLoss,
-    pacer: Pacer,
-    usage: Usage,
-    /// The present loss episode, or the last one while it can still prove spurious.
-    episode: Option<Box<Episode>>,
+    recovery: LossRecovery,
+    /// What loss recovery keeps of what is in flight.
+    state: FlightState,
     timers: Timers,
-    /// The a_rwnd that the peer has told last.
+    /// The last a_rwnd of the peer.
     a_rwnd: u64,
     /// Longest SCTP packet that the path carries.
     packet_len: usize,
     /// Longest message that an empty packet carries.
     most: usize,
     most_news: bool,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    force: bool,
     /// A probe of a closed window is due.
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
     /// Packets that may leave at once: Max.Burst, and as many as were acknowledged since the last one left.
     burst: u64,
-    /// Time-outs in a row without progress.
-    timeouts_in_a_row: u32,
     /// Probes of a closed window in a row without any answer.
     probes_unanswered: u32,
     /// A SACK came since the last time-out.
@@ -106,8 +92,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// For an association whose first TSN is `initial_tsn`, with a peer that has told `a_rwnd` octets of room,
-    /// over a path that carries SCTP packets of `packet_len` octets.
+    /// For an association whose first TSN is `initial_tsn`, with a peer whose INIT or INIT ACK has this `a_rwnd`,
+    /// over a path that carries SCTP packets of `packet_len` bytes.
     pub fn new(
         config: &Arc<SendConfig>,
         initial_tsn: Tsn,
@@ -119,24 +105,16 @@ impl Sender {
         let smss = packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4);
         Sender {
             board: Board::new(una),
-            phase: Phase::Open,
-            cc: Congestion::new(config, smss, config.initial_packets(smss)).with_floor(4),
-            rtt: RttEstimator::new(config),
-            rack: Rack::new(),
-            tlp: TailLoss::new(),
-            pacer: Pacer::new(),
-            usage: Usage::new(),
-            episode: None,
+            recovery: LossRecovery::new(congestion(config, smss), config),
+            state: FlightState::new(),
             timers: Timers::default(),
             a_rwnd: u64::from(a_rwnd),
             packet_len,
             most: most(packet_len),
             most_news: true,
-            force: false,
             probe_due: false,
             probing: false,
             burst: u64::from(config.max_burst),
-            timeouts_in_a_row: 0,
             probes_unanswered: 0,
             heard: false,
             reneging: 0,
@@ -160,12 +138,12 @@ impl Sender {
 
     /// Time-outs in a row without progress, and probes of a closed window in a row without an answer.
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.timeouts_in_a_row.saturating_add(self.probes_unanswered)
+        self.recovery.timeouts_in_a_row().saturating_add(self.probes_unanswered)
     }
 
     /// True while nothing is thought to be lost.
     pub fn is_lossless(&self) -> bool {
-        self.phase == Phase::Open
+        self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
             && self.probes_unanswered == 0
     }
@@ -177,7 +155,7 @@ impl Sender {
 
     /// The next time-out is as if the last ones had not been.
     pub fn forget_backoff(&mut self) {
-        self.rtt.forget_backoff();
+        self.recovery.rtt_mut().forget_backoff();
     }
 
     /// Messages that are sent and not acknowledged.
@@ -185,34 +163,34 @@ impl Sender {
         self.board.len()
     }
 
-    /// Longest message that a packet carries now, octets.
+    /// Longest message that a packet carries now, bytes.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// The peer's window as the last SACK had it, octets.
+    /// The peer's window as the last SACK had it, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
 
-    /// Congestion window, octets of DATA chunks.
+    /// Congestion window, bytes of DATA chunks.
     pub fn cwnd(&self) -> u64 {
-        self.cc.cwnd()
+        self.recovery.cc().cwnd()
     }
 
-    /// Octets of DATA chunks that are thought to be in the network.
+    /// Bytes of DATA chunks that are thought to be in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
     }
 
     /// Smoothed round trip, once measured.
     pub fn srtt(&self) -> Option<Duration> {
-        self.rtt.srtt()
+        self.recovery.rtt().srtt()
     }
 
     /// RTO: also of T1 and T2, and part of the interval of HEARTBEATs (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
-        self.rtt.rto(&self.config)
+        self.recovery.rtt().rto(&self.config)
     }
 
     /// What was counted.
@@ -222,11 +200,11 @@ impl Sender {
 
     /// A round trip was measured by a HEARTBEAT (RFC 9260 §8.3), or by a handshake without retransmission.
     pub fn measured(&mut self, rtt: Duration) {
-        self.rtt.sample(rtt, 1, &self.config);
-        self.tlp.measured();
+        self.recovery.rtt_mut().sample(rtt, 1, &self.config);
+        self.state.measured();
     }
 
-    /// The path carries SCTP packets of `len` octets from now on (RFC 9260 §7.3): what was longer is lost.
+    /// The path carries SCTP packets of `len` bytes from now on (RFC 9260 §7.3): what was longer is lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;
@@ -235,7 +213,8 @@ impl Sender {
         self.packet_len = len;
         self.most = most(len);
         self.most_news = true;
-        self.cc.set_smss(self.smss());
+        let smss = self.smss();
+        self.recovery.cc_mut().set_smss(smss);
         if shrank {
             self.board.mark_longer_lost(self.most);
         }
@@ -249,7 +228,7 @@ impl Sender {
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 
-    /// Octets of the DATA chunks of a full packet (PMDCS).
+    /// Bytes of the DATA chunks of a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
     }
@@ -263,12 +242,10 @@ impl Sender {
         if !self.config.pacing {
             return None;
         }
-        let smss = self.smss() as u64;
-        let trips = (self.rtt.srtt(), self.rack.min_rtt());
-        Pace::new(self.cc.cwnd(), smss, trips, self.cc.in_slow_start())
+        self.recovery.pace(self.smss() as u64)
     }
 
-    /// Tells the source what changed.
+    /// Notifies the source of what changed.
     fn announce(&mut self, source: &mut impl MessageSource) {
         if core::mem::take(&mut self.most_news) {
             source.most_changed(self.most);
@@ -276,19 +253,25 @@ impl Sender {
     }
 }
 
+/// RFC 9260 §7.2.1; §7.2.3 for the floor.
+fn congestion(config: &SendConfig, smss: usize) -> Congestion {
+    let segments = config.initial_packets(smss);
+    Congestion::new(config.congestion, config.send_window, smss, segments).with_floor(4)
+}
+
 /// The range of one TSN.
 fn one(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
-/// Longest message in a packet of `packet_len` octets, a multiple of four: with room for a SACK, unless a
+/// Longest message in a packet of `packet_len` bytes, a multiple of four: with room for a SACK, unless a
 /// DDP segment of the least size that any path carries would not fit then (RFC 5043 §9).
 fn most(packet_len: usize) -> usize {
     let alone = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(alone.min(LEAST)).max(4) & !3
 }
 
-/// Octets that a message may have on every path, if a packet carries them at all.
+/// Bytes that a message may have on every path, if a packet carries them at all.
 const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
 
 #[cfg(test)]

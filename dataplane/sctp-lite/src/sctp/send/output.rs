@@ -1,8 +1,8 @@
 //! Which DATA chunks go into the next packet (RFC 9260 §6.1, §6.10): what is lost, then what is new.
 
-use transport::frto::{Frto, NEW_SEGMENTS};
+use base::Instant;
+use transport::congestion::Run;
 use transport::recovery::{Choice, NextSeg, Phase};
-use wire::Instant;
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
 use super::record::{IMMEDIATE, OPENS, Record};
@@ -55,15 +55,18 @@ impl Sender {
             self.last_sent = now;
             self.burst = self.burst.saturating_sub(1);
             let octets = self.board.pipe() - before;
+            if self.recovery.cc().measures() {
+                let app_limited = !source.has_data() && !self.board.awaits_retransmission();
+                let run = Run { now, bytes: octets, in_flight: before, app_limited };
+                self.recovery.cc_mut().on_sent(&run);
+            }
             if let Some(pace) = self.pace() {
-                self.pacer.on_sent(now, octets, pace);
+                self.state.on_paced(now, octets, pace);
             }
-            if let Some(episode) = &mut self.episode {
-                episode.prr.on_sent(octets);
-            }
+            self.recovery.on_sent(octets);
             self.sent = true;
         } else if plan == Plan::New {
-            self.decline_frto();
+            self.recovery.decline_frto();
         }
         chunks
     }
@@ -87,16 +90,16 @@ impl Sender {
         if self.probe_due {
             return Plan::WindowProbe;
         }
-        if self.tlp.due {
+        if self.state.probe_due() {
             return Plan::TailProbe;
         }
         let has_data = source.has_data();
         let choice = Choice {
             cwnd_open: self.cwnd_open(),
-            force: self.force,
+            force: self.recovery.forces(),
             lost: self.board.awaits_retransmission(),
             new: has_data && self.room_for_new() > 0,
-            asking: self.asking(),
+            asking: self.recovery.asking(),
         };
         let plan = match choice.next() {
             NextSeg::Lost => Plan::Lost,
@@ -112,12 +115,12 @@ impl Sender {
             self.burst = self.burst.min(u64::from(self.config.max_burst));
             return plan;
         }
-        if self.force {
+        if self.recovery.forces() {
             return plan;
         }
         match self.pace() {
             Some(_) => {
-                if let Some(at) = self.pacer.wait(now) {
+                if let Some(at) = self.state.paced_until(now) {
                     self.stats.paced_waits += 1;
                     self.timers.pace = Some(at);
                     return Plan::Nothing;
@@ -138,23 +141,8 @@ impl Sender {
     /// (§7.2.3).
     fn cwnd_open(&self) -> bool {
         let pipe = self.board.pipe();
-        let slack = if self.phase == Phase::Open { 0 } else { self.smss() as u64 / 2 };
-        pipe == 0 || pipe + slack < self.cc.cwnd()
-    }
-
-    /// F-RTO asks with new data whether anything is lost at all (RFC 5682 §2.1 step 2b).
-    fn asking(&self) -> Option<u8> {
-        let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
-        episode.map(|episode| episode.frto_new)
-    }
-
-    /// There was no new data after all: recovery as usual.
-    fn decline_frto(&mut self) {
-        if self.asking() == Some(NEW_SEGMENTS)
-            && let Some(episode) = &mut self.episode
-        {
-            episode.frto = Frto::Off;
-        }
+        let slack = if self.state.phase() == Phase::Open { 0 } else { self.smss() as u64 / 2 };
+        pipe == 0 || pipe + slack < self.recovery.cc().cwnd()
     }
 
     fn max_records(&self) -> usize {
@@ -170,7 +158,7 @@ impl Sender {
         }
         // What is in flight counts with its chunk headers.
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
-        let own = self.cc.send_window().saturating_sub(used);
+        let own = self.recovery.cc().send_window().saturating_sub(used);
         usize::try_from(self.rwnd().min(own)).unwrap_or(usize::MAX)
     }
 
@@ -178,7 +166,7 @@ impl Sender {
     pub(super) fn next_again(&self) -> Option<usize> {
         match () {
             () if self.probe_due => (!self.board.is_empty()).then_some(0),
-            () if self.tlp.due => self.board.last(),
+            () if self.state.probe_due() => self.board.last(),
             () => self.board.next_lost(),
         }
     }
@@ -204,7 +192,7 @@ impl Sender {
             chunks += 1;
             last = Some(index);
         }
-        if self.phase == Phase::Open && self.asking().is_none() {
+        if self.state.phase() == Phase::Open && self.recovery.asking().is_none() {
             chunks += self.fill(now, chunks, packet, source);
         }
         chunks
@@ -232,12 +220,12 @@ impl Sender {
             return false;
         }
         self.board.resent(index, now, opens, probe);
-        self.force = false;
+        self.recovery.on_resend();
         self.stats.retransmitted += 1;
         self.stats.octets_retransmitted += len as u64;
-        if let Some(episode) = &mut self.episode {
+        if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
-            episode.on_resent(now, one(self.board.tsn(index)), sends);
+            self.recovery.on_resent(now, one(self.board.tsn(index)), sends);
         }
         if index == 0 {
             self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4)
@@ -254,10 +242,8 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let chunks = self.fill(now, 0, packet, source);
-        if chunks > 0
-            && let Some(episode) = &mut self.episode
-        {
-            episode.frto_new = episode.frto_new.saturating_sub(1);
+        if chunks > 0 {
+            self.recovery.on_new_sent();
         }
         chunks
     }
@@ -316,7 +302,7 @@ impl Sender {
             sends: 1,
         };
         let header = self.header(self.board.nxt().wire().0, &record);
-        // A source that says nothing, or more than there is room for, has written no message.
+        // A source that returns no length, or more than there is room for, has written no message.
         packet.push_data(&header, len).ok()?;
         self.board.push(record);
         self.stats.chunks += 1;
@@ -326,7 +312,7 @@ impl Sender {
 
     /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
     fn asks(&self, source: &impl MessageSource) -> bool {
-        let few = self.cc.cwnd() < FEW * self.smss() as u64;
+        let few = self.recovery.cc().cwnd() < FEW * self.smss() as u64;
         self.config.ask_at_end && (few || !source.has_data())
     }
 
@@ -355,7 +341,7 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         if self.board.is_empty() || self.a_rwnd == 0 {
-            self.tlp.due = false;
+            self.state.forget_probe();
             return 0;
         }
         let mut chunks = 0;
@@ -371,11 +357,11 @@ impl Sender {
             again = Some(one(self.board.tsn(last)));
         }
         if chunks > 0 {
-            self.tlp.sent(self.board.nxt(), again);
+            self.state.probe_sent(self.board.nxt(), again);
             self.stats.tail_loss_probes += 1;
             self.restart_rto(now);
         } else if packet.is_empty() {
-            self.tlp.due = false;
+            self.state.forget_probe();
         }
         chunks
     }
@@ -408,26 +394,25 @@ impl Sender {
 
     // --- how much of the window is used -------------------------------------------------------------
 
-    /// RFC 9260 §7.2.1: the window comes down by half for each RTO without data.
+    /// RFC 9260 §7.2.1: the window is reduced by half for each RTO without data.
     fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) {
         if !self.board.is_empty() || !source.has_data() {
             return;
         }
-        let rto = self.rtt.rto(&self.config).as_nanos().max(1);
+        let rto = self.recovery.rtt().rto(&self.config).as_nanos().max(1);
         let idle = now.saturating_since(self.last_sent).as_nanos() / rto;
         if idle > 0 {
             self.last_sent = now;
-            self.cc.decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);
+            self.recovery.cc_mut().decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);
         }
     }
 
     /// RFC 2861 §3.2, RFC 7661 §4.3.
     fn note_usage(&mut self, now: Instant, limited: bool) {
-        let board = &self.board;
-        self.usage.note(now, limited, board.pipe(), board.una, board.nxt());
-        let rto = self.rtt.rto(&self.config);
-        if let Some(used) = self.usage.unused_for(now, rto) {
-            self.cc.on_unused(used, self.config.initial_packets(self.smss()));
-        }
+        let smss = self.smss();
+        let Sender { recovery, state, board, config, .. } = self;
+        let config = &*config;
+        let least = || config.initial_packets(smss);
+        recovery.note_usage(state, board, (now, limited), least, config);
     }
 }

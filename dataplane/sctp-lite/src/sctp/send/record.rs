@@ -1,6 +1,6 @@
-//! The record of one DATA chunk in flight: 32 octets.
+//! The record of one DATA chunk in flight: 32 bytes.
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{DATA_HEADER_LEN, padded};
 
 use crate::seam::MessageRef;
@@ -13,7 +13,7 @@ pub(super) struct Record {
     pub(super) tag: u64,
     pub(super) ppid: u32,
     pub(super) stream: u16,
-    /// Octets of user data.
+    /// Bytes of user data.
     pub(super) len: u16,
     pub(super) marks: u8,
     /// Transmissions, saturating.
@@ -38,12 +38,12 @@ impl Record {
         self.marks & mark != 0
     }
 
-    /// Octets of the chunk, its header and pad counted (RFC 9260 §7.2).
+    /// Bytes of the chunk, its header and pad counted (RFC 9260 §7.2).
     pub(super) fn chunk_len(&self) -> u64 {
         padded(DATA_HEADER_LEN + usize::from(self.len)) as u64
     }
 
-    /// Octets of it that are thought to be in the network (RFC 6675 §4, SetPipe).
+    /// Bytes of it that are thought to be in the network (RFC 6675 §4, SetPipe).
     pub(super) fn in_pipe(&self) -> u64 {
         if self.is(SACKED) {
             return 0;
@@ -52,7 +52,7 @@ impl Record {
         copies * self.chunk_len()
     }
 
-    /// Octets of user data for which the peer may need room (RFC 9260 §6.2.1).
+    /// Bytes of user data for which the peer may need room (RFC 9260 §6.2.1).
     pub(super) fn outstanding(&self) -> u64 {
         if self.is(SACKED) { 0 } else { u64::from(self.len) }
     }

@@ -5,13 +5,13 @@
 pub struct SendStats {
     /// DATA chunks sent for the first time.
     pub chunks: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets: u64,
     /// DATA chunks sent again.
     pub retransmitted: u64,
-    /// Octets of user data in them.
+    /// Bytes of user data in them.
     pub octets_retransmitted: u64,
-    /// Octets of user data that were acknowledged.
+    /// Bytes of user data that were acknowledged.
     pub octets_acknowledged: u64,
     /// SACKs.
     pub sacks: u64,
@@ -40,7 +40,7 @@ pub struct SendStats {
     pub undone_by_duplicates: u64,
     /// Time-outs that F-RTO found spurious.
     pub undone_by_frto: u64,
-    /// Times the peer took back what it had reported in Gap Ack Blocks.
+    /// Times the peer reneged on what it had reported in Gap Ack Blocks.
     pub reneged: u64,
     /// Waits for the next burst.
     pub paced_waits: u64,

@@ -1,9 +1,9 @@
 //! The timers of what is in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
 //! §6.2), one at a time (§8); the probe of a closed window (RFC 9260 §6.1 A), and the next burst.
 
+use base::Instant;
 use transport::recovery::Phase;
 use transport::tlp::probe_timeout;
-use wire::Instant;
 
 use super::Sender;
 
@@ -25,10 +25,8 @@ pub(super) struct Timers {
     kind: Kind,
     /// Of what is in flight.
     loss: Option<Instant>,
-    /// When T3-rtx expires unless another one stands in for it.
+    /// When T3-rtx expires unless another timer replaces it.
     rto_at: Instant,
-    /// When to look again for what may be lost.
-    pub(super) reorder: Option<Instant>,
     /// Nothing is in flight, data waits, and the peer's window does not take it.
     persist: Option<Instant>,
     /// The next burst may leave.
@@ -74,7 +72,7 @@ impl Sender {
                 let closed = self.a_rwnd == 0 && self.probing;
                 if closed {
                     self.probe_due = true;
-                    self.rtt.back_off();
+                    self.recovery.rtt_mut().back_off();
                     // RFC 8899 §4.3: perhaps they are too long for the path.
                     self.probes_unanswered += u32::from(!answered);
                 } else {
@@ -85,14 +83,14 @@ impl Sender {
             }
             Kind::Probe => {
                 // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
-                self.tlp.due = self.tlp.may_probe();
+                self.state.probe_timeout(true);
                 self.restart_rto(now);
                 Expired::Nothing
             }
             Kind::Reorder => {
                 self.on_reorder_timeout(now);
-                self.timers.rto_at = now + self.rtt.rto(&self.config);
-                match self.timers.reorder {
+                self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
+                match self.state.reorder_at() {
                     Some(at) => self.set(Kind::Reorder, at),
                     None => self.set(Kind::Rto, self.timers.rto_at),
                 }
@@ -103,7 +101,7 @@ impl Sender {
 
     /// A full time-out from now on, for what is in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
-        self.timers.rto_at = now + self.rtt.rto(&self.config);
+        self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
@@ -116,9 +114,9 @@ impl Sender {
             return;
         }
         if advanced || self.timers.loss.is_none() {
-            self.timers.rto_at = now + self.rtt.rto(&self.config);
+            self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         }
-        if let Some(at) = self.timers.reorder {
+        if let Some(at) = self.state.reorder_at() {
             return self.set(Kind::Reorder, at);
         }
         if advanced || self.timers.kind == Kind::Reorder || !self.may_schedule_probe() {
@@ -130,7 +128,7 @@ impl Sender {
     pub(super) fn timer_after_send(&mut self, now: Instant) {
         self.timers.persist = None;
         if self.timers.loss.is_none() {
-            self.timers.rto_at = now + self.rtt.rto(&self.config);
+            self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         }
         if self.timers.kind != Kind::Reorder || self.timers.loss.is_none() {
             self.schedule(now);
@@ -146,7 +144,7 @@ impl Sender {
     /// (RFC 9260 §6.1 A).
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
         if self.timers.persist.is_none() && !self.probe_due {
-            self.timers.persist = Some(now + self.rtt.rto(&self.config));
+            self.timers.persist = Some(now + self.recovery.rtt().rto(&self.config));
         }
     }
 
@@ -156,7 +154,7 @@ impl Sender {
             return self.set(Kind::Rto, self.timers.rto_at);
         }
         // RFC 8985 §7.2
-        let pto = probe_timeout(self.rtt.srtt(), self.board.len() == 1);
+        let pto = probe_timeout(self.recovery.rtt().srtt(), self.board.len() == 1);
         self.set(Kind::Probe, (now + pto).min(self.timers.rto_at));
     }
 
@@ -168,10 +166,10 @@ impl Sender {
     /// RFC 8985 §7.2: outside of recovery, while nothing is SACKed. A closed window is probed otherwise.
     fn may_schedule_probe(&self) -> bool {
         self.config.tail_loss_probe
-            && self.phase == Phase::Open
+            && self.state.phase() == Phase::Open
             && self.board.sacked.is_empty()
             && !self.board.awaits_retransmission()
-            && self.timeouts_in_a_row == 0
+            && self.recovery.timeouts_in_a_row() == 0
             && self.a_rwnd > 0
     }
 }

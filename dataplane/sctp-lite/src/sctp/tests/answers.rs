@@ -1,4 +1,4 @@
-//! What a peer, or somebody in its name, makes an association answer: the answer fits whatever was sent, and what
+//! What a peer, or an attacker in its name, makes an association answer: the answer fits whatever was sent, and what
 //! cannot be sent keeps nothing else back and ends.
 
 use core::time::Duration;
@@ -46,7 +46,7 @@ fn cause_of(octets: &[u8]) -> (u16, Vec<u8>) {
 // RFC 9260 §3.3.2.1.4, §3.3.10.5: an INIT in the peer's name with a host name of any length is answered by an
 // ABORT that repeats the beginning of it, and the association goes on.
 #[test]
-fn a_host_name_of_any_length_mutes_nobody() {
+fn a_host_name_of_any_length_suppresses_no_answer() {
     for len in [8, 132, 400, 480, 484, 492, 1000, 3000] {
         let host = parameter(11, len);
         let mut rig = Rig::established();
@@ -132,7 +132,7 @@ fn a_last_packet_without_room_is_given_up() {
             rig.give(|b| b.shutdown_ack().expect("room")).expect("acceptable");
         },
         |rig| {
-            let beyond = rig.association.local_tsn.add(1000);
+            let beyond = rig.association.identity.local_tsn.add(1000);
             rig.give(|b| b.shutdown(beyond).expect("room")).expect_err("never sent");
         },
     ];
@@ -199,7 +199,7 @@ fn room_that_comes_back_is_used() {
     assert_eq!(stats(&rig).setup_retransmitted, 0);
 }
 
-// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or its good cookie, says that the peer sent a packet.
+// RFC 6951 §5.4, RFC 9260 §8.5: only the association's own tag, or its good cookie, proves that the peer sent a packet.
 #[test]
 fn who_sends_an_init_has_shown_nothing() {
     let mut rig = Rig::established();

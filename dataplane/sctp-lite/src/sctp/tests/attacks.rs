@@ -1,4 +1,4 @@
-//! What somebody can do who sees nothing of an association, or who is its peer and hostile.
+//! What an off-path attacker, or a hostile peer, can do to an association.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
 }
 
 proptest! {
-    // Any octets behind a right tag: nothing panics, and what is sent is bounded.
+    // Any bytes behind a right tag: nothing panics, and what is sent is bounded.
     #[test]
     fn any_chunks_of_the_peer(
         state in 0..STATES.len(),
@@ -47,12 +47,12 @@ proptest! {
         }
     }
 
-    // Likewise octets that are no chunks at all.
+    // Likewise bytes that are no chunks at all.
     #[test]
-    fn any_octets_of_the_peer(state in 0..STATES.len(), octets in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_of_the_peer(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
         let mut packet = packet(rig.association.local_tag(), |_| {});
-        packet.extend(octets);
+        packet.extend(bytes);
         let _ = rig.give_octets(&packet);
         prop_assert!(rig.packets().len() < 20);
     }
@@ -109,7 +109,7 @@ fn floods_of_chunks_that_want_answers() {
     })
     .expect("known to be unknown");
     let sent: usize = rig.packets().iter().map(Vec::len).sum();
-    assert!(sent <= 1480, "{sent} octets");
+    assert!(sent <= 1480, "{sent} bytes");
     assert_eq!(rig.sent(), [""; 0]);
 }
 
@@ -130,7 +130,7 @@ fn long_heartbeats() {
 fn floods_of_shutdowns() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..1000 {
-        let cumulative = rig.association.local_tsn.sub(1);
+        let cumulative = rig.association.identity.local_tsn.sub(1);
         rig.give(|b| b.shutdown(cumulative).expect("room")).expect("answered");
     }
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
@@ -142,7 +142,7 @@ fn floods_of_shutdowns() {
 #[test]
 fn a_shutdown_of_what_was_never_sent() {
     let mut rig = Rig::established();
-    let beyond = rig.association.local_tsn.add(1000);
+    let beyond = rig.association.identity.local_tsn.add(1000);
     let given = rig.give(|b| b.shutdown(beyond).expect("room"));
     assert_eq!(given, Err(DropReason::Violation));
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);
@@ -152,7 +152,7 @@ fn a_shutdown_of_what_was_never_sent() {
 #[test]
 fn sacks_that_make_no_sense() {
     let mut rig = Rig::established();
-    let beyond = rig.association.local_tsn.add(1000);
+    let beyond = rig.association.identity.local_tsn.add(1000);
     let header = wire::sctp::SackHeader { cumulative: beyond, a_rwnd: 0 };
     assert_eq!(rig.give(|b| b.sack(header, &[], &[]).expect("room")), Err(DropReason::Violation));
     assert_eq!(rig.sent(), ["P: ABORT(13)"]);
@@ -214,7 +214,7 @@ fn tsns_from_everywhere() {
 fn ports_are_those_of_the_ends() {
     let rig = Rig::established();
     assert_eq!(rig.association.ends().ports(), Ports { source: 9899, destination: 4000 });
-    let octets = packet(Tag(1), |_| {});
-    let ports = Packet::new(&octets).expect("a packet").ports();
+    let bytes = packet(Tag(1), |_| {});
+    let ports = Packet::new(&bytes).expect("a packet").ports();
     assert_eq!(ports, ends().ports().reversed());
 }

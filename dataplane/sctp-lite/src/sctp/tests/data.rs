@@ -9,7 +9,7 @@ use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Everything up to our `n`th TSN is there, with ample room.
 fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
-    let cumulative = rig.association.local_tsn.add(n).sub(1);
+    let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
     rig.give(|b| b.sack(header, &[], &[]).expect("room"))
 }
@@ -84,7 +84,7 @@ fn with_a_closed_window() -> Rig {
 
 /// The first message is there, and there is no room.
 fn closed(rig: &mut Rig) -> Result<(), DropReason> {
-    let header = SackHeader { cumulative: rig.association.local_tsn, a_rwnd: 0 };
+    let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
     rig.give(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
@@ -164,7 +164,7 @@ fn restart(rig: &mut Rig) {
     let (ours, cookie) = super::listener::promised(&answer);
     rig.give_tagged(ours.tag, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
     assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
-    assert_eq!(rig.association.local_tsn, ours.initial_tsn);
+    assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
 // RFC 8899 §5.1.1: the answer to a probe of before never comes, and hinders none of the next ones.

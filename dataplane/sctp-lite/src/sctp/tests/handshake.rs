@@ -49,7 +49,7 @@ fn active_open() {
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
     assert_eq!(rig.association.peer_tag(), PEER_TAG);
-    // A second one says nothing (§5.2.5).
+    // A second one changes nothing (§5.2.5).
     assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
     assert_eq!((rig.event(), rig.sent().len()), (None, 0));
 }
@@ -260,7 +260,7 @@ fn stale_cookies_without_end() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §5.2.1: an INIT in the middle of an open is answered with what our INIT has said, and changes
+// RFC 9260 §5.2.1: an INIT in the middle of an open is answered with the values of our INIT, and changes
 // nothing.
 #[test]
 fn inits_that_cross() {
@@ -292,7 +292,7 @@ fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
     (answer.header.tag, cookie.expect("a cookie"))
 }
 
-// RFC 9260 §5.2.4 action B: whoever's cookie comes first, there is one association.
+// RFC 9260 §5.2.4 action B: whichever cookie arrives first, there is one association.
 #[test]
 fn a_cookie_in_the_middle_of_an_open() {
     for state in [State::CookieWait, State::CookieEchoed] {
@@ -334,7 +334,7 @@ fn a_cookie_that_comes_again() {
 }
 
 // RFC 9260 §5.2.4 action B in ESTABLISHED: the tag is taken as long as numbers have not moved by the older one;
-// then the cookie is not believed.
+// then the cookie is ignored.
 #[test]
 fn a_late_collision_disturbs_nothing() {
     for (received, sent, taken) in
@@ -352,7 +352,8 @@ fn a_late_collision_disturbs_nothing() {
         if sent {
             rig.up.queue.push_back((1, 100));
             rig.sent();
-            let header = SackHeader { cumulative: rig.association.local_tsn, a_rwnd: 65_536 };
+            let header =
+                SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 65_536 };
             rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
         }
         rig.sent();
@@ -398,7 +399,7 @@ fn a_restart_of_the_peer() {
 fn no_restart_before_the_shutdown_is_complete() {
     let mut rig = Rig::established();
     let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
-    let cumulative = rig.association.local_tsn.sub(1);
+    let cumulative = rig.association.identity.local_tsn.sub(1);
     rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
@@ -445,7 +446,7 @@ fn cookies_that_mean_nothing() {
     assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
 }
 
-// RFC 9260 §3.3.2: INITs at an association that nobody can accept are refused, and it stays as it is.
+// RFC 9260 §3.3.2: INITs at an association that are unacceptable are refused, and it stays as it is.
 #[test]
 fn bad_inits_at_an_association() {
     let mut rig = Rig::established();

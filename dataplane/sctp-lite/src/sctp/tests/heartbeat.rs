@@ -7,8 +7,8 @@ use wire::sctp::{Chunk, Packet};
 use super::rig::Rig;
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
-fn value_of(octets: &[u8]) -> Vec<u8> {
-    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+fn value_of(bytes: &[u8]) -> Vec<u8> {
+    let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     match Chunk::parse(raw.expect("whole")) {
         Ok(Chunk::Heartbeat(value) | Chunk::HeartbeatAck(value)) => value.to_vec(),
         other => panic!("{other:?} is no heartbeat"),
@@ -101,7 +101,7 @@ fn one_answer_is_enough() {
     assert_eq!(rig.state(), State::Established);
 }
 
-// RFC 9260 §3.3.5, §5.4: whoever has not seen the HEARTBEAT cannot answer it.
+// RFC 9260 §3.3.5, §5.4: only a host that has received the HEARTBEAT can answer it.
 #[test]
 fn answers_that_are_none() {
     let mut rig = Rig::established();

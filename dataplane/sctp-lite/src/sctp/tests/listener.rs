@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, PacketBuilder, Parameter, Tag};
 
 use super::rig::{
@@ -78,7 +78,7 @@ fn passive_open() {
     assert_eq!(rig.sent(), ["P: COOKIE-ACK SACK(1)"]);
     assert_eq!(rig.up.got, [(0, b"bundled".to_vec())]);
     assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
-    assert_eq!(rig.association.local_tsn, ours.initial_tsn);
+    assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
 // RFC 9260 §5.1 B, §5.3.1: an INIT flood meets a listener that cannot change, and every answer is another.
@@ -199,7 +199,7 @@ const USRSCTP_INIT: &[u8] = &[
 
 // RFC 9260 §3.2.1, §3.2.2: what it says of partial reliability is to be reported, and is; the rest is skipped.
 #[test]
-fn octets_of_usrsctp() {
+fn bytes_of_usrsctp() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
     let (arrived, sent) = at(&listener(), Instant::ZERO, USRSCTP_INIT);
     assert_eq!(arrived, Arrived::Answered);
@@ -275,7 +275,7 @@ fn out_of_the_blue_packets() {
         b.abort(true, &[]).expect("room");
     };
     assert_eq!(at_tag(&behind), nothing);
-    // 3: an INIT where nobody listens.
+    // 3: an INIT to a port without a listener.
     assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
     assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
     assert_eq!(at_tag(&|b| b.init(&peer_header(), &[]).expect("room")), nothing);
@@ -325,7 +325,7 @@ fn answers_are_not_answered() {
         assert_eq!(answers.len(), 1);
         let (arrived, more) = at(&listener, Instant::ZERO, &answers[0]);
         assert!(matches!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue)));
-        // An INIT ACK that nobody waits for is told so once, and that is the end of it.
+        // An unexpected INIT ACK is answered once, and the exchange ends.
         for octets in more {
             assert_eq!(at(&listener, Instant::ZERO, &octets).1.len(), 0);
         }

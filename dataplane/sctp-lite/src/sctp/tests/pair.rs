@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::Packet;
 
 use super::rig::{Batch, PACKET, Upper, ends, octets};
@@ -67,7 +67,7 @@ impl Host {
         let mut batch = Batch::new();
         match &mut self.association {
             Some(association) => {
-                // Why something is dropped is not looked at here: the other end shows what came of it.
+                // Why something is dropped is not examined here: the other end shows what came of it.
                 let _ = association.input(now, &packet, &mut self.up);
             }
             None => match self.listener.input(now, &self.ends, &packet, &mut batch) {
@@ -123,7 +123,7 @@ struct Faults {
 struct Net {
     now: Instant,
     hosts: [Host; 2],
-    /// By arrival and number: receiver, octets.
+    /// By arrival and number: receiver, bytes.
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,
@@ -295,7 +295,7 @@ fn load(up: &mut Upper, count: u64) {
     up.queue.extend((0..count).map(|n| (n, 8 + (n * 7919 % 1400) as usize)));
 }
 
-/// All that was loaded has come, once and unchanged, whatever its order; and the source was told in order.
+/// All that was loaded has come, once and unchanged, whatever its order; and the source was notified in order.
 fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
         u64::from_be_bytes(message.1[..8].try_into().expect("eight octets"))
@@ -350,7 +350,7 @@ fn messages_that_are_refused_come_again() {
     verify(&net.hosts[1].up, &net.hosts[0].up, 500);
 }
 
-// RFC 9260 §8.4: a peer that has forgotten everything says so to the first packet.
+// RFC 9260 §8.4: a peer that has lost its state aborts at the first packet.
 #[test]
 fn a_crash_is_found_out_by_a_heartbeat() {
     let mut net = Net::new(1, CLEAN, &config());
@@ -361,7 +361,7 @@ fn a_crash_is_found_out_by_a_heartbeat() {
     net.run_until("the end", |net| net.states_are(State::Closed));
     let reason = CloseReason::PeerAborted { cause: None, reason: Box::default() };
     assert_eq!(net.hosts[1].events.last(), Some(&Event::Closed(reason)));
-    // And nobody answers that.
+    // And that is not answered.
     let mut batch = Batch::new();
     let abort = super::rig::packet(wire::sctp::Tag(1), |b| b.abort(true, &[]).expect("room"));
     out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);

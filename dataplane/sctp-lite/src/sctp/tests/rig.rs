@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use wire::Instant;
+use base::Instant;
 use wire::sctp::{
     Chunk, DataHeader, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn,
 };
@@ -32,7 +32,7 @@ pub(super) fn secrets() -> Arc<Secrets> {
     Arc::new(Secrets::new([7; 16]))
 }
 
-/// What a message of the tests is: its number, and octets that follow from it.
+/// What a message of the tests is: its number, and bytes that follow from it.
 pub(super) fn octets(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()
@@ -146,7 +146,7 @@ pub(super) fn packet(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Ve
     out
 }
 
-/// What the peer says of itself in INIT or INIT ACK.
+/// The peer's values in INIT or INIT ACK.
 pub(super) fn peer_header() -> InitHeader {
     InitHeader {
         tag: PEER_TAG,
@@ -235,12 +235,12 @@ impl Rig {
             State::ShutdownReceived => {
                 rig.up.queue.push_back((1, 100));
                 rig.sent();
-                let cumulative = rig.association.local_tsn.sub(1);
+                let cumulative = rig.association.identity.local_tsn.sub(1);
                 rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
             }
             State::ShutdownAckSent => {
-                let cumulative = rig.association.local_tsn.sub(1);
+                let cumulative = rig.association.identity.local_tsn.sub(1);
                 rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
                 assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
@@ -373,7 +373,7 @@ impl Rig {
     fn chunk_words(&self, chunk: &Chunk<'_>) -> String {
         // The last TSN before the first one is 0.
         let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
-        let ours = |tsn: Tsn| tsn.distance_from(self.association.local_tsn.sub(1)) as i32;
+        let ours = |tsn: Tsn| tsn.distance_from(self.association.identity.local_tsn.sub(1)) as i32;
         let causes = |causes: &wire::sctp::Causes<'_>| -> String {
             let codes =
                 causes.into_iter().map(|cause| cause.expect("well formed").code().to_string());

@@ -10,12 +10,12 @@ use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 const CLOSED: Option<Event> = Some(Event::Closed(CloseReason::Shutdown));
 
 fn shutdown(rig: &mut Rig) -> Result<(), DropReason> {
-    let cumulative = rig.association.local_tsn.sub(1);
+    let cumulative = rig.association.identity.local_tsn.sub(1);
     rig.give(|b| b.shutdown(cumulative).expect("room"))
 }
 
 fn sack(rig: &mut Rig, n: u32) {
-    let cumulative = rig.association.local_tsn.add(n).sub(1);
+    let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
     rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
 }
@@ -84,7 +84,7 @@ fn our_data_come_before_the_shutdown_ack() {
     sack(&mut rig, 1);
     rig.sent();
     assert_eq!(rig.state(), State::ShutdownReceived);
-    let cumulative = rig.association.local_tsn.add(1);
+    let cumulative = rig.association.identity.local_tsn.add(1);
     rig.give(|b| b.shutdown(cumulative).expect("room")).expect("expected");
     assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.up.acknowledged, [1, 2]);
@@ -151,7 +151,7 @@ fn a_shutdown_does_not_take_for_ever() {
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
 }
 
-// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot say so, a SACK does.
+// §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it, a SACK does.
 #[test]
 fn gaps_are_told_with_a_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownSent);

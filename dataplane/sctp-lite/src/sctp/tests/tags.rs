@@ -54,7 +54,7 @@ fn another_tag_changes_nothing() {
     }
 }
 
-// RFC 9260 §8.5.1 B: T says whose tag it is; the one without the other is nothing.
+// RFC 9260 §8.5.1 B: T selects whose tag it is; a tag that does not match T is ignored.
 #[test]
 fn the_tag_of_an_abort() {
     let cases = [
@@ -129,8 +129,8 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
         for state in STATES {
             let mut rig = Rig::in_state(state);
             let tag = rig.association.local_tag();
-            let octets = packet(tag, |b| write(&rig, b));
-            let given = rig.give_octets(&octets);
+            let bytes = packet(tag, |b| write(&rig, b));
+            let given = rig.give_octets(&bytes);
             let after = if rig.state() == state { "=" } else { rig.state().name() };
             let sent = rig.sent().join("; ");
             let dropped =
@@ -145,7 +145,7 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
 // RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
 #[test]
 fn each_chunk_in_each_state() {
-    let last_of_ours = |rig: &Rig| rig.association.local_tsn.sub(1);
+    let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
     let seen = table(&[
         ("DATA", &|_, b| push_data(b, &data(1), b"data")),
         ("COOKIE-ACK", &|_, b| b.cookie_ack().expect("room")),
@@ -201,17 +201,17 @@ fn streams_that_there_are_not() {
 #[test]
 fn partial_chunks_are_dropped() {
     let mut rig = Rig::established();
-    let mut octets = packet(rig.association.local_tag(), |b| {
+    let mut bytes = packet(rig.association.local_tag(), |b| {
         push_data(b, &data(1), b"good");
         push_data(b, &data(2), b"partial");
     });
-    octets.truncate(octets.len() - 4);
-    assert_eq!(rig.give_octets(&octets), Err(DropReason::BadChunk));
+    bytes.truncate(bytes.len() - 4);
+    assert_eq!(rig.give_octets(&bytes), Err(DropReason::BadChunk));
     assert_eq!(rig.sent(), ["P: SACK(1)"]);
     assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
 }
 
-// RFC 9260 §10: an ICMP message is believed when it quotes a packet of ours.
+// RFC 9260 §10: an ICMP message is accepted when it quotes a packet of ours.
 #[test]
 fn icmp_that_quotes_us() {
     let mut rig = Rig::in_state(State::CookieWait);

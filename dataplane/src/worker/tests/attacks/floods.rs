@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Addresses on the link and behind the gateway, of which nobody answers.
+/// Addresses on the link and behind the gateway, of which none answers.
 fn anybody(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -179,9 +179,9 @@ fn one_peer_opens_stream_after_stream() {
     assert!(scene.count("peer_streams") > 0);
 }
 
-/// A neighbour's question, or what it says of itself, in a frame of its own.
+/// A neighbour's request, or its announcement, in a frame of its own.
 fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFrame {
-    let octets = |ip: IpAddr| match ip {
+    let bytes = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => [0; 4],
     };
@@ -189,9 +189,9 @@ fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFram
     frame.extend([8, 6, 0, 1, 8, 0, 6, 4]);
     frame.extend(operation.to_be_bytes());
     frame.extend(mac);
-    frame.extend(octets(sender));
+    frame.extend(bytes(sender));
     frame.extend([2, 0, 0, 0, 0, 2]);
-    frame.extend(octets(target));
+    frame.extend(bytes(target));
     TestFrame(frame)
 }
 
@@ -212,7 +212,7 @@ fn arp_requests_and_replies() {
     within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
     assert!(answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
-    let interface = &scene.net.hosts[VICTIM].cores[0].stack.interfaces[0];
+    let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
 }
 
@@ -222,10 +222,7 @@ fn neighbour_discovery() {
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));
-            let mut out = crate::net::Outbox::default();
-            host.cores[0].stack.resolve(0, v6(2), START, &mut out);
-            let frame = out.iter().next().expect("a solicitation").1.to_vec();
-            TestFrame(frame)
+            TestFrame(host.cores[0].env.network.solicitation(v6(2), START))
         })
         .collect();
     let limits = limits();

@@ -1,17 +1,17 @@
-//! Peers with a stream of their own who break the rules of TCP on it: they hurt nobody else's.
+//! Peers with a stream of their own who break the rules of TCP on it: they harm no other stream.
 
 use tcp_lite::tcp::{Flags, SeqNumber};
 
 use super::*;
 
-/// Octets that the victim sends to the attacker meanwhile.
+/// Bytes that the victim sends to the attacker meanwhile.
 const BAIT: usize = 8 << 20;
 
 /// Writes the segment of a frame anew.
 pub(super) fn rewritten(frame: &TestFrame, change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     let Some((at, ip)) = tcp_at(&frame.0) else { return frame.clone() };
-    let octets = frame.0[at..].to_vec();
-    let Ok(mut segment) = Segment::parse(&octets) else { return frame.clone() };
+    let bytes = frame.0[at..].to_vec();
+    let Ok(mut segment) = Segment::parse(&bytes) else { return frame.clone() };
     change(&mut segment);
     let mut out = frame.0[..at].to_vec();
     out.resize(at + segment.wire_len(), 0);
@@ -114,7 +114,7 @@ fn optimistic_acknowledgements() {
 
 #[test]
 fn split_acknowledgements() {
-    // RFC 3465 §1: five acknowledgements instead of one. Octets are counted, not acknowledgements.
+    // RFC 3465 §1: five acknowledgements instead of one. Bytes are counted, not acknowledgements.
     let mut last = None;
     let scene = misbehaves(false, move |frame| {
         let mut ack = 0;
@@ -140,7 +140,7 @@ fn a_storm_of_sack_blocks() {
                 s.options.sack.clear();
                 for _ in 0..3 {
                     n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    // One octet here and there in the window, sometimes outside of it or the wrong way.
+                    // One byte here and there in the window, sometimes outside of it or the wrong way.
                     let left = s.ack.0.wrapping_add(n >> 12);
                     let block = (SeqNumber(left), SeqNumber(left.wrapping_add(n % 3)));
                     s.options.sack.push(block);
@@ -185,7 +185,7 @@ fn a_tiny_mss() {
 
 #[test]
 fn silly_windows() {
-    // RFC 9293 §3.8.6.2.1: one octet at a time is not sent.
+    // RFC 9293 §3.8.6.2.1: one byte at a time is not sent.
     let scene = misbehaves(false, |frame| {
         vec![rewritten(&frame, |s| s.window = if s.flags.has(Flags::SYN) { s.window } else { 1 })]
     });

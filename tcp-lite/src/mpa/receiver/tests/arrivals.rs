@@ -26,7 +26,7 @@ fn streams() -> impl Strategy<Value = Stream> {
     )
 }
 
-/// Cuts at arbitrary octets: a middlebox, or a sender that knows nothing of FPDUs.
+/// Cuts at arbitrary bytes: a middlebox, or a sender that knows nothing of FPDUs.
 fn anyhow() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
@@ -81,7 +81,7 @@ fn all(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
-/// The FPDUs that must have been handed up once these octets have come, by the text of RFC 5044 §6 alone.
+/// The FPDUs that must have been handed up once these bytes have come, by the text of RFC 5044 §6 alone.
 fn locatable(stream: &Stream, taken: &[bool]) -> Vec<usize> {
     let b = stream.boundaries();
     let mut up: Vec<usize> = Vec::new();
@@ -136,8 +136,8 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
     }
 
-    /// With markers and an aligned sender, what is held is what no marker locates, and nothing else:
-    /// the FPDUs of a segment before its first marker's, when the segment before it is missing.
+    /// With markers and an aligned sender, what is held is only what cannot be located:
+    /// the FPDUs of a segment before that of its first marker, when the segment before it is missing.
     #[test]
     fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
         prop_assume!(arrival.stream.markers);
@@ -160,7 +160,7 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// One damaged octet anywhere, any order: what is handed up is a part of what was sent, and with
+    /// One damaged byte anywhere, any order: what is handed up is a part of what was sent, and with
     /// CRCs never a damaged ULPDU.
     #[test]
     fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
@@ -182,7 +182,7 @@ proptest! {
 
     /// RFC 5044 §6, RFC 5041 §5.3: after every arrival, whatever the segmentation, order, duplicates and
     /// overlaps, exactly those FPDUs have been handed up that are whole and locatable: those that hold a
-    /// marker, follow one that was handed up without a gap, or begin the stream. All other octets are held.
+    /// marker, follow one that was handed up without a gap, or begin the stream. All other bytes are held.
     #[test]
     fn exactly_the_locatable_is_handed_up_at_each_arrival(
         stream in streams(),
@@ -211,9 +211,9 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// Octets of no stream at all, in any order: no panic, and no more held than allowed.
+    /// Bytes of no stream at all, in any order: no panic, and no more held than allowed.
     #[test]
-    fn hostile_octets(
+    fn hostile_bytes(
         octets in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
         cuts in prop::collection::vec(0usize..6000, 0..40),
         seed in any::<u64>(),

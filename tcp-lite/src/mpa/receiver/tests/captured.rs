@@ -1,10 +1,10 @@
-//! Octets of Linux's siw as they were captured: FPDUs of revision 2 with CRC on, of revision 1 with
+//! Bytes of Linux's siw as they were captured: FPDUs of revision 2 with CRC on, of revision 1 with
 //! CRC off. No markers: siw has none.
 
 use super::*;
 use crate::mpa::testing::hex;
 
-/// An RDMA Write of 64 octets, a Read Request, and the last segment of a Send (pad of 3).
+/// An RDMA Write of 64 bytes, a Read Request, and the last segment of a Send (pad of 3).
 const WITH_CRC: [&str; 3] = [
     "004ec140e946ef0000007f070dfba0006162636465666768696a6b6c6d6e6f707172737475767778797a616263646566\
      6768696a6b6c6d6e6f707172737475767778797a6162636465666768696a6b6ca9a352c0",

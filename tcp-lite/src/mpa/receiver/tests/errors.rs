@@ -86,7 +86,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
     assert_eq!(code(&bench), Some((0, 2)));
-    // What was SACKed behind it does not matter, only its own octets do.
+    // What was SACKed behind it does not matter, only its own bytes do.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1]..b[1] + 600).arrive(b[0]..b[1]);
     assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
@@ -125,8 +125,8 @@ fn wrong_crc_in_order_is_dropped_a_few_times_only() {
     assert_eq!(code(&bench), Some((0, 2)));
 }
 
-/// An FPDU of 60000 octets ahead of a gap, all but its last octets taken, whose end comes wrong again and
-/// again: each try costs a CRC over all of it. After a few it is an error, told when the order is there.
+/// An FPDU of 60000 bytes ahead of a gap, complete but for its last bytes, whose end arrives wrong again and
+/// again: each try costs a CRC over all of it. After a few tries it is an error, reported when it is in order.
 #[test]
 fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     let good = stream(true, &[1000, 60_000, 1000]);
@@ -143,7 +143,7 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(code(&bench), Some((b[1] as u64, 2)));
-    // Honest octets in between pay for it: a path that damages now and then is no attack.
+    // Honest bytes in between pay for it: a path that damages now and then is no attack.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -158,10 +158,10 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
 }
 
 /// RFC 5044 §4.2, §4.3: a marker that points at an FPDU which ends before the marker, before the stream, or
-/// further back than any FPDU reaches locates nothing ahead of a gap; in order it is error 3.
+/// further back than any FPDU reaches is ignored ahead of a gap; in order it is error 3.
 #[test]
 fn a_marker_locates_only_an_fpdu_that_holds_it() {
-    // The second ULPDU looks like a whole FPDU with a right CRC from its fifth octet on.
+    // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
     let inner = {
         let mut inner = Stream::new(false, true);
         inner.fpdu(&ulpdu(9, 40));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu, slow_crc};
 
-/// The octets of the figures are accepted; and the tests' own CRC agrees with them.
+/// The bytes of the figures are accepted; and the tests' own CRC agrees with them.
 #[test]
 fn figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {

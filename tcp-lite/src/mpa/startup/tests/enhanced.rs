@@ -14,8 +14,8 @@ fn open(config: &Config, private_data: &[u8]) -> Startup {
     Startup::initiator(config, HERE, private_data).expect("it fits")
 }
 
-fn answered(startup: &mut Startup, octets: &[u8]) -> Params {
-    match startup.input(octets) {
+fn answered(startup: &mut Startup, bytes: &[u8]) -> Params {
+    match startup.input(bytes) {
         Ok((_, Some(Progress::Accepted { params, .. }))) => params,
         other => panic!("{other:?}"),
     }
@@ -41,7 +41,7 @@ fn enhanced_dialogue() {
     assert_eq!(agreed.readiness, Readiness::ClientServer);
 }
 
-/// RFC 6581 §10: without S in the request there is none in the reply, whatever Rev says.
+/// RFC 6581 §10: without S in the request there is none in the reply, whatever Rev is.
 #[test]
 fn a_request_without_s_is_answered_without() {
     for rev in [1, 2] {
@@ -59,7 +59,7 @@ fn a_request_without_s_is_answered_without() {
     }
 }
 
-/// RFC 6581 §6: S is one bit of Res before revision 2, and there it is not looked at.
+/// RFC 6581 §6: S is one bit of Res before revision 2, and there it is not examined.
 #[test]
 fn s_means_nothing_before_revision_two() {
     for rev in [0, 1] {
@@ -69,7 +69,7 @@ fn s_means_nothing_before_revision_two() {
     }
 }
 
-/// RFC 6581 §6: S promises four octets.
+/// RFC 6581 §6: S promises four bytes.
 #[test]
 fn s_without_its_words() {
     let error = StartupError::EnhancedData { seen: 3 };
@@ -87,20 +87,20 @@ fn s_without_its_words() {
 /// RFC 6581 §10: an enhanced request has an enhanced reply or none.
 #[test]
 fn replies_that_are_not_enhanced() {
-    for (octets, error) in [
+    for (bytes, error) in [
         (reply(0, 2, b""), StartupError::NotEnhanced),
         (reply(0, 1, b""), StartupError::Revision { seen: 1 }),
         (reply(0, 0, b""), StartupError::Revision { seen: 0 }),
         (reply(0x10, 3, b"\0\0\0\0"), StartupError::Revision { seen: 3 }),
     ] {
         let mut initiator = open(&two(), b"");
-        assert_eq!(initiator.input(&octets), Err(error));
+        assert_eq!(initiator.input(&bytes), Err(error));
     }
 }
 
-/// RFC 6581 §9: the words count among the 512 octets of private data.
+/// RFC 6581 §9: the words count among the 512 bytes of private data.
 #[test]
-fn the_words_take_four_octets_of_private_data() {
+fn the_words_take_four_bytes_of_private_data() {
     assert!(Startup::initiator(&two(), HERE, &[0; 508]).is_ok());
     let too_long = PrivateDataTooLong { len: 509, limit: 508 };
     assert_eq!(Startup::initiator(&two(), HERE, &[0; 509]).map(|_| ()), Err(too_long));
@@ -115,7 +115,7 @@ fn the_words_take_four_octets_of_private_data() {
 
 /// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF and leaves our own values as they are.
 #[test]
-fn no_limit_is_said_back() {
+fn no_limit_is_echoed() {
     let mut responder = Startup::responder(&two());
     asked(&mut responder, &request(0x10, 2, b"\x3f\xff\x3f\xff"));
     let params = responder.accept(HERE, b"").expect("it fits");
@@ -128,7 +128,7 @@ fn no_limit_is_said_back() {
     assert_eq!(agreed.peer, Depths { ird: NO_LIMIT, ord: NO_LIMIT });
 }
 
-/// RFC 6581 §9.1: a reject says what it needed, and the initiator's ULP hears of it.
+/// RFC 6581 §9.1: a reject carries the ORD that it needed, and the initiator's ULP is notified.
 #[test]
 fn reject_for_want_of_reads() {
     let enhanced = Enhanced { required_ord: 5, ..Enhanced::default() };
@@ -145,7 +145,7 @@ fn reject_for_want_of_reads() {
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §9.1, §9.2: replies that an initiator cannot live with; it can still say so.
+/// RFC 6581 §9.1, §9.2: replies that are unacceptable to an initiator; it still sends a Terminate.
 #[test]
 fn unsuitable_replies() {
     let rtr = RtrSet { write: true, ..RtrSet::default() };
@@ -181,7 +181,7 @@ fn enhanced_frames_of_siw() {
         let depths = params.agreed.map(|agreed| (agreed.depths.ird, agreed.depths.ord));
         assert_eq!(depths, Some(here));
     }
-    // Write or Read is offered; siw takes the Write and says so.
+    // Write or Read is offered; siw takes the Write and replies so.
     let rtr = RtrSet { send: false, ..RtrSet::ALL };
     let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
     let four = Depths { ird: 4, ord: 4 };

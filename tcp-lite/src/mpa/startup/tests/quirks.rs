@@ -8,7 +8,7 @@ fn with(peer: Peer, initiate: Revision) -> Config {
     Config { peer, initiate, crc: false, ..config() }
 }
 
-/// siw and Chelsio take 256 octets in all.
+/// siw and Chelsio take 256 bytes in all.
 #[test]
 fn private_data_of_small_peers() {
     for peer in [Peer::Siw, Peer::Cxgb4] {
@@ -60,7 +60,7 @@ fn smb_direct_dialogue() {
         panic!("accepted");
     };
     assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
-    // The octets count: 504 are left.
+    // The bytes count: 504 are left.
     assert!(Startup::initiator(&config, HERE, &[0; 504]).is_ok());
     assert!(Startup::initiator(&config, HERE, &[0; 505]).is_err());
 }

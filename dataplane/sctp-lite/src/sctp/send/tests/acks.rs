@@ -32,7 +32,7 @@ fn gap_blocks_take_chunks_out_of_the_pipe() {
     assert_eq!(side.sender.pipe(), pipe / 5);
 }
 
-// Nothing of a SACK that acknowledges what was never sent, or whose blocks cannot be, is believed.
+// Nothing of a SACK that acknowledges what was never sent, or whose blocks cannot be, is accepted.
 #[test]
 fn impossible_sacks_change_nothing() {
     let mut side = in_flight(5);
@@ -52,7 +52,7 @@ fn impossible_sacks_change_nothing() {
     assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
 }
 
-// Blocks out of order, that overlap or touch: each says what it says.
+// Blocks out of order, that overlap or touch: each is applied as it is.
 #[test]
 fn odd_blocks_are_taken_for_what_they_say() {
     let mut side = in_flight(10);
@@ -65,7 +65,7 @@ fn odd_blocks_are_taken_for_what_they_say() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
-// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and takes no report back.
+// RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and withdraws no report.
 #[test]
 fn a_shutdown_acknowledges() {
     let mut side = in_flight(5);
@@ -85,7 +85,7 @@ fn a_shutdown_acknowledges() {
     assert!(side.sender.is_idle());
 }
 
-// RFC 9260 §6.2.1 D iii: one SACK that lacks what was reported may be late; three in a row take it back, and
+// RFC 9260 §6.2.1 D iii: one SACK that lacks what was reported may be late; three in a row are reneging, and
 // it is sent again.
 #[test]
 fn reports_that_are_taken_back_are_forgotten() {
@@ -118,7 +118,7 @@ fn blocks_above_the_last_reported_are_not_taken_back() {
     assert_eq!(side.sender.stats().reneged, 0);
 }
 
-// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: reports of all that is left are taken back: the time-out sends it again.
+// RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all that is left: the time-out sends it again.
 #[test]
 fn a_timeout_ends_belief_in_reports_of_the_oldest() {
     let mut side = in_flight(3);

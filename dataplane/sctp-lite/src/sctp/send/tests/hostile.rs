@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Side {
-    /// What is counted is what the records say.
+    /// The counts match the records.
     fn check(&self) -> Result<(), TestCaseError> {
         let board = &self.sender.board;
         let sum = |of: &dyn Fn(&super::super::record::Record) -> u64| {

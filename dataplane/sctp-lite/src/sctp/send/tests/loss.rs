@@ -15,7 +15,7 @@ pub(super) fn measured(packets: usize) -> Side {
 }
 
 // RFC 9260 §7.2.4: three packets beyond it: it is sent again at once, whatever the window; the window comes
-// down once; the octets are the same.
+// down once; the bytes are the same.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
     let mut side = measured(10);
@@ -213,7 +213,7 @@ fn duplicates_of_the_network_undo_nothing() {
     assert!(side.sender.cwnd() < before);
 }
 
-// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that says that there was one: the
+// RFC 3708 §3 A.4: nor does a copy of a retransmission that was needed, or a peer that claims one: the
 // first report of the chunk came a round trip after the retransmission.
 #[test]
 fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
@@ -246,7 +246,7 @@ fn duplicates_of_the_network_delay_no_recovery() {
     assert_eq!(side.numbers(), [1]);
 }
 
-// RFC 8985 §7.4.2: a duplicate of anything but the probe does not say that the probe was needless; of the probe it
+// RFC 8985 §7.4.2: a duplicate of anything but the probe does not prove the probe needless; of the probe it
 // does, among others, too.
 #[test]
 fn only_a_duplicate_of_the_probe_is_about_the_probe() {

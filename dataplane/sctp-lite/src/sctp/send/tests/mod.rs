@@ -117,7 +117,7 @@ impl Side {
         self.sender.on_sack(self.now, &sack, &mut self.source)
     }
 
-    /// A SACK that says that all before `next` have arrived, and such in `blocks`, counted from the one before
+    /// A SACK of all before `next`, and of those in `blocks`, counted from the one before
     /// `next`.
     fn sack(&mut self, next: u32, blocks: &[(u16, u16)]) -> Acknowledged {
         self.try_sack(next, ROOM, blocks, &[]).unwrap()

@@ -9,13 +9,13 @@ use super::*;
 use crate::sctp::receive::{Arrival, ReceiveConfig, Receiver};
 use crate::seam::{MessageSink, Received, Taken};
 
-/// Octets of Ethernet and IP around a packet, with the checksum, preamble and gap.
+/// Bytes of Ethernet and IP around a packet, with the checksum, preamble and gap.
 const FRAMING: usize = 20 + 14;
 
-/// Takes messages whose octets are as [`source::write`] makes them.
+/// Takes messages whose bytes are as [`source::write`] makes them.
 #[derive(Default)]
 pub(super) struct Sink {
-    /// Those that came ahead of their turn.
+    /// Those that arrived out of order.
     early: BTreeSet<u64>,
     /// All before this one have come.
     pub(super) complete: u64,

@@ -1,4 +1,4 @@
-//! A source for tests: messages of given lengths, their octets made from their names.
+//! A source for tests: messages of given lengths, their bytes made from their names.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ impl Source {
     }
 }
 
-/// The octets of a message: its name first, as far as it is long.
+/// The bytes of a message: its name first, as far as it is long.
 pub(super) fn write(tag: u64, out: &mut [u8]) {
     for (i, octet) in out.iter_mut().enumerate() {
         *octet = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };

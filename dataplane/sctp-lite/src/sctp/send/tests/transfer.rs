@@ -55,7 +55,7 @@ impl Cell {
         wanted.clamp(4 << 20, 48 << 20)
     }
 
-    /// Octets per second of user data, and the pair.
+    /// Bytes per second of user data, and the pair.
     fn run(&self, seed: u64, send: &SendConfig) -> (f64, Pair) {
         let receive = ReceiveConfig {
             window: (4 * self.bdp()).max(4 << 20) as u32,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Octets of the DATA chunks of packets.
+/// Bytes of the DATA chunks of packets.
 fn octets(packets: &[Vec<Sent>]) -> usize {
     packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.octets.len())).sum()
 }

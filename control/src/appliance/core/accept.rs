@@ -1,0 +1,164 @@
+//! The passive side: streams that peers ask for are accepted within limits, or refused.
+
+use dataplane::{Command, Event, ListenerId};
+use ddp::{PdId, StreamId, VersionPolicy};
+use tcp_lite::mpa::Revision;
+
+use super::Core;
+use crate::advert;
+use crate::api::EventKind;
+use crate::appliance::endpoints::accepted_ulp;
+use crate::appliance::listeners::Admitted;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, TakenSlot, Then};
+use crate::appliance::streams::{Accepting, Ends};
+
+impl Core {
+    pub(super) fn on_incoming(&mut self, event: Event) {
+        let Event::Incoming {
+            stream, listener, interface, local, remote, revision, enhanced, ..
+        } = event
+        else {
+            return;
+        };
+        let ends = Ends { interface, local, remote };
+        if !self.listeners.contains(listener) {
+            self.env.tally.unexpected_events += 1;
+            return self.reject(stream, None, ends, "the listener is gone".into());
+        }
+        let streams = self.streams.len() as u64;
+        let admitted = if !self.env.is_running() {
+            Err("the appliance is draining".to_owned())
+        } else if streams >= u64::from(self.env.facts.config.limits.streams) {
+            Err("the appliance has as many streams as limits.streams allows".to_owned())
+        } else {
+            self.listeners.admit(listener, remote.ip())
+        };
+        let Admitted { pd, queues, regions: listed, rdmap } = match admitted {
+            Ok(admitted) => admitted,
+            Err(reason) => return self.reject(stream, Some(listener), ends, reason),
+        };
+        let slot = match self.take_slot(stream, listener, pd) {
+            Ok(slot) => slot,
+            Err(reason) => {
+                self.listeners.undo_admission(listener, remote.ip());
+                return self.reject(stream, Some(listener), ends, reason);
+            }
+        };
+        self.env.tally.accepted += 1;
+        let (regions, exclusive) = self.regions.take(&listed, stream);
+        let has_slot = slot.is_some();
+        let waits = has_slot || !exclusive.is_empty();
+        // The peer's ORD: it will issue Reads.
+        let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
+        self.streams.insert_accepting(
+            stream,
+            Accepting {
+                listener,
+                ends,
+                pd,
+                regions,
+                queues,
+                revision,
+                rdmap,
+                slot,
+                peer_reads,
+                waits,
+            },
+        );
+        self.env.command(stream.worker(), Command::Credits { listener, more: 1 });
+        if !exclusive.is_empty() {
+            self.clear_and_bind(stream, exclusive, rdmap);
+        } else if !has_slot {
+            self.accept(stream);
+        }
+    }
+
+    /// A new stream gets its piece of the listener's region; the commands are on their way.
+    ///
+    /// # Errors
+    /// One sentence: there is no memory for it.
+    fn take_slot(
+        &mut self,
+        id: StreamId,
+        listener: ListenerId,
+        pd: PdId,
+    ) -> Result<Option<TakenSlot>, String> {
+        let Some(piece) = self.listeners.take_piece(listener)? else { return Ok(None) };
+        let number = piece.number;
+        let taken = self.regions.take_piece(&mut self.env, piece, id, pd);
+        if taken.is_err() {
+            self.listeners.free_piece(listener, number);
+        }
+        taken.map(Some)
+    }
+
+    /// Binds exclusive regions to the stream; before that, those in which it could read what another
+    /// stream wrote are cleared.
+    fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
+        let dirty = self.regions.dirty(&exclusive, rdmap);
+        if dirty.is_empty() {
+            self.bind_written(id, &exclusive);
+        } else {
+            self.env.load(Wanted::Clear(dirty), Loading::Clear { stream: id, exclusive });
+        }
+    }
+
+    pub(super) fn on_cleared(
+        &mut self,
+        id: StreamId,
+        exclusive: &[String],
+        result: Result<(), String>,
+    ) {
+        if !self.streams.contains(id) {
+            return; // it has gone meanwhile, and left nothing behind
+        }
+        // A region that was removed meanwhile leaves nothing to bind, and nobody who would go on.
+        let gone = self.regions.lost(exclusive, id);
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} is gone")));
+        match result.and(gone) {
+            Ok(()) => self.bind_written(id, exclusive),
+            Err(reason) => {
+                self.env.warn(reason);
+                self.streams.close(&mut self.env, id, true);
+            }
+        }
+    }
+
+    fn bind_written(&mut self, id: StreamId, exclusive: &[String]) {
+        self.regions.bind_written(&mut self.env, exclusive, id, Then::Bound { stream: id });
+    }
+
+    /// All workers know what the stream may reach: it is accepted.
+    pub(super) fn accept(&mut self, id: StreamId) {
+        let Some(accepted) = self.streams.accept(id) else { return };
+        let advertised = self.regions.advertised(accepted.regions);
+        let (revision, pd) = (accepted.revision, accepted.pd);
+        // The draft's Start Key carries no private data: its peers know the STags otherwise.
+        let silent = advertised.is_empty() || revision == Some(Revision::Draft);
+        let private_data = if silent { vec![] } else { advert::encode(&advertised) };
+        let version = match revision {
+            // RFC 5043 §3 knows no other over SCTP.
+            Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
+            // RFC 5044 appendix C: either version may follow a revision 0 frame.
+            Some(Revision::Zero) => VersionPolicy::AdoptFirst,
+            Some(Revision::Draft) => VersionPolicy::V0,
+        };
+        let ulp = accepted.listener.and_then(|listener| self.listeners.ulp_of(listener));
+        let (ulp, service) = accepted_ulp(ulp, accepted.queues, version);
+        if let Some(listener) = accepted.listener {
+            self.listeners.service_opened(listener, id, accepted.arrival);
+        }
+        self.env
+            .command(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
+    }
+
+    fn reject(&mut self, id: StreamId, listener: Option<ListenerId>, ends: Ends, reason: String) {
+        self.env.tally.refused += 1;
+        let remote = ends.remote.to_string();
+        let name = listener.and_then(|listener| self.listeners.count_refused(listener));
+        self.streams.insert_rejected(id, listener, ends);
+        self.env.command(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
+        self.env.log.push(EventKind::StreamRefused { listener: name, remote, reason });
+    }
+}

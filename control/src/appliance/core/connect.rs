@@ -1,0 +1,337 @@
+//! The active side: streams that are opened from here.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dataplane::memory::ring::Kind;
+use dataplane::{
+    CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
+};
+use ddp::{PdId, StreamId, VersionPolicy};
+use ipnet::IpNet;
+use tcp_lite::mpa;
+
+use super::Core;
+use crate::advert;
+use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use crate::appliance::endpoints::opened_ulp;
+use crate::appliance::env::api_id;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
+use crate::appliance::streams::{Ends, must_settle};
+use crate::config::MAX_DEPTH;
+use crate::transport::Transport;
+
+/// Time for all of an active open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+impl Core {
+    /// Opens a stream that stands until it is closed.
+    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
+        self.open(spec, Purpose::Keep(answer), false, now);
+    }
+
+    /// Opens a stream; its purpose gets a failure.
+    pub(super) fn open(
+        &mut self,
+        spec: ConnectSpec,
+        purpose: Purpose,
+        start_key: bool,
+        now: Instant,
+    ) {
+        match self.plan(&spec) {
+            Ok((interface, worker, pd)) => {
+                let regions = spec.regions.clone();
+                let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
+                let plan = Box::new(plan);
+                let exclusive = self.regions.reserve(&regions);
+                if exclusive.is_empty() {
+                    self.send_connect(*plan);
+                } else {
+                    let dirty = self.regions.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
+                    if dirty.is_empty() {
+                        self.bind_for_peer(plan, &exclusive);
+                    } else {
+                        self.env.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
+                    }
+                }
+            }
+            Err(error) => self.connect_refused(purpose, error, now),
+        }
+    }
+
+    pub(super) fn on_cleared_for(
+        &mut self,
+        plan: Box<ConnectPlan>,
+        result: Result<(), String>,
+        now: Instant,
+    ) {
+        let gone = |name: &&String| !self.regions.is_live(name);
+        let gone = plan.spec.regions.iter().find(gone);
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` is gone")));
+        if let Err(reason) = result.and(gone) {
+            self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
+            return self.connect_refused(plan.purpose, ApiError::unavailable(reason), now);
+        }
+        let exclusive = self.regions.reserve(&plan.spec.regions);
+        self.bind_for_peer(plan, &exclusive);
+    }
+
+    /// Lets the peer of an active open reach its regions.
+    fn bind_for_peer(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
+        // Its number is not known yet: nobody may use the region until the worker has given it one.
+        self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
+    }
+
+    fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
+        if !self.env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if self.streams.len() as u64 >= u64::from(self.env.facts.config.limits.streams) {
+            return Err(ApiError::unavailable(
+                "there are as many streams as limits.streams allows",
+            ));
+        }
+        check_spec(spec)?;
+        let interface = self.interface_for(spec)?;
+        if let Some(refusal) = self.links.refuse(&self.env.facts, interface) {
+            return Err(refusal);
+        }
+        let pd = self.regions.domain_of(&spec.regions)?;
+        let served = &self.env.facts.served[usize::from(interface.0)];
+        // Streams are spread over the workers of the port.
+        let turn =
+            usize::try_from(self.env.tally.connected + self.env.tally.connect_failed).unwrap_or(0);
+        let worker = served.get(turn % served.len().max(1)).copied();
+        let worker = worker.ok_or_else(|| ApiError::internal("no worker serves the interface"))?;
+        Ok((interface, worker, pd))
+    }
+
+    fn interface_for(&self, spec: &ConnectSpec) -> Result<InterfaceId, ApiError> {
+        if let Some(name) = &spec.interface {
+            return self
+                .env
+                .facts
+                .interface_named(name)
+                .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")));
+        }
+        let remote = spec.remote.ip();
+        let reach = |interface: &crate::config::InterfaceSection| {
+            let routed = interface.routes.iter().map(|route| &route.to);
+            let nets = interface.addresses.iter().chain(routed);
+            nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()
+        };
+        let best = self
+            .env
+            .facts
+            .config
+            .interfaces
+            .iter()
+            .enumerate()
+            .filter_map(|(at, i)| Some((reach(i)?, at)));
+        // Of several the longest prefix, and of those the first interface.
+        best.max_by_key(|&(len, at)| (len, std::cmp::Reverse(at)))
+            .and_then(|(_, at)| u16::try_from(at).ok())
+            .map(InterfaceId)
+            .ok_or_else(|| ApiError::bad_request(format!("no interface has a route to {remote}")))
+    }
+
+    pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
+        let advertised = self.regions.advertised(&plan.spec.regions);
+        let stags = self.regions.exclusive_stags(&plan.spec.regions);
+        let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
+        let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
+        let config = &self.env.facts.config;
+        let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
+        let ulp = opened_ulp(&plan.spec, version);
+        let mut connect = Connect {
+            ticket: Ticket(0),
+            interface: plan.interface,
+            local: None,
+            remote: plan.spec.remote,
+            endpoint,
+            ulp,
+            service: Service::Region,
+            pd: plan.pd,
+            stags,
+            private_data,
+            timeout: CONNECT_TIMEOUT,
+        };
+        let worker = plan.worker;
+        connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
+        self.env.command(worker.0, Command::Connect(Box::new(connect)));
+    }
+
+    /// The peer does not speak MPA revision 2 (RFC 6581 §10); the same open goes on with revision 1.
+    pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
+        let Some(Then::Connected(plan)) = self.env.waiting(ticket) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        let remote = plan.spec.remote;
+        self.env.warn(format!("{remote}: MPA revision 2 failed, trying revision 1: {reason}"));
+    }
+
+    pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
+        let Some(Then::Connected(plan)) = self.env.cancel(ticket) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        self.env.tally.connect_failed += 1;
+        let ConnectPlan { spec, purpose, .. } = *plan;
+        self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        self.env.log.push(EventKind::StreamRefused {
+            listener: None,
+            remote: spec.remote.to_string(),
+            reason: reason.to_string(),
+        });
+        let sentence = format!("{}: {reason}", spec.remote);
+        let error = match reason {
+            ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
+            ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
+            ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
+            ConnectError::NoSuchAddress
+            | ConnectError::NoRoute
+            | ConnectError::NoUdpPort
+            | ConnectError::PrivateData(_)
+            | ConnectError::Session(_) => ApiError::bad_request(sentence),
+            _ => ApiError::unavailable(sentence),
+        };
+        self.connect_refused(purpose, error, now);
+    }
+
+    /// There is no stream: who it was for is told.
+    pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
+        match purpose {
+            Purpose::Keep(answer) => answer.send(Err(error)),
+            Purpose::Task(task) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, out));
+            }
+        }
+    }
+
+    /// A stream that was opened from here stands: it gets its entry and its regions.
+    fn adopt(
+        &mut self,
+        id: StreamId,
+        plan: ConnectPlan,
+        private_data: &[u8],
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Purpose {
+        self.env.tally.connected += 1;
+        let ConnectPlan { spec, interface, purpose, pd, .. } = plan;
+        let peer_regions = match advert::decode(private_data) {
+            Ok(regions) => regions,
+            Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
+            Err(error) => {
+                self.env.warn(format!("{remote}: {error}"));
+                Vec::new()
+            }
+        };
+        self.regions.adopt(&mut self.env, &spec.regions, id);
+        let ends = Ends { interface, local, remote };
+        self.streams.insert_opened(id, ends, pd, spec, peer_regions);
+        if let Purpose::Task(Task::Job(job)) = purpose {
+            self.streams.claim(id, job);
+        }
+        purpose
+    }
+
+    pub(super) fn on_established(&mut self, event: Event, now: Instant) {
+        let Event::Established { stream: id, ticket, private_data, params, local, remote } = event
+        else {
+            return;
+        };
+        let plan = match ticket {
+            Some(ticket) => match self.env.cancel(ticket) {
+                Some(Then::Connected(plan)) => Some(*plan),
+                _ => {
+                    self.env.tally.unexpected_events += 1;
+                    self.env.command(id.worker(), Command::Close { stream: id, abort: true });
+                    return;
+                }
+            },
+            None => None,
+        };
+        let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
+        let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote));
+        let Some((regions, listener)) = self.streams.on_established(id, params, now) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        let listener = listener.and_then(|l| self.listeners.name_of(l)).map(str::to_owned);
+        let (stream, remote) = (api_id(id), remote.to_string());
+        self.env.log.push(EventKind::StreamEstablished { stream, listener, remote });
+        self.regions.announce(&mut self.env, &regions, id, Kind::Opened);
+        match purpose {
+            Some(purpose) if settles => self.streams.settle(id, purpose, now),
+            Some(purpose) => self.begin(id, purpose, now),
+            None => {}
+        }
+    }
+
+    pub(super) fn use_settled(&mut self, now: Instant) {
+        for (id, purpose) in self.streams.settled(now) {
+            if self.streams.contains(id) {
+                self.begin(id, purpose, now);
+            } else {
+                let error = ApiError::peer_refused("the stream has ended");
+                self.connect_refused(purpose, error, now);
+            }
+        }
+    }
+
+    /// Does what a stream was opened for.
+    fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
+        match purpose {
+            // The client has gone away and will never learn the stream's number.
+            Purpose::Keep(answer) if answer.is_abandoned() => {
+                self.env.command(id.worker(), Command::Close { stream: id, abort: false });
+            }
+            Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
+            Purpose::Task(task) => self.begin_task(id, task, now),
+        }
+    }
+}
+
+/// What the interface of the configuration would not have let pass.
+fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
+    let refused = |sentence: String| Err(ApiError::bad_request(sentence));
+    let over_sctp = spec.transport == Transport::Sctp;
+    if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
+        return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
+    }
+    let revision = spec.revision();
+    if !over_sctp && (revision > 2 || revision == 2 && spec.ulp == UlpChoice::Ddp) {
+        return refused(format!("MPA revision {revision} is not spoken with this ulp"));
+    }
+    let RdmapChoice { ird, ord, peer, .. } = &spec.rdmap;
+    if *ird > MAX_DEPTH || *ord > MAX_DEPTH {
+        return refused(format!("ird and ord are at most {MAX_DEPTH}"));
+    }
+    match mpa::Peer::from_name(peer) {
+        Some(_) => Ok(()),
+        None => refused(format!("there is no kind of peer `{peer}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_cover_their_addresses() {
+        let covers = |network: &str, len, address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            IpNet::new(network.parse().unwrap(), len).unwrap().contains(&address)
+        };
+        assert!(covers("192.0.2.1", 24, "192.0.2.200"));
+        assert!(!covers("192.0.2.1", 24, "192.0.3.1"));
+        assert!(covers("0.0.0.0", 0, "8.8.8.8") && covers("::", 0, "2001:db8::1"));
+        assert!(covers("2001:db8::1", 64, "2001:db8::ffff"));
+        assert!(!covers("2001:db8::1", 128, "2001:db8::2"));
+        assert!(!covers("::", 0, "192.0.2.1"));
+    }
+}

@@ -1,0 +1,73 @@
+//! The end: no new streams, jobs and streams end in order, then the workers stop; or at once.
+
+use std::time::Instant;
+
+use dataplane::Command;
+
+use super::Core;
+use crate::api::EventKind;
+use crate::appliance::env::Phase;
+
+impl Core {
+    /// Ends in order within the configured time. A second call changes nothing.
+    pub fn drain(&mut self, now: Instant) {
+        if !self.env.is_running() {
+            return;
+        }
+        let deadline = now + self.env.facts.config.management.drain_timeout;
+        self.env.phase = Phase::Draining { deadline, asked: false, drained: 0 };
+        self.env.log.push(EventKind::Draining);
+        tracing::info!("draining: {} streams, {} jobs", self.streams.len(), self.jobs.running());
+        for name in self.listeners.names() {
+            self.listeners.remove(&mut self.env, &name, None);
+        }
+        self.drain_step(now);
+    }
+
+    /// Ends now: streams are reset.
+    pub fn stop(&mut self) {
+        if !matches!(self.env.phase, Phase::Stopping { .. }) {
+            self.env.phase = Phase::Stopping { stopped: 0 };
+            self.env.command_all(|| Command::Stop);
+        }
+    }
+
+    /// Jobs have ended: streams may be closed.
+    pub(super) fn drain_step(&mut self, now: Instant) {
+        let jobs = self.jobs.running();
+        if let Phase::Draining { deadline, asked, .. } = &mut self.env.phase
+            && !*asked
+            && (jobs == 0 || now >= *deadline)
+        {
+            *asked = true;
+            self.env.command_all(|| Command::Drain);
+        }
+    }
+
+    /// A worker has no stream left.
+    pub(super) fn on_drained(&mut self) {
+        let workers = self.env.workers();
+        if let Phase::Draining { drained, .. } = &mut self.env.phase {
+            *drained += 1;
+            if *drained >= workers {
+                self.stop();
+            }
+        }
+    }
+
+    pub(super) fn on_stopped(&mut self) {
+        if let Phase::Stopping { stopped } = &mut self.env.phase {
+            *stopped += 1;
+        }
+    }
+
+    pub(super) fn drain_timeout(&mut self, now: Instant) {
+        if let Phase::Draining { deadline, .. } = self.env.phase
+            && now >= deadline
+        {
+            let left = self.streams.len();
+            self.env.warn(format!("{left} streams did not end in time and are aborted"));
+            self.stop();
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Listeners and the regions that they name: added, changed and started in one step.
+
+use ddp::PdId;
+
+use super::Core;
+use crate::api::{Answer, ApiError};
+use crate::appliance::listeners::{Changed, Listener, open_queue_files};
+use crate::config::ListenerSection;
+
+/// A refusal, with the answer that was not used.
+type Refused = (ApiError, Option<Answer>);
+
+impl Core {
+    /// Listens. The answer comes back with a refusal; otherwise it is used when all workers listen.
+    pub(super) fn add_listener(
+        &mut self,
+        section: ListenerSection,
+        configured: bool,
+        answer: Option<Answer>,
+    ) -> Result<(), Refused> {
+        match self.make_listener(section, configured) {
+            Ok((listener, moved, pd)) => {
+                let entries = self.regions.moved(&moved, pd);
+                self.listeners.start(&mut self.env, listener, entries, None, answer);
+                Ok(())
+            }
+            Err(error) => Err((error, answer)),
+        }
+    }
+
+    /// Checks everything and opens the files. Besides the listener, regions whose domain must change.
+    fn make_listener(
+        &mut self,
+        section: ListenerSection,
+        configured: bool,
+    ) -> Result<(Listener, Vec<String>, PdId), ApiError> {
+        self.listeners.may_add(&self.env, &section)?;
+        let (pd, moved) = self.domain_for(&section)?;
+        self.regions.check_pieces(&section)?;
+        let region = self.region_to_cut(&section);
+        let listener = self.listeners.make(&mut self.env, section, pd, region, configured)?;
+        Ok((listener, moved, pd))
+    }
+
+    fn domain_for(&mut self, section: &ListenerSection) -> Result<(PdId, Vec<String>), ApiError> {
+        self.regions.domain_for(section, |region| self.listeners.is_listed(region))
+    }
+
+    /// Bytes of the region that is cut into pieces where streams have pieces.
+    fn region_to_cut(&self, section: &ListenerSection) -> u64 {
+        section.regions.first().map_or(0, |name| self.regions.len_of(name))
+    }
+
+    /// Applies a changed section: limits at once, regions and queues for new streams. What the workers
+    /// must know gives the listener a new number with them; half-open streams are reset then.
+    pub(in crate::appliance) fn change_listener(
+        &mut self,
+        section: ListenerSection,
+    ) -> Result<(), ApiError> {
+        let Some(mut listener) = self.listeners.take(&section.name) else {
+            return self.add_listener(section, true, None).map_err(|(error, _)| error);
+        };
+        let (changed, moved) = match self.changed_parts(&section, &listener) {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.listeners.put_back(listener);
+                return Err(error);
+            }
+        };
+        let pd = changed.pd;
+        match listener.change(&mut self.env, section, changed) {
+            Some(replaces) => {
+                let entries = self.regions.moved(&moved, pd);
+                self.listeners.restart(&mut self.env, listener, entries, replaces);
+            }
+            None => {
+                self.listeners.put_back(listener);
+                self.regions.move_to(&mut self.env, &moved, pd);
+            }
+        }
+        Ok(())
+    }
+
+    fn changed_parts(
+        &mut self,
+        section: &ListenerSection,
+        old: &Listener,
+    ) -> Result<(Changed, Vec<String>), ApiError> {
+        old.may_become(section)?;
+        self.listeners.may_add(&self.env, section)?;
+        if old.serves_otherwise(section) {
+            self.regions.check_pieces(section)?;
+        }
+        let (pd, moved) = self.domain_for(section)?;
+        let files = open_queue_files(&mut self.env, section, Some(old))?;
+        let region = self.region_to_cut(section);
+        Ok((Changed { pd, files, region }, moved))
+    }
+}

@@ -1,0 +1,191 @@
+//! Answers to questions: status, ports, workers, streams, counters.
+
+use std::time::Instant;
+
+use dataplane::{Command, NeighbourInfo};
+use ddp::StreamId;
+
+use super::Core;
+use crate::api::{
+    Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
+    WorkerStats,
+};
+use crate::appliance::counters::{self, Totals};
+use crate::appliance::env::{Phase, api_id};
+use crate::appliance::pending::{Found, StreamsFor, Then};
+use crate::appliance::ports::PortView;
+use crate::appliance::streams::association;
+use crate::config::Idle;
+
+/// Totals of streams that [`Stats::control`] always has.
+const STREAM_TOTALS: [&str; 9] = [
+    "retransmitted_bytes",
+    "retransmitted_segments",
+    "placed_in_order_bytes",
+    "placed_out_of_order_bytes",
+    "held_bytes_max",
+    "unlocatable_bytes_max",
+    "mpa_alignment_lost",
+    "delivered_bytes",
+    "sent_bytes",
+];
+
+impl Core {
+    pub(super) fn status(&self, now: Instant) -> Status {
+        let state = match self.env.phase {
+            Phase::Running => "running",
+            Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
+        };
+        Status {
+            name: self.env.facts.config.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            dpdk_version: self.env.facts.dpdk_version.clone(),
+            config: self.env.facts.config.file.clone(),
+            pid: std::process::id(),
+            state: state.into(),
+            uptime_seconds: now.duration_since(self.env.facts.started).as_secs_f64(),
+            hugepages: self.env.facts.hugepages,
+            workers: self.env.workers() as u32,
+            ports: self.env.facts.config.ports.len() as u32,
+            regions: self.regions.len() as u32,
+            listeners: self.listeners.len() as u32,
+            streams: self.streams.established() as u32,
+            notes: self.env.facts.notes.clone(),
+        }
+    }
+
+    pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {
+        let sections =
+            self.env.facts.config.workers.iter().zip(&self.env.facts.counters).enumerate();
+        sections
+            .map(|(id, (section, counters))| WorkerInfo {
+                id: id as u32,
+                core: section.core,
+                idle: match section.idle {
+                    Idle::Poll => "poll",
+                    Idle::Adaptive => "adaptive",
+                }
+                .into(),
+                streams: counters.streams.get() as u32,
+                busy: None,
+                counters: counters::worker_values(counters).0,
+            })
+            .collect()
+    }
+
+    /// Ports with the neighbours that their workers know.
+    pub(super) fn list_ports(&mut self, answer: Answer) {
+        let then = Then::Neighbours { found: Vec::new(), answer };
+        self.env.broadcast(then, |ticket| Command::ListNeighbours { ticket });
+    }
+
+    pub(super) fn on_neighbours(&self, found: &[NeighbourInfo], answer: Answer) {
+        let ports = self
+            .env
+            .facts
+            .ports
+            .iter()
+            .map(|port| port.info(&self.env.facts.config, found))
+            .collect();
+        answer.send(Ok(Reply::Ports(ports)));
+    }
+
+    /// Asks the workers for their streams.
+    pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
+        let then = Then::Streams { wanted, found: Found::default() };
+        self.env.broadcast(then, |ticket| Command::ListStreams { ticket });
+    }
+
+    pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
+        match wanted {
+            StreamsFor::List(answer) => {
+                let ids = self.streams.ids();
+                let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
+                answer.send(Ok(Reply::Streams(infos.collect())));
+            }
+            StreamsFor::One(id, answer) => {
+                let shown = api_id(id);
+                let info = self.stream_info(id, &found, now);
+                let missing = || ApiError::not_found(format!("there is no stream {shown}"));
+                answer.send(info.map(Reply::Stream).ok_or_else(missing));
+            }
+            StreamsFor::Associations(answer) => {
+                let mut infos: Vec<_> = found.associations.iter().map(association).collect();
+                infos.sort_unstable_by_key(|info| info.id.0);
+                answer.send(Ok(Reply::Associations(infos)));
+            }
+            StreamsFor::Association(id, answer) => {
+                let info = found.associations.iter().find(|info| info.association == id);
+                let shown = api_id(id);
+                let missing = || ApiError::not_found(format!("there is no association {shown}"));
+                let info = info.map(|info| Reply::Association(association(info)));
+                answer.send(info.ok_or_else(missing));
+            }
+            StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
+        }
+    }
+
+    fn stream_info(&self, id: StreamId, found: &Found, now: Instant) -> Option<StreamInfo> {
+        let listener = self.streams.listener_of(id).and_then(|l| self.listeners.name_of(l));
+        self.streams.info(id, found, listener.map(str::to_owned), now)
+    }
+
+    fn stats(&self, found: &Found) -> Stats {
+        let per_worker = self.streams.totals(found);
+        let ports: Vec<PortStats> = self.env.facts.ports.iter().map(PortView::stats).collect();
+        let mut all = Totals::default();
+        per_worker.iter().for_each(|totals| all.merge(totals));
+        let mut control = self.control_counters();
+        for name in STREAM_TOTALS {
+            control.insert(name.into(), all.counters().get(name).copied().unwrap_or(0));
+        }
+        counters::put_losses(&mut control, &ports);
+        Stats {
+            workers: self.worker_stats(&per_worker),
+            ports,
+            control,
+            gauges: self.gauges(found),
+            described: counters::described(),
+        }
+    }
+
+    fn worker_stats(&self, totals: &[Totals]) -> Vec<WorkerStats> {
+        let workers = self.env.facts.counters.iter().zip(totals).enumerate();
+        workers
+            .map(|(worker, (counters, totals))| {
+                let mut all = totals.counters().clone();
+                let (growing, gauges) = counters::worker_values(counters);
+                all.extend(growing);
+                let mut drops = counters::stream_drops(totals);
+                let reasons = counters.drops.iter();
+                drops.extend(
+                    reasons.map(|(layer, reason, count)| (format!("{layer}_{reason}"), count)),
+                );
+                let errors = totals.errors().clone();
+                WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors }
+            })
+            .collect()
+    }
+
+    fn control_counters(&self) -> Counters {
+        let (tally, shm) = (&self.env.tally, self.env.shm.counters());
+        let mut counters = Counters::new();
+        counters::put_control(&mut counters, tally, shm, self.env.log.last());
+        counters
+    }
+
+    fn gauges(&self, found: &Found) -> Counters {
+        let now = counters::Present {
+            streams: self.streams.established(),
+            associations: found.associations.len(),
+            regions: self.regions.len(),
+            region_memory: self.regions.memory(),
+            listeners: self.listeners.len(),
+            jobs: self.jobs.running(),
+            held: found.streams.iter().map(|info| counters::held(&info.stats)).sum(),
+        };
+        let mut gauges = Counters::new();
+        counters::put_gauges(&mut gauges, &now);
+        gauges
+    }
+}

@@ -1,0 +1,328 @@
+//! What goes from one part to another: what jobs want, what becomes of messages, and the end of streams.
+
+use std::time::Instant;
+
+use dataplane::memory::ring::Kind;
+use dataplane::{CloseReason, Command, Event, StreamStats};
+use ddp::rdmap::Outcome;
+use ddp::{MESSAGE_QUEUE, Msn, Qn, StreamId};
+
+use super::Core;
+use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::{Env, api_id};
+use crate::appliance::jobs::Jobs;
+use crate::appliance::links::is_down;
+use crate::appliance::pending::{AfterPost, Post, Purpose, TakenSlot, Task, has_ended};
+use crate::appliance::regions::Sink;
+use crate::appliance::streams::{Destination, Ended, Posted, on_rdmap_error};
+use crate::service::{Actions, Input};
+
+impl Core {
+    // --- jobs ---
+
+    /// Calls the jobs, and does what they want.
+    pub(super) fn with_jobs<T>(
+        &mut self,
+        now: Instant,
+        call: impl FnOnce(&mut Jobs, &mut Env, &mut Effects) -> T,
+    ) -> T {
+        let mut out = Effects::new();
+        let answer = call(&mut self.jobs, &mut self.env, &mut out);
+        for effect in out {
+            self.route(effect, now);
+        }
+        answer
+    }
+
+    fn route(&mut self, effect: Effect, now: Instant) {
+        match effect {
+            Effect::Open { spec, task, start_key } => {
+                self.open(*spec, Purpose::Task(task), start_key, now);
+            }
+            Effect::Begin { task, stream } => self.begin_task(stream, task, now),
+            Effect::Claim { stream, job } => self.streams.claim(stream, job),
+            Effect::Release { stream } => self.streams.release(stream),
+            Effect::Close { stream, abort } => self.streams.close(&mut self.env, stream, abort),
+            Effect::Send { stream, qn, source, task } => {
+                let post = Post::Task { task, bytes: 0 };
+                self.streams.send(&mut self.env, stream, qn, source, post);
+            }
+            Effect::Write { stream, stag, to, source, task, bytes } => {
+                let post = Post::Task { task, bytes };
+                self.streams.write(&mut self.env, stream, (stag, to), source, post);
+            }
+            Effect::Post { stream, request, region, task, bytes } => {
+                let post = Post::Task { task, bytes };
+                self.streams.post_rdmap(&mut self.env, stream, request, region, post);
+            }
+            Effect::UseRegion { job, name, offset, total } => {
+                let memory = self.regions.sink_memory(&name, offset, total);
+                let made = memory.map(|memory| (memory, offset));
+                self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
+            }
+            Effect::AddSink { of, stream, memory, offset, len, access } => {
+                // Without its stream, it has been given up.
+                let Some(pd) = self.streams.pd_of(stream) else { return };
+                let sink = Sink { of, stream, pd, memory, offset, len, access };
+                let added = self.regions.add_sink(&mut self.env, sink);
+                self.with_jobs(now, |jobs, _, out| jobs.on_sink_added(of, added, out));
+            }
+            Effect::RemoveSink(stag) => self.regions.remove_sink(&mut self.env, stag),
+            Effect::Fetched { region, offset, bytes } => {
+                self.regions.on_fetched(&mut self.env, region, offset, bytes);
+            }
+            Effect::Log(event) => {
+                self.env.log.push(event);
+            }
+        }
+    }
+
+    /// A task has its stream.
+    pub(super) fn begin_task(&mut self, stream: StreamId, task: Task, now: Instant) {
+        let regions = self.streams.peer_regions(stream).to_vec();
+        self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
+    }
+
+    /// Who is at the other end of the stream that a job is to use, if it may. `rdmap`: it must speak RDMAP.
+    pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
+        match via {
+            Via::Connect(spec) => Ok(spec.remote.to_string()),
+            Via::Stream(id) => self.streams.usable(StreamId(id.0), rdmap),
+        }
+    }
+
+    /// Starts a job; what is known of it then.
+    pub(super) fn start_job(
+        &mut self,
+        now: Instant,
+        start: impl FnOnce(&mut Jobs, &mut Env, &mut Effects) -> Result<u64, ApiError>,
+    ) -> Result<JobInfo, ApiError> {
+        let id = self.with_jobs(now, start)?;
+        self.jobs.info(id, now)
+    }
+
+    pub(super) fn cancel_job(&mut self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
+        self.jobs.info(id, now)?;
+        self.with_jobs(now, |jobs, _, out| jobs.cancel(id, out));
+        self.jobs.info(id, now)
+    }
+
+    // --- messages ---
+
+    /// A message is done with: its poster is told.
+    pub(super) fn on_posted(&mut self, posted: Option<Posted>, now: Instant) {
+        let Some(Posted { stream, post, result }) = posted else { return };
+        match post {
+            Post::Echo { qn } => self.streams.repost_buffer(&mut self.env, stream, Qn(qn)),
+            Post::Task { task, bytes } => {
+                let done = (task, bytes);
+                self.with_jobs(now, |jobs, env, out| {
+                    jobs.on_posted(env, stream, done, result, now, out);
+                });
+            }
+            Post::Service(after) => self.on_service_posted(stream, after, result, now),
+        }
+    }
+
+    /// An operation of a service is complete, or will not be.
+    fn on_service_posted(
+        &mut self,
+        id: StreamId,
+        after: AfterPost,
+        result: Result<Outcome, ApiError>,
+        now: Instant,
+    ) {
+        match (result, after) {
+            (Err(error), _) => self.streams.fail_service(&mut self.env, id, error.message),
+            (Ok(_), AfterPost::Nothing) => {}
+            (Ok(_), AfterPost::GiveBack) => {
+                self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
+            }
+            (Ok(_), AfterPost::Read) => self.serve(id, Input::ReadDone, now),
+            (Ok(_), AfterPost::Write) => self.serve(id, Input::WriteDone, now),
+        }
+    }
+
+    fn count_untagged(&mut self, data: &[u8]) {
+        self.env.tally.untagged_messages += 1;
+        self.env.tally.untagged_octets += data.len() as u64;
+    }
+
+    /// Gives a message to the client that awaits it, and its buffer back; back if nobody does.
+    fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
+        let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, out));
+        if rest.is_none() {
+            self.streams.repost_buffer(&mut self.env, id, qn);
+        }
+        rest
+    }
+
+    /// An untagged message of bare DDP.
+    pub(super) fn on_untagged(
+        &mut self,
+        id: StreamId,
+        (qn, msn): (Qn, Msn),
+        data: Vec<u8>,
+        now: Instant,
+    ) {
+        self.count_untagged(&data);
+        if !self.streams.contains(id) {
+            return;
+        }
+        if !self.streams.has_queue(id, qn) {
+            return self.streams.on_last_message(&mut self.env, id, &data);
+        }
+        let Some(data) = self.take_reply(id, qn, data, now) else { return };
+        let listener = self.streams.listener_of(id);
+        let name = listener.and_then(|listener| self.listeners.name_of(listener));
+        let file = listener.and_then(|listener| self.listeners.file_of(listener, qn.0));
+        let to = Destination { name, file };
+        self.streams.on_untagged(&mut self.env, id, (qn, msn), data, to);
+    }
+
+    /// An event of a stream that speaks RDMAP.
+    pub(super) fn on_rdmap(&mut self, event: Event, now: Instant) {
+        match event {
+            Event::Received { stream, data, invalidated, .. } => {
+                if let Some(stag) = invalidated {
+                    self.regions.on_invalidated(&mut self.env, stag);
+                }
+                self.on_received(stream, data, now);
+            }
+            Event::Immediate { stream, data, .. } => self.on_received(stream, data.to_vec(), now),
+            Event::Invalidated { stag, .. } => self.regions.on_invalidated(&mut self.env, stag),
+            Event::Completed { ticket, outcome, .. } => {
+                let posted = self.streams.on_posted(&mut self.env, ticket, Ok(outcome));
+                self.on_posted(posted, now);
+            }
+            Event::RdmapError { stream, error } => on_rdmap_error(&mut self.env, stream, &error),
+            Event::Terminated { stream, by_peer, terminate } => {
+                self.streams.on_terminated(&mut self.env, stream, by_peer, &terminate);
+            }
+            _ => self.env.tally.unexpected_events += 1,
+        }
+    }
+
+    /// A Send goes to the client that awaits it, to the stream's service, or where its queue says.
+    fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
+        self.count_untagged(&data);
+        if self.with_jobs(now, |jobs, _, out| jobs.on_received(id, &data, now, out)) {
+            return self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
+        }
+        let Some(data) = self.take_reply(id, MESSAGE_QUEUE, data, now) else { return };
+        let Some(number) = self.streams.count_send(id) else { return };
+        let listener = self.streams.listener_of(id);
+        if listener.is_some_and(|listener| self.listeners.serves(listener)) {
+            return self.serve(id, Input::Received(data), now);
+        }
+        let name = listener.and_then(|listener| self.listeners.name_of(listener));
+        let file = listener.and_then(|l| self.listeners.file_of(l, MESSAGE_QUEUE.0));
+        let to = Destination { name, file };
+        self.streams.on_send(&mut self.env, id, number, data, to);
+    }
+
+    // --- services ---
+
+    /// Tells the stream's service, and does what it asks for.
+    pub(super) fn serve(&mut self, id: StreamId, input: Input, now: Instant) {
+        if let Some(listener) = self.streams.listener_of(id) {
+            let actions = self.listeners.service_input(listener, id, input, now);
+            self.act(actions);
+        }
+    }
+
+    pub(super) fn act(&mut self, actions: Actions) {
+        for (id, action) in actions {
+            self.streams.act(&mut self.env, id, action);
+        }
+    }
+
+    pub(super) fn on_slot_cleared(&mut self, taken: &TakenSlot, result: Result<(), String>) {
+        if self.regions.on_slot_cleared(&mut self.env, taken, result) {
+            self.listeners.free_piece(taken.listener, taken.number);
+        }
+    }
+
+    // --- the end ---
+
+    /// Asks the ports for their links, if it is time to.
+    pub(super) fn look_at_links(&mut self, now: Instant) {
+        for port in self.links.look(&mut self.env, now) {
+            self.end_streams_of(port);
+        }
+    }
+
+    /// A port's link, by its place in the configuration, was found like this.
+    #[cfg(test)]
+    pub(in crate::appliance) fn on_link(&mut self, port: usize, up: bool, now: Instant) {
+        if self.links.on_link(&mut self.env, port, up, now) {
+            self.end_streams_of(port);
+        }
+    }
+
+    /// A port's link has been down for too long.
+    fn end_streams_of(&mut self, port: usize) {
+        let name = self.env.facts.config.ports[port].name.clone();
+        self.streams.abort_on(&mut self.env, &is_down(&name), |env, interface| {
+            let interfaces = &env.facts.config.interfaces;
+            interfaces.get(usize::from(interface.0)).is_some_and(|i| i.port == name)
+        });
+    }
+
+    pub(super) fn on_closed(
+        &mut self,
+        id: StreamId,
+        reason: &CloseReason,
+        stats: &StreamStats,
+        now: Instant,
+    ) {
+        let Some(ended) = self.streams.on_closed(&mut self.env, id, reason, stats) else {
+            self.env.tally.unexpected_events += 1;
+            return;
+        };
+        let Ended { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
+        if ended.rejected {
+            // A rejected stream took a credit; it is gone now.
+            if let Some(listener) = listener {
+                self.env.command(id.worker(), Command::Credits { listener, more: 1 });
+            }
+            return;
+        }
+        self.regions.announce(&mut self.env, &regions, id, Kind::Closed);
+        self.regions.release(&mut self.env, &regions, id);
+        if let Some(listener) = listener {
+            let actions = self.listeners.service_closed(listener, id, now);
+            self.act(actions);
+        }
+        if let Some(taken) = slot {
+            self.regions.release_slot(&mut self.env, taken);
+        }
+        let ping = has_ended(error.clone());
+        self.with_jobs(now, |jobs, _, out| jobs.fail_ping(id, ping, out));
+        if let Some(listener) = listener {
+            self.listeners.on_stream_closed(&mut self.env, listener, remote.ip());
+        }
+        let counts = stats.ddp();
+        self.env.log.push(EventKind::StreamClosed {
+            stream: api_id(id),
+            reason: ended.sentence,
+            placed: counts.placed_in_order_octets + counts.placed_out_of_order_octets,
+            sent: stats.octets_acknowledged(),
+        });
+        for post in posts {
+            let result = Err(error.clone());
+            self.on_posted(Some(Posted { stream: id, post, result }), now);
+        }
+        self.jobs.on_stream_ended(id, &error);
+        if let Some(job) = job {
+            // An acknowledgement says that the peer's TCP has the bytes, not that they were placed: only
+            // an end in order without a last message does.
+            let failed = (!ended.in_order).then_some(error);
+            self.with_jobs(now, |jobs, _, out| {
+                jobs.on_job_stream_closed(job, failed, stats, now, out);
+            });
+        }
+        waiting.into_iter().for_each(|answer| answer.send(Ok(Reply::DONE)));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the control thread counts, and what it knows of the whole appliance now.
+
+use super::table::counters;
+use crate::shm::ShmCounters;
+
+/// What the control thread counts.
+#[derive(Clone, Copy, Default, Debug)]
+pub(in crate::appliance) struct Tally {
+    pub accepted: u64,
+    pub refused: u64,
+    pub connected: u64,
+    pub connect_failed: u64,
+    pub tagged_messages: u64,
+    pub tagged_octets: u64,
+    pub untagged_messages: u64,
+    pub untagged_octets: u64,
+    pub discarded: u64,
+    pub stream_errors: u64,
+    pub unexpected_events: u64,
+}
+
+counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64) {
+    /// Streams accepted.
+    streams_accepted: Counter = tally.accepted,
+    /// Connections refused by a listener.
+    streams_refused: Counter = tally.refused,
+    /// Streams opened from here.
+    streams_opened: Counter = tally.connected,
+    /// Streams that could not be opened from here.
+    streams_not_opened: Counter = tally.connect_failed,
+    /// Tagged messages delivered.
+    tagged_messages: Counter = tally.tagged_messages,
+    /// Bytes of tagged messages delivered.
+    tagged_bytes: Counter Bytes = tally.tagged_octets,
+    /// Untagged messages delivered.
+    untagged_messages: Counter = tally.untagged_messages,
+    /// Bytes of untagged messages delivered.
+    untagged_bytes: Counter Bytes = tally.untagged_octets,
+    /// Untagged messages that went nowhere.
+    untagged_discarded: Counter = tally.discarded,
+    /// Streams that ended with an error.
+    stream_errors: Counter = tally.stream_errors,
+    /// Events of workers that fit no stream or request.
+    unexpected_events: Counter = tally.unexpected_events,
+    /// Local programs that attached to a region.
+    programs_attached: Counter = shm.attached,
+    /// Local programs that were refused.
+    programs_refused: Counter = shm.refused,
+    /// Completions given to local programs.
+    completions: Counter = shm.completions,
+    /// Completions lost because a program did not read its ring.
+    completions_lost: Counter = shm.lost,
+    /// Events in the log so far.
+    events: Counter = events,
+}}
+
+counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {
+    /// Frames that impairments of all ports lost.
+    frames_lost: Counter =
+        ports.iter().filter_map(|port| port.counters.get("link_lost_total")).sum(),
+}}
+
+/// What the appliance holds now.
+pub(in crate::appliance) struct Present {
+    pub streams: usize,
+    pub associations: usize,
+    pub regions: usize,
+    pub region_memory: u64,
+    pub listeners: usize,
+    pub jobs: usize,
+    pub held: super::Held,
+}
+
+counters! { GAUGES, fn put_gauges(now: &Present) {
+    /// Streams that are established.
+    streams: Gauge = now.streams as u64,
+    /// SCTP associations.
+    associations: Gauge = now.associations as u64,
+    /// Regions.
+    regions: Gauge = now.regions as u64,
+    /// Bytes of all regions.
+    region_memory: Gauge Bytes = now.region_memory,
+    /// Listeners.
+    listeners: Gauge = now.listeners as u64,
+    /// Jobs that run.
+    jobs: Gauge = now.jobs as u64,
+    /// Bytes that streams hold beyond a gap.
+    held_bytes: Gauge Bytes = now.held.held,
+    /// Bytes that streams hold and that cannot be located.
+    unlocatable_bytes: Gauge Bytes = now.held.unlocatable,
+    /// Bytes that are kept for retransmission.
+    kept_bytes: Gauge Bytes = now.held.kept,
+}}

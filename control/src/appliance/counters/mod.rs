@@ -1,0 +1,317 @@
+//! From what the layers count to the API's counters. Names are stable.
+//!
+//! Each counter is one line in a table (`counters!`, or `dataplane`'s for workers): its name, whether it is summed or
+//! a maximum, its unit, its help and where its value is read.
+
+mod control;
+mod port;
+mod sctp;
+mod table;
+mod tcp;
+mod ulp;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use base::metric::{Descriptor, Kind};
+use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
+
+pub(super) use self::control::{Present, Tally, put_control, put_gauges, put_losses};
+pub(super) use self::port::port_counters;
+pub(super) use self::sctp::of_association;
+use self::sctp::of_session;
+use self::table::counters;
+use self::tcp::tcp_counters;
+use self::ulp::error_name;
+use crate::api::{Counters, Described};
+
+/// What streams did in all: sums, and of maxima the largest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    counters: Counters,
+    errors: Counters,
+}
+
+impl Totals {
+    /// Adds a stream that has ended.
+    pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
+        self.add_live(stats);
+        if let Some(numbers) = reason.numbers() {
+            *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
+        }
+    }
+
+    /// Adds what a stream that goes on did so far.
+    pub(super) fn add_live(&mut self, stats: &StreamStats) {
+        match stats {
+            StreamStats::Tcp(stats) => merge(&mut self.counters, &tcp_counters(stats)),
+            StreamStats::Sctp(stats, _) => merge(&mut self.counters, &of_session(stats)),
+        }
+    }
+
+    /// Adds what an association did, ended or not.
+    pub(super) fn add_association(&mut self, stats: &AssociationStats) {
+        merge(&mut self.counters, &of_association(stats));
+    }
+
+    /// Adds other totals.
+    pub(super) fn merge(&mut self, other: &Totals) {
+        merge(&mut self.counters, &other.counters);
+        for (name, value) in &other.errors {
+            *self.errors.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    /// The sums, without what only holds now.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Ends of streams by the error that ended them.
+    pub(super) fn errors(&self) -> &Counters {
+        &self.errors
+    }
+}
+
+/// Tables of what streams and associations count.
+const STREAMS: [&[Descriptor]; 6] =
+    [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
+
+/// Adds counters of another owner: each as its descriptor says. Those without one, errors by their number, are
+/// summed.
+fn merge(into: &mut Counters, from: &Counters) {
+    static KINDS: LazyLock<HashMap<&str, Kind>> = LazyLock::new(|| {
+        let ports = [port::QUEUE, port::LINK];
+        let all = STREAMS.into_iter().chain(ports).flatten();
+        all.map(|counter| (counter.name, counter.kind)).collect()
+    });
+    for (name, value) in from {
+        let kind = KINDS.get(name.as_str()).copied().unwrap_or(Kind::Counter);
+        let sum = into.entry(name.clone()).or_default();
+        *sum = kind.merge(*sum, *value);
+    }
+}
+
+/// What all counters are, for the metrics.
+pub(super) fn described() -> Described {
+    let streams = || STREAMS.into_iter().flatten();
+    Described {
+        worker: WorkerCounters::DESCRIPTORS.iter().chain(streams()).collect(),
+        port: [port::QUEUE, port::LINK, port::DEVICE, port::POOL].into_iter().flatten().collect(),
+        control: [control::CONTROL, control::LOSSES]
+            .into_iter()
+            .flatten()
+            .chain(streams())
+            .collect(),
+        gauges: control::GAUGES.iter().collect(),
+    }
+}
+
+/// All counters of one stream; over SCTP its association's, too. `bytes` are octets.
+pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
+    match stats {
+        StreamStats::Tcp(stats) => tcp_counters(stats),
+        StreamStats::Sctp(session, association) => {
+            let mut counters = of_session(session);
+            counters.extend(of_association(association));
+            counters
+        }
+    }
+}
+
+/// The same of a stream that lives, with what goes up and down.
+pub(super) fn live_counters(stats: &StreamStats) -> Counters {
+    let mut counters = stream_counters(stats);
+    put_held(&mut counters, &held(stats));
+    counters
+}
+
+counters! { HELD, fn put_held(held: &Held) {
+    /// Bytes held beyond a gap.
+    held_bytes: Gauge Bytes = held.held,
+    /// Bytes held that cannot be located.
+    unlocatable_bytes: Gauge Bytes = held.unlocatable,
+}}
+
+/// Bytes that streams hold now.
+#[derive(Default)]
+pub(super) struct Held {
+    /// Beyond a gap.
+    pub held: u64,
+    /// Of these, such that could not be located.
+    pub unlocatable: u64,
+    /// Of what was sent, for retransmissions.
+    pub kept: u64,
+}
+
+impl std::iter::Sum for Held {
+    fn sum<I: Iterator<Item = Held>>(all: I) -> Held {
+        all.fold(Held::default(), |sum, one| Held {
+            held: sum.held + one.held,
+            unlocatable: sum.unlocatable + one.unlocatable,
+            kept: sum.kept + one.kept,
+        })
+    }
+}
+
+/// What a stream holds; over SCTP everything is placed when it arrives.
+pub(super) fn held(stats: &StreamStats) -> Held {
+    match stats {
+        StreamStats::Tcp(stats) => Held {
+            held: stats.mpa_rx.held,
+            unlocatable: stats.mpa_rx.unlocatable,
+            kept: stats.mpa_tx.kept,
+        },
+        StreamStats::Sctp(stats, _) => {
+            Held { held: 0, unlocatable: 0, kept: stats.session.tx.kept }
+        }
+    }
+}
+
+/// What streams refused or threw away, by reason.
+pub(super) fn stream_drops(totals: &Totals) -> Counters {
+    const DROPS: [&str; 7] = [
+        "tcp_bytes_duplicate",
+        "tcp_bytes_refused",
+        "mpa_bytes_refused",
+        "mpa_bad_crc_dropped",
+        "mpa_bytes_discarded",
+        "ddp_segments_refused",
+        "ddp_segments_ignored",
+    ];
+    let value = |name: &str| totals.counters.get(name).copied().unwrap_or(0);
+    DROPS.iter().map(|name| ((*name).to_owned(), value(name))).collect()
+}
+
+/// A worker's values: what only grows, and what goes up and down.
+pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
+    let (mut growing, mut gauges) = (Counters::new(), Counters::new());
+    counters.for_each(|counter, value| {
+        let out = if counter.kind == Kind::Counter { &mut growing } else { &mut gauges };
+        out.insert(counter.name.to_owned(), value);
+    });
+    (growing, gauges)
+}
+
+#[cfg(test)]
+mod tests {
+    use ddp::rdmap;
+    use tcp_lite::endpoint::EndpointStats;
+
+    use super::*;
+
+    #[test]
+    fn totals_add_sums_and_keep_maxima() {
+        let mut stats = EndpointStats::default();
+        stats.tcp.loss.octets_retransmitted = 10;
+        stats.mpa_rx.held_max = 7;
+        let mut totals = Totals::default();
+        totals.add(
+            &StreamStats::Tcp(stats),
+            &tcp_lite::endpoint::CloseReason::from(tcp_lite::endpoint::TcpReason::PeerReset).into(),
+        );
+        stats.mpa_rx.held_max = 5;
+        totals.add_live(&StreamStats::Tcp(stats));
+        let mut sum = Totals::default();
+        sum.merge(&totals);
+        assert_eq!(sum.counters()["retransmitted_bytes"], 20);
+        assert_eq!(sum.counters()["held_bytes_max"], 7);
+        assert_eq!(sum.errors()["mpa_1"], 1);
+    }
+
+    /// Every counter is described once per owner, and what counts bytes says so.
+    #[test]
+    fn descriptors_fit_their_names() {
+        let described = described();
+        for of in [&described.worker, &described.port, &described.control, &described.gauges] {
+            for counter in of {
+                let name = counter.name;
+                let bytes = name.contains("bytes") || name.contains("octets");
+                assert!(!bytes || counter.unit == base::metric::Unit::Bytes, "{name}");
+                assert_eq!(counter.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
+                assert!(counter.help.ends_with('.'), "{name}: {}", counter.help);
+            }
+        }
+        let of_a_stream = live_counters(&StreamStats::Tcp(EndpointStats::default()));
+        for name in of_a_stream.keys() {
+            assert!(described.worker.iter().any(|counter| counter.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn error_names_are_layer_and_code() {
+        use dataplane::Transport::{Sctp, Tcp};
+        assert_eq!(error_name(Tcp, (1, 2, 4)), "ddp_2_04");
+        assert_eq!(error_name(Tcp, (0, 1, 9)), "rdmap_1_09");
+        assert_eq!(error_name(Tcp, (2, 0, 3)), "mpa_3");
+        assert_eq!(error_name(Sctp, (2, 0, 3)), "session_3");
+    }
+
+    #[test]
+    fn every_drop_is_a_stream_counter() {
+        let counters = stream_counters(&StreamStats::default());
+        let totals = Totals::default();
+        assert!(stream_drops(&totals).keys().all(|name| counters.contains_key(name)));
+    }
+
+    /// Every figure about placement that a stream has reaches its operator.
+    #[test]
+    fn a_living_stream_shows_where_its_octets_are() {
+        let mut stats = EndpointStats::default();
+        let rx = &mut stats.mpa_rx;
+        (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
+        (rx.refused, rx.alignment_lost, rx.bad_crc_dropped) = (5, 6, 7);
+        (stats.ddp.placed_in_order_octets, stats.ddp.placed_out_of_order_octets) = (8, 9);
+        let counters = live_counters(&StreamStats::Tcp(stats));
+        let shown = [
+            "held_bytes",
+            "held_bytes_max",
+            "unlocatable_bytes",
+            "unlocatable_bytes_max",
+            "mpa_bytes_refused",
+            "mpa_alignment_lost",
+            "mpa_bad_crc_dropped",
+            "placed_in_order_bytes",
+            "placed_out_of_order_bytes",
+        ];
+        assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        // A total of what goes up and down says nothing.
+        assert!(!stream_counters(&StreamStats::Tcp(stats)).contains_key("held_bytes"));
+    }
+
+    /// Every figure of RDMAP reaches its operator too.
+    #[test]
+    fn what_a_stream_did_with_rdmap_is_shown() {
+        let mut errors = [0; rdmap::ErrorCode::ALL.len()];
+        errors[rdmap::ErrorCode::CannotInvalidate.index()] = 17;
+        let stats = EndpointStats {
+            rdmap: rdmap::Counters {
+                sends_received: 1,
+                immediates_received: 2,
+                writes_received: 3,
+                written_octets: 4,
+                reads_received: 5,
+                reads_served: 6,
+                read_octets_served: 7,
+                atomics_served: 8,
+                invalidations: 9,
+                completed: 10,
+                flushed: 11,
+                read_octets: 12,
+                ord_waits: 13,
+                requests_max: 14,
+                terminates_sent: 15,
+                terminates_received: 16,
+                errors,
+            },
+            ..EndpointStats::default()
+        };
+        let counters = stream_counters(&StreamStats::Tcp(stats));
+        let shown = counters.iter().filter(|(name, _)| name.starts_with("rdmap_"));
+        let mut values: Vec<u64> = shown.map(|(_, &value)| value).collect();
+        values.sort_unstable();
+        assert_eq!(values, (1..=16).collect::<Vec<_>>());
+        assert_eq!(counters["rdmap_read_bytes_served"], 7);
+        assert_eq!(counters["error_rdmap_1_09"], 17);
+    }
+}

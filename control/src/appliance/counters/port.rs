@@ -1,0 +1,82 @@
+//! Counters of ports: of our queues, of what an impairment did, and of the device.
+
+use dataplane::port::{DeviceStats, Port, QueueCounters};
+
+use super::merge;
+use super::table::counters;
+use crate::api::Counters;
+
+/// What a port did, all queues together.
+pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
+    let mut counters = Counters::new();
+    for (queue, link) in port.queue_counters() {
+        let mut one = Counters::new();
+        put_queue(&mut one, &queue);
+        if let Some(link) = &link {
+            put_link(&mut one, link);
+        }
+        merge(&mut counters, &one);
+    }
+    // A device that keeps no counters has none to show.
+    if let Ok(device) = port.device_stats() {
+        put_device(&mut counters, &device);
+    }
+    put_pool(&mut counters, port);
+    counters
+}
+
+counters! { QUEUE, fn put_queue(queue: &QueueCounters) {
+    /// Frames received.
+    rx_frames: Counter = queue.rx_frames,
+    /// Bytes received.
+    rx_bytes: Counter Bytes = queue.rx_octets,
+    /// Frames received in several buffers that do not fit into one, and dropped.
+    rx_too_long: Counter = queue.rx_too_long,
+    /// Frames that the device accepted for sending.
+    tx_frames: Counter = queue.tx_frames,
+    /// Bytes that the device accepted for sending.
+    tx_bytes: Counter Bytes = queue.tx_octets,
+    /// Frames dropped because the device took none and the queue in front of it was full or the link down.
+    tx_dropped: Counter = queue.tx_dropped,
+    /// Times that no packet buffer was free.
+    no_buffer: Counter = queue.no_buffer,
+}}
+
+counters! { LINK, fn put_link(link: &link::Counters) {
+    /// Frames that reached the impairment.
+    link_offered: Counter = link.offered,
+    /// Frames that the impairment let through.
+    link_delivered: Counter = link.delivered,
+    /// Frames that the loss model took.
+    link_lost: Counter = link.lost,
+    /// Frames lost to all impairments.
+    link_lost_total: Counter = link.all_lost(),
+    /// Frames delayed so that later ones may overtake them.
+    link_reordered: Counter = link.reordered,
+    /// Extra copies made.
+    link_duplicated: Counter = link.duplicated,
+    /// Frames with one flipped bit.
+    link_corrupted: Counter = link.corrupted,
+    /// Frames dropped because the impairment's queue was full.
+    link_queue_dropped: Counter = link.tail_dropped + link.overflowed,
+}}
+
+counters! { DEVICE, fn put_device(device: &DeviceStats) {
+    /// Frames received.
+    device_rx_frames: Counter = device.rx_frames,
+    /// Frames sent.
+    device_tx_frames: Counter = device.tx_frames,
+    /// Frames that came while no descriptor was free.
+    device_rx_missed: Counter = device.rx_missed,
+    /// Frames received damaged.
+    device_rx_errors: Counter = device.rx_errors,
+    /// Frames that could not be sent.
+    device_tx_errors: Counter = device.tx_errors,
+    /// Times that the pool was empty.
+    device_rx_no_buffer: Counter = device.rx_no_buffer,
+}}
+
+counters! { POOL, fn put_pool(port: &Port) {
+    /// Packet buffers that are free, roughly.
+    buffers_free: Gauge = u64::from(port.free_buffers()),
+}}

@@ -1,0 +1,103 @@
+//! Counters of DDP and RDMAP under the names that the API has for them, and the names of errors.
+
+use ddp::ErrorCode;
+use ddp::rdmap;
+use wire::rdmap::terminate::LAYER_RDMAP;
+
+use super::table::counters;
+use crate::api::Counters;
+
+/// What DDP and RDMAP counted, with those errors that there were.
+pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {
+    put_ddp(counters, ddp);
+    put_rdmap(counters, rdmap);
+    let ddp_errors = ErrorCode::ALL
+        .into_iter()
+        .zip(ddp.errors)
+        .map(|(code, count)| ((ddp::LAYER_DDP, code.error_type(), code.code()), u64::from(count)));
+    let rdmap_errors = rdmap::ErrorCode::ALL.into_iter().zip(rdmap.errors);
+    let rdmap_errors =
+        rdmap_errors.map(|(code, count)| ((LAYER_RDMAP, code.error_type(), code.code()), count));
+    for (numbers, count) in ddp_errors.chain(rdmap_errors).filter(|(_, count)| *count > 0) {
+        let name = error_name(dataplane::Transport::Tcp, numbers);
+        counters.insert(format!("error_{name}"), count);
+    }
+}
+
+counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
+    /// Bytes placed in order.
+    placed_in_order_bytes: Counter Bytes = ddp.placed_in_order_octets,
+    /// Bytes placed beyond a gap.
+    placed_out_of_order_bytes: Counter Bytes = ddp.placed_out_of_order_octets,
+    /// Segments taken, in order or not.
+    ddp_segments_in: Counter = ddp.segments_received,
+    /// Segments refused because a bound was reached; the peer sends them again.
+    ddp_segments_refused: Counter = ddp.segments_refused,
+    /// Segments ignored: beyond an error, after the end, or seen before.
+    ddp_segments_ignored: Counter = ddp.segments_ignored,
+    /// Most records of segments beyond a gap at one time.
+    ddp_out_of_order_records_max: Maximum = ddp.ooo_records_max,
+    /// Tagged messages delivered.
+    ddp_tagged_delivered: Counter = ddp.tagged_delivered,
+    /// Untagged messages delivered.
+    ddp_untagged_delivered: Counter = ddp.untagged_delivered,
+    /// Bytes of delivered messages.
+    delivered_bytes: Counter Bytes = ddp.delivered_octets,
+    /// Segments given to the LLP for the first time.
+    ddp_segments_out: Counter = ddp.segments_sent,
+    /// Bytes given to the LLP for the first time.
+    sent_bytes: Counter Bytes = ddp.sent_octets,
+    /// Messages acknowledged whole.
+    ddp_messages_sent: Counter = ddp.messages_sent,
+    /// Messages that were not sent, or not whole.
+    ddp_messages_flushed: Counter = ddp.messages_flushed,
+}}
+
+counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
+    /// Sends of all four kinds delivered.
+    rdmap_sends_in: Counter = rdmap.sends_received,
+    /// Immediate Data delivered.
+    rdmap_immediates_in: Counter = rdmap.immediates_received,
+    /// Writes delivered.
+    rdmap_writes_in: Counter = rdmap.writes_received,
+    /// Bytes of Writes delivered.
+    rdmap_written_bytes: Counter Bytes = rdmap.written_octets,
+    /// Read Requests delivered.
+    rdmap_reads_in: Counter = rdmap.reads_received,
+    /// Read Responses acknowledged whole.
+    rdmap_reads_served: Counter = rdmap.reads_served,
+    /// Bytes of Read Responses acknowledged whole.
+    rdmap_read_bytes_served: Counter Bytes = rdmap.read_octets_served,
+    /// Atomics done in our memory.
+    rdmap_atomics_served: Counter = rdmap.atomics_served,
+    /// STags that the peer has invalidated.
+    rdmap_invalidations: Counter = rdmap.invalidations,
+    /// Our operations that completed.
+    rdmap_completed: Counter = rdmap.completed,
+    /// Our operations that were flushed.
+    rdmap_flushed: Counter = rdmap.flushed,
+    /// Bytes that our Reads brought.
+    rdmap_read_bytes: Counter Bytes = rdmap.read_octets,
+    /// Times that a Read or atomic had to wait because ORD were outstanding.
+    rdmap_ord_waits: Counter = rdmap.ord_waits,
+    /// Most peers' requests at one time that awaited their response.
+    rdmap_requests_max: Maximum = rdmap.requests_max,
+    /// Terminates sent: 0 or 1.
+    rdmap_terminates_out: Counter = rdmap.terminates_sent,
+    /// Terminates received: 0 or 1.
+    rdmap_terminates_in: Counter = rdmap.terminates_received,
+}}
+
+/// `ddp_1_02` for RFC 5041 §7.2's 1/02, `rdmap_1_09` for RFC 5040 §4.8's 1/09, `mpa_2` for RFC 5044 §8's code 2,
+/// `session_5` for RFC 6581 §8's code 5 over SCTP.
+pub(super) fn error_name(
+    transport: dataplane::Transport,
+    (layer, error_type, code): (u8, u8, u8),
+) -> String {
+    match layer {
+        ddp::LAYER_DDP => format!("ddp_{error_type}_{code:02}"),
+        LAYER_RDMAP => format!("rdmap_{error_type}_{code:02x}"),
+        _ if transport == dataplane::Transport::Sctp => format!("session_{code}"),
+        _ => format!("mpa_{code}"),
+    }
+}

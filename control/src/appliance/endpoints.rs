@@ -1,0 +1,298 @@
+//! How streams speak: what the configuration and a request to connect say, as the layers below take it.
+
+use std::sync::Arc;
+
+use dataplane::{InterfaceId, ListenerConfig, ListenerId, SctpConfig, Service};
+use ddp::rdmap;
+use ddp::{MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy};
+use sctp_lite::sctp;
+use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
+use tcp_lite::mpa::{self, Revision, Revisions};
+use tcp_lite::tcp;
+
+use crate::api::{ConnectSpec, UlpChoice};
+use crate::config::{
+    Config, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection, TcpSection, Ulp,
+};
+use crate::transport::Transport;
+
+/// Buffers of the message queue of streams that are opened from here, and octets of each.
+const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
+
+/// A listener as each of `workers` workers has it.
+pub fn listener_config(
+    config: &Config,
+    section: &ListenerSection,
+    id: ListenerId,
+    interface: Option<InterfaceId>,
+    workers: u32,
+) -> ListenerConfig {
+    let pending = section.limits.pending.div_ceil(workers.max(1)).max(1);
+    ListenerConfig {
+        id,
+        interface,
+        address: section.address,
+        port: section.port,
+        endpoint: listener_endpoint(config, section),
+        backlog: pending,
+        credits: pending,
+    }
+}
+
+/// What speaks above DDP on a listener's streams, and who deals with what arrives.
+pub fn accepted_ulp(
+    ulp: Option<&Ulp>,
+    queues: &[QueueSection],
+    version: VersionPolicy,
+) -> (UlpConfig, Service) {
+    match ulp.and_then(Ulp::rdmap) {
+        None => (stream_config(queues, version).into(), Service::Control),
+        Some(section) => {
+            let depths = (section.ird, section.ord);
+            (rdmap_config(depths, queues, version).into(), section.service.worker_service())
+        }
+    }
+}
+
+/// What speaks above DDP on a stream that is opened from here.
+pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
+    match spec.ulp {
+        UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
+        UlpChoice::Rdmap => {
+            rdmap_config((spec.rdmap.ird, spec.rdmap.ord), &own_queues(), version).into()
+        }
+    }
+}
+
+/// How a listener's streams speak.
+pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
+    match section.transport {
+        Transport::Tcp => tcp_listener(config, section).into(),
+        Transport::Sctp => sctp_listener(config, section).into(),
+    }
+}
+
+fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
+    let limits = &section.limits;
+    let sessions = sctp_lite::session::Config {
+        answer_timeout: limits.startup_timeout,
+        max_pending: u16::try_from(limits.pending).unwrap_or(u16::MAX),
+        max_sessions: config.sctp.streams,
+        ..Default::default()
+    };
+    let endpoint = sctp_lite::endpoint::EndpointConfig {
+        session: sessions,
+        idle_timeout: limits.idle_timeout,
+        linger: config.sctp.linger,
+        ..Default::default()
+    };
+    SctpConfig {
+        sctp: Arc::new(sctp_config(&config.sctp)),
+        endpoint: Arc::new(endpoint),
+        udp: None,
+    }
+}
+
+/// How an association that is opened from here speaks, to this UDP port if any.
+pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
+    let defaults = sctp_lite::session::Config::default();
+    let peer_to_peer = spec.rdmap.peer_to_peer;
+    let sessions = sctp_lite::session::Config {
+        enhanced: mpa::Enhanced { peer_to_peer, ..defaults.enhanced },
+        max_sessions: config.sctp.streams,
+        ..defaults
+    };
+    let endpoint = sctp_lite::endpoint::EndpointConfig {
+        session: sessions,
+        linger: config.sctp.linger,
+        ..Default::default()
+    };
+    let sctp = Arc::new(sctp_config(&config.sctp));
+    SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
+}
+
+fn sctp_config(section: &SctpSection) -> sctp::Config {
+    sctp::Config {
+        streams: section.streams,
+        cookie_life: section.cookie_life,
+        max_init_retransmits: section.max_init_retransmits,
+        max_retransmits: section.max_retransmits,
+        heartbeat_interval: section.heartbeat,
+        path_mtu_probing: section.path_mtu_probing,
+        min_path_mtu: section.min_path_mtu,
+        path_mtu_raise: section.path_mtu_raise,
+        receive: Arc::new(sctp::receive::ReceiveConfig {
+            window: section.receive_window,
+            sack_delay: section.sack_delay,
+            ..sctp::receive::ReceiveConfig::default()
+        }),
+        send: Arc::new(sctp::send::SendConfig {
+            initial_rto: section.initial_rto,
+            min_rto: section.min_rto,
+            max_rto: section.max_rto,
+            congestion: section.congestion,
+            send_window: u64::from(section.send_window),
+            pacing: section.pacing,
+            tail_loss_probe: section.tail_loss_probe,
+            ..sctp::send::SendConfig::default()
+        }),
+        ..sctp::Config::default()
+    }
+}
+
+fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
+    let mpa = &section.mpa;
+    EndpointConfig {
+        tcp: Arc::new(tcp_config(&config.tcp)),
+        mpa: mpa::Config {
+            revisions: Revisions {
+                draft: mpa.revision_0,
+                zero: mpa.revision_0,
+                one: mpa.revision_1,
+                two: mpa.revision_2,
+            },
+            peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
+            markers: mpa.markers,
+            crc: mpa.crc,
+            startup_timeout: section.limits.startup_timeout,
+            ..receiving(config)
+        },
+        idle_timeout: section.limits.idle_timeout,
+        ..EndpointConfig::default()
+    }
+}
+
+/// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
+pub fn connect_endpoint(
+    config: &Config,
+    spec: &ConnectSpec,
+    peer: mpa::Peer,
+    start_key: bool,
+) -> EndpointConfig {
+    let (initiate, revisions) = match (spec.revision(), start_key) {
+        (0, true) => (Revision::Draft, Revisions { draft: true, ..Revisions::NONE }),
+        (0, false) => (Revision::Zero, Revisions { zero: true, ..Revisions::NONE }),
+        (1, _) => (Revision::One, Revisions { zero: true, one: true, ..Revisions::NONE }),
+        _ => (Revision::Two, Revisions { one: true, two: true, ..Revisions::NONE }),
+    };
+    let enhanced =
+        mpa::Enhanced { peer_to_peer: spec.rdmap.peer_to_peer, ..mpa::Enhanced::default() };
+    EndpointConfig {
+        tcp: Arc::new(tcp_config(&config.tcp)),
+        mpa: mpa::Config {
+            revisions,
+            initiate,
+            markers: spec.markers(),
+            crc: spec.mpa.crc,
+            peer,
+            enhanced,
+            retry_rev1: spec.rdmap.retry_revision_1,
+            ..receiving(config)
+        },
+        ..EndpointConfig::default()
+    }
+}
+
+/// How FPDUs are received, whoever opened the stream.
+fn receiving(config: &Config) -> mpa::Config {
+    mpa::Config {
+        max_fpdu: config.mpa.max_fpdu,
+        hold_limit: u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX),
+        on_bad_crc: match config.mpa.on_bad_crc {
+            OnBadCrc::Error => mpa::OnBadCrc::Error,
+            OnBadCrc::Retransmit => mpa::OnBadCrc::Retransmit,
+        },
+        bad_crc_tries: config.mpa.bad_crc_tries,
+        ..mpa::Config::default()
+    }
+}
+
+/// TCP as all streams speak it.
+pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
+    tcp::Config {
+        rto: tcp::Rto { initial: section.initial_rto, min: section.min_rto, ..tcp::Rto::default() },
+        limits: tcp::Limits {
+            retransmission: section.user_timeout,
+            zero_window: section.zero_window_timeout,
+            time_wait: section.time_wait,
+            ..tcp::Limits::default()
+        },
+        extensions: tcp::Extensions {
+            sack: section.sack,
+            timestamps: section.timestamps,
+            ecn: section.ecn,
+            ..tcp::Extensions::default()
+        },
+        path_mtu: tcp::PathMtuConfig {
+            probing: section.path_mtu_probing,
+            min: section.min_path_mtu,
+            raise: section.path_mtu_raise,
+        },
+        acks: tcp::AckConfig { pushed: true, delay: section.delayed_ack },
+        congestion: section.congestion,
+        send_window: u64::from(section.send_window),
+        receive_window: section.receive_window,
+        pacing: section.pacing,
+        tail_loss_probe: section.tail_loss_probe,
+        push_segments: true,
+        keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
+            idle: keepalive.idle,
+            interval: keepalive.interval,
+            probes: u32::from(keepalive.probes),
+        }),
+        ..tcp::Config::default()
+    }
+}
+
+/// RDMAP of a stream with these receive buffers.
+pub(super) fn rdmap_config(
+    (ird, ord): (u16, u16),
+    queues: &[crate::config::QueueSection],
+    version: VersionPolicy,
+) -> rdmap::Config {
+    let queue = queues.iter().find(|queue| queue.qn == MESSAGE_QUEUE.0);
+    rdmap::Config {
+        ird,
+        ord,
+        recv_buffers: queue.map_or(0, |queue| queue.buffers),
+        recv_size: queue.map_or(0, |queue| queue.buffer_size),
+        version,
+        ..rdmap::Config::default()
+    }
+}
+
+/// The message queue of streams that are opened from here.
+pub(super) fn own_queues() -> Vec<QueueSection> {
+    let (buffers, buffer_size) = OWN_QUEUE;
+    let qn = ddp::MESSAGE_QUEUE.0;
+    vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
+}
+
+/// Queues as DDP wants them; the error queue is always there.
+pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
+    let mut config = StreamConfig { version, ..StreamConfig::default() };
+    for queue in queues {
+        config.queues.retain(|other| other.qn.0 != queue.qn);
+        config.queues.push(QueueConfig {
+            qn: Qn(queue.qn),
+            buffers: queue.buffers,
+            buffer_size: queue.buffer_size,
+        });
+    }
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Delivery;
+
+    #[test]
+    fn the_error_queue_is_there_unless_it_is_configured() {
+        let config = stream_config(&own_queues(), VersionPolicy::V1);
+        assert_eq!(config.queues.len(), 2);
+        let own = QueueSection { qn: 2, buffers: 9, buffer_size: 9, deliver_to: Delivery::Discard };
+        let config = stream_config(&[own], VersionPolicy::V0);
+        assert_eq!(config.queues, [QueueConfig { qn: Qn(2), buffers: 9, buffer_size: 9 }]);
+    }
+}

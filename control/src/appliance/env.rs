@@ -1,0 +1,203 @@
+//! What every part uses: the facts of the set-up, the way out (commands to workers, memory to be made,
+//! events for the log, files, local programs) and the tickets of what has not been answered yet.
+//!
+//! The parts get it with each call. It knows none of them: what comes back for a ticket or a number is a value
+//! ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use dataplane::memory::Memory;
+use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
+use ddp::StreamId;
+
+use super::counters::Tally;
+use super::loader::{Load, Wanted};
+use super::pending::{Loading, Then};
+use super::ports::PortView;
+use super::tickets::{Complete, Tickets};
+use crate::api::{self, EventKind, EventLog};
+use crate::config::Config;
+use crate::files::Writer;
+use crate::shm;
+
+/// What is known since the start; of the configuration a reload changes some.
+pub(super) struct Facts {
+    pub config: Config,
+    /// The workers' counters.
+    pub counters: Vec<Arc<Counters>>,
+    /// Per interface, in the configuration's order, the workers that can open streams on it.
+    pub served: Vec<Vec<WorkerId>>,
+    pub ports: Vec<PortView>,
+    /// What the operator should know, one sentence each.
+    pub notes: Vec<String>,
+    pub dpdk_version: Option<String>,
+    pub hugepages: bool,
+    pub started: Instant,
+}
+
+impl Facts {
+    pub(super) fn interface_named(&self, name: &str) -> Option<InterfaceId> {
+        let at = self.config.interfaces.iter().position(|interface| interface.name == name)?;
+        u16::try_from(at).ok().map(InterfaceId)
+    }
+}
+
+/// Where the appliance is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Running,
+    /// No new streams; jobs and then streams end until the deadline.
+    Draining {
+        deadline: Instant,
+        asked: bool,
+        drained: usize,
+    },
+    /// Workers have been told to stop.
+    Stopping {
+        stopped: usize,
+    },
+}
+
+/// See the module's description.
+pub(super) struct Env {
+    pub facts: Facts,
+    pub phase: Phase,
+    pub log: EventLog,
+    pub writer: Writer<Memory>,
+    pub shm: shm::Server,
+    pub tally: Tally,
+    tickets: Tickets<Then>,
+    /// Commands that the rings have not taken yet, per worker.
+    commands: Vec<VecDeque<Command>>,
+    loads: VecDeque<Load>,
+    loading: HashMap<u64, Loading>,
+    next_number: u64,
+}
+
+impl Env {
+    pub(super) fn new(
+        facts: Facts,
+        log: EventLog,
+        writer: Writer<Memory>,
+        shm: shm::Server,
+    ) -> Env {
+        Env {
+            phase: Phase::Running,
+            log,
+            writer,
+            shm,
+            tally: Tally::default(),
+            tickets: Tickets::default(),
+            commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
+            facts,
+            loads: VecDeque::new(),
+            loading: HashMap::new(),
+            next_number: 1,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Commands for one worker, oldest first.
+    pub(super) fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
+        &mut self.commands[worker]
+    }
+
+    /// Sends one command to every worker under one ticket.
+    pub(super) fn broadcast(&mut self, then: Then, command: impl Fn(Ticket) -> Command) {
+        let ticket = Ticket(self.tickets.issue(self.commands.len(), then));
+        self.commands.iter_mut().for_each(|queue| queue.push_back(command(ticket)));
+    }
+
+    /// Sends several commands to every worker under one ticket; they are carried out in order.
+    pub(super) fn broadcast_all(&mut self, then: Then, commands: &[&dyn Fn(Ticket) -> Command]) {
+        let ticket = Ticket(self.tickets.issue(self.commands.len() * commands.len(), then));
+        for queue in &mut self.commands {
+            queue.extend(commands.iter().map(|command| command(ticket)));
+        }
+    }
+
+    /// Sends a command to every worker that has no answer.
+    pub(super) fn command_all(&mut self, command: impl Fn() -> Command) {
+        self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
+    }
+
+    /// Sends a command to one worker.
+    pub(super) fn command(&mut self, worker: u16, command: Command) {
+        match self.commands.get_mut(usize::from(worker)) {
+            Some(queue) => queue.push_back(command),
+            None => self.tally.unexpected_events += 1,
+        }
+    }
+
+    /// A ticket that one worker will answer.
+    pub(super) fn issue(&mut self, then: Then) -> Ticket {
+        Ticket(self.tickets.issue(1, then))
+    }
+
+    /// One worker's answer: what follows, when it was the last one.
+    pub(super) fn answer(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), String>,
+    ) -> Option<Complete<Then>> {
+        self.tickets.answer(ticket.0, result)
+    }
+
+    /// What waits for a ticket, to be changed while answers come in.
+    pub(super) fn waiting(&mut self, ticket: Ticket) -> Option<&mut Then> {
+        self.tickets.get_mut(ticket.0)
+    }
+
+    /// Takes back a ticket that nobody will answer any more.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Then> {
+        self.tickets.cancel(ticket.0)
+    }
+
+    /// Nothing waits for a worker's answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    /// Asks for memory. The number comes back with the result.
+    pub(super) fn load(&mut self, wanted: Wanted, loading: Loading) -> u64 {
+        let id = self.number();
+        self.loading.insert(id, loading);
+        self.loads.push_back(Load { id, wanted });
+        id
+    }
+
+    /// Memory that is to be made.
+    pub(super) fn poll_load(&mut self) -> Option<Load> {
+        self.loads.pop_front()
+    }
+
+    /// What the memory with this number is for.
+    pub(super) fn take_loading(&mut self, id: u64) -> Option<Loading> {
+        self.loading.remove(&id)
+    }
+
+    /// A number that was not given before in this run.
+    pub(super) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    pub(super) fn warn(&mut self, message: String) {
+        tracing::warn!("{message}");
+        self.log.push(EventKind::Warning { message });
+    }
+}
+
+/// A stream's number, or an association's, as the API has it.
+pub(super) fn api_id(stream: StreamId) -> api::StreamId {
+    api::StreamId(stream.0)
+}

@@ -1,0 +1,145 @@
+//! Atomic operations of API clients (RFC 7306).
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
+use ddp::{Cookie, StreamId, TaggedOffset};
+
+use super::place::{Need, place};
+use super::sends::end_if_opened;
+use crate::advert::Advertised;
+use crate::api::{
+    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, PutTarget, Reply, UlpChoice, Via,
+};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::pending::Task;
+
+/// Operations on their way.
+#[derive(Default)]
+pub(super) struct Atomics {
+    pending: HashMap<u64, PendingAtomic>,
+    next: u64,
+}
+
+/// An atomic operation.
+struct PendingAtomic {
+    answer: Answer,
+    target: PutTarget,
+    operation: AtomicOp,
+    opened: bool,
+    started: Instant,
+}
+
+impl Atomics {
+    /// `usable`: whether the stream can take an operation, where it names one.
+    pub(super) fn request(
+        &mut self,
+        spec: AtomicSpec,
+        usable: Result<(), ApiError>,
+        answer: Answer,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let AtomicSpec { via, target, operation } = spec;
+        let operation = match operation {
+            AtomicChoice::FetchAdd { add } => AtomicOp::FetchAdd { add, mask: 0 },
+            AtomicChoice::CompareSwap { compare, swap } => {
+                AtomicOp::CompareSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX }
+            }
+            AtomicChoice::Swap { swap } => AtomicOp::swap(swap),
+        };
+        let opened = matches!(via, Via::Connect(_));
+        let pending = PendingAtomic { answer, target, operation, opened, started: now };
+        let id = self.next;
+        self.next += 1;
+        match (via, usable) {
+            (Via::Connect(spec), _) if spec.ulp != UlpChoice::Rdmap => {
+                pending.answer.send(Err(ApiError::bad_request("atomics need ulp rdmap")));
+            }
+            (Via::Connect(spec), _) => {
+                self.pending.insert(id, pending);
+                let (spec, task) = (Box::new(spec), Task::Atomic(id));
+                out.push(Effect::Open { spec, task, start_key: false });
+            }
+            (Via::Stream(stream), Ok(())) => {
+                self.pending.insert(id, pending);
+                let (task, stream) = (Task::Atomic(id), StreamId(stream.0));
+                out.push(Effect::Begin { task, stream });
+            }
+            (Via::Stream(_), Err(error)) => pending.answer.send(Err(error)),
+        }
+    }
+
+    /// Its stream could not be opened.
+    pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
+        if let Some(pending) = self.pending.remove(&id) {
+            pending.answer.send(Err(error));
+        }
+    }
+
+    /// The stream is there: posts the operation.
+    pub(super) fn begin(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        regions: &[Advertised],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let placed = place(&pending.target, 8, regions, Need::Atomic);
+        match placed.and_then(|(stag, to)| aligned(&pending.target, to).map(|()| (stag, to))) {
+            Ok((stag, to)) => {
+                pending.started = now;
+                let (op, to) = (pending.operation, TaggedOffset(to));
+                let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(0) };
+                let (region, task) = (None, Task::Atomic(id));
+                out.push(Effect::Post { stream, request, region, task, bytes: 0 });
+            }
+            Err(error) => {
+                let opened = pending.opened;
+                self.on_refused(id, error);
+                end_if_opened(stream, opened, out);
+            }
+        }
+    }
+
+    /// The operation is complete, or will not be.
+    pub(super) fn on_posted(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        result: Result<Outcome, ApiError>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(pending) = self.pending.remove(&id) else { return };
+        let reply = match result {
+            Ok(Outcome::Atomic { original }) => {
+                let time = now.duration_since(pending.started).as_micros();
+                let time_us = u64::try_from(time).unwrap_or(u64::MAX);
+                Ok(Reply::Atomic(AtomicDone { original: original.to_string(), time_us }))
+            }
+            Ok(_) => Err(ApiError::internal("the operation was not the atomic one")),
+            Err(error) => Err(error),
+        };
+        pending.answer.send(reply);
+        end_if_opened(stream, pending.opened, out);
+    }
+}
+
+/// RFC 7306 §5: the memory of an atomic operation is 64-bit aligned. What a bare TO stands for only the peer
+/// knows; an advertised region begins where memory is aligned, or its TOs are addresses.
+fn aligned(target: &PutTarget, to: u64) -> Result<(), ApiError> {
+    match target {
+        PutTarget::Region { name, offset }
+            if !offset.is_multiple_of(8) && !to.is_multiple_of(8) =>
+        {
+            Err(ApiError::bad_request(format!(
+                "offset {offset} of the peer's region `{name}` is not 64-bit aligned, as atomics must be"
+            )))
+        }
+        _ => Ok(()),
+    }
+}

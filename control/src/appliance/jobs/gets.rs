@@ -1,0 +1,220 @@
+//! Jobs that get: a peer's octets by RDMA Reads, into a file or into a region of the appliance.
+//!
+//! ```text
+//!  Connecting -> Staging (memory made, its STag known to all workers) -> Running (Reads of 1 MiB)
+//!      -> [Saving to the file] -> [close] -> Done
+//! ```
+//!
+//! The STag of the sink is the job's own, for its stream alone: also with a region as the sink no peer
+//! can reach it otherwise.
+
+use std::time::Instant;
+
+use dataplane::memory::Memory;
+use ddp::rdmap::WorkRequest;
+use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
+
+use super::job::{Fetch, Job, Work};
+use super::place::{Need, place};
+use super::transfers::{MESSAGE, NewJob, Transfers};
+use crate::advert::Advertised;
+use crate::api::{ApiError, GetSink, GetSpec, JobState, PutTarget, UlpChoice, Via};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, SinkOf, Task};
+
+impl Transfers {
+    /// Octets are to be got. `peer`: who is at the other end of the stream that the job uses, if it may.
+    pub(super) fn get(
+        &mut self,
+        env: &mut Env,
+        spec: GetSpec,
+        peer: Result<String, ApiError>,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        let GetSpec { via, source, length, sink } = spec;
+        let file = match &sink {
+            GetSink::File(file) if !file.is_absolute() => {
+                let file = file.display();
+                return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
+            }
+            GetSink::File(file) => file.clone(),
+            GetSink::Region { .. } => std::path::PathBuf::new(),
+        };
+        if length.is_none() && matches!(source, PutTarget::Tagged { .. }) {
+            return Err(ApiError::bad_request("length must be given where a STag names the place"));
+        }
+        if matches!(&via, Via::Connect(connect) if connect.ulp != UlpChoice::Rdmap) {
+            return Err(ApiError::bad_request("RDMA Reads need ulp rdmap"));
+        }
+        let fetch = Fetch { sink, length, stag: None, offset: 0 };
+        let (target, work) = (source, Work::Get(fetch));
+        let wanted = NewJob { file, via: via.clone(), target, work, peer };
+        let id = self.new_job(env, wanted, out)?;
+        match via {
+            Via::Connect(connect) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.state = JobState::Connecting;
+                }
+                let (spec, task) = (Box::new(connect), Task::Job(id));
+                out.push(Effect::Open { spec, task, start_key: false });
+            }
+            Via::Stream(stream) => {
+                let (task, stream) = (Task::Job(id), StreamId(stream.0));
+                out.push(Effect::Begin { task, stream });
+            }
+        }
+        Ok(id)
+    }
+
+    /// The stream stands: how much is to be fetched is known, and memory for it is made.
+    pub(super) fn begin_get(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        stream: StreamId,
+        regions: &[Advertised],
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.stream = Some(stream);
+        let Work::Get(fetch) = &mut job.work else { return };
+        let rest = match &job.target {
+            PutTarget::Region { name, offset } => {
+                let region = regions.iter().find(|region| region.name == *name);
+                region.map_or(0, |region| region.len.saturating_sub(*offset))
+            }
+            PutTarget::Tagged { .. } => 0,
+        };
+        let total = fetch.length.unwrap_or(rest);
+        let sink = fetch.sink.clone();
+        let placed = place(&job.target, total, regions, Need::Read);
+        let limit = env.facts.config.limits.region_memory;
+        match placed {
+            Err(error) => return self.fail(id, error, out),
+            Ok(_) if total > limit => {
+                let sentence =
+                    format!("{total} octets are more than limits.region_memory ({limit})");
+                return self.fail(id, ApiError::bad_request(sentence), out);
+            }
+            Ok((stag, to)) => (job.stag, job.to) = (stag, to),
+        }
+        job.total = total;
+        job.state = JobState::Staging;
+        match sink {
+            GetSink::File(_) => {
+                env.load(Wanted::Scratch(total), Loading::Get { job: id });
+            }
+            GetSink::Region { name, offset } => {
+                out.push(Effect::UseRegion { job: id, name, offset, total });
+            }
+        }
+    }
+
+    /// There is memory for what is to be got, or none.
+    pub(super) fn on_sink_made(
+        &mut self,
+        id: u64,
+        result: Result<(Memory, u64), ApiError>,
+        out: &mut Effects,
+    ) {
+        match result {
+            Ok((memory, offset)) => self.add_sink(id, memory, offset, out),
+            Err(error) => self.fail(id, error, out),
+        }
+    }
+
+    fn add_sink(&mut self, id: u64, memory: Memory, offset: u64, out: &mut Effects) {
+        let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_final());
+        // Without it, it was given up meanwhile.
+        let Some(job) = job else { return };
+        let Some(stream) = job.stream else { return };
+        job.memory = Some(memory.clone());
+        if let Work::Get(fetch) = &mut job.work {
+            fetch.offset = offset;
+        }
+        let (of, access, len) = (SinkOf::Job(id), Access::NONE, job.total.max(1));
+        out.push(Effect::AddSink { of, stream, memory, offset, len, access });
+    }
+
+    /// The memory's name.
+    pub(super) fn on_sink_added(&mut self, id: u64, stag: Stag) {
+        if let Some(Work::Get(fetch)) = self.jobs.get_mut(&id).map(|job| &mut job.work) {
+            fetch.stag = Some(stag);
+        }
+    }
+
+    pub(super) fn on_sink_ready(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<(), String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        if let Err(reason) = result {
+            return self.fail(id, ApiError::internal(reason), out);
+        }
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        job.state = JobState::Running;
+        job.started = Some(now);
+        self.feed(env, id, now, out);
+    }
+
+    /// Posts the next Read of a job.
+    pub(super) fn post_read(&mut self, id: u64, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Work::Get(fetch) = &job.work else { return };
+        let (Some(stream), Some(sink_stag)) = (job.stream, fetch.stag) else { return };
+        let len = (job.total - job.posted).min(MESSAGE);
+        let request = WorkRequest::Read {
+            sink_stag,
+            sink_to: TaggedOffset(job.posted),
+            source_stag: job.stag,
+            source_to: TaggedOffset(job.to.wrapping_add(job.posted)),
+            len: len as u32,
+            cookie: Cookie::of(0),
+        };
+        job.advance(len);
+        let (region, task) = (Some(sink_stag), Task::Job(id));
+        out.push(Effect::Post { stream, request, region, task, bytes: len });
+    }
+
+    /// Every octet is there: a file is written, and waits for nobody.
+    pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
+        let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
+        let Some(memory) = job.memory.clone() else { return false };
+        let wanted = Wanted::Save { memory, len: job.total, path: path.clone() };
+        job.state = JobState::Saving;
+        env.load(wanted, Loading::Save { job: id });
+        true
+    }
+
+    /// The file is written, or could not be.
+    pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
+        let saving = |job: &&mut Job| job.state == JobState::Saving;
+        if self.jobs.get_mut(&id).filter(saving).is_none() {
+            return;
+        }
+        match result {
+            Ok(()) => self.end(id, JobState::Done, None, out),
+            Err(sentence) => self.fail(id, ApiError::bad_request(sentence), out),
+        }
+    }
+
+    /// The job is over: its name for the memory goes, and the octets of a region are known to have changed.
+    pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Work::Get(fetch) = &mut job.work else { return };
+        let sink = fetch.sink.clone();
+        let (stag, from, len) = (fetch.stag.take(), fetch.offset, job.acknowledged);
+        if let Some(stag) = stag {
+            out.push(Effect::RemoveSink(stag));
+        }
+        if let GetSink::Region { name, .. } = sink {
+            out.push(Effect::Fetched { region: name, offset: from, bytes: len });
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A job: what it moves, how far it has come.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use dataplane::memory::Memory;
+use ddp::{Stag, StreamId};
+
+use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, PutTarget, Via};
+
+/// A file on its way.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) file: PathBuf,
+    pub(super) via: Via,
+    pub(super) target: PutTarget,
+    pub(super) state: JobState,
+    pub(super) remote: String,
+    pub(super) stream: Option<StreamId>,
+    pub(super) memory: Option<Memory>,
+    pub(super) total: u64,
+    pub(super) posted: u64,
+    pub(super) acknowledged: u64,
+    pub(super) outstanding: usize,
+    /// Messages posted so far.
+    pub(super) messages: u64,
+    pub(super) stag: Stag,
+    pub(super) to: u64,
+    pub(super) started: Option<Instant>,
+    pub(super) ended: Option<Instant>,
+    pub(super) error: Option<ApiError>,
+    pub(super) counters: Counters,
+}
+
+/// Which way the octets go.
+pub(super) enum Work {
+    /// From a file into the peer's memory.
+    Put,
+    /// From the peer's memory.
+    Get(Fetch),
+}
+
+/// What a job that gets has besides other jobs.
+pub(super) struct Fetch {
+    pub(super) sink: GetSink,
+    pub(super) length: Option<u64>,
+    /// The job's own name for the memory that the Reads go to.
+    pub(super) stag: Option<Stag>,
+    /// Offset of the first octet in that memory.
+    pub(super) offset: u64,
+}
+
+impl Fetch {
+    /// The region that the octets go to, if it is one.
+    pub(super) fn region(&self) -> Option<&str> {
+        match &self.sink {
+            GetSink::Region { name, .. } => Some(name),
+            GetSink::File(_) => None,
+        }
+    }
+}
+
+impl Job {
+    /// A message of so many octets is posted.
+    pub(super) fn advance(&mut self, len: u64) {
+        self.posted += len;
+        self.outstanding += 1;
+        self.messages += 1;
+    }
+
+    pub(super) fn info(&self, id: u64, now: Instant) -> JobInfo {
+        let end = self.ended.unwrap_or(now);
+        let seconds = self.started.map_or(0.0, |start| end.duration_since(start).as_secs_f64());
+        JobInfo {
+            id,
+            kind: match self.work {
+                Work::Put => "put".into(),
+                Work::Get(_) => "get".into(),
+            },
+            file: self.file.clone(),
+            region: match &self.work {
+                Work::Get(fetch) => fetch.region().map(str::to_owned),
+                Work::Put => None,
+            },
+            remote: self.remote.clone(),
+            state: self.state,
+            total: self.total,
+            acknowledged: self.acknowledged,
+            seconds,
+            error: self.error.as_ref().map(|error| error.message.clone()),
+            refused: self.error.as_ref().is_some_and(|e| e.error == ErrorKind::PeerRefused),
+            counters: self.counters.clone(),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What API clients want done on streams: files put and fetched, messages sent, rounds of rping, atomics.
+//!
+//! Requests and what becomes of their streams, memory and messages come in; what is wanted of others goes out
+//! as [`Effects`].
+
+mod atomics;
+mod gets;
+mod job;
+mod pings;
+mod place;
+mod sends;
+mod transfers;
+
+use std::time::Instant;
+
+use dataplane::StreamStats;
+use dataplane::memory::Memory;
+use ddp::rdmap::Outcome;
+use ddp::{Qn, Stag, StreamId};
+
+use self::atomics::Atomics;
+use self::pings::Pings;
+use self::sends::Sends;
+#[cfg(test)]
+pub(super) use self::transfers::MESSAGE;
+use self::transfers::Transfers;
+use super::effect::Effects;
+use super::env::Env;
+use super::loader::Loaded;
+use super::pending::{SinkOf, Task};
+use crate::advert::Advertised;
+use crate::api::{Answer, ApiError, AtomicSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec};
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Jobs {
+    transfers: Transfers,
+    sends: Sends,
+    pings: Pings,
+    atomics: Atomics,
+}
+
+impl Jobs {
+    // --- requests ---
+
+    /// Its number. `peer`: who is at the other end of the stream that it uses, if it may.
+    pub(super) fn put(
+        &mut self,
+        env: &mut Env,
+        spec: PutSpec,
+        peer: Result<String, ApiError>,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        self.transfers.put(env, spec, peer, out)
+    }
+
+    /// As [`put`](Self::put).
+    pub(super) fn get(
+        &mut self,
+        env: &mut Env,
+        spec: GetSpec,
+        peer: Result<String, ApiError>,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        self.transfers.get(env, spec, peer, out)
+    }
+
+    /// `usable`: whether the stream that it names can take a message.
+    pub(super) fn send(
+        &mut self,
+        spec: SendSpec,
+        usable: Result<(), ApiError>,
+        answer: Answer,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.sends.request(spec, usable, answer, now, out);
+    }
+
+    pub(super) fn ping(&mut self, spec: PingSpec, answer: Answer, out: &mut Effects) {
+        self.pings.request(spec, answer, out);
+    }
+
+    /// `usable`: whether the stream that it names can take an operation.
+    pub(super) fn atomic(
+        &mut self,
+        spec: AtomicSpec,
+        usable: Result<(), ApiError>,
+        answer: Answer,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.atomics.request(spec, usable, answer, now, out);
+    }
+
+    pub(super) fn cancel(&mut self, id: u64, out: &mut Effects) {
+        self.transfers.cancel(id, out);
+    }
+
+    // --- streams ---
+
+    /// A task has its stream, whose peer offers these regions.
+    pub(super) fn begin(
+        &mut self,
+        env: &mut Env,
+        task: Task,
+        stream: StreamId,
+        regions: &[Advertised],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        match task {
+            Task::Job(id) => self.transfers.begin(env, id, stream, regions, now, out),
+            Task::Send(id) => self.sends.begin(id, stream, now, out),
+            Task::Ping(id) => self.pings.begin(env, id, stream),
+            Task::Atomic(id) => self.atomics.begin(id, stream, regions, now, out),
+        }
+    }
+
+    /// A task gets no stream.
+    pub(super) fn on_refused(&mut self, task: Task, error: ApiError, out: &mut Effects) {
+        match task {
+            Task::Job(id) => self.transfers.fail(id, error, out),
+            Task::Send(id) => self.sends.on_refused(id, error),
+            Task::Ping(id) => self.pings.on_refused(id, error),
+            Task::Atomic(id) => self.atomics.on_refused(id, error),
+        }
+    }
+
+    /// What a task posted is complete, or will not be.
+    pub(super) fn on_posted(
+        &mut self,
+        env: &mut Env,
+        stream: StreamId,
+        (task, bytes): (Task, u64),
+        result: Result<Outcome, ApiError>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        match task {
+            Task::Job(id) => {
+                self.transfers.on_posted(env, id, bytes, result.map(drop), now, out);
+            }
+            Task::Send(id) => self.sends.on_posted(id, stream, result.map(drop), now, out),
+            Task::Atomic(id) => self.atomics.on_posted(id, stream, result, now, out),
+            Task::Ping(_) => {
+                if let Err(error) = result {
+                    self.pings.fail(stream, error, out);
+                }
+            }
+        }
+    }
+
+    /// A Send of the peer; false if it is not for a run of pings.
+    pub(super) fn on_received(
+        &mut self,
+        stream: StreamId,
+        data: &[u8],
+        now: Instant,
+        out: &mut Effects,
+    ) -> bool {
+        self.pings.on_received(stream, data, now, out)
+    }
+
+    /// Gives a message to the first client that awaits one on its queue; back if nobody does.
+    pub(super) fn take_reply(
+        &mut self,
+        stream: StreamId,
+        qn: Qn,
+        data: Vec<u8>,
+        out: &mut Effects,
+    ) -> Option<Vec<u8>> {
+        self.sends.take_reply(stream, qn, data, out)
+    }
+
+    /// Gives a run of pings up, if there is one on this stream.
+    pub(super) fn fail_ping(&mut self, stream: StreamId, error: ApiError, out: &mut Effects) {
+        self.pings.fail(stream, error, out);
+    }
+
+    /// No message will come back on this stream.
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, error: &ApiError) {
+        self.sends.on_stream_ended(stream, error);
+    }
+
+    /// The stream that a job has is gone; `failed` says why if not in order.
+    pub(super) fn on_job_stream_closed(
+        &mut self,
+        id: u64,
+        failed: Option<ApiError>,
+        stats: &StreamStats,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.transfers.on_closed(id, failed, stats, now, out);
+    }
+
+    // --- memory ---
+
+    /// The file that a job puts is in memory, or could not be read.
+    pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+        self.transfers.on_staged(id, result, out);
+    }
+
+    /// There is memory, and the offset in it, for what a job gets; or none.
+    pub(super) fn on_sink_made(
+        &mut self,
+        id: u64,
+        result: Result<(Memory, u64), ApiError>,
+        out: &mut Effects,
+    ) {
+        self.transfers.on_sink_made(id, result, out);
+    }
+
+    /// What a job got is in its file, or could not be written.
+    pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
+        self.transfers.on_saved(id, result, out);
+    }
+
+    /// Buffers of a run of pings were made.
+    pub(super) fn on_ping_memory(
+        &mut self,
+        stream: StreamId,
+        result: Result<Loaded, String>,
+        out: &mut Effects,
+    ) {
+        self.pings.on_memory(stream, result, out);
+    }
+
+    /// Memory has an STag, which the workers do not know yet; or there is none.
+    pub(super) fn on_sink_added(
+        &mut self,
+        of: SinkOf,
+        result: Result<Stag, ApiError>,
+        out: &mut Effects,
+    ) {
+        match (of, result) {
+            (SinkOf::Job(id), Ok(stag)) => self.transfers.on_sink_added(id, stag),
+            (SinkOf::Job(id), Err(error)) => self.transfers.fail(id, error, out),
+            (SinkOf::Ping(stream), Ok(stag)) => self.pings.on_sink_added(stream, stag),
+            (SinkOf::Ping(stream), Err(error)) => self.pings.fail(stream, error, out),
+        }
+    }
+
+    /// All workers know the STag, or one of them refused it.
+    pub(super) fn on_sink_ready(
+        &mut self,
+        env: &mut Env,
+        of: SinkOf,
+        result: Result<(), String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        match of {
+            SinkOf::Job(id) => self.transfers.on_sink_ready(env, id, result, now, out),
+            SinkOf::Ping(stream) => self.pings.on_sink_ready(stream, result, now, out),
+        }
+    }
+
+    // --- time ---
+
+    /// When the next client stops waiting.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.sends.poll_timeout(), self.pings.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Clients whose messages were acknowledged wait no longer.
+    pub(super) fn expire_sends(&mut self, now: Instant, out: &mut Effects) {
+        self.sends.handle_timeout(now, out);
+    }
+
+    /// Rounds of rping take too long.
+    pub(super) fn expire_pings(&mut self, now: Instant, out: &mut Effects) {
+        self.pings.handle_timeout(now, out);
+    }
+
+    // --- queries ---
+
+    /// Jobs that are not at their end.
+    pub(super) fn running(&self) -> usize {
+        self.transfers.running()
+    }
+
+    pub(super) fn infos(&self, now: Instant) -> Vec<JobInfo> {
+        self.transfers.infos(now)
+    }
+
+    pub(super) fn info(&self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
+        self.transfers.info(id, now)
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Jobs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.transfers.jobs.is_empty()
+    }
+}

@@ -1,0 +1,255 @@
+//! Rounds of rping as its client.
+//!
+//! A run of pings has a stream of its own, with memory that only this stream may use:
+//!
+//! ```text
+//!  Connect -> memory made -> AddStag -> rounds -> answer, Close, RemoveStag
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dataplane::memory::Memory;
+use ddp::rdmap::WorkRequest;
+use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId};
+
+use crate::api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::{Loading, SinkOf, Task};
+use crate::service::Slot;
+use crate::service::ping::{MAX_SIZE, Ping, Step};
+
+/// Most rounds of one request: their times are kept.
+const MAX_ROUNDS: u32 = 100_000;
+/// Longest time that a client may give to one round.
+const MAX_ROUND_TIME: Duration = Duration::from_secs(60);
+
+/// Runs of pings.
+#[derive(Default)]
+pub(super) struct Pings {
+    /// Whose stream is being opened.
+    opening: HashMap<u64, PendingPing>,
+    /// By their stream.
+    running: HashMap<StreamId, PendingPing>,
+    next: u64,
+}
+
+/// A run of pings.
+struct PendingPing {
+    id: u64,
+    answer: Answer,
+    remote: String,
+    count: u32,
+    size: u32,
+    timeout: Duration,
+    memory: Option<Memory>,
+    stag: Option<Stag>,
+    session: Option<Ping>,
+    deadline: Option<Instant>,
+}
+
+impl Pings {
+    pub(super) fn request(&mut self, spec: PingSpec, answer: Answer, out: &mut Effects) {
+        let PingSpec { connect, count, size, timeout_us } = spec;
+        let timeout = Duration::from_micros(timeout_us);
+        let wrong = if connect.ulp != UlpChoice::Rdmap {
+            Some("rping speaks RDMAP: ulp must be rdmap".to_owned())
+        } else if !(1..=MAX_ROUNDS).contains(&count) || !(1..=MAX_SIZE).contains(&size) {
+            Some(format!("count must be from 1 to {MAX_ROUNDS}, size from 1 to {MAX_SIZE}"))
+        } else if timeout.is_zero() || timeout > MAX_ROUND_TIME {
+            Some("timeout_us must be from 1 to 60000000".to_owned())
+        } else {
+            None
+        };
+        if let Some(sentence) = wrong {
+            return answer.send(Err(ApiError::bad_request(sentence)));
+        }
+        let pending = PendingPing {
+            id: self.next,
+            answer,
+            remote: connect.remote.to_string(),
+            count,
+            size,
+            timeout,
+            memory: None,
+            stag: None,
+            session: None,
+            deadline: None,
+        };
+        let id = self.next;
+        self.next += 1;
+        self.opening.insert(id, pending);
+        let (spec, task) = (Box::new(connect), Task::Ping(id));
+        out.push(Effect::Open { spec, task, start_key: false });
+    }
+
+    /// Its stream could not be opened.
+    pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
+        if let Some(pending) = self.opening.remove(&id) {
+            pending.answer.send(Err(error));
+        }
+    }
+
+    /// The stream is there: memory is made.
+    pub(super) fn begin(&mut self, env: &mut Env, id: u64, stream: StreamId) {
+        let Some(pending) = self.opening.remove(&id) else { return };
+        let octets = 2 * u64::from(pending.size);
+        self.running.insert(stream, pending);
+        env.load(Wanted::Scratch(octets), Loading::Ping(stream));
+    }
+
+    /// Memory was made: all workers are to know it.
+    pub(super) fn on_memory(
+        &mut self,
+        stream: StreamId,
+        result: Result<Loaded, String>,
+        out: &mut Effects,
+    ) {
+        let Some(pending) = self.running.get_mut(&stream) else { return };
+        let Loaded { memory, len, .. } = match result {
+            Ok(loaded) => loaded,
+            Err(sentence) => return self.fail(stream, ApiError::unavailable(sentence), out),
+        };
+        pending.memory = Some(memory.clone());
+        let (of, access) = (SinkOf::Ping(stream), Access::REMOTE_READ | Access::REMOTE_WRITE);
+        out.push(Effect::AddSink { of, stream, memory, offset: 0, len, access });
+    }
+
+    /// The memory's name.
+    pub(super) fn on_sink_added(&mut self, stream: StreamId, stag: Stag) {
+        if let Some(pending) = self.running.get_mut(&stream) {
+            pending.stag = Some(stag);
+        }
+    }
+
+    pub(super) fn on_sink_ready(
+        &mut self,
+        id: StreamId,
+        result: Result<(), String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        if let Err(reason) = result {
+            return self.fail(id, ApiError::internal(reason), out);
+        }
+        let Some(pending) = self.running.get_mut(&id) else { return };
+        let Some(stag) = pending.stag else { return };
+        let slot = Slot { stag, to: 0, len: 2 * u64::from(pending.size) };
+        let mut session = Ping::new(slot, pending.size, pending.count);
+        let step = session.begin(now);
+        pending.session = Some(session);
+        self.step(id, step, now, out);
+    }
+
+    /// A Send of the peer; false if it is not for a run of pings.
+    pub(super) fn on_received(
+        &mut self,
+        id: StreamId,
+        data: &[u8],
+        now: Instant,
+        out: &mut Effects,
+    ) -> bool {
+        let Some(pending) = self.running.get_mut(&id) else { return false };
+        match &mut pending.session {
+            Some(session) => {
+                let step = session.received(data, now);
+                self.step(id, step, now, out);
+            }
+            None => {
+                let sentence = "the peer is no rping server: a Send before the first round";
+                self.fail(id, ApiError::peer_refused(sentence), out);
+            }
+        }
+        true
+    }
+
+    fn step(&mut self, id: StreamId, step: Step, now: Instant, out: &mut Effects) {
+        let Some(pending) = self.running.get_mut(&id) else { return };
+        let (Some(session), Some(memory)) = (&mut pending.session, &pending.memory) else { return };
+        if pending.answer.is_abandoned() {
+            return self.fail(id, ApiError::unavailable("nobody waits for it any more"), out);
+        }
+        let octets = match step {
+            Step::Begin(octets) => {
+                let pattern = session.pattern();
+                memory.write(0, &pattern);
+                memory.write(session.sink(), &vec![0; pattern.len()]);
+                pending.deadline = Some(now + pending.timeout);
+                octets
+            }
+            Step::Send(octets) => octets,
+            Step::Compare | Step::CompareLast => {
+                let pattern = session.pattern();
+                let mut seen = vec![0; pattern.len()];
+                memory.read(session.sink(), &mut seen);
+                if let Some(at) = pattern.iter().zip(&seen).position(|(a, b)| a != b) {
+                    let round = session.rounds();
+                    let sentence = format!("round {round}: octet {at} came back changed");
+                    return self.fail(id, ApiError::peer_refused(sentence), out);
+                }
+                if step == Step::CompareLast {
+                    return self.finish(id, out);
+                }
+                let next = session.begin(now);
+                return self.step(id, next, now, out);
+            }
+            Step::Failed(sentence) => {
+                let sentence = format!("the peer is no rping server: {sentence}");
+                return self.fail(id, ApiError::peer_refused(sentence), out);
+            }
+        };
+        let request = WorkRequest::send(Source::Octets(Arc::from(octets)), Cookie::of(0));
+        let (stream, region, task) = (id, None, Task::Ping(pending.id));
+        out.push(Effect::Post { stream, request, region, task, bytes: 0 });
+    }
+
+    fn finish(&mut self, id: StreamId, out: &mut Effects) {
+        let Some(pending) = self.end(id, false, out) else { return };
+        let times = pending.session.as_ref().map(Ping::times).unwrap_or_default();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        pending.answer.send(Ok(Reply::Ping(PingReport {
+            remote: pending.remote,
+            rounds: times.rounds,
+            size: pending.size,
+            min_ns: nanos(times.min),
+            mean_ns: nanos(times.mean),
+            median_ns: nanos(times.median),
+            p99_ns: nanos(times.p99),
+            max_ns: nanos(times.max),
+        })));
+    }
+
+    /// Gives a run of pings up, if there is one on this stream.
+    pub(super) fn fail(&mut self, id: StreamId, error: ApiError, out: &mut Effects) {
+        if let Some(pending) = self.end(id, true, out) {
+            let rounds = pending.session.as_ref().map_or(0, Ping::rounds);
+            let message = format!("after {rounds} of {} rounds: {}", pending.count, error.message);
+            pending.answer.send(Err(ApiError { message, ..error }));
+        }
+    }
+
+    fn end(&mut self, id: StreamId, abort: bool, out: &mut Effects) -> Option<PendingPing> {
+        let pending = self.running.remove(&id)?;
+        out.push(Effect::Close { stream: id, abort });
+        if let Some(stag) = pending.stag {
+            out.push(Effect::RemoveSink(stag));
+        }
+        Some(pending)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.running.values().filter_map(|pending| pending.deadline).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
+        let late = |pending: &PendingPing| pending.deadline.is_some_and(|at| at <= now);
+        let late: Vec<StreamId> =
+            self.running.iter().filter(|(_, p)| late(p)).map(|(&id, _)| id).collect();
+        for id in late {
+            self.fail(id, ApiError::timeout("no answer in time"), out);
+        }
+    }
+}

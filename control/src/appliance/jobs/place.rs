@@ -1,0 +1,102 @@
+//! Where octets go, or come from, in the peer's memory.
+
+use ddp::Stag;
+
+use crate::advert::Advertised;
+use crate::api::{ApiError, PutTarget};
+
+/// What must be possible at a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    Write,
+    Read,
+    Atomic,
+}
+
+/// Where `total` octets go in the peer's memory.
+pub(super) fn place(
+    target: &PutTarget,
+    total: u64,
+    regions: &[Advertised],
+    need: Need,
+) -> Result<(Stag, u64), ApiError> {
+    match target {
+        PutTarget::Tagged { stag, to } => match to.checked_add(total) {
+            Some(_) => Ok((Stag(*stag), *to)),
+            None => Err(ApiError::bad_request("the tagged offset and the file's length wrap")),
+        },
+        PutTarget::Region { name, offset } => {
+            let Some(region) = regions.iter().find(|region| region.name == *name) else {
+                let names: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
+                let has = if names.is_empty() { "none".into() } else { names.join(", ") };
+                return Err(ApiError::peer_refused(format!(
+                    "the peer offers no region `{name}` (it offers: {has})"
+                )));
+            };
+            let (open, to) = match need {
+                Need::Write => (region.remote_write, "writes"),
+                Need::Read => (region.remote_read, "reads"),
+                Need::Atomic => (region.remote_atomic, "atomics"),
+            };
+            if !open {
+                let sentence = format!("the peer's region `{name}` is not open to {to}");
+                return Err(ApiError::peer_refused(sentence));
+            }
+            match offset.checked_add(total) {
+                Some(end) if end <= region.len => {
+                    Ok((Stag(region.stag), region.base_to.wrapping_add(*offset)))
+                }
+                _ => Err(ApiError::bad_request(format!(
+                    "{total} octets at offset {offset} do not fit into the peer's region `{name}` \
+                     of {} octets",
+                    region.len
+                ))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ErrorKind;
+
+    fn region() -> Advertised {
+        Advertised {
+            name: "in".into(),
+            stag: 7,
+            base_to: 1000,
+            len: 100,
+            remote_write: true,
+            remote_read: false,
+            remote_atomic: false,
+        }
+    }
+
+    fn by_name(name: &str, offset: u64) -> PutTarget {
+        PutTarget::Region { name: name.into(), offset }
+    }
+
+    #[test]
+    fn a_place_is_found_by_name_and_checked() {
+        let regions = [region()];
+        assert_eq!(place(&by_name("in", 10), 90, &regions, Need::Write), Ok((Stag(7), 1010)));
+        let error = place(&by_name("in", 11), 90, &regions, Need::Write).unwrap_err();
+        assert_eq!(error.error, ErrorKind::BadRequest);
+        assert!(place(&by_name("in", u64::MAX), 90, &regions, Need::Write).is_err());
+        let error = place(&by_name("out", 0), 1, &regions, Need::Write).unwrap_err();
+        assert_eq!(error.message, "the peer offers no region `out` (it offers: in)");
+        let closed = [Advertised { remote_write: false, ..region() }];
+        assert_eq!(
+            place(&by_name("in", 0), 1, &closed, Need::Write).unwrap_err().error,
+            ErrorKind::PeerRefused
+        );
+    }
+
+    #[test]
+    fn a_known_stag_is_taken_as_it_is_unless_it_wraps() {
+        let target = PutTarget::Tagged { stag: 9, to: u64::MAX - 5 };
+        assert_eq!(place(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
+        assert!(place(&target, 6, &[], Need::Write).is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! Untagged messages of API clients: post, wait for the acknowledgement, perhaps wait for a message back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ddp::{Qn, Source, StreamId};
+
+use crate::api::{Answer, ApiError, Reply, SendSpec, Sent, Via};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::pending::{Task, has_ended};
+
+/// Messages on their way, and those whose answer from the peer is awaited.
+#[derive(Default)]
+pub(super) struct Sends {
+    pending: BTreeMap<u64, PendingSend>,
+    next: u64,
+    /// Messages posted and acknowledged so far: their order.
+    steps: u64,
+}
+
+struct PendingSend {
+    answer: Answer,
+    data: Arc<[u8]>,
+    queue: Qn,
+    wait: Option<Duration>,
+    /// The stream was opened for it and ends with it.
+    opened: bool,
+    started: Instant,
+    /// Since it was posted.
+    stream: Option<StreamId>,
+    /// When it was posted, and later when it was acknowledged, in [`Sends::steps`].
+    step: u64,
+    sent: Option<Sent>,
+    /// The message from the peer, when it came before the acknowledgement.
+    reply: Option<Vec<u8>>,
+    deadline: Option<Instant>,
+}
+
+impl Sends {
+    /// `usable`: whether the stream can take a message, where it names one.
+    pub(super) fn request(
+        &mut self,
+        spec: SendSpec,
+        usable: Result<(), ApiError>,
+        answer: Answer,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let SendSpec { via, queue, data, wait_reply_us } = spec;
+        let send = PendingSend {
+            answer,
+            data: Arc::from(data),
+            queue: Qn(queue),
+            wait: (wait_reply_us > 0).then(|| Duration::from_micros(wait_reply_us)),
+            opened: matches!(via, Via::Connect(_)),
+            started: now,
+            stream: None,
+            step: 0,
+            sent: None,
+            reply: None,
+            deadline: None,
+        };
+        let id = self.next;
+        self.next += 1;
+        match (via, usable) {
+            (Via::Connect(spec), _) => {
+                self.pending.insert(id, send);
+                let (spec, task) = (Box::new(spec), Task::Send(id));
+                out.push(Effect::Open { spec, task, start_key: false });
+            }
+            (Via::Stream(stream), Ok(())) => {
+                self.pending.insert(id, send);
+                self.begin(id, StreamId(stream.0), now, out);
+            }
+            (Via::Stream(_), Err(error)) => send.answer.send(Err(error)),
+        }
+    }
+
+    /// The stream is there: posts the message.
+    pub(super) fn begin(&mut self, id: u64, stream: StreamId, now: Instant, out: &mut Effects) {
+        self.steps += 1;
+        let Some(send) = self.pending.get_mut(&id) else { return };
+        send.started = now;
+        send.stream = Some(stream);
+        send.step = self.steps;
+        let (qn, source) = (send.queue, Source::Octets(Arc::clone(&send.data)));
+        out.push(Effect::Send { stream, qn, source, task: Task::Send(id) });
+    }
+
+    /// Its stream could not be opened.
+    pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
+        if let Some(send) = self.pending.remove(&id) {
+            send.answer.send(Err(error));
+        }
+    }
+
+    /// The message was acknowledged, or will not be.
+    pub(super) fn on_posted(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        result: Result<(), ApiError>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(mut send) = self.pending.remove(&id) else { return };
+        if let Err(error) = result {
+            let message = format!("not delivered: {}", error.message);
+            send.answer.send(Err(ApiError { message, ..error }));
+            return end_if_opened(stream, send.opened, out);
+        }
+        let time_us = u64::try_from(now.duration_since(send.started).as_micros());
+        let time_us = time_us.unwrap_or(u64::MAX);
+        let reply = send.reply.take();
+        let sent = Sent { octets: send.data.len() as u64, time_us, reply };
+        match send.wait {
+            Some(wait) if sent.reply.is_none() => {
+                self.steps += 1;
+                send.step = self.steps;
+                send.sent = Some(sent);
+                send.deadline = Some(now + wait);
+                self.pending.insert(id, send);
+            }
+            _ => {
+                send.answer.send(Ok(Reply::Sent(sent)));
+                end_if_opened(stream, send.opened, out);
+            }
+        }
+    }
+
+    /// Gives a message to the first client that awaits one on its queue; back if nobody does.
+    pub(super) fn take_reply(
+        &mut self,
+        stream: StreamId,
+        qn: Qn,
+        data: Vec<u8>,
+        out: &mut Effects,
+    ) -> Option<Vec<u8>> {
+        // The answer may overtake the acknowledgement of what it answers: those come second.
+        let here = self.pending.iter().filter(|(_, s)| s.stream == Some(stream) && s.queue == qn);
+        let awaits = here.filter(|(_, s)| s.wait.is_some() && s.reply.is_none());
+        let first = awaits.min_by_key(|(_, s)| (s.sent.is_none(), s.step)).map(|(&id, _)| id);
+        let Some(id) = first else { return Some(data) };
+        if let Some(send) = self.pending.get_mut(&id).filter(|send| send.sent.is_none()) {
+            send.reply = Some(data);
+        } else if let Some(send) = self.pending.remove(&id) {
+            let sent = send.sent.unwrap_or_default();
+            send.answer.send(Ok(Reply::Sent(Sent { reply: Some(data), ..sent })));
+            end_if_opened(stream, send.opened, out);
+        }
+        None
+    }
+
+    /// When the next client stops waiting.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.pending.values().filter_map(|send| send.deadline).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
+        let late = |_: &u64, send: &mut PendingSend| send.deadline.is_some_and(|at| at <= now);
+        for (_, send) in self.pending.extract_if(.., late) {
+            let sentence = "the message was acknowledged, but no message came back in time";
+            send.answer.send(Err(ApiError::timeout(sentence)));
+            if let Some(stream) = send.stream {
+                end_if_opened(stream, send.opened, out);
+            }
+        }
+    }
+
+    /// No message will come back on this stream.
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, error: &ApiError) {
+        let waits =
+            |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
+        for (_, send) in self.pending.extract_if(.., waits) {
+            send.answer.send(Err(has_ended(error.clone())));
+        }
+    }
+}
+
+/// An operation is over: a stream that was opened for it ends.
+pub(super) fn end_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
+    if opened {
+        out.push(Effect::Close { stream, abort: false });
+    }
+}

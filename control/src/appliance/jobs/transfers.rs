@@ -1,0 +1,338 @@
+//! Jobs: files that are put into peers' regions, and what is got from them.
+//!
+//! ```text
+//!  Staging (file into memory) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
+//! ```
+//!
+//! The file is read into memory that nobody can change, so that retransmissions are framed again from
+//! it. A bounded number of messages is posted at a time; a message counts when the peer's LLP has
+//! acknowledged all of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use dataplane::{Command, StreamStats};
+use ddp::{Source, Stag, StreamId, TaggedOffset};
+
+use super::job::{Job, Work};
+use super::place::{Need, place};
+use crate::advert::Advertised;
+use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via};
+use crate::appliance::counters::stream_counters;
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::{Loading, Task, has_ended};
+use crate::transport::Transport;
+
+/// Octets of one message.
+pub(in crate::appliance) const MESSAGE: u64 = 1 << 20;
+/// Messages posted and not acknowledged.
+const POSTED: usize = 16;
+/// Jobs that are going on.
+const MAX_RUNNING: usize = 16;
+/// Jobs that are remembered, going on or not.
+const MAX_JOBS: usize = 64;
+
+/// Jobs that go on, and some that have ended.
+#[derive(Default)]
+pub(super) struct Transfers {
+    pub(super) jobs: BTreeMap<u64, Job>,
+}
+
+/// A job that is asked for.
+pub(super) struct NewJob {
+    pub(super) file: PathBuf,
+    pub(super) via: Via,
+    pub(super) target: PutTarget,
+    pub(super) work: Work,
+    /// Who is at the other end of its stream, if it may use that.
+    pub(super) peer: Result<String, ApiError>,
+}
+
+impl Transfers {
+    /// A file is to be put. `peer`: who is at the other end of the stream that the job uses, if it may.
+    pub(super) fn put(
+        &mut self,
+        env: &mut Env,
+        spec: PutSpec,
+        peer: Result<String, ApiError>,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        let PutSpec { file, via, target } = spec;
+        if !file.is_absolute() {
+            let file = file.display();
+            return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
+        }
+        let wanted = NewJob { file: file.clone(), via, target, work: Work::Put, peer };
+        let id = self.new_job(env, wanted, out)?;
+        env.load(Wanted::File(file), Loading::Put { job: id });
+        Ok(id)
+    }
+
+    /// A job in its first state.
+    pub(super) fn new_job(
+        &mut self,
+        env: &mut Env,
+        wanted: NewJob,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        let NewJob { file, via, target, work, peer } = wanted;
+        if !env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        let going_on = self.running();
+        if going_on >= MAX_RUNNING {
+            return Err(ApiError::unavailable(format!("{going_on} jobs are going on already")));
+        }
+        let remote = peer?;
+        let stream = match &via {
+            Via::Connect(_) => None,
+            Via::Stream(id) => Some(StreamId(id.0)),
+        };
+        while self.jobs.len() >= MAX_JOBS {
+            let oldest = self.jobs.iter().find(|(_, job)| job.state.is_final());
+            let Some((&id, _)) = oldest else { break };
+            self.jobs.remove(&id);
+        }
+        let id = env.number();
+        let job = Job {
+            work,
+            file,
+            via,
+            target,
+            state: JobState::Staging,
+            remote,
+            stream,
+            memory: None,
+            total: 0,
+            posted: 0,
+            acknowledged: 0,
+            outstanding: 0,
+            messages: 0,
+            stag: Stag(0),
+            to: 0,
+            started: None,
+            ended: None,
+            error: None,
+            counters: Counters::new(),
+        };
+        self.jobs.insert(id, job);
+        if let Some(stream) = stream {
+            out.push(Effect::Claim { stream, job: id });
+        }
+        Ok(id)
+    }
+
+    /// The file is in memory, or could not be read.
+    pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state.is_final() {
+            return; // cancelled meanwhile
+        }
+        match result {
+            Err(sentence) => self.fail(id, ApiError::bad_request(sentence), out),
+            Ok(loaded) => {
+                job.total = loaded.len;
+                job.memory = Some(loaded.memory);
+                job.state = JobState::Connecting;
+                match (job.stream, job.via.clone()) {
+                    (Some(stream), _) => out.push(Effect::Begin { task: Task::Job(id), stream }),
+                    (None, Via::Connect(spec)) => {
+                        let tagged = matches!(job.target, PutTarget::Tagged { .. });
+                        // The draft's revision 0 has no private data to find a region by name with.
+                        let over_tcp = spec.transport == Transport::Tcp;
+                        let start_key = over_tcp && spec.revision() == 0 && tagged;
+                        let (spec, task) = (Box::new(spec), Task::Job(id));
+                        out.push(Effect::Open { spec, task, start_key });
+                    }
+                    (None, Via::Stream(_)) => {
+                        self.fail(id, ApiError::peer_refused("the stream has ended"), out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The stream stands: finds the place and begins.
+    pub(super) fn begin(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        stream: StreamId,
+        peer_regions: &[Advertised],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state.is_final() {
+            env.command(stream.worker(), Command::Close { stream, abort: false });
+            return;
+        }
+        if matches!(job.work, Work::Get(_)) {
+            return self.begin_get(env, id, stream, peer_regions, out);
+        }
+        match place(&job.target, job.total, peer_regions, Need::Write) {
+            Ok((stag, to)) => {
+                job.stream = Some(stream);
+                (job.stag, job.to) = (stag, to);
+                job.state = JobState::Running;
+                job.started = Some(now);
+                self.feed(env, id, now, out);
+            }
+            Err(error) => {
+                job.stream = Some(stream);
+                self.fail(id, error, out);
+            }
+        }
+    }
+
+    /// Posts what may be posted; at the end, closes.
+    pub(super) fn feed(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
+        loop {
+            let Some(job) = self.jobs.get_mut(&id) else { return };
+            let (Some(stream), Some(memory)) = (job.stream, job.memory.clone()) else { return };
+            let rest = job.total - job.posted;
+            // A file without octets is one message without octets.
+            let complete = rest == 0 && job.messages > 0;
+            if job.state != JobState::Running || job.outstanding >= POSTED || complete {
+                break;
+            }
+            if matches!(job.work, Work::Get(_)) {
+                self.post_read(id, out);
+                continue;
+            }
+            let len = rest.min(MESSAGE);
+            let source = Source::Region { memory, offset: job.posted, len: len as u32 };
+            let to = TaggedOffset(job.to.wrapping_add(job.posted));
+            let stag = job.stag;
+            job.advance(len);
+            let task = Task::Job(id);
+            out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
+        }
+        self.finish_if_sent(env, id, now, out);
+    }
+
+    fn finish_if_sent(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let all = job.messages > 0 && job.outstanding == 0 && job.acknowledged == job.total;
+        if job.state != JobState::Running || !all || job.ended.is_some() {
+            return;
+        }
+        job.ended = Some(now);
+        let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
+        if matches!(job.work, Work::Get(_)) {
+            // Every response has come: the peer has nothing more to say about it.
+            if !self.save_if_file(env, id) {
+                self.end(id, JobState::Done, None, out);
+            }
+            return;
+        }
+        match stream.filter(|_| opened) {
+            // The peer's own end, and with it what it thought of the messages, is awaited.
+            Some(stream) => out.push(Effect::Close { stream, abort: false }),
+            None => self.end(id, JobState::Done, None, out),
+        }
+    }
+
+    /// A message is acknowledged, or will not be.
+    pub(super) fn on_posted(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        octets: u64,
+        result: Result<(), ApiError>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.outstanding -= 1;
+        match result {
+            Ok(()) => {
+                job.acknowledged += octets;
+                self.feed(env, id, now, out);
+            }
+            Err(error) => self.fail(id, has_ended(error), out),
+        }
+    }
+
+    /// The job's stream is gone; `failed` says why if not in order.
+    pub(super) fn on_closed(
+        &mut self,
+        id: u64,
+        failed: Option<ApiError>,
+        stats: &StreamStats,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.counters = stream_counters(stats);
+        // What is being saved needs the stream no more.
+        if job.state.is_final() || job.state == JobState::Saving {
+            return;
+        }
+        let all_sent = job.state == JobState::Running && job.ended.is_some();
+        job.ended = job.ended.or(Some(now));
+        match failed {
+            None if all_sent => self.end(id, JobState::Done, None, out),
+            failed => {
+                let early = || ApiError::peer_refused("closed before everything was sent");
+                self.fail(id, has_ended(failed.unwrap_or_else(early)), out);
+            }
+        }
+    }
+
+    /// Ends a job with an error; a stream that was opened for it is aborted.
+    pub(super) fn fail(&mut self, id: u64, error: ApiError, out: &mut Effects) {
+        self.end(id, JobState::Failed, Some(error), out);
+    }
+
+    pub(super) fn end(
+        &mut self,
+        id: u64,
+        state: JobState,
+        error: Option<ApiError>,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state.is_final() {
+            return;
+        }
+        self.end_fetch(id, out);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.state = state;
+        job.ended = job.ended.or_else(|| Some(Instant::now()));
+        job.memory = None;
+        job.error = error.clone();
+        let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
+        match stream {
+            Some(stream) if opened => {
+                out.push(Effect::Close { stream, abort: state != JobState::Done });
+            }
+            Some(stream) => out.push(Effect::Release { stream }),
+            None => {}
+        }
+        let error = error.map(|error| error.message);
+        out.push(Effect::Log(EventKind::JobFinished { job: id, error }));
+    }
+
+    pub(super) fn cancel(&mut self, id: u64, out: &mut Effects) {
+        self.end(id, JobState::Cancelled, None, out);
+    }
+
+    /// Jobs that are not at their end.
+    pub(super) fn running(&self) -> usize {
+        self.jobs.values().filter(|job| !job.state.is_final()).count()
+    }
+
+    pub(super) fn infos(&self, now: Instant) -> Vec<JobInfo> {
+        self.jobs.iter().map(|(&id, job)| job.info(id, now)).collect()
+    }
+
+    pub(super) fn info(&self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
+        let job = self.jobs.get(&id);
+        let job = job.ok_or_else(|| ApiError::not_found(format!("there is no job {id}")))?;
+        Ok(job.info(id, now))
+    }
+}

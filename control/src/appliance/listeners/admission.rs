@@ -1,0 +1,180 @@
+//! Streams of listeners: admitted within limits, counted until they end, served.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use dataplane::ListenerId;
+use ddp::{PdId, StreamId};
+
+use super::Listeners;
+use crate::appliance::env::Env;
+use crate::appliance::pending::Piece;
+use crate::config::{QueueSection, Ulp};
+use crate::files::FileId;
+use crate::service::{Actions, Arrival, Input, Service};
+
+/// What an accepted stream has of its listener.
+pub(in crate::appliance) struct Admitted {
+    pub pd: PdId,
+    pub queues: Vec<QueueSection>,
+    /// Regions that it may be told of; none where streams have pieces of a region.
+    pub regions: Vec<String>,
+    pub rdmap: bool,
+}
+
+impl Listeners {
+    pub(in crate::appliance) fn contains(&self, id: ListenerId) -> bool {
+        self.by_id(id).is_some()
+    }
+
+    pub(in crate::appliance) fn name_of(&self, id: ListenerId) -> Option<&str> {
+        self.by_id(id).map(|listener| listener.section.name.as_str())
+    }
+
+    pub(in crate::appliance) fn ulp_of(&self, id: ListenerId) -> Option<&Ulp> {
+        self.by_id(id).map(|listener| &listener.section.ulp)
+    }
+
+    /// The file that takes what arrives on a queue.
+    pub(in crate::appliance) fn file_of(&self, id: ListenerId, qn: u32) -> Option<FileId> {
+        self.by_id(id)?.files.get(&qn).copied()
+    }
+
+    /// A stream within the listener's limits is counted.
+    ///
+    /// # Errors
+    /// Which limit it would exceed, one sentence.
+    pub(in crate::appliance) fn admit(
+        &mut self,
+        id: ListenerId,
+        peer: IpAddr,
+    ) -> Result<Admitted, String> {
+        let found = self.by_id_mut(id).ok_or("the listener is gone")?;
+        let limits = found.limits();
+        found.ledger.admit(peer, &limits).map_err(|refusal| refusal.to_string())?;
+        found.accepted += 1;
+        let section = &found.section;
+        Ok(Admitted {
+            pd: found.pd,
+            queues: section.queues.clone(),
+            regions: if section.has_slots() { Vec::new() } else { section.regions.clone() },
+            rdmap: section.ulp.rdmap().is_some(),
+        })
+    }
+
+    /// There was no memory for an admitted stream.
+    pub(in crate::appliance) fn undo_admission(&mut self, id: ListenerId, peer: IpAddr) {
+        if let Some(found) = self.by_id_mut(id) {
+            found.accepted -= 1;
+            found.ledger.release(peer);
+        }
+    }
+
+    /// A stream is refused. The listener's name.
+    pub(in crate::appliance) fn count_refused(&mut self, id: ListenerId) -> Option<String> {
+        let found = self.by_id_mut(id)?;
+        found.refused += 1;
+        Some(found.section.name.clone())
+    }
+
+    /// An admitted stream is gone.
+    pub(in crate::appliance) fn on_stream_closed(
+        &mut self,
+        env: &mut Env,
+        id: ListenerId,
+        peer: IpAddr,
+    ) {
+        if let Some(found) = self.by_id_mut(id) {
+            found.ledger.release(peer);
+            found.files.values().for_each(|&file| env.writer.stream_closed(file));
+        }
+        self.forget_retired(env, id);
+    }
+
+    // --- services ---
+
+    /// The piece of the region that a new stream is to have; none where streams have no pieces.
+    ///
+    /// # Errors
+    /// One sentence: all are in use.
+    pub(in crate::appliance) fn take_piece(
+        &mut self,
+        id: ListenerId,
+    ) -> Result<Option<Piece>, String> {
+        let Some(found) = self.by_id_mut(id) else { return Ok(None) };
+        let Some(kind) = found.section.ulp.rdmap().map(|rdmap| rdmap.service) else {
+            return Ok(None);
+        };
+        if !kind.has_slots() {
+            return Ok(None);
+        }
+        let region = found.section.regions.first().cloned().unwrap_or_default();
+        let Some(serving) = &mut found.serving else { return Ok(None) };
+        let (number, each) =
+            serving.take().ok_or("the listener has no memory for another stream")?;
+        Ok(Some(Piece { listener: id, number, each, kind, region }))
+    }
+
+    pub(in crate::appliance) fn free_piece(&mut self, id: ListenerId, number: u32) {
+        if let Some(serving) = self.serving(id) {
+            serving.free(number);
+        }
+    }
+
+    /// Its service answers what arrives.
+    pub(in crate::appliance) fn serves(&mut self, id: ListenerId) -> bool {
+        self.serving(id).is_some_and(|serving| !matches!(serving.service, Service::Passive))
+    }
+
+    pub(in crate::appliance) fn service_opened(
+        &mut self,
+        id: ListenerId,
+        stream: StreamId,
+        arrival: Arrival,
+    ) {
+        if let Some(serving) = self.serving(id) {
+            serving.service.opened(stream, arrival);
+        }
+    }
+
+    pub(in crate::appliance) fn service_closed(
+        &mut self,
+        id: ListenerId,
+        stream: StreamId,
+        now: Instant,
+    ) -> Actions {
+        let mut actions = Actions::new();
+        if let Some(serving) = self.serving(id) {
+            serving.service.closed(stream, now, &mut actions);
+        }
+        actions
+    }
+
+    pub(in crate::appliance) fn service_input(
+        &mut self,
+        id: ListenerId,
+        stream: StreamId,
+        input: Input,
+        now: Instant,
+    ) -> Actions {
+        let mut actions = Actions::new();
+        if let Some(serving) = self.serving(id) {
+            serving.service.input(stream, input, now, &mut actions);
+        }
+        actions
+    }
+
+    /// When the next service wants to be called.
+    pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
+        self.all().filter_map(|listener| listener.serving.as_ref()?.service.poll_timeout()).min()
+    }
+
+    pub(in crate::appliance) fn handle_timeout(&mut self, now: Instant) -> Actions {
+        let mut actions = Actions::new();
+        let all = self.listeners.values_mut().chain(&mut self.retired);
+        for serving in all.filter_map(|listener| listener.serving.as_mut()) {
+            serving.service.handle_timeout(now, &mut actions);
+        }
+        actions
+    }
+}

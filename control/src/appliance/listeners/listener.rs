@@ -1,0 +1,210 @@
+//! A listener: its section of the configuration, its numbers with the workers, and what it counts.
+
+use std::collections::HashMap;
+
+use dataplane::ListenerId;
+use ddp::PdId;
+
+use super::serving::Serving;
+use crate::api::{ApiError, ListenerInfo, QueueInfo};
+use crate::appliance::env::Env;
+use crate::appliance::limits::{Ledger, Limits};
+use crate::appliance::loader::open_log;
+use crate::config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
+use crate::files::FileId;
+
+/// A listener.
+pub(in crate::appliance) struct Listener {
+    /// Its numbers with the workers. The last one is in force; streams may have come by earlier ones.
+    pub(super) ids: Vec<ListenerId>,
+    pub(super) section: ListenerSection,
+    pub(super) pd: PdId,
+    pub(super) ledger: Ledger,
+    /// Files of its queues with `deliver_to = "file"`, by queue number.
+    pub(super) files: HashMap<u32, FileId>,
+    /// The service of a listener with `ulp = "rdmap"`.
+    pub(super) serving: Option<Serving>,
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) configured: bool,
+}
+
+impl Listener {
+    /// The number in force.
+    pub(super) fn id(&self) -> ListenerId {
+        self.ids.last().copied().unwrap_or(ListenerId(0))
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        let limits = &self.section.limits;
+        Limits { streams: limits.streams, streams_per_peer: limits.streams_per_peer }
+    }
+
+    pub(super) fn names(&self, region: &str) -> bool {
+        self.section.regions.iter().any(|name| name == region)
+    }
+
+    /// Whether the section can take the place of its own.
+    pub(in crate::appliance) fn may_become(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        let streams = self.ledger.streams();
+        if self.serves_otherwise(section) && streams > 0 {
+            return Err(ApiError::conflict(format!(
+                "listener `{}` cannot serve otherwise while {streams} streams use it: close them first",
+                section.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// What its streams have of it would not hold any more.
+    pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
+        serves_otherwise(&self.section, section)
+    }
+
+    /// Applies a changed section. Its number with the workers, if they must be told of the difference.
+    pub(in crate::appliance) fn change(
+        &mut self,
+        env: &mut Env,
+        section: ListenerSection,
+        changed: Changed,
+    ) -> Option<ListenerId> {
+        let Changed { pd, files, region } = changed;
+        let gone = self.files.values().filter(|f| !files.values().any(|k| k == *f));
+        gone.for_each(|&file| env.writer.close(file));
+        let old = std::mem::replace(&mut self.section, section);
+        if serves_otherwise(&old, &self.section) {
+            self.serving = Serving::new(&self.section, region);
+        }
+        self.pd = pd;
+        self.files = files;
+        differs_for_workers(&old, &self.section).then(|| self.id())
+    }
+
+    /// As operators see it.
+    pub(super) fn info(&self, config: &Config) -> ListenerInfo {
+        let section = &self.section;
+        let interface = config.interfaces.iter().find(|i| i.name == section.interface);
+        let all = interface.map(|i| i.addresses.as_slice()).unwrap_or_default();
+        let addresses = match section.address {
+            Some(address) => vec![address],
+            None => all.iter().map(|net| net.addr()).collect(),
+        };
+        let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
+        let mpa = &section.mpa;
+        let spoken = [(0, mpa.revision_0), (1, mpa.revision_1), (2, mpa.revision_2)];
+        ListenerInfo {
+            name: section.name.clone(),
+            interface: section.interface.clone(),
+            addresses: addresses.into_iter().map(socket).collect(),
+            transport: section.transport,
+            ulp: section.ulp.word().into(),
+            service: section.ulp.rdmap().map(|rdmap| rdmap.service.word().into()),
+            sessions: self.serving.as_ref().map_or(0, |s| s.service.sessions() as u64),
+            revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
+            markers: section.mpa.markers,
+            crc: section.mpa.crc,
+            regions: section.regions.clone(),
+            queues: section.queues.iter().map(queue).collect(),
+            streams: self.ledger.streams(),
+            max_streams: section.limits.streams,
+            accepted: self.accepted,
+            refused: self.refused,
+            configured: self.configured,
+        }
+    }
+}
+
+/// What a changed section brings.
+pub(in crate::appliance) struct Changed {
+    pub pd: PdId,
+    pub files: HashMap<u32, FileId>,
+    /// Bytes of the region that is cut into pieces.
+    pub region: u64,
+}
+
+/// Opens the files of its queues; those that `old` has open already are taken over.
+pub(in crate::appliance) fn open_queue_files(
+    env: &mut Env,
+    section: &ListenerSection,
+    old: Option<&Listener>,
+) -> Result<HashMap<u32, FileId>, ApiError> {
+    let mut files = HashMap::new();
+    let mut opened = Vec::new();
+    for queue in &section.queues {
+        let Delivery::File { path } = &queue.deliver_to else { continue };
+        let same = |q: &&QueueSection| q.deliver_to == queue.deliver_to;
+        let kept = old.and_then(|old| {
+            let was = old.section.queues.iter().find(same)?;
+            old.files.get(&was.qn).copied()
+        });
+        match kept {
+            Some(file) => drop(files.insert(queue.qn, file)),
+            None => {
+                let file = open_log(path).map_err(|error| {
+                    let (name, qn) = (&section.name, queue.qn);
+                    ApiError::bad_request(format!("listener `{name}`, queue {qn}: {error}"))
+                })?;
+                opened.push((queue.qn, path.clone(), file));
+            }
+        }
+    }
+    for (qn, path, file) in opened {
+        files.insert(qn, env.writer.open_log(path, file, Fsync::Close));
+    }
+    Ok(files)
+}
+
+fn queue(queue: &QueueSection) -> QueueInfo {
+    let deliver_to = match &queue.deliver_to {
+        Delivery::Events => "events",
+        Delivery::File { .. } => "file",
+        Delivery::Echo => "echo",
+        Delivery::Discard => "discard",
+    };
+    QueueInfo {
+        qn: queue.qn,
+        buffers: queue.buffers,
+        buffer_size: queue.buffer_size,
+        deliver_to: deliver_to.into(),
+    }
+}
+
+/// What streams of the listener have of it would not hold any more.
+fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
+    let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
+    service(old) != service(new)
+        || old.has_slots()
+            && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
+}
+
+/// The workers must be told of the difference.
+fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
+    let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
+    place(old) != place(new)
+        || (old.mpa, &old.ulp) != (new.mpa, &new.ulp)
+        || old.limits.pending != new.limits.pending
+        || old.limits.startup_timeout != new.limits.startup_timeout
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Listener {
+    pub(in crate::appliance) fn number(&self) -> ListenerId {
+        self.id()
+    }
+
+    pub(in crate::appliance) fn section(&self) -> &ListenerSection {
+        &self.section
+    }
+
+    pub(in crate::appliance) fn pd(&self) -> PdId {
+        self.pd
+    }
+
+    pub(in crate::appliance) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}

@@ -1,0 +1,367 @@
+//! Listeners: on every worker, with credits, limits and protection domains.
+//!
+//! *Protection domains.* Streams of a listener may use its regions: they have one domain. Listeners that
+//! share a region share the domain. A region that no listener names has a domain of its own until
+//! one does; then it is registered again, with the listener's domain, in the same step in which the
+//! listener starts. A listener whose regions already serve two different domains is refused.
+//!
+//! *Credits.* Each worker may have its part of `limits.pending` handshakes; a credit goes back to the
+//! worker as soon as the control thread has decided about the stream. How many streams there may be in
+//! all is decided then, by the [`Ledger`].
+
+mod admission;
+mod listener;
+mod serving;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dataplane::memory::Memory;
+use dataplane::{Command, ListenerConfig, ListenerId, Sources, Ticket};
+use ddp::{PdId, StagEntry};
+
+pub(super) use self::admission::Admitted;
+pub(super) use self::listener::{Changed, Listener, open_queue_files};
+use self::serving::Serving;
+use super::endpoints::listener_config;
+use super::env::{Env, Facts};
+use super::limits::Ledger;
+use super::pending::Then;
+use crate::advert;
+use crate::api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
+use crate::config::ListenerSection;
+
+/// Every listener.
+pub(super) struct Listeners {
+    listeners: BTreeMap<String, Listener>,
+    /// Those that take no new streams and still have some.
+    retired: Vec<Listener>,
+    next: u32,
+}
+
+impl Listeners {
+    pub(super) fn new() -> Listeners {
+        Listeners { listeners: BTreeMap::new(), retired: Vec::new(), next: 1 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.listeners.len()
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.listeners.keys().cloned().collect()
+    }
+
+    /// Some listener names the region.
+    pub(super) fn is_listed(&self, region: &str) -> bool {
+        self.listeners.values().any(|listener| listener.names(region))
+    }
+
+    /// Names of the listeners that name the region.
+    pub(super) fn names_of(&self, region: &str) -> Vec<String> {
+        let all = self.listeners.values().filter(|listener| listener.names(region));
+        all.map(|listener| listener.section.name.clone()).collect()
+    }
+
+    /// The domain of a listener that names the region.
+    pub(super) fn pd_naming(&self, region: &str) -> Option<PdId> {
+        self.listeners.values().find(|listener| listener.names(region)).map(|listener| listener.pd)
+    }
+
+    /// A listener of the API that names the region.
+    pub(super) fn of_api_naming(&self, region: &str) -> Option<&str> {
+        let other = |listener: &&Listener| !listener.configured && listener.names(region);
+        self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
+    }
+
+    /// A listener of the API that has the section's place.
+    pub(super) fn of_api_at(&self, section: &ListenerSection) -> Option<&str> {
+        self.at(section, |other| !other.configured)
+    }
+
+    /// Whether a listener can be added, but for domains and files.
+    pub(super) fn may_add(&self, env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
+        let name = &section.name;
+        if !env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if self.listeners.contains_key(name) {
+            return Err(ApiError::conflict(format!("there is already a listener `{name}`")));
+        }
+        check_interface_of(env, section)?;
+        if let Some(other) = self.at(section, |_| true) {
+            return Err(ApiError::conflict(format!(
+                "listener `{other}` has port {} of interface `{}` already",
+                section.port, section.interface
+            )));
+        }
+        let cut = |other: &&Listener| {
+            (section.has_slots() || other.section.has_slots())
+                && section.regions.iter().any(|name| other.section.regions.contains(name))
+        };
+        if let Some(other) = self.listeners.values().find(cut) {
+            return Err(ApiError::conflict(format!(
+                "listeners `{name}` and `{}` name the same region: the pieces of a service's streams need \
+                 one of their own",
+                other.section.name
+            )));
+        }
+        check_advertisement(section)
+    }
+
+    /// The listener, of those that `which` takes, that has the section's place.
+    fn at(&self, section: &ListenerSection, which: impl Fn(&Listener) -> bool) -> Option<&str> {
+        let same = |other: &&Listener| {
+            let (theirs, ours) = (other.section.address, section.address);
+            which(other)
+                && other.section.interface == section.interface
+                && other.section.port == section.port
+                && other.section.transport == section.transport
+                && (theirs.is_none() || ours.is_none() || theirs == ours)
+        };
+        self.listeners.values().find(same).map(|other| other.section.name.as_str())
+    }
+
+    /// A listener that has been checked; opens its files. `region`: bytes of the region that is cut into
+    /// pieces.
+    pub(super) fn make(
+        &mut self,
+        env: &mut Env,
+        section: ListenerSection,
+        pd: PdId,
+        region: u64,
+        configured: bool,
+    ) -> Result<Listener, ApiError> {
+        let files = open_queue_files(env, &section, None)?;
+        let serving = Serving::new(&section, region);
+        Ok(Listener {
+            ids: vec![self.number()],
+            section,
+            pd,
+            ledger: Ledger::default(),
+            files,
+            serving,
+            accepted: 0,
+            refused: 0,
+            configured,
+        })
+    }
+
+    fn number(&mut self) -> ListenerId {
+        self.next += 1;
+        ListenerId(self.next - 1)
+    }
+
+    /// Takes a listener out, to be changed.
+    pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
+        self.listeners.remove(name)
+    }
+
+    /// Puts a listener back that the workers need not be told of.
+    pub(super) fn put_back(&mut self, listener: Listener) {
+        self.listeners.insert(listener.section.name.clone(), listener);
+    }
+
+    /// Starts a changed listener under a new number, in the place of the old one.
+    pub(super) fn restart(
+        &mut self,
+        env: &mut Env,
+        mut listener: Listener,
+        moved: Vec<StagEntry<Memory>>,
+        replaces: ListenerId,
+    ) {
+        listener.ids.push(self.number());
+        self.start(env, listener, moved, Some(replaces), None);
+    }
+
+    /// Sends what makes the workers listen; first, in the same step, what moves regions and stops the
+    /// listener that this one replaces.
+    pub(super) fn start(
+        &mut self,
+        env: &mut Env,
+        listener: Listener,
+        moved: Vec<StagEntry<Memory>>,
+        replaces: Option<ListenerId>,
+        answer: Option<Answer>,
+    ) {
+        let name = listener.section.name.clone();
+        let config = Arc::new(worker_config(env, &listener));
+        let mut steps: Vec<Box<dyn Fn(Ticket) -> Command>> = Vec::new();
+        if let Some(listener) = replaces {
+            steps.push(Box::new(move |ticket| Command::RemoveListener { listener, ticket }));
+        }
+        for entry in moved {
+            let stag = entry.stag;
+            let sources = Sources::Wait;
+            steps.push(Box::new(move |ticket| Command::RemoveStag { stag, sources, ticket }));
+            steps.push(Box::new(move |ticket| Command::AddStag { entry: entry.clone(), ticket }));
+        }
+        steps.push(Box::new(move |ticket| Command::AddListener {
+            listener: Arc::clone(&config),
+            ticket,
+        }));
+        let steps: Vec<&dyn Fn(Ticket) -> Command> = steps.iter().map(AsRef::as_ref).collect();
+        self.listeners.insert(name.clone(), listener);
+        env.broadcast_all(Then::ListenerAdded { name, answer }, &steps);
+    }
+
+    /// All workers listen, or one of them refused it; then it goes.
+    pub(super) fn on_added(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        result: Result<(), String>,
+    ) -> Result<ListenerInfo, ApiError> {
+        match result {
+            Ok(()) => {
+                env.log.push(EventKind::ListenerAdded { listener: name.to_owned() });
+                self.info(&env.facts, name)
+            }
+            Err(reason) => {
+                env.warn(format!("listener {name} could not be added: {reason}"));
+                self.retire(env, name, None);
+                Err(ApiError::conflict(format!("listener `{name}`: {reason}")))
+            }
+        }
+    }
+
+    /// Stops listening; streams stay.
+    pub(super) fn remove(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+        if self.listeners.contains_key(name) {
+            self.retire(env, name, answer);
+        } else if let Some(answer) = answer {
+            answer.send(Err(ApiError::not_found(format!("there is no listener `{name}`"))));
+        }
+    }
+
+    fn retire(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+        let Some(listener) = self.listeners.remove(name) else { return };
+        let id = listener.id();
+        self.retired.push(listener);
+        let then = Then::ListenerRemoved { id, name: name.to_owned(), answer };
+        env.broadcast(then, |ticket| Command::RemoveListener { listener: id, ticket });
+    }
+
+    pub(super) fn on_removed(
+        &mut self,
+        env: &mut Env,
+        id: ListenerId,
+        name: &str,
+        answer: Option<Answer>,
+    ) {
+        env.log.push(EventKind::ListenerRemoved { listener: name.to_owned() });
+        self.forget_retired(env, id);
+        if let Some(answer) = answer {
+            answer.send(Ok(Reply::DONE));
+        }
+    }
+
+    /// Forgets a retired listener that has no stream left, and closes its files.
+    fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
+        let done = |l: &Listener| l.ids.contains(&id) && l.ledger.streams() == 0;
+        if let Some(at) = self.retired.iter().position(done) {
+            let listener = self.retired.swap_remove(at);
+            listener.files.values().for_each(|&file| env.writer.close(file));
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.values().chain(&self.retired)
+    }
+
+    fn by_id(&self, id: ListenerId) -> Option<&Listener> {
+        self.all().find(|listener| listener.ids.contains(&id))
+    }
+
+    fn by_id_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        let mut all = self.listeners.values_mut().chain(&mut self.retired);
+        all.find(|listener| listener.ids.contains(&id))
+    }
+
+    fn serving(&mut self, id: ListenerId) -> Option<&mut Serving> {
+        self.by_id_mut(id)?.serving.as_mut()
+    }
+
+    pub(super) fn info(&self, facts: &Facts, name: &str) -> Result<ListenerInfo, ApiError> {
+        let listener = self.listeners.get(name);
+        let listener = listener
+            .ok_or_else(|| ApiError::not_found(format!("there is no listener `{name}`")))?;
+        Ok(listener.info(&facts.config))
+    }
+
+    pub(super) fn infos(&self, facts: &Facts) -> Vec<ListenerInfo> {
+        self.listeners.values().map(|listener| listener.info(&facts.config)).collect()
+    }
+}
+
+fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
+    let facts = &env.facts;
+    let interface = facts.interface_named(&listener.section.interface);
+    let workers = env.workers() as u32;
+    listener_config(&facts.config, &listener.section, listener.id(), interface, workers)
+}
+
+/// The interface is there and has the address.
+pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
+    let name = &section.interface;
+    let interface = env
+        .facts
+        .interface_named(name)
+        .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")))?;
+    let addresses = &env.facts.config.interfaces[usize::from(interface.0)].addresses;
+    match section.address {
+        Some(address) if !addresses.iter().any(|net| net.addr() == address) => {
+            Err(ApiError::bad_request(format!("interface `{name}` has no address {address}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The advertisement of its regions fits into the private data.
+fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
+    if section.has_slots() {
+        return match section.regions.len() {
+            1 => Ok(()),
+            _ => Err(ApiError::bad_request(format!(
+                "listener `{}` must name one region: its streams have a piece of it each",
+                section.name
+            ))),
+        };
+    }
+    let len = advert::encoded_len(section.regions.iter().map(String::as_str));
+    let limit = usize::from(section.mpa.private_data_limit);
+    if len > limit && !section.regions.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "listener `{}`: the advertisement of its {} regions takes {len} octets of private data, \
+             {limit} are allowed",
+            section.name,
+            section.regions.len()
+        )));
+    }
+    Ok(())
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Listeners {
+    pub(super) fn is_empty(&self) -> bool {
+        self.listeners.is_empty()
+    }
+
+    pub(super) fn contains_key(&self, name: &str) -> bool {
+        self.listeners.contains_key(name)
+    }
+
+    pub(super) fn retired(&self) -> usize {
+        self.retired.len()
+    }
+}
+
+#[cfg(test)]
+impl std::ops::Index<&str> for Listeners {
+    type Output = Listener;
+
+    fn index(&self, name: &str) -> &Listener {
+        &self.listeners[name]
+    }
+}

@@ -1,0 +1,263 @@
+//! Which streams a region serves: bound to one, told to several, cleared between them.
+
+use std::ops::Range;
+
+use dataplane::Command;
+use dataplane::Sources;
+use dataplane::memory::Memory;
+use dataplane::memory::ring::Kind;
+use ddp::{Stag, StagEntry, StreamId, TaggedOffset};
+
+use super::{Regions, completion};
+use crate::advert::Advertised;
+use crate::api::EventKind;
+use crate::appliance::env::{Env, api_id};
+use crate::appliance::pending::{NOBODY, Then};
+
+impl Regions {
+    /// What peers are told of these regions.
+    pub(in crate::appliance) fn advertised(&self, names: &[String]) -> Vec<Advertised> {
+        let regions = names.iter().filter_map(|name| self.regions.get(name));
+        regions.map(|region| region.advertised()).collect()
+    }
+
+    /// The available ones of a listener's regions, now used by `stream`; and of them the exclusive ones.
+    pub(in crate::appliance) fn take(
+        &mut self,
+        listed: &[String],
+        stream: StreamId,
+    ) -> (Vec<String>, Vec<String>) {
+        let (mut taken, mut exclusive) = (Vec::new(), Vec::new());
+        for name in listed {
+            let Some(region) = self.regions.get_mut(name).filter(|r| r.is_available()) else {
+                continue;
+            };
+            region.users.insert(stream);
+            taken.push(name.clone());
+            if region.is_exclusive() {
+                region.bound = Some(stream);
+                exclusive.push(name.clone());
+            }
+        }
+        (taken, exclusive)
+    }
+
+    /// Marks exclusive regions as taken until the stream's number is known.
+    pub(in crate::appliance) fn reserve(&mut self, names: &[String]) -> Vec<String> {
+        let mut reserved = Vec::new();
+        for name in names {
+            if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
+                region.bound = Some(NOBODY);
+                reserved.push(name.clone());
+            }
+        }
+        reserved
+    }
+
+    /// The stream for which regions were [reserved](Self::reserve) stands.
+    pub(in crate::appliance) fn adopt(
+        &mut self,
+        env: &mut Env,
+        names: &[String],
+        stream: StreamId,
+    ) {
+        let mut exclusive = Vec::new();
+        for name in names {
+            let Some(region) = self.regions.get_mut(name) else { continue };
+            region.users.insert(stream);
+            if region.is_exclusive() {
+                region.bound = Some(stream);
+                exclusive.push(name.clone());
+            }
+        }
+        self.bind(env, &exclusive, Some(stream), Then::Nothing);
+    }
+
+    /// Of these regions, those in which the next stream's peer could read what another one wrote.
+    pub(in crate::appliance) fn dirty(
+        &self,
+        exclusive: &[String],
+        rdmap: bool,
+    ) -> Vec<(Memory, Range<u64>)> {
+        let dirty = |name: &String| {
+            let region = self.regions.get(name)?;
+            // Bare DDP cannot read.
+            let clears = rdmap && region.section.clear_between_peers && region.written;
+            clears.then(|| (region.memory.clone(), 0..region.len))
+        };
+        exclusive.iter().filter_map(dirty).collect()
+    }
+
+    /// Of these regions, the first one that is not live and bound to the stream any more.
+    pub(in crate::appliance) fn lost<'a>(
+        &self,
+        names: &'a [String],
+        stream: StreamId,
+    ) -> Option<&'a str> {
+        let is_its = |name: &&String| {
+            self.regions.get(*name).is_some_and(|r| r.is_live() && r.bound == Some(stream))
+        };
+        names.iter().find(|name| !is_its(name)).map(String::as_str)
+    }
+
+    /// From now on a peer may write to these regions; `then` follows when they are bound.
+    pub(in crate::appliance) fn bind_written(
+        &mut self,
+        env: &mut Env,
+        exclusive: &[String],
+        stream: StreamId,
+        then: Then,
+    ) {
+        for name in exclusive {
+            if let Some(region) = self.regions.get_mut(name) {
+                region.written = true;
+            }
+        }
+        self.bind(env, exclusive, Some(stream), then);
+    }
+
+    /// A job of ours has written these octets.
+    pub(in crate::appliance) fn on_fetched(
+        &mut self,
+        env: &mut Env,
+        name: String,
+        offset: u64,
+        octets: u64,
+    ) {
+        let Some(region) = self.regions.get_mut(&name) else { return };
+        region.written = true;
+        if let Some(file) = region.file {
+            env.writer.dirty(file, offset, octets);
+        }
+        env.log.push(EventKind::RegionFetched { region: name, offset, octets });
+    }
+
+    /// The peer has ended an STag of its own. The region goes on with another one, for other streams.
+    pub(in crate::appliance) fn on_invalidated(&mut self, env: &mut Env, stag: Stag) {
+        let Some(name) = self.by_stag.get(&stag).cloned() else { return };
+        let fresh = match self.stags.allocate() {
+            Ok(fresh) => fresh,
+            Err(error) => return env.warn(format!("region {name} keeps a dead STag: {error}")),
+        };
+        let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
+            return;
+        };
+        region.stag = fresh;
+        let entry = StagEntry { stream: Some(NOBODY), ..region.entry() };
+        self.by_stag.remove(&stag);
+        self.by_stag.insert(fresh, name.clone());
+        self.stags.release(stag);
+        let sources = Sources::Wait;
+        env.broadcast_all(
+            Then::Nothing,
+            &[&|ticket| Command::RemoveStag { stag, sources, ticket }, &|ticket| {
+                Command::AddStag { entry: entry.clone(), ticket }
+            }],
+        );
+        env.log.push(EventKind::StagInvalidated { region: name });
+    }
+
+    /// The STags of those of the regions that serve one stream at a time.
+    pub(in crate::appliance) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
+        let regions = names.iter().filter_map(|name| self.regions.get(name));
+        regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
+    }
+
+    /// Binds exclusive regions to `stream` on all workers; `then` follows when all have done it.
+    pub(in crate::appliance) fn bind(
+        &self,
+        env: &mut Env,
+        names: &[String],
+        stream: Option<StreamId>,
+        then: Then,
+    ) {
+        let commands: Vec<_> = self
+            .exclusive_stags(names)
+            .into_iter()
+            .map(|stag| move |ticket| Command::BindStag { stag, stream, ticket })
+            .collect();
+        let commands: Vec<&dyn Fn(_) -> Command> =
+            commands.iter().map(|command| command as &dyn Fn(_) -> Command).collect();
+        if !commands.is_empty() {
+            env.broadcast_all(then, &commands);
+        }
+    }
+
+    /// A tagged message has been delivered.
+    pub(in crate::appliance) fn on_tagged(
+        &mut self,
+        env: &mut Env,
+        stream: StreamId,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+        rsvd_ulp: u8,
+    ) {
+        env.tally.tagged_messages += 1;
+        env.tally.tagged_octets += len;
+        let Some(name) = self.by_stag.get(&stag).cloned() else { return };
+        let Some(region) = self.regions.get_mut(&name) else { return };
+        // A message without octets names its STag unchecked (RFC 5041 §5.2.1): it may be any number,
+        // also that of a region of others, whose programs it must not reach.
+        if len == 0 && !region.users.contains(&stream) {
+            return;
+        }
+        region.placed += len;
+        region.messages += 1;
+        let offset = to.0.saturating_sub(region.section.base_to).min(region.len);
+        let len_inside = len.min(region.len - offset);
+        if let Some(file) = region.file {
+            env.writer.dirty(file, offset, len_inside);
+        }
+        if let Some(object) = region.object().map(str::to_owned) {
+            let record = completion(Kind::Data, stag, stream, offset, len_inside, rsvd_ulp);
+            env.shm.publish(&object, &record);
+        }
+        let stream = api_id(stream);
+        env.log.push(EventKind::TaggedDelivered { stream, region: name, to: to.0, len });
+    }
+
+    /// Tells local programs that a stream begins or ends to write.
+    pub(in crate::appliance) fn announce(
+        &self,
+        env: &mut Env,
+        names: &[String],
+        stream: StreamId,
+        kind: Kind,
+    ) {
+        for name in names {
+            if let Some(region) = self.regions.get(name)
+                && region.section.remote_write
+                && let Some(object) = region.object().map(str::to_owned)
+            {
+                let record = completion(kind, region.stag, stream, 0, 0, 0);
+                env.shm.publish(&object, &record);
+            }
+        }
+    }
+
+    /// A stream has ended: its regions serve others.
+    pub(in crate::appliance) fn release(
+        &mut self,
+        env: &mut Env,
+        names: &[String],
+        stream: StreamId,
+    ) {
+        let mut freed = Vec::new();
+        for name in names {
+            let Some(region) = self.regions.get_mut(name) else { continue };
+            region.users.remove(&stream);
+            if region.bound == Some(stream) {
+                region.bound = None;
+                if region.is_live() {
+                    freed.push(name.clone());
+                }
+            }
+            if let Some(file) = region.file {
+                env.writer.stream_closed(file);
+            }
+        }
+        // Commands are carried out in order: a stream that gets the region next is bound after this.
+        self.bind(env, &freed, Some(NOBODY), Then::Nothing);
+    }
+}

@@ -1,0 +1,142 @@
+//! Protection domains: streams of a listener may use its regions, so they have one domain; listeners that share
+//! a region share the domain. A region that no listener names has a domain of its own until one does.
+
+use std::collections::HashMap;
+
+use dataplane::memory::Memory;
+use dataplane::{Command, Sources};
+use ddp::{PdId, StagEntry};
+
+use super::Regions;
+use crate::api::ApiError;
+use crate::appliance::env::Env;
+use crate::appliance::pending::Then;
+use crate::config::ListenerSection;
+
+/// Domains that have been given, and those of the configured regions.
+pub(super) struct Domains {
+    planned: HashMap<String, PdId>,
+    next: u32,
+}
+
+impl Domains {
+    /// Domains of the configured regions: one for listeners that share regions, directly or through others.
+    pub(super) fn new(listeners: &[ListenerSection]) -> Domains {
+        let mut domains = Domains { planned: HashMap::new(), next: 1 };
+        for listener in listeners {
+            let planned = &domains.planned;
+            let known: Vec<PdId> =
+                listener.regions.iter().filter_map(|region| planned.get(region)).copied().collect();
+            let pd = match known.first() {
+                Some(&pd) => pd,
+                None => domains.next(),
+            };
+            // Groups that this listener joins become one.
+            domains.planned.values_mut().filter(|p| known.contains(p)).for_each(|p| *p = pd);
+            domains.planned.extend(listener.regions.iter().map(|region| (region.clone(), pd)));
+        }
+        domains
+    }
+
+    /// One that nothing has.
+    pub(super) fn next(&mut self) -> PdId {
+        self.next += 1;
+        PdId(self.next - 1)
+    }
+
+    /// The domain that a new region gets: that of the configured listeners that name it, of a listener that
+    /// names it already, or its own.
+    pub(super) fn of_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
+        match self.planned.get(name).copied().or(listener) {
+            Some(pd) => pd,
+            None => self.next(),
+        }
+    }
+}
+
+impl Regions {
+    /// The domain of a listener and those of its regions that must be moved into it. `is_listed`: another
+    /// listener names the region.
+    pub(in crate::appliance) fn domain_for(
+        &mut self,
+        section: &ListenerSection,
+        is_listed: impl Fn(&str) -> bool,
+    ) -> Result<(PdId, Vec<String>), ApiError> {
+        // Regions that other listeners name come first: their domain is fixed.
+        let mut fixed: Option<(PdId, &str)> = None;
+        let mut free: Option<PdId> = None;
+        for name in &section.regions {
+            let region = self.regions.get(name).filter(|region| region.is_live());
+            let region = region.ok_or_else(|| {
+                let listener = &section.name;
+                ApiError::bad_request(format!("listener `{listener}`: there is no region `{name}`"))
+            })?;
+            let is_fixed = is_listed(name) || !region.users.is_empty();
+            match fixed {
+                Some((pd, other)) if is_fixed && pd != region.pd => {
+                    return Err(ApiError::conflict(format!(
+                        "listener `{}`: regions `{other}` and `{name}` are in use in different \
+                         protection domains",
+                        section.name
+                    )));
+                }
+                None if is_fixed => fixed = Some((region.pd, name)),
+                _ => free = free.or(Some(region.pd)),
+            }
+        }
+        let pd = match fixed.map(|(pd, _)| pd).or(free) {
+            Some(pd) => pd,
+            None => self.domains.next(),
+        };
+        let moved = |name: &&String| self.regions.get(*name).is_some_and(|r| r.pd != pd);
+        Ok((pd, section.regions.iter().filter(moved).cloned().collect()))
+    }
+
+    /// The domain of regions that a stream that is opened from here is to reach together.
+    pub(in crate::appliance) fn domain_of(&mut self, regions: &[String]) -> Result<PdId, ApiError> {
+        let mut domain = None;
+        for name in regions {
+            let region = self.live(name)?;
+            if !region.is_available() {
+                return Err(ApiError::conflict(format!("region `{name}` serves another stream")));
+            }
+            if domain.is_some_and(|pd| pd != region.pd) {
+                return Err(ApiError::conflict(format!(
+                    "region `{name}` is in another protection domain than the ones before it"
+                )));
+            }
+            domain = Some(region.pd);
+        }
+        Ok(domain.unwrap_or_else(|| self.domains.next()))
+    }
+
+    /// Gives regions another domain; what the workers are to have of them.
+    pub(in crate::appliance) fn moved(
+        &mut self,
+        names: &[String],
+        pd: PdId,
+    ) -> Vec<StagEntry<Memory>> {
+        let mut entries = Vec::new();
+        for name in names {
+            if let Some(region) = self.regions.get_mut(name) {
+                region.pd = pd;
+                entries.push(region.entry());
+            }
+        }
+        entries
+    }
+
+    /// Registers regions again, with another domain.
+    pub(in crate::appliance) fn move_to(&mut self, env: &mut Env, names: &[String], pd: PdId) {
+        for entry in self.moved(names, pd) {
+            let stag = entry.stag;
+            let sources = Sources::Wait;
+            env.broadcast_all(
+                Then::Nothing,
+                &[&|ticket| Command::RemoveStag { stag, sources, ticket }, &|ticket| {
+                    Command::AddStag { entry: entry.clone(), ticket }
+                }],
+            );
+        }
+    }
+}

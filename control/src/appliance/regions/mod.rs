@@ -1,0 +1,452 @@
+//! Regions: registering, binding to one stream, deregistering.
+//!
+//! ```text
+//!             memory made          all workers have it        RemoveStag sent      all workers gone
+//!  (loading) ------------> Adding -----------------> Active ----------------> Removing --------------> freed
+//!                                                                            (file regions: Closing, until
+//!                                                                             the file is written)
+//! ```
+//!
+//! One random STag per region. A region that peers may write and that is not `shared` is *exclusive*: its
+//! STag is always bound, to the stream that was told of it or to nobody, so that a stream that was not
+//! told gets error 1/02 even if it knows the number (RFC 5041 §8.2). Octets are placed only while
+//! every check passes on the worker; memory is freed when all of them have released it.
+
+mod binding;
+mod domains;
+mod per_stream;
+mod region;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dataplane::memory::ring::{Completion, Kind, Producer};
+use dataplane::{Command, Sources};
+use ddp::RegionMemory as _;
+use ddp::{PdId, Stag, StreamId};
+
+use self::domains::Domains;
+pub(super) use self::per_stream::Sink;
+use self::region::Region;
+use self::region::RegionState;
+use super::env::Env;
+use super::loader::{Loaded, Wanted};
+use super::pending::{Loading, Then};
+use super::stags::StagAllocator;
+use crate::advert;
+use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
+use crate::config::{Backing, ListenerSection, RegionSection};
+use crate::files::FileId;
+use crate::shm;
+
+/// Every region, and every STag that the workers know.
+pub(super) struct Regions {
+    regions: BTreeMap<String, Region>,
+    by_stag: HashMap<Stag, String>,
+    stags: StagAllocator,
+    domains: Domains,
+    /// Regions that the API asked for and whose memory is being made, by number of the request.
+    loading: HashMap<u64, (RegionSection, Answer)>,
+    /// Files being written to their end, with the region that goes with them.
+    closing: HashMap<FileId, (String, Option<Answer>)>,
+}
+
+impl Regions {
+    /// None yet; domains are planned for those that the configuration's listeners name.
+    pub(super) fn new(listeners: &[ListenerSection]) -> Regions {
+        Regions {
+            regions: BTreeMap::new(),
+            by_stag: HashMap::new(),
+            stags: StagAllocator::default(),
+            domains: Domains::new(listeners),
+            loading: HashMap::new(),
+            closing: HashMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Octets of all.
+    pub(super) fn memory(&self) -> u64 {
+        self.regions.values().map(|region| region.len).sum()
+    }
+
+    /// Octets of one; 0 without it.
+    pub(super) fn len_of(&self, name: &str) -> u64 {
+        self.regions.get(name).map_or(0, |region| region.len)
+    }
+
+    /// How many streams were told of it.
+    pub(super) fn users_of(&self, name: &str) -> usize {
+        self.regions.get(name).map_or(0, |region| region.users.len())
+    }
+
+    pub(super) fn is_live(&self, name: &str) -> bool {
+        self.regions.get(name).is_some_and(Region::is_live)
+    }
+
+    fn live(&self, name: &str) -> Result<&Region, ApiError> {
+        let region = self.regions.get(name).filter(|region| region.is_live());
+        region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))
+    }
+
+    /// A region, with the listeners that name it as `listeners` knows them.
+    pub(super) fn info(
+        &self,
+        name: &str,
+        listeners: impl Fn(&str) -> Vec<String>,
+    ) -> Result<RegionInfo, ApiError> {
+        let region = self.regions.get(name);
+        let region =
+            region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
+        Ok(region.info(listeners(name)))
+    }
+
+    /// All of them, as [`info`](Self::info).
+    pub(super) fn infos(&self, listeners: impl Fn(&str) -> Vec<String>) -> Vec<RegionInfo> {
+        self.regions.iter().map(|(name, region)| region.info(listeners(name))).collect()
+    }
+
+    /// An API client wants a region: its memory is made first, elsewhere.
+    pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
+        match self.may_add(env, &section) {
+            Ok(()) => {
+                let number = env.load(Wanted::Region(section.clone()), Loading::Region);
+                self.loading.insert(number, (section, answer));
+            }
+            Err(error) => answer.send(Err(error)),
+        }
+    }
+
+    /// Whether a region of this name and size can be added, but for the memory itself.
+    pub(super) fn may_add(&self, env: &Env, section: &RegionSection) -> Result<(), ApiError> {
+        let name = &section.name;
+        if !env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if !advert::is_name(name) {
+            return Err(ApiError::bad_request(format!(
+                "`{name}` is no region name: 1 to 64 of A-Z a-z 0-9 . _ -"
+            )));
+        }
+        if self.regions.contains_key(name) || self.is_loading(name) {
+            return Err(ApiError::conflict(format!("there is already a region `{name}`")));
+        }
+        // RFC 5042 §6.3.6: no second STag over the same octets.
+        let known = self.regions.values().map(|region| &region.section).chain(self.being_loaded());
+        if let Some((kind, thing, other)) = known.into_iter().find_map(|r| in_common(section, r)) {
+            return Err(ApiError::conflict(format!(
+                "{kind} `{thing}` belongs to region `{other}`"
+            )));
+        }
+        if self.regions.len() as u64 >= u64::from(env.facts.config.limits.regions) {
+            return Err(ApiError::unavailable(format!(
+                "there are {} regions, as many as limits.regions allows",
+                self.regions.len()
+            )));
+        }
+        let size = section.size.unwrap_or(0);
+        self.check_memory(env, size)
+    }
+
+    fn check_memory(&self, env: &Env, more: u64) -> Result<(), ApiError> {
+        let used: u64 = self.regions.values().map(|region| region.len).sum();
+        let limit = env.facts.config.limits.region_memory;
+        if used.saturating_add(more) > limit {
+            return Err(ApiError::unavailable(format!(
+                "{more} octets more would exceed limits.region_memory: {used} of {limit} are in use"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Gives a region whose memory has been made to the workers. `listener`: the domain of a listener that
+    /// names it. The answer, if there is one, is sent in every case.
+    pub(super) fn register(
+        &mut self,
+        env: &mut Env,
+        section: RegionSection,
+        loaded: Loaded,
+        configured: bool,
+        listener: Option<PdId>,
+        answer: Option<Answer>,
+    ) -> Result<(), ApiError> {
+        let name = section.name.clone();
+        match self.make(env, section, loaded, configured, listener) {
+            Ok(region) => {
+                let entry = region.entry();
+                self.by_stag.insert(region.stag, name.clone());
+                self.regions.insert(name.clone(), region);
+                env.broadcast(Then::RegionAdded { name, answer }, |ticket| Command::AddStag {
+                    entry: entry.clone(),
+                    ticket,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(answer) = answer {
+                    answer.send(Err(error.clone()));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn make(
+        &mut self,
+        env: &mut Env,
+        section: RegionSection,
+        loaded: Loaded,
+        configured: bool,
+        listener: Option<PdId>,
+    ) -> Result<Region, ApiError> {
+        self.check_memory(env, loaded.len)?;
+        if section.base_to.checked_add(loaded.len).is_none() {
+            return Err(ApiError::bad_request(format!(
+                "region `{}`: base_to and {} octets do not fit into 64 bits",
+                section.name, loaded.len
+            )));
+        }
+        for statement in loaded.memory.statements() {
+            let note = format!("region {}: {statement}", section.name);
+            tracing::warn!("{note}");
+            env.facts.notes.push(note);
+        }
+        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
+        let pd = self.domains.of_region(&section.name, listener);
+        let file = match (&section.backing, loaded.file) {
+            (Backing::File { path, fsync }, Some(file)) => {
+                let memory = loaded.memory.clone();
+                Some(env.writer.open_region(path.clone(), file, memory, *fsync))
+            }
+            _ => None,
+        };
+        Ok(Region {
+            memory: loaded.memory,
+            len: loaded.len,
+            stag,
+            pd,
+            state: RegionState::Adding,
+            bound: None,
+            users: HashSet::new(),
+            file,
+            written: false,
+            placed: 0,
+            messages: 0,
+            configured,
+            section,
+        })
+    }
+
+    /// All workers have it, or one of them refused it; then it goes.
+    pub(super) fn on_added(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        result: Result<(), String>,
+    ) -> Result<(), String> {
+        let outcome = match result {
+            Ok(()) => self.activate(env, name),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = &outcome {
+            env.warn(format!("region {name} could not be registered: {reason}"));
+            self.deregister(env, name, Sources::Abort, None);
+        }
+        outcome
+    }
+
+    fn activate(&mut self, env: &mut Env, name: &str) -> Result<(), String> {
+        let Some(region) = self.regions.get_mut(name) else { return Ok(()) };
+        region.state = RegionState::Active;
+        if let Some(object) = region.object() {
+            let ring = Producer::create(object, shm::RING_CAPACITY, region.len)
+                .map_err(|error| error.to_string())?;
+            let attached = shm::Attached {
+                region_len: region.len,
+                base_to: region.section.base_to,
+                stag: region.stag.0,
+                remote_write: region.section.remote_write,
+                remote_read: region.section.remote_read,
+            };
+            let memory = region.memory.clone();
+            env.shm.export(object, shm::Object { memory, ring, attached });
+        }
+        env.log.push(EventKind::RegionAdded { region: name.to_owned() });
+        Ok(())
+    }
+
+    /// The region that the API asked for under this number, and who waits for it.
+    pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Answer)> {
+        self.loading.remove(&number)
+    }
+
+    /// True when memory for a region of this name is being made.
+    fn is_loading(&self, name: &str) -> bool {
+        self.being_loaded().any(|section| section.name == name)
+    }
+
+    fn being_loaded(&self) -> impl Iterator<Item = &RegionSection> {
+        self.loading.values().map(|(section, _)| section)
+    }
+
+    /// Octets of a region as they are now; peers may be writing them.
+    pub(super) fn read(&self, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, ApiError> {
+        let region = self.live(name)?;
+        if offset.checked_add(length).is_none_or(|end| end > region.len) {
+            return Err(ApiError::bad_request(format!(
+                "region `{name}` has {} octets: {length} from {offset} on are not all in it",
+                region.len
+            )));
+        }
+        let mut octets = vec![0; length as usize];
+        region.memory.read(offset, &mut octets);
+        Ok(octets)
+    }
+
+    /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.
+    pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Answer) {
+        let refused = match self.regions.get(name) {
+            None => Some(ApiError::not_found(format!("there is no region `{name}`"))),
+            Some(region) if !region.is_live() => {
+                Some(ApiError::conflict(format!("region `{name}` is being removed already")))
+            }
+            Some(region) if !force && !region.users.is_empty() => {
+                Some(ApiError::conflict(format!(
+                    "region `{name}` is used by {} streams; close them, or use force",
+                    region.users.len()
+                )))
+            }
+            Some(_) => None,
+        };
+        match refused {
+            Some(error) => answer.send(Err(error)),
+            None => self.deregister(
+                env,
+                name,
+                if force { Sources::Abort } else { Sources::Wait },
+                Some(answer),
+            ),
+        }
+    }
+
+    /// Takes the region from all workers; its streams are aborted.
+    pub(super) fn deregister(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        sources: Sources,
+        answer: Option<Answer>,
+    ) {
+        let Some(region) = self.regions.get_mut(name) else { return };
+        region.state = RegionState::Removing;
+        let stag = region.stag;
+        let users: Vec<StreamId> = region.users.iter().copied().collect();
+        for stream in users {
+            env.command(stream.worker(), Command::Close { stream, abort: true });
+        }
+        let then = Then::RegionRemoved { name: name.to_owned(), answer };
+        env.broadcast(then, |ticket| Command::RemoveStag { stag, sources, ticket });
+    }
+
+    /// No worker places anything in it any more. A worker that did not know it (a failed registration)
+    /// has released it as well.
+    pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+        let Some(region) = self.regions.get_mut(name) else { return };
+        region.state = RegionState::Closing;
+        let object = region.object().map(str::to_owned);
+        let stag = region.stag;
+        self.by_stag.remove(&stag);
+        self.stags.release(stag);
+        if let Some(object) = object {
+            env.shm.publish(&object, &completion(Kind::Removed, stag, StreamId(0), 0, 0, 0));
+            env.shm.withdraw(&object);
+        }
+        env.log.push(EventKind::RegionRemoved { region: name.to_owned() });
+        match self.regions.get(name).and_then(|region| region.file) {
+            Some(file) => {
+                self.closing.insert(file, (name.to_owned(), answer));
+                env.writer.close(file);
+            }
+            None => {
+                self.regions.remove(name);
+                if let Some(answer) = answer {
+                    answer.send(Ok(Reply::DONE));
+                }
+            }
+        }
+    }
+
+    /// A file has been written to its end: of a region that goes, or of a listener that went.
+    pub(super) fn on_file_closed(
+        &mut self,
+        env: &mut Env,
+        file: FileId,
+        result: Result<(), String>,
+    ) {
+        if let Err(reason) = &result {
+            env.warn(reason.clone());
+        }
+        if let Some((name, answer)) = self.closing.remove(&file) {
+            self.regions.remove(&name);
+            if let Some(answer) = answer {
+                answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+            }
+        }
+    }
+}
+
+/// What two regions would both lie in: its kind, its name, and the name of the second region.
+fn in_common<'a>(
+    a: &RegionSection,
+    b: &'a RegionSection,
+) -> Option<(&'static str, String, &'a str)> {
+    match (&a.backing, &b.backing) {
+        (Backing::SharedMemory { object }, Backing::SharedMemory { object: other })
+            if object == other =>
+        {
+            Some(("shared-memory object", object.clone(), &b.name))
+        }
+        (Backing::File { path, .. }, Backing::File { path: other, .. }) if path == other => {
+            Some(("file", path.display().to_string(), &b.name))
+        }
+        _ => None,
+    }
+}
+
+fn completion(
+    kind: Kind,
+    stag: Stag,
+    stream: StreamId,
+    offset: u64,
+    len: u64,
+    rsvd_ulp: u8,
+) -> Completion {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unix_nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    Completion { kind, rsvd_ulp, stag: stag.0, offset, len, stream: stream.0, unix_nanos }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl Regions {
+    pub(super) fn contains_key(&self, name: &str) -> bool {
+        self.regions.contains_key(name)
+    }
+
+    /// The region that has the STag.
+    pub(super) fn named(&self, stag: Stag) -> Option<&str> {
+        self.by_stag.get(&stag).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+impl std::ops::Index<&str> for Regions {
+    type Output = Region;
+
+    fn index(&self, name: &str) -> &Region {
+        &self.regions[name]
+    }
+}

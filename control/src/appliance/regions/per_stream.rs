@@ -1,0 +1,171 @@
+//! STags for one stream alone: pieces of a listener's region, and memory of jobs.
+
+use dataplane::memory::Memory;
+use dataplane::{Command, Sources};
+use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
+
+use super::Regions;
+use crate::api::ApiError;
+use crate::appliance::env::Env;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, Piece, SinkOf, TakenSlot, Then};
+use crate::config::ListenerSection;
+use crate::service::Slot;
+
+/// Memory that the Reads of a job, or a peer's operations for it, go to.
+pub(in crate::appliance) struct Sink {
+    pub of: SinkOf,
+    pub stream: StreamId,
+    pub pd: PdId,
+    pub memory: Memory,
+    pub offset: u64,
+    pub len: u64,
+    pub access: Access,
+}
+
+impl Regions {
+    /// A region that is to be cut into pieces has no users: their pieces would be others.
+    pub(in crate::appliance) fn check_pieces(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        match section.regions.iter().find(|name| self.users_of(name) > 0) {
+            Some(region) if section.has_slots() => Err(ApiError::conflict(format!(
+                "listener `{}`: region `{region}` is used by streams of before: close them first",
+                section.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A new stream gets a piece of its listener's region; the commands are on their way, and the stream is
+    /// bound then.
+    ///
+    /// # Errors
+    /// One sentence: there is no memory for it. The piece goes back.
+    pub(in crate::appliance) fn take_piece(
+        &mut self,
+        env: &mut Env,
+        piece: Piece,
+        stream: StreamId,
+        pd: PdId,
+    ) -> Result<TakenSlot, String> {
+        let Piece { listener, number, each, kind, region: name } = piece;
+        let stag = self.stags.allocate().map_err(|error| error.to_string())?;
+        let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
+            self.stags.release(stag);
+            return Err(format!("region `{name}` is gone"));
+        };
+        region.users.insert(stream);
+        let offset = u64::from(number) * each;
+        let access = kind.slot_access();
+        let (memory, len) = (region.memory.clone(), each);
+        let entry = StagEntry {
+            stag,
+            pd,
+            stream: Some(stream),
+            base_to: TaggedOffset(offset),
+            len,
+            access,
+            memory: memory.clone(),
+            memory_offset: offset,
+        };
+        env.broadcast(Then::Bound { stream }, |ticket| Command::AddStag {
+            entry: entry.clone(),
+            ticket,
+        });
+        let slot = Slot { stag, to: offset, len };
+        Ok(TakenSlot { number, slot, listener, memory, region: name, stream })
+    }
+
+    /// A stream with a slot is gone: no worker may use it any more, then it is cleared.
+    pub(in crate::appliance) fn release_slot(&self, env: &mut Env, taken: TakenSlot) {
+        let (stag, sources) = (taken.slot.stag, Sources::Wait);
+        env.broadcast(Then::SlotFreed { taken }, |ticket| Command::RemoveStag {
+            stag,
+            sources,
+            ticket,
+        });
+    }
+
+    pub(in crate::appliance) fn on_slot_freed(&mut self, env: &mut Env, taken: TakenSlot) {
+        let Slot { stag, to, len } = taken.slot;
+        self.stags.release(stag);
+        let octets = to..to.saturating_add(len);
+        env.load(Wanted::Clear(vec![(taken.memory.clone(), octets)]), Loading::ClearSlot(taken));
+    }
+
+    /// True when the piece can be given to another stream.
+    pub(in crate::appliance) fn on_slot_cleared(
+        &mut self,
+        env: &mut Env,
+        taken: &TakenSlot,
+        result: Result<(), String>,
+    ) -> bool {
+        if let Err(reason) = result {
+            env.warn(format!("region {} loses a piece: {reason}", taken.region));
+            return false;
+        }
+        if let Some(region) = self.regions.get_mut(&taken.region) {
+            region.users.remove(&taken.stream);
+        }
+        true
+    }
+
+    /// Memory of a region that is to take `total` octets from `offset` on.
+    pub(in crate::appliance) fn sink_memory(
+        &self,
+        name: &str,
+        offset: u64,
+        total: u64,
+    ) -> Result<Memory, ApiError> {
+        let region = self.live(name)?;
+        match offset.checked_add(total) {
+            Some(end) if end <= region.len => Ok(region.memory.clone()),
+            _ => Err(ApiError::bad_request(format!(
+                "{total} octets at offset {offset} do not fit into region `{name}` of {} octets",
+                region.len
+            ))),
+        }
+    }
+
+    /// Gives memory that one stream may use for one purpose to the workers.
+    pub(in crate::appliance) fn add_sink(
+        &mut self,
+        env: &mut Env,
+        sink: Sink,
+    ) -> Result<Stag, ApiError> {
+        let Sink { of, stream, pd, memory, offset, len, access } = sink;
+        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
+        let entry = StagEntry {
+            stag,
+            pd,
+            stream: Some(stream),
+            base_to: TaggedOffset(0),
+            len,
+            access,
+            memory,
+            memory_offset: offset,
+        };
+        env.broadcast(Then::SinkReady(of), |ticket| Command::AddStag {
+            entry: entry.clone(),
+            ticket,
+        });
+        Ok(stag)
+    }
+
+    /// Takes memory that was registered for one use from all workers.
+    pub(in crate::appliance) fn remove_sink(&self, env: &mut Env, stag: Stag) {
+        let sources = Sources::Wait;
+        env.broadcast(Then::SinkRemoved { stag }, |ticket| Command::RemoveStag {
+            stag,
+            sources,
+            ticket,
+        });
+    }
+
+    /// Nobody uses a sink any more.
+    pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
+        self.stags.release(stag);
+    }
+}

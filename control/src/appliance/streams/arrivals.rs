@@ -1,0 +1,267 @@
+//! What arrives on a stream: untagged messages, errors, and what its listener's service wants done.
+
+use std::sync::Arc;
+
+use dataplane::Command;
+use dataplane::memory::Memory;
+use ddp::rdmap::{self, Terminate, WorkRequest};
+use ddp::{Cookie, MESSAGE_QUEUE, Message, Msn, Qn, Source, StreamId, TaggedOffset};
+
+use super::stream::State;
+use super::{Streams, info};
+use crate::api::EventKind;
+use crate::appliance::env::{Env, api_id};
+use crate::appliance::pending::{AfterPost, Post};
+use crate::config::{Delivery, QueueSection};
+use crate::files::{self, FileId};
+use crate::service::{Action, Place};
+
+impl Streams {
+    fn queue(&self, id: StreamId, qn: Qn) -> Option<&QueueSection> {
+        self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)
+    }
+
+    /// The queue is one that the stream was given; only the error queue is posted without being configured.
+    pub(in crate::appliance) fn has_queue(&self, id: StreamId, qn: Qn) -> bool {
+        self.queue(id, qn).is_some()
+    }
+
+    /// An untagged message goes where its queue says; its buffer goes back when it has got there.
+    pub(in crate::appliance) fn on_untagged(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        (qn, msn): (Qn, Msn),
+        data: Vec<u8>,
+        listener: Destination<'_>,
+    ) {
+        match self.queue(id, qn).map(|queue| &queue.deliver_to) {
+            Some(Delivery::Echo) => {
+                let source = Source::Octets(Arc::from(data));
+                let message =
+                    Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+                self.post(env, id, message, Post::Echo { qn: qn.0 });
+            }
+            _ => self.deliver(env, id, (qn, msn), data, listener),
+        }
+    }
+
+    /// A Send of RDMAP goes where the first queue says.
+    pub(in crate::appliance) fn on_send(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        number: u32,
+        data: Vec<u8>,
+        listener: Destination<'_>,
+    ) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        match stream.queues.first().map(|queue| &queue.deliver_to) {
+            Some(Delivery::Echo) => {
+                let request = WorkRequest::send(Source::Octets(Arc::from(data)), Cookie::of(0));
+                self.post_rdmap(env, id, request, None, Post::Service(AfterPost::GiveBack));
+            }
+            _ => self.deliver(env, id, (MESSAGE_QUEUE, Msn(number)), data, listener),
+        }
+    }
+
+    /// Counts a Send of RDMAP: its number on the stream.
+    pub(in crate::appliance) fn count_send(&mut self, id: StreamId) -> Option<u32> {
+        let stream = self.streams.get_mut(&id)?;
+        stream.received = stream.received.wrapping_add(1);
+        Some(stream.received)
+    }
+
+    /// To the log, a file, or nowhere; the buffer goes back.
+    fn deliver(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        (qn, msn): (Qn, Msn),
+        data: Vec<u8>,
+        listener: Destination<'_>,
+    ) {
+        if !self.streams.contains_key(&id) {
+            return;
+        }
+        match self.queue(id, qn).map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
+            // An echo has been posted before.
+            Delivery::Discard | Delivery::Echo => {
+                env.tally.discarded += 1;
+                self.repost_buffer(env, id, qn);
+            }
+            Delivery::Events => {
+                let (stream, queue, msn) = (api_id(id), qn.0, msn.0);
+                let listener = listener.name.map(str::to_owned);
+                env.log.push(EventKind::Message { stream, listener, queue, msn, data });
+                self.repost_buffer(env, id, qn);
+            }
+            Delivery::File { .. } => self.append(env, id, qn, &data, listener.file),
+        }
+    }
+
+    fn append(&mut self, env: &mut Env, id: StreamId, qn: Qn, data: &[u8], file: Option<FileId>) {
+        let tag = env.number();
+        match file {
+            Some(file) if env.writer.append(file, files::frame(data), tag) => {
+                self.appending.insert(tag, (id, qn.0));
+            }
+            _ => {
+                env.tally.discarded += 1;
+                self.repost_buffer(env, id, qn);
+            }
+        }
+    }
+
+    /// A message is in its file.
+    pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
+        if let Some((stream, qn)) = self.appending.remove(&tag) {
+            self.repost_buffer(env, stream, Qn(qn));
+        }
+    }
+
+    /// Posts a receive buffer again.
+    pub(in crate::appliance) fn repost_buffer(&self, env: &mut Env, stream: StreamId, qn: Qn) {
+        if self.streams.contains_key(&stream) {
+            env.command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
+        }
+    }
+
+    /// The peer says why it ends the stream.
+    pub(in crate::appliance) fn on_last_message(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        data: &[u8],
+    ) {
+        let (code, reason) = info::last_message(data);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.end.peer_error = Some(reason.clone());
+        }
+        let (stream, layer) = (api_id(id), "ddp".to_owned());
+        env.log.push(EventKind::StreamError { stream, layer, code, reason });
+    }
+
+    /// The peer has ended the stream with RDMAP's Terminate, or the worker has.
+    pub(in crate::appliance) fn on_terminated(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        by_peer: bool,
+        terminate: &Terminate,
+    ) {
+        let reason = terminate.to_string();
+        if by_peer && let Some(stream) = self.streams.get_mut(&id) {
+            stream.end.peer_error = Some(format!("terminated by the peer: {reason}"));
+        }
+        let Terminate { layer, error_type, code, .. } = *terminate;
+        let stream = api_id(id);
+        let code = format!("{layer:x}/{error_type:x}/{code:02x}");
+        env.log.push(EventKind::Terminated { stream, by_peer, code, reason });
+    }
+
+    /// Does what a service wants done on a stream.
+    pub(in crate::appliance) fn act(&mut self, env: &mut Env, id: StreamId, action: Action) {
+        let Some(stream) = self.streams.get(&id) else { return };
+        let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
+        let cookie = Cookie::of(0);
+        match (action, own) {
+            (Action::GiveBack, _) => self.repost_buffer(env, id, MESSAGE_QUEUE),
+            (Action::Send { octets, answers }, _) => {
+                let request = WorkRequest::send(Source::Octets(Arc::from(octets)), cookie);
+                let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
+                self.post_rdmap(env, id, request, None, Post::Service(after));
+            }
+            (Action::WriteOctets { octets, at }, _) => {
+                let source = Source::Octets(Arc::from(octets));
+                let request = write(source, at);
+                self.post_rdmap(env, id, request, None, Post::Service(AfterPost::Write));
+            }
+            (Action::Write { len, at }, Some((slot, memory))) => {
+                let source = Source::Region { memory, offset: slot.to, len };
+                let request = write(source, at);
+                let region = Some(slot.stag);
+                self.post_rdmap(env, id, request, region, Post::Service(AfterPost::Nothing));
+            }
+            (Action::Read { len, from }, Some((slot, _))) => {
+                let request = WorkRequest::Read {
+                    sink_stag: slot.stag,
+                    sink_to: TaggedOffset(slot.to),
+                    source_stag: from.stag,
+                    source_to: TaggedOffset(from.to),
+                    len,
+                    cookie,
+                };
+                let region = Some(slot.stag);
+                self.post_rdmap(env, id, request, region, Post::Service(AfterPost::Read));
+            }
+            (Action::Write { .. } | Action::Read { .. }, None) => {
+                self.end_service(env, id, "the stream has no memory of its own".into());
+            }
+            (Action::PeerIsReady, _) => {
+                env.command(id.worker(), Command::PeerIsReady { stream: id });
+            }
+            (Action::End(reason), _) => self.end_service(env, id, reason),
+        }
+    }
+
+    /// An operation of a service will not be complete.
+    pub(in crate::appliance) fn fail_service(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        reason: String,
+    ) {
+        if self.streams.get(&id).is_some_and(|s| s.state == State::Established) {
+            self.end_service(env, id, reason);
+        }
+    }
+
+    /// The peer's program does not speak as the service expects.
+    fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
+        if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
+            return;
+        }
+        let (stream, layer, code) = (api_id(id), "service".to_owned(), String::new());
+        env.log.push(EventKind::StreamError { stream, layer, code, reason });
+        self.close(env, id, false);
+    }
+}
+
+/// What a stream's listener does with messages.
+#[derive(Clone, Copy)]
+pub(in crate::appliance) struct Destination<'a> {
+    /// The listener's name.
+    pub name: Option<&'a str>,
+    /// The file of the queue.
+    pub file: Option<FileId>,
+}
+
+fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
+    WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: Cookie::of(0) }
+}
+
+/// A DDP error that ended a stream.
+pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &ddp::DdpError) {
+    let code = format!("{}/{:02}", error.code.error_type(), error.code.code());
+    on_error(env, id, "ddp", code, error.to_string());
+}
+
+/// An error of a stream that speaks RDMAP.
+pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &rdmap::Error) {
+    let (layer, numbers) = match error {
+        rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),
+        rdmap::Error::Rdmap(error) => ("rdmap", (error.code.error_type(), error.code.code())),
+        rdmap::Error::Llp { error_type, code } => ("mpa", (*error_type, *code)),
+        rdmap::Error::InvalidTerminate { .. } => ("rdmap", (0, 0)),
+    };
+    let code = format!("{}/{:02x}", numbers.0, numbers.1);
+    on_error(env, id, layer, code, error.to_string());
+}
+
+fn on_error(env: &mut Env, id: StreamId, layer: &str, code: String, reason: String) {
+    env.tally.stream_errors += 1;
+    let (stream, layer) = (api_id(id), layer.to_owned());
+    tracing::warn!("stream {stream}: {reason}");
+    env.log.push(EventKind::StreamError { stream, layer, code, reason });
+}

@@ -1,0 +1,129 @@
+//! Streams and associations as operators see them.
+
+use dataplane::{StreamInfo as WorkerStream, StreamParams};
+use ddp::last_message::LastMessage;
+
+use super::stream::Stream;
+use crate::advert::Advertised;
+use crate::api::{AssociationInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use crate::appliance::counters::{live_counters, of_association};
+use crate::config::access_word;
+use crate::transport::Transport;
+
+/// A stream: what the control thread and, where it has been asked, what the worker knows.
+pub(super) fn stream(
+    id: ddp::StreamId,
+    known: &Stream,
+    found: Option<&WorkerStream>,
+    listener: Option<String>,
+    now: std::time::Instant,
+) -> StreamInfo {
+    let mut counters = found.map(|found| live_counters(&found.stats)).unwrap_or_default();
+    if !known.rdmap {
+        counters.retain(|name, _| !name.starts_with("rdmap_"));
+    }
+    StreamInfo {
+        id: StreamId(id.0),
+        worker: u32::from(id.worker()),
+        listener,
+        local: known.local.to_string(),
+        remote: known.remote.to_string(),
+        state: found.map_or(known.state.name(), |found| found.state).to_owned(),
+        transport: transport(known.params.as_ref(), found),
+        association: found.and_then(|found| found.association).map(|id| StreamId(id.0)),
+        mulpdu: known.params.as_ref().map(|params| params.mulpdu() as u32),
+        mpa: known.params.as_ref().and_then(mpa),
+        regions: known.regions.clone(),
+        peer_regions: known.peer_regions.iter().map(peer_region).collect(),
+        age_seconds: now.duration_since(known.since).as_secs_f64(),
+        counters,
+    }
+}
+
+fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+pub(in crate::appliance) fn association(info: &dataplane::AssociationInfo) -> AssociationInfo {
+    AssociationInfo {
+        id: StreamId(info.association.0),
+        worker: u32::from(info.association.worker()),
+        local: info.local.to_string(),
+        remote: info.remote.to_string(),
+        udp: info.udp.map(|(local, remote)| [local, remote]),
+        state: info.state.into(),
+        sessions: info.sessions,
+        streams: info.streams,
+        path_mtu: info.path_mtu,
+        round_trip_us: info.round_trip.map(micros),
+        rto_us: micros(info.rto),
+        cwnd: info.cwnd,
+        in_flight: info.in_flight,
+        peer_window: info.peer_window,
+        unanswered: info.unanswered,
+        counters: of_association(&info.stats),
+    }
+}
+
+fn transport(params: Option<&StreamParams>, found: Option<&WorkerStream>) -> Transport {
+    let is_sctp = matches!(params, Some(StreamParams::Sctp(_)))
+        || found.is_some_and(|found| found.transport == dataplane::Transport::Sctp);
+    if is_sctp { Transport::Sctp } else { Transport::Tcp }
+}
+
+fn mpa(params: &StreamParams) -> Option<MpaInfo> {
+    let StreamParams::Tcp(params) = params else { return None };
+    Some(MpaInfo {
+        revision: params.revision.number(),
+        markers_tx: params.markers_tx,
+        markers_rx: params.markers_rx,
+        crc: params.crc,
+        mulpdu: params.mulpdu as u32,
+    })
+}
+
+fn peer_region(region: &Advertised) -> PeerRegion {
+    PeerRegion {
+        name: region.name.clone(),
+        stag: stag(region.stag),
+        base_to: region.base_to.to_string(),
+        size: region.len,
+        access: access(region.remote_read, region.remote_write, region.remote_atomic),
+    }
+}
+
+/// Code and sentence of bare DDP's last message.
+pub(super) fn last_message(octets: &[u8]) -> (String, String) {
+    match LastMessage::parse(octets) {
+        Ok(message) => {
+            let code = format!("{}/{:02}", message.error_type, message.code);
+            let what = match message.ddp_error() {
+                Some(error) => error.to_string(),
+                None => format!("layer {}, error {code}", message.layer),
+            };
+            (code, format!("the peer ends the stream: {what}"))
+        }
+        Err(error) => (String::new(), format!("the peer's last message cannot be read: {error}")),
+    }
+}
+
+fn stag(stag: u32) -> String {
+    format!("{stag:#010x}")
+}
+
+fn access(read: bool, write: bool, atomic: bool) -> String {
+    access_word(read, write, atomic).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_last_message_reads_as_a_sentence() {
+        let (code, reason) = last_message(&[1, 0x11, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(code, "1/02");
+        assert!(reason.contains("STag not associated with the stream"), "{reason}");
+        assert!(last_message(&[9]).1.contains("cannot be read"));
+    }
+}

@@ -1,0 +1,442 @@
+//! Streams: what the control thread knows of them, and their way from set-up to end.
+//!
+//! ```text
+//!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> gone
+//!                 \-> Rejecting -> gone
+//!  opened:    [bind ->] Connect -> Established -> gone
+//! ```
+
+mod arrivals;
+mod info;
+mod opens;
+mod posts;
+mod stream;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dataplane::{
+    AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
+    StreamParams, StreamStats, Ticket,
+};
+use ddp::{PdId, StreamId};
+use tcp_lite::mpa::{Peer, Revision};
+
+pub(super) use self::arrivals::{Destination, on_ddp_error, on_rdmap_error};
+pub(super) use self::info::association;
+use self::opens::Opens;
+#[cfg(test)]
+pub(super) use self::posts::CAUSE_WAIT;
+pub(super) use self::posts::Posted;
+use self::posts::Refused;
+pub(super) use self::stream::Ends;
+use self::stream::{End, State, Stream};
+use super::counters::Totals;
+use super::endpoints::own_queues;
+use super::env::{Env, api_id};
+use super::pending::{Found, Post, Purpose, TakenSlot, Then};
+use crate::advert::Advertised;
+use crate::api::{Answer, ApiError, ConnectSpec, StreamInfo, UlpChoice};
+use crate::config::{Config, QueueSection};
+use crate::service::{Arrival, Slot};
+use crate::transport::Transport;
+
+/// How long a fresh stream to siw is left alone. A responding siw does not notice an FPDU that comes while it
+/// moves the socket from start-up to Full Operation: it lies there until another one follows.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// Every stream.
+pub(super) struct Streams {
+    streams: HashMap<StreamId, Stream>,
+    opens: Opens,
+    /// Streams that are left alone until a moment, and what they are for then.
+    settling: Vec<(Instant, StreamId, Purpose)>,
+    /// Messages that ending streams refused, and whose posters wait for the cause.
+    refused: Vec<Refused>,
+    /// Untagged messages on their way to a file: tag to stream and queue.
+    appending: HashMap<u64, (StreamId, u32)>,
+    /// What ended streams did, per worker.
+    totals: Vec<Totals>,
+}
+
+/// A stream that is accepted as soon as its regions are bound.
+pub(super) struct Accepting {
+    pub listener: ListenerId,
+    pub ends: Ends,
+    pub pd: PdId,
+    pub regions: Vec<String>,
+    pub queues: Vec<QueueSection>,
+    pub revision: Option<Revision>,
+    pub rdmap: bool,
+    pub slot: Option<TakenSlot>,
+    pub peer_reads: bool,
+    /// Something must be bound first.
+    pub waits: bool,
+}
+
+/// What an answer to a peer's request is made of.
+pub(super) struct Accepted<'a> {
+    pub listener: Option<ListenerId>,
+    pub pd: PdId,
+    pub regions: &'a [String],
+    pub queues: &'a [QueueSection],
+    pub revision: Option<Revision>,
+    pub arrival: Arrival,
+}
+
+/// A stream that has ended.
+pub(super) struct Ended {
+    pub listener: Option<ListenerId>,
+    pub remote: SocketAddr,
+    /// The peer never had it.
+    pub rejected: bool,
+    pub regions: Vec<String>,
+    pub slot: Option<TakenSlot>,
+    pub job: Option<u64>,
+    /// What was posted and is not acknowledged.
+    pub posts: Vec<Post>,
+    /// Who waited for its end.
+    pub waiting: Vec<Answer>,
+    /// Why it ended.
+    pub sentence: String,
+    /// The cause, for those who wanted something of it.
+    pub error: ApiError,
+    /// In order, and without an error of the peer.
+    pub in_order: bool,
+}
+
+impl Streams {
+    pub(super) fn new(workers: usize) -> Streams {
+        Streams {
+            streams: HashMap::new(),
+            opens: Opens::default(),
+            settling: Vec::new(),
+            refused: Vec::new(),
+            appending: HashMap::new(),
+            totals: vec![Totals::default(); workers],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(super) fn contains(&self, id: StreamId) -> bool {
+        self.streams.contains_key(&id)
+    }
+
+    pub(super) fn established(&self) -> usize {
+        self.streams.values().filter(|stream| stream.state == State::Established).count()
+    }
+
+    pub(super) fn listener_of(&self, id: StreamId) -> Option<ListenerId> {
+        self.streams.get(&id)?.listener
+    }
+
+    pub(super) fn pd_of(&self, id: StreamId) -> Option<PdId> {
+        self.streams.get(&id).map(|stream| stream.pd)
+    }
+
+    /// Regions that its peer told of.
+    pub(super) fn peer_regions(&self, id: StreamId) -> &[Advertised] {
+        self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
+    }
+
+    /// It has a piece of its listener's region.
+    pub(super) fn has_slot(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.slot.is_some())
+    }
+
+    // --- accepted ---
+
+    pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: Accepting) {
+        let Accepting { listener, ends, pd, regions, queues, .. } = accepting;
+        let Accepting { revision, rdmap, slot, peer_reads, waits, .. } = accepting;
+        let state = if waits { State::Binding } else { State::Accepting };
+        let fresh = Stream::new(ends, state, pd);
+        let known = Stream { regions, queues, revision, rdmap, slot, peer_reads, ..fresh };
+        self.streams.insert(id, Stream { listener: Some(listener), ..known });
+    }
+
+    pub(super) fn insert_rejected(
+        &mut self,
+        id: StreamId,
+        listener: Option<ListenerId>,
+        ends: Ends,
+    ) {
+        let fresh = Stream::new(ends, State::Rejecting, PdId(0));
+        self.streams.insert(id, Stream { listener, ..fresh });
+    }
+
+    /// All workers know what the stream may reach.
+    pub(super) fn accept(&mut self, id: StreamId) -> Option<Accepted<'_>> {
+        let stream = self.streams.get_mut(&id)?;
+        if stream.state == State::Binding {
+            stream.state = State::Accepting;
+        }
+        let slot: Option<Slot> = stream.slot.as_ref().map(|taken| taken.slot);
+        Some(Accepted {
+            listener: stream.listener,
+            pd: stream.pd,
+            regions: &stream.regions,
+            queues: &stream.queues,
+            revision: stream.revision,
+            arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
+        })
+    }
+
+    // --- opened ---
+
+    /// How a stream that is opened from here speaks.
+    pub(super) fn endpoint(
+        &mut self,
+        config: &Config,
+        spec: &ConnectSpec,
+        start_key: bool,
+    ) -> EndpointConfig {
+        self.opens.endpoint(config, spec, start_key)
+    }
+
+    /// A stream that was opened from here stands.
+    pub(super) fn insert_opened(
+        &mut self,
+        id: StreamId,
+        ends: Ends,
+        pd: PdId,
+        spec: ConnectSpec,
+        peer_regions: Vec<Advertised>,
+    ) {
+        let rdmap = spec.ulp == UlpChoice::Rdmap;
+        let fresh = Stream::new(ends, State::Established, pd);
+        let (regions, queues) = (spec.regions, own_queues());
+        self.streams.insert(id, Stream { regions, peer_regions, queues, rdmap, ..fresh });
+    }
+
+    /// A stream stands. Its regions and its listener.
+    pub(super) fn on_established(
+        &mut self,
+        id: StreamId,
+        params: StreamParams,
+        now: Instant,
+    ) -> Option<(Vec<String>, Option<ListenerId>)> {
+        let stream = self.streams.get_mut(&id)?;
+        if stream.state != State::Closing {
+            stream.state = State::Established;
+        }
+        stream.params = Some(params);
+        stream.since = now;
+        Some((stream.regions.clone(), stream.listener))
+    }
+
+    /// Uses a stream a moment later.
+    pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
+        self.settling.push((now + SETTLING, id, purpose));
+    }
+
+    /// Streams whose moment has come; some may have ended.
+    pub(super) fn settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
+        let settled = self.settling.extract_if(.., |(at, ..)| *at <= now);
+        settled.map(|(_, id, purpose)| (id, purpose)).collect()
+    }
+
+    // --- users ---
+
+    /// A message can be posted on it.
+    pub(super) fn is_open(&self, id: StreamId) -> Result<(), ApiError> {
+        match self.streams.get(&id).map(|stream| stream.state) {
+            Some(State::Established) => Ok(()),
+            Some(_) => Err(ApiError::conflict("the stream is not open")),
+            None => Err(ApiError::not_found(format!("there is no stream {}", api_id(id)))),
+        }
+    }
+
+    /// The peer of a stream that stands and that no job has. `rdmap`: it must speak RDMAP.
+    pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
+        let shown = api_id(id);
+        let conflict = |sentence: String| Err(ApiError::conflict(sentence));
+        match self.streams.get(&id) {
+            None => Err(ApiError::not_found(format!("there is no stream {shown}"))),
+            Some(stream) if stream.state != State::Established => {
+                conflict(format!("stream {shown} is not open"))
+            }
+            Some(stream) if stream.job.is_some() => {
+                conflict(format!("stream {shown} is used by another job"))
+            }
+            Some(stream) if rdmap && !stream.rdmap => {
+                conflict(format!("stream {shown} speaks bare DDP: it has no Reads and no atomics"))
+            }
+            Some(stream) => Ok(stream.remote.to_string()),
+        }
+    }
+
+    /// A job has it for itself.
+    pub(super) fn claim(&mut self, id: StreamId, job: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.job = Some(job);
+        }
+    }
+
+    /// No job has it any more.
+    pub(super) fn release(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.job = None;
+        }
+    }
+
+    // --- the end ---
+
+    /// Ends a stream for an API client, which is answered when it has ended.
+    pub(super) fn close_for(&mut self, env: &mut Env, id: StreamId, abort: bool, answer: Answer) {
+        match self.streams.get_mut(&id) {
+            Some(stream) => {
+                stream.end.waiting.push(answer);
+                self.close(env, id, abort);
+            }
+            None => {
+                let id = api_id(id);
+                answer.send(Err(ApiError::not_found(format!("there is no stream {id}"))));
+            }
+        }
+    }
+
+    /// Ends a stream; its end will be reported.
+    pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.state = State::Closing;
+            env.command(id.worker(), Command::Close { stream: id, abort });
+        }
+    }
+
+    /// Aborts the streams of some interfaces, except those for which that was done.
+    pub(super) fn abort_on(
+        &mut self,
+        env: &mut Env,
+        sentence: &str,
+        on_port: impl Fn(&Env, InterfaceId) -> bool,
+    ) {
+        for (&id, stream) in &mut self.streams {
+            if stream.end.abort_reason.is_none() && on_port(env, stream.interface) {
+                stream.end.abort_reason = Some(sentence.to_owned());
+                if stream.state != State::Rejecting {
+                    stream.state = State::Closing;
+                }
+                env.command(id.worker(), Command::Close { stream: id, abort: true });
+            }
+        }
+    }
+
+    /// Forgets a stream that has ended, and everything that waited for its messages.
+    pub(super) fn on_closed(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        reason: &CloseReason,
+        stats: &StreamStats,
+    ) -> Option<Ended> {
+        let Stream { listener, remote, state, regions, slot, posts, job, end, .. } =
+            self.streams.remove(&id)?;
+        // Its end is the answer to all its posts.
+        self.refused.retain(|refused| refused.stream() != id);
+        if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
+            totals.add(stats, reason);
+        }
+        let End { waiting, abort_reason, peer_error } = end;
+        let error = why_ended(reason, abort_reason);
+        let sentence = error.message.clone();
+        let in_order = reason.is_graceful() && peer_error.is_none();
+        let posted = |ticket| match env.cancel(Ticket(ticket)) {
+            Some(Then::Posted { post, .. }) => Some(post),
+            _ => None,
+        };
+        Some(Ended {
+            listener,
+            remote,
+            rejected: state == State::Rejecting,
+            regions,
+            slot,
+            job,
+            posts: posts.into_iter().filter_map(posted).collect(),
+            waiting,
+            sentence,
+            // What the peer said is the cause of whatever came after it.
+            error: peer_error.map_or(error, ApiError::peer_refused),
+            in_order,
+        })
+    }
+
+    pub(super) fn on_association_closed(&mut self, worker: u16, stats: &AssociationStats) {
+        if let Some(totals) = self.totals.get_mut(usize::from(worker)) {
+            totals.add_association(stats);
+        }
+    }
+
+    /// When something is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let settled = self.settling.iter().map(|(at, ..)| *at).min();
+        [settled, self.next_refused_deadline()].into_iter().flatten().min()
+    }
+
+    // --- queries ---
+
+    pub(super) fn ids(&self) -> Vec<StreamId> {
+        let mut ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// A stream as operators see it; `listener`: its listener's name.
+    pub(super) fn info(
+        &self,
+        id: StreamId,
+        found: &Found,
+        listener: Option<String>,
+        now: Instant,
+    ) -> Option<StreamInfo> {
+        let known = self.streams.get(&id)?;
+        let found = found.streams.iter().find(|found| found.stream == id);
+        Some(info::stream(id, known, found, listener, now))
+    }
+
+    /// What streams and associations did, per worker; with those that go on.
+    pub(super) fn totals(&self, found: &Found) -> Vec<Totals> {
+        let mut per_worker = self.totals.clone();
+        for info in &found.associations {
+            let worker = usize::from(info.association.worker());
+            if let Some(totals) = per_worker.get_mut(worker) {
+                totals.add_association(&info.stats);
+            }
+        }
+        for info in &found.streams {
+            // An ended one that waits for its last segments has been added when it ended.
+            if self.streams.contains_key(&info.stream)
+                && let Some(totals) = per_worker.get_mut(usize::from(info.stream.worker()))
+            {
+                totals.add_live(&info.stats);
+            }
+        }
+        per_worker
+    }
+}
+
+/// The peer needs a moment before the first FPDU.
+pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
+    spec.transport == Transport::Tcp
+        && spec.ulp == UlpChoice::Rdmap
+        && spec.rdmap.peer == Peer::Siw.name()
+}
+
+/// The end of a stream as its users are told of it; `abort_reason` is why the control thread aborted it.
+fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
+    match abort_reason {
+        Some(abort_reason) if reason.is_local_abort() => ApiError::unavailable(abort_reason),
+        _ => {
+            let sentence = reason.to_string();
+            match reason.origin() {
+                Origin::Peer => ApiError::peer_refused(sentence),
+                Origin::Network => ApiError::timeout(sentence),
+                Origin::Local => ApiError::unavailable(sentence),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A stream as the control thread knows it.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use dataplane::{InterfaceId, ListenerId, StreamParams};
+use ddp::PdId;
+use tcp_lite::mpa::Revision;
+
+use crate::advert::Advertised;
+use crate::api::Answer;
+use crate::appliance::pending::TakenSlot;
+use crate::config::QueueSection;
+
+/// What is known of a stream.
+pub(super) struct Stream {
+    pub(super) listener: Option<ListenerId>,
+    pub(super) interface: InterfaceId,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    pub(super) state: State,
+    /// Regions that the peer was told of.
+    pub(super) regions: Vec<String>,
+    /// Regions that the peer told of.
+    pub(super) peer_regions: Vec<Advertised>,
+    pub(super) queues: Vec<QueueSection>,
+    pub(super) pd: PdId,
+    /// What speaks above DDP on it.
+    pub(super) rdmap: bool,
+    /// The piece of its listener's region that it has.
+    pub(super) slot: Option<TakenSlot>,
+    /// The peer said that it will issue Reads.
+    pub(super) peer_reads: bool,
+    /// Sends of RDMAP that arrived.
+    pub(super) received: u32,
+    /// MPA's form of the peer's request; none over SCTP, or for streams that were opened from here.
+    pub(super) revision: Option<Revision>,
+    pub(super) params: Option<StreamParams>,
+    pub(super) since: Instant,
+    /// Tickets of messages that are posted and not acknowledged.
+    pub(super) posts: HashSet<u64>,
+    /// A job has it for itself.
+    pub(super) job: Option<u64>,
+    pub(super) end: End,
+}
+
+/// What is known of its end.
+#[derive(Default)]
+pub(super) struct End {
+    /// Who waits for it.
+    pub(super) waiting: Vec<Answer>,
+    /// Why the control thread aborts it, one sentence.
+    pub(super) abort_reason: Option<String>,
+    /// What the peer's last message said.
+    pub(super) peer_error: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Binding,
+    Accepting,
+    Rejecting,
+    Established,
+    Closing,
+}
+
+impl State {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            State::Binding | State::Accepting => "accepting",
+            State::Rejecting => "rejecting",
+            State::Established => "established",
+            State::Closing => "closing",
+        }
+    }
+}
+
+/// Where a stream lies.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::appliance) struct Ends {
+    pub interface: InterfaceId,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+}
+
+impl Stream {
+    pub(super) fn new(ends: Ends, state: State, pd: PdId) -> Stream {
+        let Ends { interface, local, remote } = ends;
+        Stream {
+            listener: None,
+            interface,
+            local,
+            remote,
+            state,
+            regions: Vec::new(),
+            peer_regions: Vec::new(),
+            queues: Vec::new(),
+            pd,
+            rdmap: false,
+            slot: None,
+            peer_reads: false,
+            received: 0,
+            revision: None,
+            params: None,
+            since: Instant::now(),
+            posts: HashSet::new(),
+            job: None,
+            end: End::default(),
+        }
+    }
+}

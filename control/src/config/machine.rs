@@ -1,0 +1,101 @@
+//! The machine as it describes itself, and what was found wrong with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use super::errors::{ConfigError, Places, Sink};
+
+/// Something about the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The appliance would not start.
+    Error(ConfigError),
+    /// It would start, but the operator should know.
+    Note(ConfigError),
+}
+
+/// Where the machine describes itself; another root in tests.
+pub(super) struct Machine {
+    pub(super) root: PathBuf,
+}
+
+pub(super) struct Findings<'d> {
+    pub(super) sink: &'d Sink,
+    pub(super) list: Vec<Finding>,
+}
+
+impl Findings<'_> {
+    pub(super) fn error(&mut self, places: &Places, key: &str, message: impl Into<String>) {
+        self.list.push(Finding::Error(self.sink.error(
+            places.offset(key),
+            places.full_key(key),
+            message,
+        )));
+    }
+
+    pub(super) fn note(&mut self, places: &Places, key: &str, message: impl Into<String>) {
+        self.list.push(Finding::Note(self.sink.error(
+            places.offset(key),
+            places.full_key(key),
+            message,
+        )));
+    }
+}
+
+impl Machine {
+    pub(super) fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    pub(super) fn has_capability(&self, capability: u32) -> bool {
+        let status = self.read("proc/self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        set >> capability & 1 == 1
+    }
+
+    /// Free hugepages, octets.
+    pub(super) fn free_hugepages(&self) -> u64 {
+        let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
+        let mut total = 0u64;
+        for entry in sizes.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let size = name.strip_prefix("hugepages-").and_then(|s| s.strip_suffix("kB"));
+            let size = size.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
+            let free = fs::read_to_string(entry.path().join("free_hugepages")).unwrap_or_default();
+            let free = free.trim().parse::<u64>().unwrap_or(0);
+            total = total.saturating_add(free.saturating_mul(size << 10));
+        }
+        total
+    }
+}
+
+pub(super) fn parent_writable(
+    path: &Path,
+    key: &str,
+    places: &Places,
+    findings: &mut Findings<'_>,
+) {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let shown = parent.display();
+    if !parent.is_dir() {
+        findings.error(
+            places,
+            key,
+            format!("its directory {shown} does not exist: mkdir -p {shown}"),
+        );
+    } else if rustix::fs::access(parent, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        let message =
+            format!("nothing may be created in {shown}: change its mode or choose another");
+        findings.error(places, key, message);
+    }
+}

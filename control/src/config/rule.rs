@@ -1,0 +1,121 @@
+//! How a value is written in the file: what it may be, how it is read, and how it is shown again.
+
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+/// What was read, or the rest of a sentence that begins with the key.
+pub(super) type Parsed<T> = Result<T, String>;
+
+/// What a value may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Integer {
+        /// Smallest.
+        min: i128,
+        /// Largest.
+        max: i128,
+    },
+    /// A whole number that is a power of two.
+    PowerOfTwo {
+        /// Smallest.
+        min: u16,
+        /// Largest.
+        max: u16,
+    },
+    /// Bytes: a number, or a string with a unit.
+    Size {
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// A string with a number and a unit of time.
+    Duration {
+        /// Shortest.
+        min: Duration,
+        /// Longest.
+        max: Duration,
+    },
+    /// One of several words.
+    Words(Vec<&'static str>),
+    /// A string that the text describes.
+    Text(&'static str),
+    /// A number that the text describes, or a string.
+    Number(&'static str),
+    /// A list.
+    List(Box<Shape>),
+    /// One, or a list.
+    OneOrMore(Box<Shape>),
+    /// That, or `"off"`.
+    OrOff(Box<Shape>),
+}
+
+impl Shape {
+    pub(super) fn or_off(&self) -> Shape {
+        Shape::OrOff(Box::new(self.clone()))
+    }
+}
+
+type Show<T> = Box<dyn Fn(&T) -> String>;
+type ReadValue<T> = Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>;
+
+/// How a value of one key is read and shown.
+pub(super) struct Rule<T> {
+    shape: Shape,
+    show: Show<T>,
+    read: ReadValue<T>,
+}
+
+impl<T: 'static> Rule<T> {
+    pub(super) fn new(
+        shape: Shape,
+        show: impl Fn(&T) -> String + 'static,
+        read: impl Fn(&DeValue<'_>) -> Parsed<T> + 'static,
+    ) -> Self {
+        Self { shape, show: Box::new(show), read: Box::new(read) }
+    }
+
+    /// What the value may be.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The value as the file has it.
+    pub(super) fn show(&self, value: &T) -> String {
+        (self.show)(value)
+    }
+
+    /// The same for a key that may be absent, which shows nothing then.
+    pub(super) fn or_absent(self) -> Rule<Option<T>> {
+        let Rule { shape, show, read } = self;
+        let show = move |value: &Option<T>| value.as_ref().map_or(String::new(), &show);
+        Rule::new(shape, show, move |value| read(value).map(Some))
+    }
+}
+
+/// What reads a value: a [`Rule`] or a function.
+pub(super) trait Read<T> {
+    fn read(&self, value: &DeValue<'_>) -> Parsed<T>;
+}
+
+impl<T, F: Fn(&DeValue<'_>) -> Parsed<T>> Read<T> for F {
+    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+        self(value)
+    }
+}
+
+impl<T> Read<T> for Rule<T> {
+    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+        (self.read)(value)
+    }
+}
+
+impl<T> Read<T> for &Rule<T> {
+    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+        (self.read)(value)
+    }
+}

@@ -1,0 +1,217 @@
+//! State that most streams do not have most of the time.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use std::collections::VecDeque;
+
+/// The value of a part of a stream's state that is not allocated.
+pub trait Blank: Clone + 'static {
+    /// The one blank value, to look at.
+    fn blank() -> &'static Self;
+}
+
+/// A part of a larger state, eight bytes as long as it is blank. It reads as blank then; the first
+/// change makes the memory for it, and [`release`](Self::release) frees it.
+pub struct Lazy<T>(pub(crate) Option<Box<T>>);
+
+impl<T> Lazy<T> {
+    /// Blank.
+    pub const fn new() -> Self {
+        Lazy(None)
+    }
+
+    /// The part if there is memory for it: what has to be changed only if it is not blank.
+    #[inline]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
+    /// Makes it blank, and frees its memory.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+
+    /// True when no memory is taken.
+    pub fn is_blank(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Self {
+        Lazy::new()
+    }
+}
+
+impl<T: Clone> Clone for Lazy<T> {
+    fn clone(&self) -> Self {
+        Lazy(self.0.clone())
+    }
+}
+
+impl<T: Blank + fmt::Debug> fmt::Debug for Lazy<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: Blank> Deref for Lazy<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(there) => there,
+            None => T::blank(),
+        }
+    }
+}
+
+impl<T: Blank> DerefMut for Lazy<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        if self.0.is_none() {
+            make(&mut self.0);
+        }
+        // There is no way past the line above without it.
+        self.0.get_or_insert_with(blank)
+    }
+}
+
+/// A queue that takes eight bytes until something is put into it.
+#[derive(Clone)]
+#[expect(clippy::box_collection, reason = "eight bytes instead of 32")]
+pub struct LazyDeque<T>(pub(crate) Option<Box<VecDeque<T>>>);
+
+impl<T> LazyDeque<T> {
+    /// Empty.
+    pub const fn new() -> Self {
+        LazyDeque(None)
+    }
+
+    /// What is at `index`, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.0.as_mut()?.get_mut(index)
+    }
+
+    /// All of it; the queue is empty after.
+    pub fn take(&mut self) -> VecDeque<T> {
+        self.0.take().map(|queue| *queue).unwrap_or_default()
+    }
+
+    /// True when no memory is taken.
+    pub fn is_blank(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Empties it, and frees its memory.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+
+    /// Frees its memory if nothing is in it.
+    pub fn relax(&mut self) {
+        if self.0.as_ref().is_some_and(|queue| queue.is_empty()) {
+            self.0 = None;
+        }
+    }
+
+    /// Takes what is at the front.
+    #[inline]
+    pub fn pop_front(&mut self) -> Option<T> {
+        self.0.as_mut()?.pop_front()
+    }
+}
+
+impl<T> Default for LazyDeque<T> {
+    fn default() -> Self {
+        LazyDeque::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LazyDeque<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().flat_map(|queue| queue.iter())).finish()
+    }
+}
+
+impl<T: 'static> Deref for LazyDeque<T> {
+    type Target = VecDeque<T>;
+
+    #[inline]
+    fn deref(&self) -> &VecDeque<T> {
+        match &self.0 {
+            Some(there) => there,
+            None => const { &VecDeque::new() },
+        }
+    }
+}
+
+impl<T: 'static> DerefMut for LazyDeque<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut VecDeque<T> {
+        self.0.get_or_insert_default()
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn make<T: Blank>(place: &mut Option<Box<T>>) {
+    *place = Some(blank());
+}
+
+fn blank<T: Blank>() -> Box<T> {
+    Box::new(T::blank().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq)]
+    struct Part {
+        count: u32,
+        list: Vec<u8>,
+    }
+
+    impl Blank for Part {
+        fn blank() -> &'static Self {
+            static BLANK: Part = Part { count: 7, list: Vec::new() };
+            &BLANK
+        }
+    }
+
+    #[test]
+    fn it_reads_as_blank_until_it_is_changed_and_after_it_is_released() {
+        let mut part: Lazy<Part> = Lazy::new();
+        assert_eq!(size_of_val(&part), 8);
+        assert_eq!(part.count, 7);
+        assert!(part.is_blank() && part.get_mut().is_none());
+        part.list.push(1);
+        part.count += 1;
+        assert_eq!(*part, Part { count: 8, list: vec![1] });
+        assert!(!part.is_blank() && part.get_mut().is_some());
+        part.release();
+        assert!(part.is_blank());
+        assert_eq!(part.count, 7);
+    }
+
+    #[test]
+    fn a_queue_takes_memory_while_something_is_in_it() {
+        let mut queue: LazyDeque<u8> = LazyDeque::new();
+        assert_eq!(size_of_val(&queue), 8);
+        assert!(queue.is_empty() && queue.pop_front().is_none() && queue.get_mut(0).is_none());
+        assert!(queue.is_blank());
+        queue.push_back(1);
+        assert_eq!((queue.len(), queue.front()), (1, Some(&1)));
+        queue.relax();
+        assert_eq!(queue.pop_front(), Some(1));
+        assert!(!queue.is_blank());
+        queue.relax();
+        assert!(queue.is_blank());
+        queue.push_back(2);
+        assert_eq!(queue.take(), [2]);
+        assert!(queue.is_blank());
+    }
+}

@@ -1,0 +1,81 @@
+//! What is known of a counter besides its value: name, kind, unit and help. The API, `ddpctl` and the metrics
+//! are made from such descriptors; a new counter is one line where it is counted or shown.
+
+/// Describes one counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Descriptor {
+    /// Stable name, `snake_case`.
+    pub name: &'static str,
+    /// How values of several owners become one.
+    pub kind: Kind,
+    /// What it counts.
+    pub unit: Unit,
+    /// One sentence for operators.
+    pub help: &'static str,
+}
+
+/// How a number changes, and with it how values of several owners are merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only grows; values are summed.
+    Counter,
+    /// Goes up and down; values are summed.
+    Gauge,
+    /// The largest value there has been; of several values the largest counts.
+    Maximum,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Things: frames, messages, events.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Nanoseconds.
+    Nanoseconds,
+}
+
+impl Kind {
+    /// One value for two owners' values.
+    pub fn merge(self, a: u64, b: u64) -> u64 {
+        match self {
+            Kind::Counter | Kind::Gauge => a.saturating_add(b),
+            Kind::Maximum => a.max(b),
+        }
+    }
+}
+
+/// A [`Descriptor`] from the name, kind, unit (things where none is written) and doc comment of a counter.
+#[macro_export]
+macro_rules! descriptor {
+    ($name:ident, $kind:ident, [$($unit:ident)?], $($help:literal)+) => {
+        $crate::metric::Descriptor {
+            name: stringify!($name),
+            kind: $crate::metric::Kind::$kind,
+            unit: match [$($crate::metric::Unit::$unit,)? $crate::metric::Unit::Count] {
+                [unit, ..] => unit,
+            },
+            help: concat!($($help),+).trim_ascii(),
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_made_of_a_line() {
+        const ROOM: Descriptor = descriptor!(room, Maximum, [Bytes], " Most room," " so far.");
+        assert_eq!((ROOM.name, ROOM.unit, ROOM.help), ("room", Unit::Bytes, "Most room, so far."));
+        assert_eq!(descriptor!(turns, Counter, [], " Turns.").unit, Unit::Count);
+    }
+
+    #[test]
+    fn maxima_are_not_summed() {
+        assert_eq!(Kind::Maximum.merge(7, 5), 7);
+        assert_eq!(Kind::Counter.merge(7, 5), 12);
+        assert_eq!(Kind::Gauge.merge(u64::MAX, 5), u64::MAX);
+    }
+}

@@ -1,0 +1,106 @@
+//! Who posted a message or an operation, and so whom its completion is for.
+
+use core::fmt;
+
+/// Identifies a posted message or operation; its completion carries it.
+///
+/// 64 bits, since every record of a posted message has one. The reserved values are private to this type;
+/// [`poster`](Self::poster) says whom a value stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cookie(u64);
+
+/// Who posted a message or an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Poster {
+    /// The user of the stream, who gave it this number.
+    User(u64),
+    /// The stack: bare DDP's last message, a start-up's ready-to-receive message; also a load generator, for
+    /// messages that are complete when they are answered. Nobody waits for the completion.
+    Stack,
+    /// A load generator beside the user.
+    Load,
+    /// A service beside the user, in answer to a message of the peer.
+    Service,
+    /// RDMAP, in answer to a Read or an atomic of the peer.
+    Response,
+    /// RDMAP: the Terminate.
+    Terminate,
+}
+
+impl Cookie {
+    /// See [`Poster::Stack`].
+    pub const STACK: Cookie = Cookie(u64::MAX);
+    /// The ready-to-receive message of a start-up; the stack's, too.
+    pub(crate) const READY: Cookie = Cookie(u64::MAX - 5);
+    /// See [`Poster::Load`].
+    pub const LOAD: Cookie = Cookie(u64::MAX - 1);
+    /// See [`Poster::Service`].
+    pub const SERVICE: Cookie = Cookie(u64::MAX - 2);
+    /// See [`Poster::Response`].
+    pub(crate) const RESPONSE: Cookie = Cookie(u64::MAX - 3);
+    /// See [`Poster::Terminate`].
+    pub(crate) const TERMINATE: Cookie = Cookie(u64::MAX - 4);
+    /// Numbers of users are below it.
+    const END: u64 = u64::MAX - 15;
+
+    /// The user's, who gave it this number, below 2^64 - 16.
+    #[inline]
+    pub const fn of(number: u64) -> Cookie {
+        debug_assert!(number < Self::END);
+        Cookie(number)
+    }
+
+    /// Who posted what this identifies.
+    #[inline]
+    pub const fn poster(self) -> Poster {
+        if self.0 < Self::END {
+            return Poster::User(self.0);
+        }
+        match self {
+            Cookie::LOAD => Poster::Load,
+            Cookie::SERVICE => Poster::Service,
+            Cookie::RESPONSE => Poster::Response,
+            Cookie::TERMINATE => Poster::Terminate,
+            _ => Poster::Stack,
+        }
+    }
+
+    /// The user's number, if the user posted it.
+    #[inline]
+    pub const fn number(self) -> Option<u64> {
+        match self.poster() {
+            Poster::User(number) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Cookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.poster().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_poster_has_its_cookie() {
+        let stack = [
+            (Cookie::STACK, Poster::Stack),
+            (Cookie::READY, Poster::Stack),
+            (Cookie::LOAD, Poster::Load),
+            (Cookie::SERVICE, Poster::Service),
+            (Cookie::RESPONSE, Poster::Response),
+            (Cookie::TERMINATE, Poster::Terminate),
+        ];
+        for (cookie, poster) in stack {
+            assert_eq!((cookie.poster(), cookie.number()), (poster, None));
+        }
+        for number in [0, 1, Cookie::END - 1] {
+            assert_eq!(Cookie::of(number).poster(), Poster::User(number));
+            assert_eq!(Cookie::of(number).number(), Some(number));
+        }
+    }
+}

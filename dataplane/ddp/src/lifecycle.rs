@@ -1,0 +1,305 @@
+//! The life of one stream as its endpoint holds it, the same over every LLP.
+//!
+//! ```text
+//!             Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
+//!                  |                 |                                  |      |
+//!                  |                 | time-out                   error |      | shutdown, peer's close
+//!                  v                 v                                  v      v
+//!                Closed <----------------------------------------- Failing  Closing
+//!                  ^                                                    |      |
+//!                  +------------- both directions closed, or time-out --+------+
+//! ```
+//!
+//! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
+//!
+//! A [`Lifecycle`] holds the state, the deadline and the reason, and says what a shutdown or a time-out means; the
+//! endpoint does what its LLP needs for that. What the LLP adds to the reasons is a [`LowerReason`].
+
+mod reason;
+
+pub use reason::{CloseReason, LowerReason};
+
+use core::time::Duration;
+
+use base::{Instant, MaybeInstant};
+
+use crate::buffers::BufferPool;
+use crate::memory::RegionMemory;
+use crate::message::Failure;
+use crate::ulp::Ulp;
+
+/// Where a stream is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum State {
+    /// The handshake of the LLP.
+    Connecting,
+    /// The messages of the start-up are expected.
+    Startup,
+    /// A request awaits the owner's answer.
+    Deciding,
+    /// Accepted: the initiator's ready-to-receive message is expected (RFC 6581 §9.2).
+    Readying,
+    /// Segments flow.
+    Established,
+    /// A graceful close is under way: what comes is still placed.
+    Closing,
+    /// After an error or a reject: what comes is discarded.
+    Failing,
+    /// Over.
+    Closed,
+}
+
+impl State {
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Connecting => "connecting",
+            State::Startup => "startup",
+            State::Deciding => "deciding",
+            State::Readying => "readying",
+            State::Established => "established",
+            State::Closing => "closing",
+            State::Failing => "failing",
+            State::Closed => "closed",
+        }
+    }
+}
+
+/// What a graceful shutdown means to a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Shutdown {
+    /// The start-up is given up: the stream fails.
+    StartupEnds,
+    /// What is posted is sent, then this direction is closed.
+    Begins,
+    /// The stream ends already.
+    NoChange,
+}
+
+/// What a deadline that has passed means to a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Expired {
+    /// The start-up was not answered in time.
+    Startup,
+    /// The ready-to-receive message did not come in time.
+    Readying,
+    /// The teardown moves: it gets as much time again.
+    Progress,
+    /// The teardown does not move: the peer does not close.
+    Teardown,
+    /// Nothing.
+    NoChange,
+}
+
+/// What is sent to the peer at an abortive end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FinalError {
+    /// Nothing.
+    None,
+    /// The error that the ULP's protocol found, if any.
+    Found,
+    /// An error of the LLP, with its own numbers.
+    Llp {
+        /// Error type, 4 bits.
+        error_type: u8,
+        /// Error code.
+        code: u8,
+    },
+}
+
+impl FinalError {
+    /// Posts it: bare DDP's one last message or RDMAP's Terminate (RFC 5041 §7.1, RFC 5040 §6.2.1). Without it, or
+    /// if this end may not send, nothing more is given to the LLP; what is out can be sent again until it is
+    /// acknowledged.
+    pub fn post<M: RegionMemory>(self, stream: &mut Ulp<M>, may_send: bool) {
+        match self {
+            FinalError::Found if may_send => stream.post_error(),
+            FinalError::Llp { error_type, code } if may_send => {
+                stream.post_llp_error(error_type, code);
+            }
+            _ => stream.close_now(),
+        }
+    }
+}
+
+/// State, deadline and reason of one stream.
+#[derive(Debug)]
+pub struct Lifecycle<L> {
+    state: State,
+    peer_closed: bool,
+    /// End of the start-up, or of the wait for the peer in a teardown.
+    deadline: MaybeInstant,
+    ending: Option<Box<Ending<L>>>,
+}
+
+/// A stream that ends.
+#[derive(Debug)]
+struct Ending<L> {
+    reason: CloseReason<L>,
+    /// Progress of the LLP when the deadline was set: more of it moves the deadline.
+    progress: u64,
+}
+
+impl<L: LowerReason> Lifecycle<L> {
+    /// A stream that begins in `state`.
+    pub fn new(state: State) -> Self {
+        Lifecycle { state, peer_closed: false, deadline: MaybeInstant::NONE, ending: None }
+    }
+
+    /// Where the stream is in its life.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// When [`expired`](Self::expired) is to be called.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline.get()
+    }
+
+    /// True while what the peer sends goes to the ULP.
+    #[inline]
+    pub fn is_receiving(&self) -> bool {
+        matches!(self.state, State::Readying | State::Established | State::Closing)
+    }
+
+    /// The peer has closed its direction.
+    pub fn is_peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    /// The first cause of the end, once there is one.
+    pub fn reason(&self) -> Option<&CloseReason<L>> {
+        self.ending.as_ref().map(|ending| &ending.reason)
+    }
+
+    /// Why the stream is over, to report it.
+    pub fn close_reason(&self) -> CloseReason<L> {
+        self.reason().cloned().unwrap_or(CloseReason::LocalAbort)
+    }
+
+    /// The LLP's handshake is done: the start-up is to be over by `deadline`. Says whether that was news.
+    pub fn connected(&mut self, deadline: Instant) -> bool {
+        let news = self.state == State::Connecting;
+        if news {
+            self.state = State::Startup;
+            self.deadline = Some(deadline).into();
+        }
+        news
+    }
+
+    /// A request is there: the owner is to answer.
+    pub fn requested(&mut self) {
+        self.state = State::Deciding;
+    }
+
+    /// The start-up is to be over by then.
+    pub fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline).into();
+    }
+
+    /// The request is accepted, and the initiator's ready-to-receive message is awaited.
+    pub fn await_ready(&mut self) {
+        self.state = State::Readying;
+    }
+
+    /// Segments flow.
+    pub fn established(&mut self) {
+        self.state = State::Established;
+        self.deadline = MaybeInstant::NONE;
+    }
+
+    /// The peer has closed its direction.
+    pub fn peer_closed(&mut self) {
+        self.peer_closed = true;
+    }
+
+    /// The stream is to be closed gracefully. After the peer has closed, that is the reason.
+    pub fn shutdown(&mut self, why: CloseReason<L>) -> Shutdown {
+        match self.state {
+            State::Connecting | State::Startup | State::Deciding => {
+                self.fail(why);
+                Shutdown::StartupEnds
+            }
+            State::Readying | State::Established => {
+                self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
+                self.state = State::Closing;
+                Shutdown::Begins
+            }
+            State::Closing | State::Failing | State::Closed => Shutdown::NoChange,
+        }
+    }
+
+    /// What the peer sends from now on is discarded.
+    pub fn fail(&mut self, why: CloseReason<L>) {
+        self.because(why);
+        self.state = State::Failing;
+        self.deadline = MaybeInstant::NONE;
+    }
+
+    /// As [`fail`](Self::fail), for an error: a graceful close that was under way is none any more.
+    pub fn fail_by_error(&mut self, why: CloseReason<L>) {
+        self.ending = None;
+        self.fail(why);
+    }
+
+    /// The first cause stays.
+    pub fn because(&mut self, why: CloseReason<L>) {
+        self.ending.get_or_insert_with(|| Box::new(Ending { reason: why, progress: 0 }));
+    }
+
+    /// This is the cause after all.
+    pub fn replace_reason(&mut self, why: CloseReason<L>) {
+        self.ending = Some(Box::new(Ending { reason: why, progress: 0 }));
+    }
+
+    /// The teardown waits so long for the peer from `now` on, and longer if the LLP moves beyond `progress`.
+    pub fn wait_for_peer(&mut self, now: Instant, timeout: Duration, progress: u64) {
+        if let Some(ending) = &mut self.ending {
+            ending.progress = progress;
+        }
+        self.deadline = Some(now + timeout).into();
+    }
+
+    /// The deadline has passed; `progress` is the LLP's now.
+    pub fn expired(&mut self, progress: u64) -> Expired {
+        self.deadline = MaybeInstant::NONE;
+        let before = self.ending.as_ref().map_or(0, |ending| ending.progress);
+        match self.state {
+            State::Startup | State::Deciding => Expired::Startup,
+            State::Readying => Expired::Readying,
+            State::Closing | State::Failing if progress > before => Expired::Progress,
+            State::Closing | State::Failing => Expired::Teardown,
+            State::Connecting | State::Established | State::Closed => Expired::NoChange,
+        }
+    }
+
+    /// The stream is over: operations that are not complete come back as flushed, and what it has of the
+    /// worker's `buffers` is freed.
+    pub fn close<M: RegionMemory>(
+        &mut self,
+        stream: Option<&mut Ulp<M>>,
+        buffers: &mut BufferPool,
+    ) {
+        self.state = State::Closed;
+        self.deadline = MaybeInstant::NONE;
+        let Some(stream) = stream else { return };
+        let graceful = self.reason().is_some_and(CloseReason::is_graceful);
+        if !graceful || stream.outstanding() > 0 {
+            let aborted = matches!(self.reason(), None | Some(CloseReason::LocalAbort));
+            stream.fail(if aborted { Failure::Aborted } else { Failure::LlpLost });
+        }
+        stream.release(buffers);
+    }
+
+    /// The owner knows the reason: frees its memory.
+    pub fn release(&mut self) {
+        self.ending = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Why a stream ended: the reasons that all LLPs share, and those of one LLP in a type of its own.
+
+use core::fmt::{self, Debug, Display};
+
+use wire::rdmap::terminate::{LAYER_LLP, LAYER_RDMAP};
+
+use crate::enhanced::EnhancedRepr;
+use crate::error::{DdpError, LAYER_DDP};
+use crate::memory::RegionMemory;
+use crate::message::Failure;
+use crate::rdmap;
+use crate::ulp::{Origin, Ulp};
+
+/// What an LLP adds to the reasons why a stream ends. It displays as a sentence for people.
+pub trait LowerReason: Clone + PartialEq + Debug + Display {
+    /// What carries the stream, as in "X refused by the peer".
+    const CARRIER: &'static str;
+    /// What this end does to a peer that does not close in time, for people.
+    const LINGERS: &'static str;
+
+    /// Layer, error type and error code, where the specifications have numbers for it.
+    fn numbers(&self) -> Option<(u8, u8, u8)>;
+
+    /// Whose doing it was.
+    fn origin(&self) -> Origin;
+
+    /// A stable name for counters and machine-readable output.
+    fn name(&self) -> &'static str;
+}
+
+/// Why a stream ended: the first cause, whatever followed from it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CloseReason<L> {
+    /// Closed gracefully, this end first.
+    LocalShutdown,
+    /// Closed gracefully, the peer first.
+    PeerShutdown,
+    /// Aborted by this end.
+    LocalAbort,
+    /// Nothing came for the configured time.
+    Idle,
+    /// The peer did not close its direction in time after this end had closed its own gracefully.
+    PeerLingers,
+    /// The peer refused the connection or association of the LLP.
+    ConnectRefused,
+    /// The peer's ULP rejected the stream.
+    RejectedByPeer {
+        /// Private data of the reject, at most 512 octets.
+        private_data: Vec<u8>,
+        /// What it says of Reads, if anything: the ORD that the peer needs (RFC 6581 §9.1).
+        enhanced: Option<EnhancedRepr>,
+    },
+    /// This end's ULP rejected the stream.
+    RejectedHere,
+    /// DDP found an error in what the peer sent.
+    Ddp(DdpError),
+    /// RDMAP found an error in what the peer sent.
+    Rdmap(rdmap::RdmapError),
+    /// The stream was told of an error of its LLP, with these numbers.
+    Llp {
+        /// Error type, 4 bits.
+        error_type: u8,
+        /// Error code.
+        code: u8,
+    },
+    /// The peer sent a Terminate that is shorter than it says.
+    InvalidTerminate {
+        /// Octets that it has.
+        len: usize,
+    },
+    /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
+    Terminated(Box<rdmap::Terminate>),
+    /// DDP ended the stream without a peer's error of RFC 5041 §7.2.
+    DdpFailed(Failure),
+    /// A reason of the LLP.
+    Lower(L),
+}
+
+impl<L> From<L> for CloseReason<L> {
+    fn from(reason: L) -> Self {
+        CloseReason::Lower(reason)
+    }
+}
+
+impl<L> CloseReason<L> {
+    /// True when both ends closed and nothing was lost.
+    pub fn is_graceful(&self) -> bool {
+        matches!(self, CloseReason::LocalShutdown | CloseReason::PeerShutdown)
+    }
+
+    /// What the stream found wrong, or the peer's Terminate: the order has reached it.
+    #[inline]
+    pub fn of_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
+        if let Some(error) = stream.error() {
+            return Some(CloseReason::of_ulp(error));
+        }
+        let terminate = stream.terminated_by_peer()?;
+        Some(CloseReason::Terminated(Box::new(terminate.clone())))
+    }
+
+    #[cold]
+    fn of_ulp(error: rdmap::Error) -> Self {
+        match error {
+            rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
+            rdmap::Error::Rdmap(error) => CloseReason::Rdmap(error),
+            rdmap::Error::Llp { error_type, code } => CloseReason::Llp { error_type, code },
+            rdmap::Error::InvalidTerminate { len } => CloseReason::InvalidTerminate { len },
+        }
+    }
+}
+
+impl<L: LowerReason> CloseReason<L> {
+    /// Layer, error type and error code, where the specifications have numbers for it: layer 1 is DDP
+    /// (RFC 5041 §7.2), layer 2 the LLP, layer 0 RDMAP (RFC 5040 §4.8).
+    pub fn numbers(&self) -> Option<(u8, u8, u8)> {
+        match self {
+            CloseReason::Ddp(error) => {
+                Some((LAYER_DDP, error.code.error_type(), error.code.code()))
+            }
+            CloseReason::Rdmap(error) => {
+                Some((LAYER_RDMAP, error.code.error_type(), error.code.code()))
+            }
+            CloseReason::Llp { error_type, code } => Some((LAYER_LLP, *error_type, *code)),
+            CloseReason::Terminated(terminate) => {
+                Some((terminate.layer, terminate.error_type, terminate.code))
+            }
+            CloseReason::Lower(reason) => reason.numbers(),
+            _ => None,
+        }
+    }
+
+    /// Whose doing it was.
+    pub fn origin(&self) -> Origin {
+        match self {
+            CloseReason::LocalShutdown
+            | CloseReason::LocalAbort
+            | CloseReason::Idle
+            | CloseReason::RejectedHere
+            | CloseReason::Llp { .. }
+            | CloseReason::DdpFailed(Failure::Aborted) => Origin::Local,
+            CloseReason::Rdmap(error) if error.code == rdmap::ErrorCode::LocalCatastrophic => {
+                Origin::Local
+            }
+            CloseReason::DdpFailed(Failure::LlpLost) => Origin::Network,
+            CloseReason::Lower(reason) => reason.origin(),
+            _ => Origin::Peer,
+        }
+    }
+
+    /// A stable name for counters and machine-readable output.
+    pub fn name(&self) -> &'static str {
+        match self {
+            CloseReason::LocalShutdown => "local_shutdown",
+            CloseReason::PeerShutdown => "peer_shutdown",
+            CloseReason::LocalAbort => "local_abort",
+            CloseReason::Idle => "idle",
+            CloseReason::PeerLingers => "peer_lingers",
+            CloseReason::ConnectRefused => "connect_refused",
+            CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
+            CloseReason::RejectedHere => "rejected_here",
+            CloseReason::Ddp(_) => "ddp_error",
+            CloseReason::Rdmap(_) => "rdmap_error",
+            CloseReason::Llp { .. } => "llp_error",
+            CloseReason::InvalidTerminate { .. } => "invalid_terminate",
+            CloseReason::Terminated(_) => "terminated_by_peer",
+            CloseReason::DdpFailed(_) => "ddp_failed",
+            CloseReason::Lower(reason) => reason.name(),
+        }
+    }
+}
+
+impl<L: LowerReason> Display for CloseReason<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CloseReason::LocalShutdown => f.write_str("closed by this end"),
+            CloseReason::PeerShutdown => f.write_str("closed by the peer"),
+            CloseReason::LocalAbort => f.write_str("aborted by this end"),
+            CloseReason::Idle => f.write_str("closed by this end: the peer was silent too long"),
+            CloseReason::PeerLingers => f.write_str(L::LINGERS),
+            CloseReason::ConnectRefused => write!(f, "{} refused by the peer", L::CARRIER),
+            CloseReason::RejectedByPeer { .. } => f.write_str("rejected by the peer"),
+            CloseReason::RejectedHere => f.write_str("rejected by this end"),
+            CloseReason::Ddp(error) => Display::fmt(error, f),
+            CloseReason::Rdmap(error) => write!(f, "{} ({})", error.code, error.mismatch),
+            CloseReason::Llp { error_type, code } => {
+                write!(f, "LLP error {error_type}/{code:02x}")
+            }
+            CloseReason::InvalidTerminate { len } => {
+                write!(f, "the peer's Terminate has {len} octets, too few for what it says")
+            }
+            CloseReason::Terminated(said) => write!(f, "terminated by the peer: {said}"),
+            CloseReason::DdpFailed(Failure::DataAfterClose) => {
+                f.write_str("data after the end of the stream")
+            }
+            CloseReason::DdpFailed(Failure::Aborted) => {
+                f.write_str("DDP stream aborted by this end")
+            }
+            CloseReason::DdpFailed(Failure::LlpLost) => {
+                write!(f, "DDP stream lost its {}", L::CARRIER)
+            }
+            CloseReason::Lower(reason) => Display::fmt(reason, f),
+        }
+    }
+}

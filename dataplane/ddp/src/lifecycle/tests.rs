@@ -1,0 +1,140 @@
+//! Which calls change which states, and the reasons that stay.
+
+use core::fmt;
+
+use super::*;
+use crate::{BufferPool, Origin, VecMemory};
+
+/// A lower layer with one reason.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the wire is cut")
+    }
+}
+
+impl LowerReason for Lost {
+    const CARRIER: &'static str = "wire";
+    const LINGERS: &'static str = "cut by this end";
+
+    fn numbers(&self) -> Option<(u8, u8, u8)> {
+        Some((2, 0, 1))
+    }
+
+    fn origin(&self) -> Origin {
+        Origin::Network
+    }
+
+    fn name(&self) -> &'static str {
+        "lost"
+    }
+}
+
+type Life = Lifecycle<Lost>;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+const ALL: [State; 8] = [
+    State::Connecting,
+    State::Startup,
+    State::Deciding,
+    State::Readying,
+    State::Established,
+    State::Closing,
+    State::Failing,
+    State::Closed,
+];
+
+fn at(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+fn states(step: impl Fn(&mut Life)) -> [State; 8] {
+    ALL.map(|state| {
+        let mut life = Life::new(state);
+        step(&mut life);
+        life.state()
+    })
+}
+
+#[test]
+fn a_shutdown_begins_once_and_only_in_a_stream_that_is_up() {
+    use State::*;
+    let after = states(|life| {
+        let _ = life.shutdown(CloseReason::LocalShutdown);
+    });
+    assert_eq!(after, [Failing, Failing, Failing, Closing, Closing, Closing, Failing, Closed]);
+    let outcome = |state| Life::new(state).shutdown(CloseReason::LocalShutdown);
+    let (ends, begins, none) = (Shutdown::StartupEnds, Shutdown::Begins, Shutdown::NoChange);
+    assert_eq!(ALL.map(outcome), [ends, ends, ends, begins, begins, none, none, none]);
+}
+
+#[test]
+fn only_a_connecting_stream_is_connected() {
+    use State::*;
+    let after = states(|life| {
+        let _ = life.connected(at(1));
+    });
+    assert_eq!(after[0], Startup);
+    assert_eq!(after[1..], ALL[1..]);
+}
+
+#[test]
+fn what_a_deadline_means() {
+    let expired = |state, progress| {
+        let mut life = Life::new(state);
+        life.because(CloseReason::LocalShutdown);
+        life.wait_for_peer(at(1), TIMEOUT, 10);
+        assert_eq!(life.deadline(), Some(at(6)));
+        let expired = life.expired(progress);
+        assert_eq!((life.deadline(), life.state()), (None, state));
+        expired
+    };
+    let moved = ALL.map(|state| expired(state, 11));
+    let (startup, readying, none) = (Expired::Startup, Expired::Readying, Expired::NoChange);
+    let (progress, teardown) = (Expired::Progress, Expired::Teardown);
+    assert_eq!(moved, [none, startup, startup, readying, none, progress, progress, none]);
+    let still = ALL.map(|state| expired(state, 10));
+    assert_eq!(still, [none, startup, startup, readying, none, teardown, teardown, none]);
+}
+
+#[test]
+fn the_first_cause_stays_but_for_an_error() {
+    let mut life = Life::new(State::Established);
+    life.peer_closed();
+    assert_eq!(life.shutdown(CloseReason::Idle), Shutdown::Begins);
+    assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
+    life.because(CloseReason::LocalAbort);
+    life.fail(CloseReason::LocalAbort);
+    assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
+    life.fail_by_error(Lost.into());
+    assert_eq!((life.reason(), life.state()), (Some(&CloseReason::Lower(Lost)), State::Failing));
+    life.close::<VecMemory>(None, &mut BufferPool::new(0));
+    assert_eq!((life.close_reason(), life.state()), (CloseReason::Lower(Lost), State::Closed));
+    life.release();
+    assert_eq!(life.close_reason(), CloseReason::LocalAbort);
+}
+
+#[test]
+fn reasons_read_as_sentences() {
+    let text = |reason: CloseReason<Lost>| (reason.name(), reason.to_string());
+    let of = |name, words: &str| (name, words.to_owned());
+    assert_eq!(text(Lost.into()), of("lost", "the wire is cut"));
+    assert_eq!(
+        text(CloseReason::ConnectRefused),
+        of("connect_refused", "wire refused by the peer")
+    );
+    assert_eq!(text(CloseReason::PeerLingers), of("peer_lingers", "cut by this end"));
+    let lost = CloseReason::DdpFailed(Failure::LlpLost);
+    assert_eq!(text(lost), of("ddp_failed", "DDP stream lost its wire"));
+    let lower = CloseReason::from(Lost);
+    assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
+}
+
+/// 24 bytes of every stream.
+#[test]
+fn a_life_is_small() {
+    assert!(size_of::<Life>() <= 24);
+}

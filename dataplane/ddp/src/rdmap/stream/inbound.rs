@@ -1,0 +1,332 @@
+//! What a stream does with the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and with
+//! what DDP says of those that it sent.
+
+use wire::rdmap::{
+    ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicError as AtomicHeaderError, AtomicRequestRepr,
+    AtomicResponseRepr, Control, Opcode, READ_REQUEST_LEN, ReadRequestRepr, split_rsvd_ulp,
+};
+use wire::{Stag, TaggedOffset};
+
+use super::{FINISH_WITHIN, Stream};
+use crate::buffers::BufferPool;
+use crate::cookie::Poster;
+use crate::error::{Field, Mismatch};
+use crate::memory::{AtomicError, RegionMemory};
+use crate::message::{Event as DdpEvent, Source};
+use crate::rdmap::access::locate;
+use crate::rdmap::checks::Delivered;
+use crate::rdmap::responses::{Origin, Response, Sent};
+use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
+use crate::stag::{Access, StagTable};
+
+/// What is wrong with a delivered message, and the Read Request that it is, if one.
+type Wrong = (ErrorCode, Mismatch, Option<ReadRequestRepr>);
+
+impl<M: RegionMemory> Stream<M> {
+    /// After a call from the receiving LLP.
+    pub(super) fn absorb(&mut self, stags: &StagTable<M>, buffers: &mut BufferPool) {
+        while let Some(event) = self.ddp.poll_event() {
+            match event {
+                DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
+                    let _segment = self.ddp.checks_mut().delivery();
+                    if !self.over {
+                        self.tagged(Control(rsvd_ulp), stag, to, len);
+                    }
+                }
+                DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
+                    let delivered = self.ddp.checks_mut().delivery();
+                    if let Some(delivered) = delivered.filter(|_| !self.over) {
+                        self.untagged(rsvd_ulp, data, &delivered, stags, buffers);
+                    }
+                }
+                DdpEvent::Error(error) => {
+                    self.terminate(Error::Ddp(error), FINISH_WITHIN, Some(buffers));
+                }
+                other => self.sent(other),
+            }
+        }
+        if let Some(error) = self.ddp.checks_mut().reached.take().map(|error| *error) {
+            self.terminate(error, FINISH_WITHIN, Some(buffers));
+        }
+        self.report();
+        self.feed();
+    }
+
+    /// After a call that delivers nothing.
+    pub(super) fn absorb_sent(&mut self) {
+        while let Some(event) = self.ddp.poll_event() {
+            self.sent(event);
+        }
+        self.report();
+    }
+
+    fn sent(&mut self, event: DdpEvent) {
+        match event {
+            DdpEvent::Sent { cookie, messages } => match cookie.poster() {
+                // Each operation has a number of its own.
+                Poster::User(operation) => self.operations.acknowledged(operation),
+                Poster::Response => (0..messages).for_each(|_| self.response_sent()),
+                Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
+            },
+            DdpEvent::Flushed { cookie } => match cookie.poster() {
+                Poster::User(operation) => self.operations.flush(operation),
+                Poster::Response => self.responses.flushed(),
+                Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
+            },
+            DdpEvent::PeerClosed { incomplete } => {
+                self.peer_closed = true;
+                self.flush_requests();
+                self.operations.flush_waiting(true);
+                self.report();
+                self.events.push_back(Event::PeerClosed { incomplete });
+            }
+            DdpEvent::Failed(why) => {
+                self.over = true;
+                self.responses.clear_waiting();
+                self.operations.flush_all();
+                self.report();
+                self.events.push_back(Event::Failed(why));
+            }
+            // Deliveries and errors come with a call from the receiving LLP, and end there.
+            DdpEvent::TaggedDelivered { .. }
+            | DdpEvent::UntaggedDelivered { .. }
+            | DdpEvent::Error(_) => {}
+        }
+    }
+
+    /// The oldest response is acknowledged.
+    fn response_sent(&mut self) {
+        if let Some(Sent::Read { request, .. }) = self.responses.acknowledged() {
+            self.counters.reads_served += 1;
+            self.counters.read_octets_served += u64::from(request.size);
+            self.events.push_back(Event::ReadServed { len: request.size });
+        }
+    }
+
+    /// RFC 5040 §5.5 (15): completions in the order of posting.
+    pub(super) fn report(&mut self) {
+        while let Some((cookie, outcome)) = self.operations.pop_ended() {
+            self.events.push_back(match outcome {
+                Some(outcome) => {
+                    self.counters.completed += 1;
+                    Event::Completed { cookie, outcome }
+                }
+                None => {
+                    self.counters.flushed += 1;
+                    Event::Flushed { cookie }
+                }
+            });
+        }
+    }
+
+    fn tagged(&mut self, control: Control, stag: Stag, to: TaggedOffset, len: u64) {
+        if control.opcode() != Some(Opcode::ReadResponse) {
+            self.counters.writes_received += 1;
+            self.counters.written_octets += len;
+            self.events.push_back(Event::WriteDelivered { stag, to, len });
+            return;
+        }
+        // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
+        if let Some(read) = self.ddp.checks_mut().answered() {
+            self.counters.read_octets += u64::from(read.len);
+            self.operations.complete(read.operation, Outcome::Read { len: read.len });
+        }
+    }
+
+    fn untagged(
+        &mut self,
+        rsvd_ulp: [u8; 5],
+        data: Vec<u8>,
+        delivered: &Delivered,
+        stags: &StagTable<M>,
+        buffers: &mut BufferPool,
+    ) {
+        let (control, stag) = split_rsvd_ulp(rsvd_ulp);
+        let Some(opcode) = control.opcode() else { return };
+        let result = match opcode {
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate => {
+                let invalidate = opcode.invalidates().then_some(stag);
+                self.send(data, opcode.is_solicited(), invalidate, stags, buffers)
+            }
+            Opcode::Immediate | Opcode::ImmediateSolicited => {
+                self.immediate(&data, opcode.is_solicited())
+            }
+            Opcode::ReadRequest => {
+                let result = self.read_request(&data, delivered, stags);
+                buffers.recycle(data);
+                result
+            }
+            Opcode::AtomicRequest => self.atomic_request(&data, stags),
+            Opcode::AtomicResponse => self.atomic_response(&data),
+            Opcode::Terminate => {
+                self.terminated(&data, buffers);
+                Ok(())
+            }
+            // Tagged: not let in on a queue.
+            Opcode::Write | Opcode::ReadResponse => Ok(()),
+        };
+        if let Err((code, mismatch, read_request)) = result {
+            let Delivered { header, segment_len } = *delivered;
+            let header = header.pack().octets();
+            let error = RdmapError { code, mismatch, header, segment_len, read_request };
+            self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
+        }
+    }
+
+    /// RFC 5040 §5.3
+    fn send(
+        &mut self,
+        data: Vec<u8>,
+        solicited: bool,
+        invalidated: Option<Stag>,
+        stags: &StagTable<M>,
+        buffers: &mut BufferPool,
+    ) -> Result<(), Wrong> {
+        if core::mem::take(&mut self.rtr_send) && data.is_empty() && invalidated.is_none() {
+            self.events.push_back(Event::ReadyToReceive);
+            return Ok(());
+        }
+        let mut reads_end = None;
+        if let Some(stag) = invalidated {
+            let party = self.party();
+            // RFC 5040 §5.3, §7.2 (4), (5): access ends before the Send is delivered.
+            if !stags.invalidate(stag, party.pd, party.stream) {
+                let mismatch = Mismatch::never(Field::Stag, stag.0.into());
+                return Err((ErrorCode::CannotInvalidate, mismatch, None));
+            }
+            self.counters.invalidations += 1;
+            reads_end = Some(stag);
+        }
+        self.counters.sends_received += 1;
+        self.events.push_back(Event::Received { data, solicited, invalidated });
+        if let Some(stag) = reads_end {
+            self.stop_reading(stag, Some(buffers));
+        }
+        Ok(())
+    }
+
+    /// RFC 7306 §6.3: exactly 8 octets.
+    fn immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Wrong> {
+        let data = <[u8; 8]>::try_from(data).map_err(|_| wrong_length(data.len(), 8))?;
+        self.rtr_send = false;
+        self.counters.immediates_received += 1;
+        self.events.push_back(Event::Immediate { data, solicited });
+        Ok(())
+    }
+
+    /// RFC 5040 §5.2.1, §5.5 (12), (17): checked and begun when it is delivered.
+    fn read_request(
+        &mut self,
+        data: &[u8],
+        delivered: &Delivered,
+        stags: &StagTable<M>,
+    ) -> Result<(), Wrong> {
+        self.counters.reads_received += 1;
+        let request = ReadRequestRepr::parse(data).ok();
+        let request = request.filter(|_| data.len() == READ_REQUEST_LEN);
+        let request = request.ok_or(wrong_length(data.len(), READ_REQUEST_LEN))?;
+        let ReadRequestRepr { sink_to, size, source_stag, source_to, .. } = request;
+        let source = if size == 0 {
+            // RFC 5040 §5.2.1: neither STag nor TO is validated; a zero-length response follows.
+            Source::Octets(Default::default())
+        } else {
+            let needed = Access::REMOTE_READ;
+            let found = locate(stags, self.party(), source_stag, source_to, size, needed);
+            let (entry, offset) = found.map_err(|(code, m)| (code, m, Some(request)))?;
+            if sink_to.0.checked_add(size.into()).is_none() {
+                let end = sink_to.0.wrapping_add(size.into());
+                let mismatch = Mismatch::never(Field::TaggedEnd, end);
+                return Err((ErrorCode::ToWrap, mismatch, Some(request)));
+            }
+            Source::Region { memory: entry.memory.clone(), offset, len: size }
+        };
+        let origin = origin_of(delivered);
+        self.respond(Response::Read { request, source, origin });
+        Ok(())
+    }
+
+    /// RFC 7306 §5.2.1, §5.4 (3), (5): done when it is delivered.
+    fn atomic_request(&mut self, data: &[u8], stags: &StagTable<M>) -> Result<(), Wrong> {
+        let request = AtomicRequestRepr::parse(data).map_err(|error| match error {
+            AtomicHeaderError::Truncated(_) => wrong_length(data.len(), ATOMIC_REQUEST_LEN),
+            // RFC 7306 §5.2.1 (4)
+            AtomicHeaderError::Code(code) => {
+                let mismatch = Mismatch::never(Field::AtomicCode, code.into());
+                (ErrorCode::UnexpectedOpcode, mismatch, None)
+            }
+        })?;
+        let AtomicRequestRepr { id, stag, to, op } = request;
+        let found = locate(stags, self.party(), stag, to, 8, Access::ATOMIC);
+        let (entry, offset) = found.map_err(|(code, mismatch)| (code, mismatch, None))?;
+        let original = entry.memory.atomic_u64(offset, |value| op.apply(value));
+        let original = original.map_err(|error| match error {
+            // RFC 7306 §8.2
+            AtomicError::Unaligned => {
+                let mismatch = Mismatch::exact(Field::Alignment, offset % 8, 0);
+                (ErrorCode::StreamCatastrophic, mismatch, None)
+            }
+            AtomicError::OutOfBounds | AtomicError::Unsupported => {
+                let (seen, needed) = (0, Access::ATOMIC.bits().into());
+                let mismatch = Mismatch::exact(Field::Access, seen, needed);
+                (ErrorCode::AccessRights, mismatch, None)
+            }
+        })?;
+        self.counters.atomics_served += 1;
+        self.events.push_back(Event::AtomicServed { stag, to });
+        self.respond(Response::Atomic(AtomicResponseRepr { id, original }));
+        Ok(())
+    }
+
+    fn respond(&mut self, response: Response<M>) {
+        self.responses.push(response);
+        let held = self.requests_held() as u64;
+        self.counters.requests_max = self.counters.requests_max.max(held);
+    }
+
+    /// RFC 7306 §5.2.2
+    fn atomic_response(&mut self, data: &[u8]) -> Result<(), Wrong> {
+        let response = AtomicResponseRepr::parse(data)
+            .map_err(|_| wrong_length(data.len(), ATOMIC_RESPONSE_LEN))?;
+        let Some(oldest) = self.operations.atomics.front().copied() else {
+            let opcode = Opcode::AtomicResponse.bits().into();
+            let mismatch = Mismatch::never(Field::Opcode, opcode);
+            return Err((ErrorCode::UnexpectedOpcode, mismatch, None));
+        };
+        if response.id != oldest.id {
+            let mismatch = Mismatch::exact(Field::RequestId, response.id.into(), oldest.id.into());
+            return Err((ErrorCode::StreamCatastrophic, mismatch, None));
+        }
+        self.operations.atomics.pop_front();
+        let outcome = Outcome::Atomic { original: response.original };
+        self.operations.complete(oldest.operation, outcome);
+        Ok(())
+    }
+
+    /// RFC 5040 §5.4: the peer has ended the stream.
+    fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
+        let Ok(terminate) = Terminate::parse(data) else {
+            let error = Error::InvalidTerminate { len: data.len() };
+            self.terminate(error, 0, Some(buffers));
+            return;
+        };
+        self.report();
+        self.counters.terminates_received += 1;
+        self.received = Some(Box::new(terminate.clone()));
+        self.events.push_back(Event::Terminated { by_peer: true, terminate });
+        self.ddp.stop_receiving(Some(buffers));
+        self.give_up();
+        self.ddp.close_now();
+    }
+}
+
+fn origin_of(delivered: &Delivered) -> Origin {
+    Origin { header: delivered.header.pack().octets(), segment_len: delivered.segment_len }
+}
+
+fn wrong_length(seen: usize, expected: usize) -> Wrong {
+    let mismatch = Mismatch::exact(Field::MessageLength, seen as u64, expected as u64);
+    (ErrorCode::StreamCatastrophic, mismatch, None)
+}

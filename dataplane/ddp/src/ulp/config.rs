@@ -1,0 +1,104 @@
+//! How the stream above an LLP is made and opened.
+
+use crate::config::{StreamConfig, VersionPolicy};
+use crate::enhanced::Depths;
+use crate::rdmap;
+use crate::stag::PdId;
+
+/// How a stream of either kind is made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UlpConfig {
+    /// Bare DDP.
+    Ddp(StreamConfig),
+    /// RDMAP.
+    Rdmap(rdmap::Config),
+}
+
+impl UlpConfig {
+    /// The version, to be set by what the LLP's start-up found.
+    pub fn version_mut(&mut self) -> &mut VersionPolicy {
+        match self {
+            UlpConfig::Ddp(config) => &mut config.version,
+            UlpConfig::Rdmap(config) => &mut config.version,
+        }
+    }
+
+    /// Reads that this end would take and issue at once. What is negotiated takes their place
+    /// (RFC 6581 §9.1).
+    pub fn depths(&self) -> Depths {
+        match self {
+            UlpConfig::Ddp(_) => Depths::NONE,
+            UlpConfig::Rdmap(config) => Depths { ird: config.ird, ord: config.ord },
+        }
+    }
+}
+
+impl From<StreamConfig> for UlpConfig {
+    fn from(config: StreamConfig) -> Self {
+        UlpConfig::Ddp(config)
+    }
+}
+
+impl From<rdmap::Config> for UlpConfig {
+    fn from(config: rdmap::Config) -> Self {
+        UlpConfig::Rdmap(config)
+    }
+}
+
+/// What is spoken above an LLP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UlpKind {
+    /// Bare DDP.
+    Ddp,
+    /// RDMAP.
+    Rdmap,
+}
+
+impl UlpKind {
+    /// That of a configuration.
+    pub fn of(config: &UlpConfig) -> UlpKind {
+        match config {
+            UlpConfig::Ddp(_) => UlpKind::Ddp,
+            UlpConfig::Rdmap(_) => UlpKind::Rdmap,
+        }
+    }
+
+    /// A stable name for people and for machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            UlpKind::Ddp => "ddp",
+            UlpKind::Rdmap => "rdmap",
+        }
+    }
+}
+
+/// What an active open needs.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// Protection domain of the stream.
+    pub pd: PdId,
+    /// What is spoken above the LLP. Its DDP version is not looked at where the LLP's start-up decides it.
+    pub ulp: UlpConfig,
+    /// Private data of the request, at most 512 octets; the LLP may carry less.
+    pub private_data: Vec<u8>,
+}
+
+/// Whose doing the end of a stream was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// This end's.
+    Local,
+    /// The peer's.
+    Peer,
+    /// The network's, or the peer's host's.
+    Network,
+}
+
+/// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnPeerClose {
+    /// Send what is posted, then close.
+    Finish,
+    /// Stay half open until this end closes, too.
+    KeepOpen,
+}

@@ -1,0 +1,237 @@
+//! A device of DPDK that is open, shared by what asks it and by its queues; closed and removed on drop.
+//!
+//! A device that reconnects (a memif client) is looked after by an alarm in the environment's interrupt thread, every
+//! quarter of a second: its driver does not try again by itself when it found no peer or lost it. The driver notices a
+//! lost peer in the same thread, so the two never run at the same time.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+
+use crate::eal::Eal;
+use crate::error::{Error, check};
+use crate::gate::Gate;
+use crate::host;
+use crate::interrupts;
+use crate::mempool::Mempool;
+use crate::rings::Rings;
+use crate::types::{DeviceInfo, LinkState, RxOffloads, TxOffloads};
+
+pub(crate) const AF_PACKET: c_int = 17;
+pub(crate) const AF_XDP: c_int = 44;
+
+/// How often a device that reconnects is polled.
+const INTERVAL_US: u64 = 250_000;
+
+/// A device of DPDK, closed and removed on drop. Queues share it.
+pub(crate) struct Handle {
+    port: u16,
+    name: String,
+    started: bool,
+    eal: Eal,
+    /// What the driver allocates from; set when the device is started.
+    pool: Option<Mempool>,
+    /// What a ring device sends to and receives from.
+    rings: Option<Arc<Rings>>,
+    /// AF_XDP sockets that the driver opened: descriptor and inode.
+    xdp_sockets: Vec<(RawFd, u64)>,
+    /// Of a device that reconnects; it knows whether the device is started.
+    gate: Option<Gate>,
+    /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
+    by_interrupts: bool,
+}
+
+impl Handle {
+    /// A port that is not set up yet. `rings`: what a ring device sends to and receives from.
+    pub(crate) fn new(eal: &Eal, port: u16, name: &str, rings: Option<Arc<Rings>>) -> Handle {
+        Handle {
+            port,
+            name: name.to_owned(),
+            started: false,
+            eal: eal.clone(),
+            pool: None,
+            rings,
+            xdp_sockets: Vec::new(),
+            gate: None,
+            by_interrupts: name.starts_with("net_memif"),
+        }
+    }
+
+    pub(crate) fn eal(&self) -> &Eal {
+        &self.eal
+    }
+
+    /// The driver allocates from this pool for as long as the device is open.
+    pub(crate) fn keep_pool(&mut self, pool: Mempool) {
+        self.pool = Some(pool);
+    }
+
+    /// Sockets that the driver opened and forgets to close.
+    pub(crate) fn own_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
+        self.xdp_sockets = sockets;
+    }
+
+    pub(crate) fn xdp_sockets(&self) -> &[(RawFd, u64)] {
+        &self.xdp_sockets
+    }
+
+    /// Starts the device. One that reconnects may find no peer yet, and is tried again from [`Handle::watch`] on.
+    pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
+        let port = self.port;
+        if reconnect {
+            let gate = Gate::new();
+            self.on_driver_thread(|| gate.restart(port));
+            self.gate = Some(gate);
+            return Ok(());
+        }
+        // SAFETY: the port is ours, set up, and has no user yet.
+        let code = self.on_driver_thread(|| unsafe { sys::rte_eth_dev_start(port) });
+        check(format!("device {} does not start", self.name), code)?;
+        self.started = true;
+        Ok(())
+    }
+
+    /// Begins to look after a device that reconnects. The alarm is cancelled when the device is dropped.
+    pub(crate) fn watch(self: &Arc<Self>) -> Result<(), Error> {
+        // SAFETY: the handle stays where it is in its `Arc`, and cancels the alarm when it is dropped.
+        let code = unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), self.as_argument()) };
+        check(format!("no timer for device {}", self.name), code).map(|_| ())
+    }
+
+    fn as_argument(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs a change of the device's state where its driver can bear it.
+    fn on_driver_thread<T: Send>(&self, change: impl FnOnce() -> T + Send) -> T {
+        if self.by_interrupts { interrupts::run(change) } else { change() }
+    }
+
+    /// Polls a queue, unless the device is stopped at the moment.
+    pub(crate) fn poll(&self, burst: impl FnOnce() -> u16) -> usize {
+        match &self.gate {
+            None => burst().into(),
+            Some(gate) => gate.pass(burst).unwrap_or(0).into(),
+        }
+    }
+
+    pub(crate) fn link(&self) -> LinkState {
+        let mut link = sys::ddpd_link::default();
+        // SAFETY: the port is ours and valid; the structure is filled.
+        let code = unsafe { sys::ddpd_port_link(self.port, &mut link) };
+        LinkState {
+            up: code == 0 && link.up != 0,
+            mbit_per_s: Some(link.mbit_per_s).filter(|&mbit| code == 0 && mbit != 0),
+        }
+    }
+
+    /// Starts anew a device whose link is down. When devices are being made it is for the next time.
+    fn reconnect(&self) {
+        let Some(gate) = &self.gate else { return };
+        if self.link().up {
+            gate.is_up();
+        } else if let Some(_lock) = self.eal.try_lock_devices() {
+            gate.restart(self.port);
+        }
+    }
+
+    pub(crate) fn raw_info(&self) -> Result<sys::ddpd_port_info, Error> {
+        let mut info = sys::ddpd_port_info::default();
+        // SAFETY: the port is ours and valid; the structure is filled.
+        let code = unsafe { sys::ddpd_port_info(self.port, &mut info) };
+        check(format!("device {} does not say what it is", self.name), code)?;
+        Ok(info)
+    }
+
+    /// The AF_XDP driver of 22.11 forgets its sockets when it is removed: the interface's queue would stay
+    /// taken for as long as this process lives.
+    fn close_xdp_sockets(&self) {
+        let open = host::sockets(AF_XDP);
+        for (fd, inode) in &self.xdp_sockets {
+            if open.get(fd) == Some(inode) {
+                // SAFETY: it is the very socket that the driver opened for this device, and the device is
+                // gone, so no code uses or closes it any more.
+                drop(unsafe { OwnedFd::from_raw_fd(*fd) });
+            }
+        }
+    }
+
+    pub(crate) fn info(&self) -> Result<DeviceInfo, Error> {
+        let raw = self.raw_info()?;
+        // SAFETY: the shim writes a NUL-terminated string into the array.
+        let driver = unsafe { CStr::from_ptr(raw.driver.as_ptr()) };
+        let rss = u64::from(sys::DDPD_RSS_TCP4 | sys::DDPD_RSS_TCP6);
+        let has = |set: u64, flag: sys::ddpd_flags| set & u64::from(flag) != 0;
+        Ok(DeviceInfo {
+            driver: driver.to_string_lossy().into_owned(),
+            numa: u32::try_from(raw.numa_socket).ok(),
+            max_rx_queues: raw.max_rx_queues,
+            max_tx_queues: raw.max_tx_queues,
+            max_rx_packet: raw.max_rx_packet,
+            max_mtu: raw.max_mtu,
+            min_rx_buffer: raw.min_rx_buffer,
+            reta_size: raw.reta_size,
+            hash_key_len: raw.hash_key_size,
+            rss_tcp: raw.rss_functions & rss == rss,
+            rx: RxOffloads {
+                ip_checksum: has(raw.rx_offloads, sys::DDPD_RX_IPV4_CKSUM),
+                tcp_checksum: has(raw.rx_offloads, sys::DDPD_RX_TCP_CKSUM),
+                rss_hash: has(raw.rx_offloads, sys::DDPD_RX_RSS_HASH),
+            },
+            tx: TxOffloads {
+                ip_checksum: has(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
+                tcp_checksum: has(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
+            },
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.gate.is_some() {
+            // SAFETY: cancels what `watch` and `ring` set; waits for one that is ringing, unless it is this thread.
+            unsafe { sys::rte_eal_alarm_cancel(Some(ring), self.as_argument()) };
+        }
+        let _lock = self.eal.lock_devices();
+        let started = self.gate.as_ref().map_or(self.started, Gate::is_started);
+        let port = self.port;
+        // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
+        self.on_driver_thread(|| unsafe {
+            if started {
+                sys::rte_eth_dev_stop(port);
+            }
+            sys::ddpd_port_remove(port);
+        });
+        self.rings = None;
+        if !self.xdp_sockets.is_empty() {
+            self.close_xdp_sockets();
+        }
+    }
+}
+
+/// The alarm of a device that reconnects.
+unsafe extern "C" fn ring(argument: *mut c_void) {
+    // SAFETY: the alarm is cancelled before the handle goes, see `Handle::watch`.
+    let handle = unsafe { &*argument.cast::<Handle>() };
+    handle.reconnect();
+    // SAFETY: as in `watch`. Should it fail, the device stays as it is.
+    unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), argument) };
+}
+
+/// Sockets of a family that were opened since `before`: descriptor and inode.
+pub(crate) fn new_sockets(family: c_int, before: &BTreeMap<RawFd, u64>) -> Vec<(RawFd, u64)> {
+    let mut now = host::sockets(family);
+    now.retain(|fd, inode| before.get(fd) != Some(inode));
+    now.into_iter().collect()
+}

@@ -1,0 +1,53 @@
+//! The rings that join two devices of one process.
+
+use std::ffi::CString;
+use std::ptr::NonNull;
+
+use dpdk_sys as sys;
+
+use crate::error::Error;
+
+/// Rings of one pair, shared by both of its devices and emptied with the last of them.
+pub(crate) struct Rings(Vec<NonNull<sys::rte_ring>>);
+
+// SAFETY: the rings are made for one producer and one consumer each, which are the queues over them;
+// this value only keeps and finally frees them.
+unsafe impl Send for Rings {}
+// SAFETY: as above; nothing is done through a shared reference.
+unsafe impl Sync for Rings {}
+
+impl Rings {
+    /// `count` rings of `slots` frames, whose names begin with `name`.
+    pub(crate) fn new(name: &str, count: u16, slots: u32) -> Result<Rings, Error> {
+        // Dropped with what it has when one cannot be made.
+        let mut rings = Rings(Vec::new());
+        for i in 0..count {
+            rings.0.push(ring(&format!("{name}_{i}"), slots)?);
+        }
+        Ok(rings)
+    }
+
+    pub(crate) fn all(&self) -> &[NonNull<sys::rte_ring>] {
+        &self.0
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        for ring in &self.0 {
+            // SAFETY: both devices over the ring are gone; the buffers still in it have no owner.
+            unsafe { sys::ddpd_ring_free_with_mbufs(ring.as_ptr()) }
+        }
+    }
+}
+
+fn ring(name: &str, slots: u32) -> Result<NonNull<sys::rte_ring>, Error> {
+    let c_name = CString::new(name).expect("no NUL in it");
+    // SAFETY: a NUL-terminated name, which is copied.
+    let ring = unsafe { sys::ddpd_ring_create(c_name.as_ptr(), slots, -1) };
+    NonNull::new(ring).ok_or_else(|| {
+        // SAFETY: reads a number of this thread.
+        let errno = unsafe { sys::ddpd_errno() };
+        Error::new(format!("a ring of {slots} frames cannot be made"), errno)
+    })
+}

@@ -1,0 +1,153 @@
+//! How a device is described, set up and counted.
+
+use dpdk_sys as sys;
+
+/// Which file descriptor signals that a queue has received something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum IdleFd {
+    /// None is known.
+    #[default]
+    None,
+    /// The packet socket that the driver opened for the queue.
+    PacketSocket,
+    /// The AF_XDP socket that the driver opened for the queue.
+    XdpSocket,
+    /// What the driver gives as the queue's interrupt.
+    QueueInterrupt,
+}
+
+/// A device's capabilities.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The driver's name, as in `net_af_packet`.
+    pub driver: String,
+    /// NUMA node, if it has one.
+    pub numa: Option<u32>,
+    /// Most receive queues.
+    pub max_rx_queues: u16,
+    /// Most send queues.
+    pub max_tx_queues: u16,
+    /// Longest frame that it reports to receive, in bytes; many virtual devices report too little.
+    pub max_rx_packet: u32,
+    /// Largest MTU in bytes.
+    pub max_mtu: u16,
+    /// Smallest room of a receive buffer in bytes.
+    pub min_rx_buffer: u32,
+    /// Entries of the RSS redirection table, 0 without one.
+    pub reta_size: u16,
+    /// Bytes of the RSS key, 0 without one.
+    pub hash_key_len: u8,
+    /// It can hash TCP over IPv4 and IPv6 by addresses and ports.
+    pub rss_tcp: bool,
+    /// Receive offloads it has.
+    pub rx: RxOffloads,
+    /// Send offloads it has.
+    pub tx: TxOffloads,
+}
+
+/// Offloads for received frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RxOffloads {
+    /// Verifies the IPv4 header checksum.
+    pub ip_checksum: bool,
+    /// Verifies the TCP checksum.
+    pub tcp_checksum: bool,
+    /// Gives the RSS hash with the frame.
+    pub rss_hash: bool,
+}
+
+/// Offloads for sent frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TxOffloads {
+    /// Fills in the IPv4 header checksum.
+    pub ip_checksum: bool,
+    /// Fills in the TCP checksum.
+    pub tcp_checksum: bool,
+}
+
+/// Receive-side scaling: which hash and which queue.
+#[derive(Clone, Debug)]
+pub struct Rss {
+    /// As long as [`DeviceInfo::hash_key_len`].
+    pub key: Vec<u8>,
+    /// Queue by the low bits of the hash, [`DeviceInfo::reta_size`] entries.
+    pub table: Vec<u16>,
+}
+
+/// How a device is set up.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Queue pairs.
+    pub queues: u16,
+    /// Receive descriptors per queue, rounded to what the device takes.
+    pub rx_descriptors: u16,
+    /// Send descriptors per queue, rounded to what the device takes.
+    pub tx_descriptors: u16,
+    /// MTU in bytes.
+    pub mtu: u16,
+    /// Set the MTU in the driver. Some virtual devices set the kernel's interface to it, others have none.
+    pub set_mtu: bool,
+    /// Receive offloads to turn on; only what the device has.
+    pub rx: RxOffloads,
+    /// Send offloads to turn on; only what the device has.
+    pub tx: TxOffloads,
+    /// Spread flows over the queues.
+    pub rss: Option<Rss>,
+    /// Receive frames for all addresses.
+    pub promiscuous: bool,
+    /// Receive all multicast frames (neighbour discovery needs some).
+    pub all_multicast: bool,
+    /// What an idle worker can wait on.
+    pub idle: IdleFd,
+    /// Start even without a peer at the other end, and try again while the link is down (memif clients).
+    pub reconnect: bool,
+}
+
+/// Counters of a device since it was opened, as far as its driver keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeviceStats {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received.
+    pub rx_octets: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Bytes sent.
+    pub tx_octets: u64,
+    /// Frames that came while no descriptor was free.
+    pub rx_missed: u64,
+    /// Frames received damaged.
+    pub rx_errors: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Times that the pool was empty.
+    pub rx_no_buffer: u64,
+}
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// There is a peer at the other end, as far as the driver knows.
+    pub up: bool,
+    /// Mbit/s, if known.
+    pub mbit_per_s: Option<u32>,
+}
+
+impl RxOffloads {
+    pub(crate) fn bits(self) -> u64 {
+        bit(self.ip_checksum, sys::DDPD_RX_IPV4_CKSUM)
+            | bit(self.tcp_checksum, sys::DDPD_RX_TCP_CKSUM)
+            | bit(self.rss_hash, sys::DDPD_RX_RSS_HASH)
+    }
+}
+
+impl TxOffloads {
+    pub(crate) fn bits(self) -> u64 {
+        bit(self.ip_checksum, sys::DDPD_TX_IPV4_CKSUM)
+            | bit(self.tcp_checksum, sys::DDPD_TX_TCP_CKSUM)
+    }
+}
+
+fn bit(on: bool, flag: sys::ddpd_flags) -> u64 {
+    if on { u64::from(flag) } else { 0 }
+}

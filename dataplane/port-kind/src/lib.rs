@@ -1,0 +1,251 @@
+//! What a port can be: kinds, roles and checksum modes, with the words and the limits of each.
+//!
+//! The configuration reads these types and the data plane opens ports from them. Nothing here needs DPDK,
+//! so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
+#![forbid(unsafe_code)]
+
+pub mod pcap;
+
+use std::path::PathBuf;
+
+/// Smallest MTU of a port.
+pub const MIN_MTU: u16 = 576;
+/// Largest MTU of a port: what DPDK's drivers and one packet buffer agree on.
+pub const MAX_MTU: u16 = 9000;
+/// What an AF_XDP port carries: a page of 4096 bytes less XDP's headroom (256), the kernel's
+/// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check (4). veth
+/// refuses an XDP program at a larger MTU.
+pub const AF_XDP_MAX_MTU: u16 = 3498;
+
+/// What a port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    /// A PCI device bound to a driver that DPDK can use.
+    Pci {
+        /// `0000:03:00.0`; the EAL must have been started with it ([`PortKind::eal_device`]).
+        address: String,
+        /// Driver arguments, handed on as they are; empty for none.
+        devargs: String,
+    },
+    /// A Linux interface through AF_XDP sockets.
+    AfXdp {
+        /// Linux's name of the interface.
+        device: String,
+        /// First device queue to use.
+        first_queue: u16,
+        /// Copy mode even if the driver could do zero-copy.
+        force_copy: bool,
+    },
+    /// A Linux interface through packet sockets.
+    AfPacket {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// A TAP interface that is made for this port.
+    Tap {
+        /// Linux's name of the interface.
+        device: String,
+    },
+    /// Shared memory with another process.
+    Memif {
+        /// Path of the rendezvous socket.
+        socket: PathBuf,
+        /// Which side of it.
+        role: MemifRole,
+        /// Both sides' number of this pair: several may share a socket.
+        id: u32,
+        /// Both sides' shared secret, at most 24 bytes.
+        secret: Option<String>,
+    },
+    /// One end of a pair inside this process: two ring ports with the same `link` are joined.
+    Ring {
+        /// Name of the pair.
+        link: String,
+    },
+    /// Capture files (DPDK's `net_pcap`): frames come from one and go to another. One queue.
+    Pcap {
+        /// Frames that are received, as fast as the worker takes them.
+        rx_file: PathBuf,
+        /// Where sent frames are written; `None` throws them away.
+        tx_file: Option<PathBuf>,
+    },
+}
+
+/// Side of a memif.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemifRole {
+    /// Makes the socket and waits.
+    Server,
+    /// Connects to it, again and again until somebody is there.
+    Client,
+}
+
+impl MemifRole {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, MemifRole); 2] =
+        [("server", MemifRole::Server), ("client", MemifRole::Client)];
+
+    /// The word that stands for it in the file and in the driver's arguments.
+    pub fn word(self) -> &'static str {
+        match self {
+            MemifRole::Server => "server",
+            MemifRole::Client => "client",
+        }
+    }
+}
+
+/// Who computes a port's checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumMode {
+    /// The device where it can, else the worker.
+    Offload,
+    /// The worker.
+    Software,
+    /// Nobody: TCP checksums are neither written (zero is sent) nor verified. For ports that never leave the
+    /// host.
+    Trusted,
+}
+
+impl ChecksumMode {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, ChecksumMode); 3] = [
+        ("offload", ChecksumMode::Offload),
+        ("software", ChecksumMode::Software),
+        ("trusted", ChecksumMode::Trusted),
+    ];
+}
+
+impl PortKind {
+    /// The words of all kinds, in the order in which errors list them.
+    pub const WORDS: [&'static str; 7] =
+        ["pci", "af_xdp", "af_packet", "tap", "memif", "ring", "pcap"];
+
+    /// The word that stands for it in the file and in the API.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Pci { .. } => "pci",
+            Self::AfXdp { .. } => "af_xdp",
+            Self::AfPacket { .. } => "af_packet",
+            Self::Tap { .. } => "tap",
+            Self::Memif { .. } => "memif",
+            Self::Ring { .. } => "ring",
+            Self::Pcap { .. } => "pcap",
+        }
+    }
+
+    /// The device address, interface, socket, link or file, as the API shows it.
+    pub fn place(&self) -> String {
+        match self {
+            Self::Pci { address, .. } => address.clone(),
+            Self::AfXdp { device, .. } | Self::AfPacket { device } | Self::Tap { device } => {
+                device.clone()
+            }
+            Self::Memif { socket, .. } => socket.display().to_string(),
+            Self::Ring { link } => link.clone(),
+            Self::Pcap { rx_file, .. } => rx_file.display().to_string(),
+        }
+    }
+
+    /// What no two ports of a process can share, for errors; [`PortKind::device_key`] is the key that names it.
+    pub fn device(&self) -> String {
+        match self {
+            Self::Memif { id, .. } => format!("{}#{id}", self.place()),
+            Self::Pcap { tx_file: Some(file), .. } => file.display().to_string(),
+            _ => self.place(),
+        }
+    }
+
+    /// The configuration key that names the device.
+    pub fn device_key(&self) -> &'static str {
+        match self {
+            Self::Pci { .. } => "address",
+            Self::AfXdp { .. } | Self::AfPacket { .. } | Self::Tap { .. } => "device",
+            Self::Memif { .. } => "id",
+            Self::Ring { .. } => "link",
+            Self::Pcap { .. } => "tx_file",
+        }
+    }
+
+    /// True if two ports cannot both be opened. The two ends of a ring name the same link.
+    pub fn same_device(&self, other: &PortKind) -> bool {
+        use PortKind::*;
+        match (self, other) {
+            (Pci { address: a, .. }, Pci { address: b, .. }) => a == b,
+            (
+                AfXdp { device: a, .. } | AfPacket { device: a } | Tap { device: a },
+                AfXdp { device: b, .. } | AfPacket { device: b } | Tap { device: b },
+            ) => a == b,
+            (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
+                a == b && i == j && r == s
+            }
+            // Several may read a file that none writes.
+            (Pcap { rx_file: a, tx_file: out }, Pcap { rx_file: b, tx_file: other }) => {
+                let wrote = |out: &Option<PathBuf>, file| out.as_ref() == Some(file);
+                wrote(out, b) || wrote(other, a) || (out.is_some() && out == other)
+            }
+            _ => false,
+        }
+    }
+
+    /// The device's argument to the EAL, for kinds that it must be started with.
+    pub fn eal_device(&self) -> Option<String> {
+        let Self::Pci { address, devargs } = self else { return None };
+        let separator = if devargs.is_empty() { "" } else { "," };
+        Some(format!("{address}{separator}{devargs}"))
+    }
+
+    /// Largest MTU that the kind can carry at all; the device may set a lower limit.
+    pub fn max_mtu(&self) -> u16 {
+        match self {
+            Self::AfXdp { .. } => AF_XDP_MAX_MTU,
+            _ => MAX_MTU,
+        }
+    }
+
+    /// True if it has one queue only, so that one worker can use it.
+    pub fn has_one_queue(&self) -> bool {
+        matches!(self, Self::Pcap { .. })
+    }
+
+    /// True if its frames leave the host, where TCP checksums are needed.
+    pub fn leaves_host(&self) -> bool {
+        match self {
+            Self::Pci { .. } | Self::AfXdp { .. } | Self::AfPacket { .. } => true,
+            Self::Tap { .. } | Self::Memif { .. } | Self::Ring { .. } | Self::Pcap { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_two_ends_of_a_ring_share_a_device() {
+        let ring = PortKind::Ring { link: "wire".into() };
+        assert!(!ring.same_device(&ring));
+        let tap = PortKind::Tap { device: "eth1".into() };
+        assert!(tap.same_device(&PortKind::AfPacket { device: "eth1".into() }));
+        let memif = |role, id| PortKind::Memif { socket: "/run/m".into(), role, id, secret: None };
+        assert!(memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Server, 1)));
+        assert!(!memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Client, 1)));
+        assert_eq!(memif(MemifRole::Server, 1).device(), "/run/m#1");
+        assert_eq!(memif(MemifRole::Server, 1).place(), "/run/m");
+        let pcap = |rx: &str, tx: &str| PortKind::Pcap {
+            rx_file: rx.into(),
+            tx_file: (!tx.is_empty()).then(|| tx.into()),
+        };
+        assert!(!pcap("a", "").same_device(&pcap("a", "")));
+        assert!(!pcap("a", "b").same_device(&pcap("a", "c")));
+        for (one, other) in
+            [(("a", "b"), ("c", "b")), (("a", "b"), ("b", "")), (("b", ""), ("a", "b"))]
+        {
+            assert!(pcap(one.0, one.1).same_device(&pcap(other.0, other.1)), "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn roles_and_modes_have_their_own_words() {
+        assert!(MemifRole::WORDS.iter().all(|(word, role)| role.word() == *word));
+    }
+}

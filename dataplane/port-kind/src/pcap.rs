@@ -1,0 +1,134 @@
+//! Capture files of a `pcap` port: what a file must be so that DPDK's `net_pcap` reads or writes it.
+//!
+//! The driver says only that it cannot be made, so the files are looked at before. A reason is the end of a
+//! sentence and names the remedy.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::path::Path;
+
+/// Magic numbers of pcap in the file's own byte order: microseconds and nanoseconds.
+const MAGIC: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
+/// Type of pcapng's first block, the same in both byte orders.
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// `LINKTYPE_ETHERNET`.
+const ETHERNET: u32 = 1;
+/// Bytes of pcap's file header.
+const HEADER: usize = 24;
+
+/// Why frames cannot be read from `path`.
+///
+/// # Errors
+/// The reason.
+pub fn check_input(path: &Path) -> Result<(), String> {
+    let mut file = File::open(path).map_err(|error| format!("it cannot be read: {error}"))?;
+    if !file.metadata().is_ok_and(|meta| meta.is_file()) {
+        return Err("it is no ordinary file".to_owned());
+    }
+    let mut header = [0; HEADER];
+    let mut len = 0;
+    while let Some(n) = file.read(&mut header[len..]).ok().filter(|&n| n > 0) {
+        len += n;
+    }
+    check_header(&header[..len])
+}
+
+fn check_header(header: &[u8]) -> Result<(), String> {
+    if header.starts_with(&PCAPNG) {
+        return Ok(());
+    }
+    let word = |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+    let (Some(magic), Some(link_type)) = (word(0), word(HEADER - 4)) else {
+        return Err(format!(
+            "it is no capture but {} bytes: write one with tcpdump -w",
+            header.len()
+        ));
+    };
+    let read = [u32::from_le_bytes, u32::from_be_bytes]
+        .into_iter()
+        .find(|read| MAGIC.contains(&read(magic)))
+        .ok_or("it is neither pcap nor pcapng: write one with tcpdump -w")?;
+    // The upper bits are about the frame check sequence.
+    match read(link_type) & 0xffff {
+        ETHERNET => Ok(()),
+        other => Err(format!(
+            "its frames are of link type {other}, not Ethernet ({ETHERNET}): capture on an Ethernet interface"
+        )),
+    }
+}
+
+/// Why frames cannot be written to `path`, which is made, or emptied, when the port opens.
+///
+/// # Errors
+/// The reason.
+pub fn check_output(path: &Path) -> Result<(), String> {
+    match fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => Err("it is no ordinary file".to_owned()),
+        Ok(_) => match OpenOptions::new().append(true).open(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("it cannot be written: {error}")),
+        },
+        Err(_) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            match fs::metadata(parent.unwrap_or(Path::new("."))) {
+                Ok(meta) if meta.is_dir() => Ok(()),
+                Ok(_) => Err("its directory is none".to_owned()),
+                Err(error) => Err(format!("its directory cannot be used: {error}")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(magic: [u8; 4], link_type: [u8; 4]) -> Vec<u8> {
+        let mut header = vec![0; HEADER];
+        header[..4].copy_from_slice(&magic);
+        header[HEADER - 4..].copy_from_slice(&link_type);
+        header
+    }
+
+    #[test]
+    fn captures_of_ethernet_are_taken_in_either_byte_order() {
+        let good = [
+            header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0]),
+            header([0xa1, 0xb2, 0xc3, 0xd4], [0, 0, 0, 1]),
+            header([0x4d, 0x3c, 0xb2, 0xa1], [1, 0, 0, 0]),
+            // With the length of the frame check sequence.
+            header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0x24]),
+            PCAPNG.to_vec(),
+        ];
+        good.iter().for_each(|header| assert_eq!(check_header(header), Ok(())));
+    }
+
+    #[test]
+    fn what_is_no_capture_of_ethernet_is_refused() {
+        let refused = |header: &[u8]| check_header(header).expect_err("it is refused");
+        assert!(refused(&[]).contains("but 0 bytes"));
+        assert!(refused(b"#!/bin/sh, which is a program").contains("neither pcap nor pcapng"));
+        assert!(
+            refused(&header([0xd4, 0xc3, 0xb2, 0xa1], [113, 0, 0, 0])).contains("link type 113")
+        );
+    }
+
+    #[test]
+    fn files_are_looked_at_and_left_as_they_are() {
+        let directory = std::env::temp_dir().join(format!("port-kind-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let file = directory.join("a.pcap");
+        fs::write(&file, header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0])).expect("a file");
+        assert_eq!((check_input(&file), check_output(&file)), (Ok(()), Ok(())));
+        assert_eq!(fs::read(&file).expect("it is there").len(), HEADER);
+        let absent = directory.join("absent.pcap");
+        assert!(check_input(&absent).expect_err("there is none").contains("cannot be read"));
+        assert_eq!(check_output(&absent), Ok(()));
+        assert!(!absent.exists());
+        assert!(check_output(&directory).expect_err("a directory").contains("no ordinary file"));
+        assert!(
+            check_output(&absent.join("b.pcap")).expect_err("no directory").contains("directory")
+        );
+        fs::remove_dir_all(&directory).expect("it is ours");
+    }
+}

@@ -1,0 +1,511 @@
+//! One session with the DDP stream in it.
+
+use super::config::EndpointConfig;
+use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParams};
+use super::{Context, Event, SessionEvent, State};
+use crate::session::{self, Session, SessionChange, SessionData};
+use base::Instant;
+use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
+use ddp::lifecycle::{Expired, FinalError, Lifecycle, Shutdown};
+use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
+use ddp::{
+    OnPeerClose, Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent,
+    UlpKind,
+};
+use std::collections::VecDeque;
+
+/// Error type of RFC 6581 §8's codes, in layer 2.
+const ETYPE_STARTUP: u8 = 0;
+/// RFC 6581 §8: local catastrophic error.
+const CODE_LOCAL: u8 = 5;
+
+/// What a slot needs of its endpoint.
+pub(super) struct Env<'a> {
+    pub(super) config: &'a EndpointConfig,
+    pub(super) peer: PeerId,
+    pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) now: Instant,
+    /// The largest DDP segment to send, in octets.
+    pub(super) mulpdu: usize,
+}
+
+/// A pair of SCTP streams in use.
+#[derive(Debug)]
+pub(super) struct SessionSlot<M: RegionMemory> {
+    pub(super) id: SessionId,
+    pub(super) session: Session,
+    life: Lifecycle<SctpReason>,
+    /// The owner knows of it.
+    pub(super) known: bool,
+    /// What the Initiate says of Reads, if it is an enhanced one.
+    asked: Option<EnhancedRepr>,
+    /// The active side's, until it is answered.
+    open: Option<Box<(StreamId, Open)>>,
+    pub(super) full: Option<Box<Full<M>>>,
+    /// In the endpoint's queue of slots that may have something to send.
+    pub(super) ready: bool,
+    /// In its queue of slots that something has happened to.
+    pub(super) touched: bool,
+    /// In its queue of slots whose ULP may have events.
+    pub(super) talking: bool,
+    /// Its owner takes no events of it: no message is taken.
+    pub(super) paused: bool,
+    /// The deadline that its table of timers has.
+    pub(super) timer: Option<Instant>,
+    /// Bytes that the session keeps, as the endpoint has counted them.
+    pub(super) kept: u64,
+}
+
+/// An accepted session.
+#[derive(Debug)]
+pub(super) struct Full<M: RegionMemory> {
+    pub(super) stream: Ulp<M>,
+    agreed: Option<Agreed>,
+}
+
+impl<M: RegionMemory> Full<M> {
+    /// The next thing that the ULP should know.
+    pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
+        Some(match self.stream.poll_event()? {
+            UlpEvent::Ddp(event) => SessionEvent::Ddp(event),
+            UlpEvent::Rdmap(event) => SessionEvent::Rdmap(event),
+        })
+    }
+}
+
+impl<M: RegionMemory> SessionSlot<M> {
+    pub(super) fn new(id: SessionId, session: Session, state: State) -> Self {
+        SessionSlot {
+            id,
+            session,
+            life: Lifecycle::new(state),
+            known: true,
+            asked: None,
+            open: None,
+            full: None,
+            ready: false,
+            touched: false,
+            talking: false,
+            paused: false,
+            timer: None,
+            kept: 0,
+        }
+    }
+
+    /// The active side.
+    pub(super) fn active(
+        id: SessionId,
+        config: &EndpointConfig,
+        stream: StreamId,
+        open: Open,
+    ) -> Self {
+        let asked = asked(config, &open.ulp);
+        let data = SessionData { private_data: open.private_data.clone(), enhanced: asked };
+        let session = Session::active(id.stream, &data, config.session.max_segment);
+        let mut slot = SessionSlot::new(id, session, State::Connecting);
+        (slot.asked, slot.open) = (asked, Some(Box::new((stream, open))));
+        slot
+    }
+
+    /// The association is up: the Initiate is on its way.
+    pub(super) fn begin(&mut self, env: &Env<'_>) {
+        self.life.connected(env.now + env.config.session.answer_timeout);
+    }
+
+    /// The passive side: the owner is asked.
+    pub(super) fn request(&mut self, data: SessionData, env: &mut Env<'_>) {
+        self.asked = data.enhanced;
+        self.life.set_deadline(env.now + env.config.session.answer_timeout);
+        let SessionData { private_data, enhanced } = data;
+        self.event(SessionEvent::Request { private_data, enhanced }, env);
+    }
+
+    /// Where it is in its life.
+    pub(super) fn state(&self) -> State {
+        self.life.state()
+    }
+
+    /// When it wants [`deadline_passed`](Self::deadline_passed).
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.life.deadline()
+    }
+
+    /// Its owner knows of it, and it is not over.
+    pub(super) fn is_live(&self) -> bool {
+        self.known && self.state() != State::Closed
+    }
+
+    /// What its peer sends may become events.
+    pub(super) fn takes_text(&self) -> bool {
+        self.life.is_receiving()
+    }
+
+    fn event(&self, event: SessionEvent, env: &mut Env<'_>) {
+        env.events.push_back(Event::Session(self.id, event));
+    }
+
+    /// The owner accepts. What the two ends say of Reads may not match; then it is rejected.
+    pub(super) fn accept(
+        &mut self,
+        id: StreamId,
+        pd: PdId,
+        private_data: &[u8],
+        ulp: UlpConfig,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        let (mut reply, mut agreed) = (None, None);
+        match self.asked.map(|asked| answer(&asked, ulp.depths(), &env.config.session.enhanced)) {
+            Some(Ok(answer)) => (reply, agreed) = (Some(answer.0), Some(answer.1)),
+            Some(Err(why)) => {
+                return self.reject(SctpReason::Unsuitable(why).into(), &[], env.config);
+            }
+            None => {}
+        }
+        self.session.accept(&SessionData { private_data: private_data.to_vec(), enhanced: reply });
+        self.enter_full(id, pd, ulp, agreed, env, cx);
+        if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
+            self.life.await_ready();
+        } else {
+            self.established(Vec::new(), env);
+        }
+    }
+
+    /// The owner rejects, or this end has to.
+    pub(super) fn reject(
+        &mut self,
+        why: CloseReason,
+        private_data: &[u8],
+        config: &EndpointConfig,
+    ) {
+        let required_ord = config.session.enhanced.required_ord;
+        let enhanced = self.asked.map(|asked| match asked.ird < required_ord {
+            // RFC 6581 §9.1: says the ORD that was needed.
+            true => EnhancedRepr { ord: required_ord, ..asked },
+            false => asked,
+        });
+        self.session.reject(&SessionData { private_data: private_data.to_vec(), enhanced });
+        self.over(why);
+    }
+
+    /// Octets of private data that an answer carries.
+    pub(super) fn is_enhanced(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What a message that was taken means for the session.
+    pub(super) fn changed(
+        &mut self,
+        change: &SessionChange,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        match change {
+            SessionChange::Nothing => {}
+            SessionChange::Accepted(data) => self.accepted(data, env, cx),
+            SessionChange::Rejected(data) => {
+                let (private_data, enhanced) = (data.private_data.clone(), data.enhanced);
+                self.over(CloseReason::RejectedByPeer { private_data, enhanced });
+            }
+            SessionChange::TurnedAway => self.over(SctpReason::TurnedAway.into()),
+            SessionChange::Cancelled => {
+                self.session.end();
+                self.over(SctpReason::Cancelled.into());
+            }
+            SessionChange::PeerDone => self.peer_done(env),
+        }
+    }
+
+    /// The peer accepts.
+    fn accepted(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        let Some(open) = self.open.take() else { return };
+        let (id, Open { pd, ulp, .. }) = *open;
+        let preference = env.config.session.rtr_preference;
+        let agreed = match (self.asked, data.enhanced) {
+            (Some(asked), Some(reply)) => {
+                settle(&asked, &reply, ulp.depths(), preference).map(Some)
+            }
+            _ => Ok(None),
+        };
+        self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
+        match agreed {
+            Ok(_) => self.established(data.private_data.clone(), env),
+            // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
+            Err(why) => {
+                let error = startup_error(why.code());
+                self.fail_with(SctpReason::Unsuitable(why).into(), error, env);
+            }
+        }
+    }
+
+    fn enter_full(
+        &mut self,
+        id: StreamId,
+        pd: PdId,
+        ulp: UlpConfig,
+        agreed: Option<Agreed>,
+        env: &Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
+        let stream = Ulp::accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
+        let mut full = Box::new(Full { stream, agreed });
+        // Before the first segment there was the Initiate or the Accept.
+        full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
+        self.full = Some(full);
+    }
+
+    fn established(&mut self, private_data: Vec<u8>, env: &mut Env<'_>) {
+        let Some(params) = self.params(env.mulpdu) else { return };
+        self.life.established();
+        self.event(SessionEvent::Established { private_data, params }, env);
+    }
+
+    /// What was agreed on, in an accepted session.
+    pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
+        let full = self.full.as_ref()?;
+        let ddp_version = full.stream.version();
+        Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
+    }
+
+    /// The first segment of an active side in the peer-to-peer model has been delivered: whatever it is,
+    /// this end may send now.
+    fn look_whether_ready(&mut self, env: &mut Env<'_>) {
+        if self.state() != State::Readying || !self.session.is_begun() {
+            return;
+        }
+        if let Some(full) = &mut self.full {
+            full.stream.ready();
+        }
+        self.established(Vec::new(), env);
+    }
+
+    /// Acts on what has happened; `cx` as its end needs it.
+    pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        self.look_at_errors(env, cx);
+        self.look_whether_ready(env);
+        let done = match self.state() {
+            State::Failing => self.full.is_none() || self.session.is_own_done(),
+            State::Closing => self.session.is_free(),
+            _ => false,
+        };
+        if done {
+            self.finish(env, cx);
+        }
+    }
+
+    /// Errors that the order has reached.
+    fn look_at_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if !self.life.is_receiving() {
+            return;
+        }
+        let Some(full) = &self.full else { return };
+        if let Some(why) = CloseReason::of_stream(&full.stream) {
+            // RFC 5040 §6.2.1: after the peer's Terminate a graceful close, without an answer to it.
+            self.fail_with(why, FinalError::Found, env);
+        } else if let Some(why) = full.stream.failure() {
+            self.abort(CloseReason::DdpFailed(why), env, cx);
+        }
+    }
+
+    /// The peer's Terminate is in order.
+    fn peer_done(&mut self, env: &mut Env<'_>) {
+        if !self.life.is_receiving() {
+            return;
+        }
+        self.life.peer_closed();
+        if let Some(full) = &mut self.full {
+            full.stream.peer_closed();
+        }
+        let readying = self.state() == State::Readying;
+        if readying || env.config.on_peer_close == OnPeerClose::Finish {
+            self.shutdown(CloseReason::PeerShutdown, env);
+        }
+    }
+
+    /// The peer shuts the association down: its direction is over without a Terminate.
+    pub(super) fn peer_gone(&mut self, env: &mut Env<'_>) {
+        self.peer_done(env);
+        self.shutdown(CloseReason::PeerShutdown, env);
+    }
+
+    /// Closes gracefully.
+    pub(super) fn shutdown(&mut self, why: CloseReason, env: &Env<'_>) {
+        match self.life.shutdown(why) {
+            Shutdown::StartupEnds => {
+                self.session.end();
+            }
+            Shutdown::Begins => {
+                self.session.close();
+                self.wait_for_peer(env);
+            }
+            Shutdown::NoChange => {}
+        }
+    }
+
+    /// Ends it at once: what is outstanding still arrives, nothing more is sent but a Terminate, and what
+    /// comes is thrown away.
+    pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state() == State::Closed {
+            return;
+        }
+        self.life.because(why);
+        self.session.end();
+        self.finish(env, cx);
+    }
+
+    /// This end cannot go on for a reason of its own (RFC 6581 §8 code 5).
+    pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.life.is_receiving() {
+            self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
+        } else {
+            self.abort(SctpReason::Local.into(), env, cx);
+        }
+    }
+
+    /// The peer's messages fit no legal sequence: a Terminate, without a word (RFC 5043 §6.1).
+    pub(super) fn illegal(&mut self, error: session::SessionError) {
+        self.session.end();
+        self.life.fail_by_error(SctpReason::Session(error).into());
+        if let Some(full) = &mut self.full {
+            full.stream.close_now();
+        }
+    }
+
+    /// An error: the one last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
+    /// RFC 5040 §6.2.1, RFC 5043 §6.2).
+    fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &Env<'_>) {
+        if let Some(full) = &mut self.full {
+            error.post(&mut full.stream, env.config.last_message);
+        }
+        self.session.stop();
+        self.life.fail_by_error(why);
+        self.wait_for_peer(env);
+    }
+
+    /// Nothing more is taken.
+    pub(super) fn over(&mut self, why: CloseReason) {
+        self.life.fail(why);
+    }
+
+    /// The deadline has passed.
+    pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        match self.life.expired(self.session.progress()) {
+            Expired::Startup => {
+                self.session.end();
+                self.over(SctpReason::AnswerTimeout.into());
+            }
+            Expired::Readying => {
+                self.fail_with(SctpReason::AnswerTimeout.into(), FinalError::None, env);
+            }
+            Expired::Progress => self.wait_for_peer(env),
+            Expired::Teardown => {
+                // RFC 5043 §6.2: one Terminate is enough, and the peer has it.
+                let enough = self.session.is_own_done();
+                if !enough && self.life.reason().is_some_and(CloseReason::is_graceful) {
+                    self.life.replace_reason(CloseReason::PeerLingers);
+                }
+                self.abort(CloseReason::PeerLingers, env, cx);
+            }
+            Expired::NoChange => {}
+        }
+    }
+
+    /// The association is gone, for this reason.
+    pub(super) fn lost(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state() == State::Closed {
+            return;
+        }
+        let enough = self.session.is_own_done() || self.session.is_peer_done();
+        if self.state() == State::Closing && !(why.is_graceful() || enough) {
+            // It had begun gracefully and did not end so.
+            self.life.replace_reason(why);
+        } else {
+            self.life.because(why);
+        }
+        self.finish(env, cx);
+    }
+
+    /// The peer uses the streams for another session, so it has all of this one.
+    pub(super) fn superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.state() == State::Closed {
+            return;
+        }
+        if let Some(full) = &mut self.full {
+            full.stream.peer_closed();
+        }
+        self.life.because(CloseReason::PeerShutdown);
+        self.finish(env, cx);
+    }
+
+    /// It is over for its owner; what is outstanding is kept for the peer.
+    fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        self.open = None;
+        if let Some(full) = &self.full {
+            self.session.keep_all(&full.stream);
+        }
+        self.life.close(self.full.as_mut().map(|full| &mut full.stream), cx.buffers);
+        while let Some(event) = self.full.as_mut().and_then(|full| full.poll_event()) {
+            self.event(event, env);
+        }
+        let stats = Box::new(self.stats());
+        self.full = None;
+        if self.known {
+            let reason = self.life.close_reason();
+            self.event(SessionEvent::Closed { reason, stats }, env);
+        }
+    }
+
+    /// Counters of its layers.
+    pub(super) fn stats(&self) -> SessionStats {
+        let session = self.session.stats();
+        let Some(full) = &self.full else { return SessionStats { session, ..Default::default() } };
+        let rdmap = full.stream.rdmap_counters().copied().unwrap_or_default();
+        SessionStats { session, ddp: *full.stream.counters(), rdmap }
+    }
+
+    /// True when a message of it is to be written.
+    pub(super) fn has_data(&self) -> bool {
+        if self.state() == State::Connecting {
+            return false;
+        }
+        let source = self.full.as_ref().map(|full| &full.stream);
+        self.session.has_data(source, self.awaits())
+    }
+
+    /// Brings up to date what it adds to the bytes that all sessions keep.
+    pub(super) fn count_kept(&mut self, all: &mut u64) {
+        let kept = self.session.kept();
+        if kept != self.kept {
+            *all = *all - self.kept + kept;
+            self.kept = kept;
+        }
+    }
+
+    /// True when the next segment would be kept until it is acknowledged.
+    pub(super) fn next_is_kept(&self) -> bool {
+        self.full.as_ref().is_some_and(|full| !full.stream.next_is_stable())
+    }
+
+    /// A graceful close waits for the responses of what was posted before it, if they can still come.
+    pub(super) fn awaits(&self) -> bool {
+        let waits = self.state() == State::Closing && !self.life.is_peer_closed();
+        let full = self.full.as_ref().filter(|_| waits);
+        full.is_some_and(|full| full.stream.awaits_response())
+    }
+
+    fn wait_for_peer(&mut self, env: &Env<'_>) {
+        let progress = self.session.progress();
+        self.life.wait_for_peer(env.now, env.config.teardown_timeout, progress);
+    }
+}
+
+/// An error of the start-up with this code (RFC 6581 §8).
+fn startup_error(code: u8) -> FinalError {
+    FinalError::Llp { error_type: ETYPE_STARTUP, code }
+}
+
+/// What an Initiate says of Reads: bare DDP has none to negotiate.
+pub(super) fn asked(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
+    let enhanced = config.session.open_enhanced && UlpKind::of(ulp) == UlpKind::Rdmap;
+    enhanced.then(|| ddp::enhanced::ask(ulp.depths(), &config.session.enhanced))
+}

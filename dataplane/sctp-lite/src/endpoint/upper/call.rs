@@ -1,0 +1,159 @@
+//! What SCTP sees of the sessions of an association: the seam's two traits.
+
+use super::Upper;
+use crate::endpoint::Context;
+use crate::endpoint::slot::SessionSlot;
+use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
+use crate::session::Arrival;
+use base::Instant;
+use ddp::RegionMemory;
+use ddp::llp::KeepLimit;
+use std::cell::Cell;
+
+/// [`Upper`] for the time of one call into SCTP.
+pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
+    upper: &'a mut Upper<M>,
+    /// What received messages need. Without it none is taken.
+    cx: Option<&'a mut Context<'c, M>>,
+    now: Instant,
+    /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
+    pub(in crate::endpoint) keep: KeepLimit,
+    /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
+    has_data: Cell<Option<bool>>,
+}
+
+impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
+    /// For a call that hands up messages.
+    pub(in crate::endpoint) fn receiving(
+        upper: &'a mut Upper<M>,
+        cx: &'a mut Context<'c, M>,
+        now: Instant,
+    ) -> Self {
+        let has_data = Cell::new(None);
+        UpperCall { upper, cx: Some(cx), now, keep: KeepLimit::NONE, has_data }
+    }
+
+    /// For a call that asks for packets.
+    pub(in crate::endpoint) fn sending(
+        upper: &'a mut Upper<M>,
+        now: Instant,
+        keep_limit: u64,
+    ) -> Self {
+        UpperCall {
+            upper,
+            cx: None,
+            now,
+            keep: KeepLimit::new(keep_limit),
+            has_data: Cell::new(None),
+        }
+    }
+}
+
+impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
+    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
+        self.has_data.set(None);
+        let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
+        if message.stream >= self.upper.pairs {
+            self.upper.stats.unpaired += 1;
+            return Taken::Yes;
+        }
+        match self.upper.arrived(now, &message, cx) {
+            None => self.upper.begins(now, &message),
+            Some(Arrival::Superseded) => {
+                self.upper.drop_slot(message.stream);
+                self.upper.begins(now, &message)
+            }
+            Some(Arrival::Refused) => Taken::No,
+            Some(Arrival::Illegal(_)) => {
+                self.upper.stats.illegal += 1;
+                Taken::Yes
+            }
+            Some(Arrival::Taken(_)) => Taken::Yes,
+        }
+    }
+
+    fn restarted(&mut self, now: Instant, streams: u16) {
+        self.has_data.set(None);
+        if let Some(cx) = self.cx.as_deref_mut() {
+            self.upper.restarted(now, streams, cx);
+        }
+    }
+
+    fn room(&self) -> u32 {
+        // Everything is placed at arrival; what cannot be is refused.
+        u32::MAX
+    }
+}
+
+impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
+    fn has_data(&self) -> bool {
+        let has_data = |stream: &u16| {
+            let slot = self.upper.slots.get(usize::from(*stream));
+            slot.and_then(Option::as_deref).is_some_and(SessionSlot::has_data)
+        };
+        let known = self.has_data.get();
+        let known = known.unwrap_or_else(|| self.upper.ready.iter().any(has_data));
+        self.has_data.set(Some(known));
+        known
+    }
+
+    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+        self.has_data.set(None);
+        self.upper.most = most;
+        let mulpdu = self.upper.mulpdu();
+        for _ in 0..self.upper.ready.len() {
+            let must_wait = !self.keep.allows(self.upper.kept);
+            let Upper { slots, ready, kept, .. } = &mut *self.upper;
+            let stream = ready.pop_front()?;
+            let slot = slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
+            let Some(slot) = slot else { continue };
+            if must_wait && slot.next_is_kept() {
+                self.keep.refuse();
+                ready.push_back(stream);
+                continue;
+            }
+            let awaits = slot.awaits();
+            let source = slot.full.as_mut().map(|full| &mut full.stream);
+            let written = slot.session.next(source, awaits, mulpdu, out);
+            slot.count_kept(kept);
+            // What is to be acknowledged at once is the last for now, most often.
+            slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
+            if written.is_some() {
+                if slot.ready {
+                    ready.push_back(stream);
+                    self.has_data.set(Some(true));
+                }
+                return written;
+            }
+            if !slot.ready {
+                continue;
+            }
+            if out.len() < most {
+                // RFC 5043 §11.2: nothing waits for company; it gets the next packet to itself.
+                ready.push_front(stream);
+                return None;
+            }
+            ready.push_back(stream);
+        }
+        None
+    }
+
+    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+        let Some(slot) = self.upper.slot_at(message.stream) else { return };
+        let source = slot.full.as_ref().map(|full| &full.stream);
+        slot.session.again(source, message, out);
+    }
+
+    fn acknowledged(&mut self, message: MessageRef) {
+        self.has_data.set(None);
+        let now = self.now;
+        self.upper.unsettled(message.stream, now, |slot, _| {
+            let source = slot.full.as_mut().map(|full| &mut full.stream);
+            slot.session.acknowledged(source, message);
+        });
+    }
+
+    fn most_changed(&mut self, most: usize) {
+        self.upper.most = most;
+    }
+}

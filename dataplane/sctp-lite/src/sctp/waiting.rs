@@ -1,0 +1,73 @@
+//! What an association has to send besides data: chunks that are due, and answers.
+
+use base::Instant;
+
+use super::config::Config;
+use super::errors::Causes;
+use super::listener::InitAck;
+use super::lone::{LoneChunk, Outcome};
+use super::secrets::{Ends, Secrets};
+use crate::seam::TxBatch;
+
+/// Chunks that are to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Due {
+    /// INIT or COOKIE ECHO.
+    pub(super) setup: bool,
+    pub(super) cookie_ack: bool,
+    pub(super) heartbeat: bool,
+    /// SHUTDOWN or SHUTDOWN ACK.
+    pub(super) shutdown: bool,
+}
+
+impl Due {
+    pub(super) const NOTHING: Due =
+        Due { setup: false, cookie_ack: false, heartbeat: false, shutdown: false };
+}
+
+/// Answers that wait for a packet, and the last packet.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// A packet to send that is not of the association's present state.
+    pub(super) reply: Option<Box<Reply>>,
+    /// The last packet.
+    pub(super) farewell: Option<Box<LoneChunk>>,
+    /// For an ERROR.
+    pub(super) causes: Causes,
+    /// HEARTBEATs to be answered: what they carry.
+    pub(super) heartbeats: Vec<Box<[u8]>>,
+}
+
+impl Waiting {
+    /// No answer goes out any more.
+    pub(super) fn forget_answers(&mut self) {
+        self.reply = None;
+        self.causes.clear();
+        self.heartbeats = Vec::new();
+    }
+}
+
+/// An answer with another tag, or of another state, than the association's: a packet of its own.
+#[derive(Clone, Debug)]
+pub(super) enum Reply {
+    /// To an INIT.
+    InitAck(InitAck),
+    /// One chunk.
+    Chunk(LoneChunk),
+}
+
+impl Reply {
+    pub(super) fn send(
+        &self,
+        secrets: &Secrets,
+        config: &Config,
+        ends: &Ends,
+        now: Instant,
+        tx: &mut impl TxBatch,
+    ) -> Outcome {
+        match self {
+            Reply::InitAck(answer) => answer.send(secrets, config, ends, now, tx),
+            Reply::Chunk(chunk) => chunk.send(ends, tx),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! DCTCP (RFC 8257) over a queue that marks, and a controller that runs on pacing rate alone, in virtual time.
+//!
+//! `cargo test -p sim --test controllers -- --nocapture` prints what was measured.
+#![allow(clippy::print_stdout, reason = "the figures are what a reader wants to see")]
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::sync::Arc;
+
+use link::Rate;
+use sim::dumbbell::{Dumbbell, FlowConfig, jain};
+use sim::host::HostConfig;
+use sim::path;
+use tcp_lite::tcp::{self, CongestionControl, Connection};
+
+const BITS_PER_SECOND: u64 = 200_000_000;
+const RTT: Duration = Duration::from_millis(2);
+/// Bytes that fill the path.
+const BDP: u64 = BITS_PER_SECOND / 8 * 2 / 1000;
+/// RFC 8257 §3.1: more than a seventh of it.
+const K: u64 = BDP / 3;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn flow(congestion: CongestionControl, seed: u64) -> FlowConfig {
+    let mut host = HostConfig::default();
+    host.endpoint.tcp = Arc::new(tcp::Config { congestion, ..tcp::Config::default() });
+    let path = |seed| {
+        let jitter = Duration::from_micros(20);
+        let link = link::Config { delay: RTT / 2, jitter, ..link::Config::seeded(seed) };
+        path::Config::new(1500, link)
+    };
+    FlowConfig { host, forward: path(seed), backward: path(!seed), start: ms(0) }
+}
+
+fn bottleneck(queue_octets: u64, mark_octets: Option<u64>) -> link::Config {
+    let rate =
+        Rate { bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"), queue_octets };
+    link::Config { rate: Some(rate), mark_octets, ..link::Config::default() }
+}
+
+fn connection(net: &Dumbbell, n: usize) -> &Connection {
+    net.flows[n].client.endpoint().expect("a stream").connection()
+}
+
+/// What was seen each millisecond of the time that was measured.
+struct Seen {
+    /// Congestion windows of the first flow, bytes.
+    windows: Vec<u64>,
+    alphas: Vec<f64>,
+    /// Bytes that each flow got.
+    shares: Vec<u64>,
+    /// Part of the link that was used.
+    used: f64,
+    dropped: u64,
+    marked: u64,
+}
+
+fn run(what: &str, link: link::Config, flows: Vec<FlowConfig>, warm_up: u64, time: u64) -> Seen {
+    let mut net = Dumbbell::new(link, flows);
+    net.run_for(ms(warm_up)).expect("time goes on");
+    let before = (net.bottleneck().tail_dropped, net.bottleneck().marked);
+    let mut shares = vec![0; net.flows.len()];
+    let (mut windows, mut alphas) = (Vec::new(), Vec::new());
+    for _ in 0..time {
+        let got = net.measure(ms(1)).expect("time goes on");
+        shares.iter_mut().zip(got).for_each(|(sum, n)| *sum += n);
+        windows.push(connection(&net, 0).info().cwnd);
+        alphas.extend(connection(&net, 0).marked_fraction());
+    }
+    net.verify().unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+    let sum = shares.iter().sum::<u64>() as f64;
+    let used = sum * 8.0 / (BITS_PER_SECOND as f64 * time as f64 / 1e3);
+    let (dropped, marked) =
+        (net.bottleneck().tail_dropped - before.0, net.bottleneck().marked - before.1);
+    let alpha = alphas.iter().sum::<f64>() / alphas.len() as f64;
+    println!(
+        "{what}: {used:.3} of the link, window {} to {} bytes, alpha {alpha:.3}, {dropped} dropped, {marked} marked",
+        windows.iter().min().expect("some"),
+        windows.iter().max().expect("some"),
+    );
+    Seen { windows, alphas, shares, used, dropped, marked }
+}
+
+// RFC 8257 §3.3: the window stays where the queue is at the threshold of the marks, the link is full, and the
+// estimate is that of a steady state.
+#[test]
+fn dctcp_keeps_the_queue_at_the_threshold() {
+    let flows = vec![flow(CongestionControl::Dctcp, 1)];
+    let seen = run("DCTCP, one flow", bottleneck(8 * BDP, Some(K)), flows, 1000, 2000);
+    assert!(seen.marked > 0);
+    assert_eq!(seen.dropped, 0);
+    assert!(seen.used > 0.9, "{}", seen.used);
+    let (least, most) = (seen.windows.iter().min(), seen.windows.iter().max());
+    assert!(*least.expect("some") > BDP * 8 / 10, "{least:?}, the path takes {BDP}");
+    assert!(*most.expect("some") < (BDP + K) * 13 / 10, "{most:?}, marks from {}", BDP + K);
+    let mean = seen.alphas.iter().sum::<f64>() / seen.alphas.len() as f64;
+    assert!((0.02..0.6).contains(&mean), "{mean}");
+    assert!(seen.alphas.iter().all(|alpha| (alpha - mean).abs() < 0.15), "around {mean}");
+}
+
+#[test]
+fn dctcp_flows_share_fairly_with_a_short_queue() {
+    let flows = (0..4).map(|seed| flow(CongestionControl::Dctcp, seed)).collect();
+    let seen = run("DCTCP, four flows", bottleneck(8 * BDP, Some(K)), flows, 2000, 6000);
+    assert_eq!(seen.dropped, 0);
+    assert!(seen.used > 0.9, "{}", seen.used);
+    assert!(jain(&seen.shares) > 0.9, "{:?}", seen.shares);
+}
+
+// RFC 8257 §3.5, §5: without marks it is a conventional TCP, loss for loss.
+#[test]
+fn dctcp_without_marks_is_newreno() {
+    let one = |congestion| {
+        let link = bottleneck(BDP, None);
+        let seen = run("no marks", link, vec![flow(congestion, 7)], 0, 4000);
+        (seen.windows, seen.shares, seen.dropped)
+    };
+    let (dctcp, newreno) = (one(CongestionControl::Dctcp), one(CongestionControl::NewReno));
+    assert!(newreno.2 > 0, "nothing was lost");
+    assert_eq!(dctcp, newreno);
+}
+
+// RFC 8257 §3.5: losses beside marks; the link stays in use and everything arrives.
+#[test]
+fn dctcp_stands_losses_beside_marks() {
+    let link = link::Config {
+        loss: link::Loss::Random(link::Probability::new(0.0002).expect("a part of one")),
+        ..bottleneck(8 * BDP, Some(K))
+    };
+    let flows = vec![flow(CongestionControl::Dctcp, 3)];
+    let seen = run("DCTCP with losses", link, flows, 1000, 3000);
+    assert!(seen.marked > 0 && seen.used > 0.6, "{}", seen.used);
+    assert!(seen.windows.iter().any(|&window| window < BDP), "no loss halved it");
+}
+
+// A controller that answers a rate and no window: the link is full, the window is not what limits.
+#[test]
+fn a_controller_without_a_window_fills_the_link_by_its_rate() {
+    let flows = vec![flow(CongestionControl::RateDriven, 5)];
+    let seen = run("by rate", bottleneck(8 * BDP, None), flows, 1000, 3000);
+    assert!(seen.used > 0.9, "{}", seen.used);
+    assert!(seen.windows.iter().all(|&window| window == tcp::Config::default().send_window));
+    assert!(seen.dropped < 50, "{}", seen.dropped);
+}
+
+// Random losses do not slow it down, unlike a controller by loss.
+#[test]
+fn a_controller_by_rate_does_not_mind_losses() {
+    let used = |congestion| {
+        let link = link::Config {
+            loss: link::Loss::Random(link::Probability::new(0.01).expect("a part of one")),
+            ..bottleneck(8 * BDP, None)
+        };
+        run(&format!("{congestion:?}, 1 % lost"), link, vec![flow(congestion, 9)], 1000, 3000).used
+    };
+    let (by_rate, by_loss) =
+        (used(CongestionControl::RateDriven), used(CongestionControl::NewReno));
+    assert!(by_rate > 0.85 && by_rate > 1.2 * by_loss, "{by_rate}, {by_loss}");
+}

@@ -1,0 +1,197 @@
+//! How SCTP's packets go: in IP, or in UDP (RFC 6951) where middleboxes know nothing else.
+//!
+//! ```text
+//!  | Ethernet, VLAN | IP | SCTP packet ...
+//!  | Ethernet, VLAN | IP | UDP 8 | SCTP packet ...
+//! ```
+
+use smoltcp::wire::IpProtocol;
+
+use super::checksum;
+use super::demux::{SCTP, UDP, UDP_HEADER};
+use super::neighbour::Mac;
+use super::path::{Path, TxChecksum};
+use crate::port::ChecksumBy;
+
+/// UDP ports of an encapsulated association.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpPorts {
+    /// Ours.
+    pub local: u16,
+    /// The peer's; that of the last packet that was its own (RFC 6951 §5.4).
+    pub remote: u16,
+}
+
+/// The way of one association's packets.
+#[derive(Clone, Debug)]
+pub struct SctpPath {
+    /// The way of IP packets.
+    pub path: Path,
+    udp: Option<UdpPorts>,
+}
+
+impl AsRef<Path> for SctpPath {
+    #[inline]
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl AsMut<Path> for SctpPath {
+    #[inline]
+    fn as_mut(&mut self) -> &mut Path {
+        &mut self.path
+    }
+}
+
+impl SctpPath {
+    /// SCTP along `path`, in UDP if there are ports for it.
+    pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
+        let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
+        SctpPath { path: path.carrying(protocol), udp }
+    }
+
+    /// The UDP ports.
+    pub fn udp(&self) -> Option<UdpPorts> {
+        self.udp
+    }
+
+    /// The peer's UDP port has changed: it is behind a NAT (RFC 6951 §5.4).
+    pub fn set_peer_port(&mut self, port: u16) {
+        if let Some(udp) = &mut self.udp {
+            udp.remote = port;
+        }
+    }
+
+    /// Sets the link-layer address of the next hop.
+    pub fn set_mac(&mut self, mac: Mac) {
+        self.path.set_mac(mac);
+    }
+
+    /// Bytes in front of an SCTP packet.
+    pub fn header_len(&self) -> usize {
+        self.path.header_len() + self.udp_len()
+    }
+
+    /// Of these, those that an MTU counts.
+    pub fn ip_len(&self) -> usize {
+        self.path.l3_len() + self.udp_len()
+    }
+
+    /// Bytes of the largest SCTP packet in IP packets of `mtu` bytes.
+    pub fn packet_limit(&self, mtu: u16) -> usize {
+        self.path.segment_limit(mtu).saturating_sub(self.udp_len())
+    }
+
+    /// Completes `frame`, which has room for the headers in front and an SCTP packet, checksum and all, in
+    /// the rest.
+    pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
+        if let Some(UdpPorts { local, remote }) = self.udp {
+            let datagram = &mut frame[self.path.header_len()..];
+            let len = datagram.len() as u16;
+            datagram[..2].copy_from_slice(&local.to_be_bytes());
+            datagram[2..4].copy_from_slice(&remote.to_be_bytes());
+            datagram[4..6].copy_from_slice(&len.to_be_bytes());
+            datagram[6..8].fill(0);
+            // RFC 6951 §5.3: computed also where IPv4 would let it out; the device would take it for TCP's.
+            let (source, destination) = self.path.addresses();
+            let sum = match checksum::segment(source, destination, UDP, datagram) {
+                0 => u16::MAX,
+                sum => sum,
+            };
+            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        self.path.finish_ip(frame, how, false);
+    }
+
+    /// What the device has to do for a frame, where it does anything: the IP header's checksum alone.
+    pub fn offload(how: TxChecksum) -> TxChecksum {
+        TxChecksum { tcp: ChecksumBy::Nobody, ..how }
+    }
+
+    fn udp_len(&self) -> usize {
+        if self.udp.is_some() { UDP_HEADER } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::api::DropReason;
+    use crate::net::demux::{Kind, L4Check, demux};
+    use crate::net::interface::Interface;
+
+    fn interface(host: u8) -> Interface {
+        let [v4, v6] = [format!("10.0.0.{host}"), format!("2001:db8::{host}")];
+        Interface::with_addresses(None, [2, 0, 0, 0, 0, host], [&v4, &v6])
+    }
+
+    /// SCTP ports 700 and 800, a tag, a checksum, and a chunk's header.
+    const PACKET: [u8; 16] = [2, 188, 3, 32, 1, 2, 3, 4, 5, 6, 7, 8, 14, 0, 0, 4];
+
+    fn written(v6: bool, udp: Option<UdpPorts>) -> (Vec<u8>, SocketAddr, SocketAddr) {
+        let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let local = SocketAddr::new(a.parse().unwrap(), 700);
+        let remote = SocketAddr::new(b.parse().unwrap(), 800);
+        let path = Path::new(0, &interface(1), local, remote).unwrap();
+        let mut path = SctpPath::new(path, udp);
+        path.set_mac([2, 0, 0, 0, 0, 2]);
+        let mut frame = vec![0xdd; path.header_len()];
+        frame.extend_from_slice(&PACKET);
+        path.finish(&mut frame, TxChecksum::SOFTWARE);
+        (frame, local, remote)
+    }
+
+    fn read(frame: &[u8], expected: Option<u16>) -> Result<Kind, DropReason> {
+        let mut us = interface(2);
+        us.encapsulation = expected;
+        demux(frame, 0, L4Check::Unknown, &[us]).map(|packet| packet.kind)
+    }
+
+    #[test]
+    fn what_is_written_is_understood() {
+        for v6 in [false, true] {
+            let (frame, source, destination) = written(v6, None);
+            let packet = frame.len() - PACKET.len()..frame.len();
+            let kind = Kind::Sctp { source, destination, packet, udp: None };
+            assert_eq!(read(&frame, None), Ok(kind));
+        }
+    }
+
+    // RFC 6951 §5.3, §5.4
+    #[test]
+    fn udp_is_unwrapped_at_the_port_for_it_alone() {
+        for v6 in [false, true] {
+            let ports = UdpPorts { local: 4000, remote: 9899 };
+            let (frame, source, destination) = written(v6, Some(ports));
+            let packet = frame.len() - PACKET.len()..frame.len();
+            let kind = Kind::Sctp { source, destination, packet, udp: Some(4000) };
+            assert_eq!(read(&frame, Some(9899)), Ok(kind.clone()));
+            assert_eq!(read(&frame, Some(9900)), Err(DropReason::IpProtocol));
+            assert_eq!(read(&frame, None), Err(DropReason::IpProtocol));
+            let mut bad = frame.clone();
+            *bad.last_mut().unwrap() ^= 1;
+            assert_eq!(read(&bad, Some(9899)), Err(DropReason::L4Checksum));
+            // RFC 768, RFC 8200 §8.1: no checksum is one over IPv4 alone.
+            let mut none = frame;
+            let at = none.len() - PACKET.len() - 2;
+            none[at..at + 2].fill(0);
+            let answer = if v6 { Err(DropReason::L4Checksum) } else { Ok(kind) };
+            assert_eq!(read(&none, Some(9899)), answer);
+        }
+    }
+
+    #[test]
+    fn a_packet_leaves_room_for_what_is_in_front() {
+        let path = |v6| {
+            let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+            let end = |a: &str| SocketAddr::new(a.parse().unwrap(), 1);
+            Path::new(0, &interface(1), end(a), end(b)).unwrap()
+        };
+        let ports = UdpPorts { local: 1, remote: 1 };
+        assert_eq!(SctpPath::new(path(false), None).packet_limit(1500), 1480);
+        assert_eq!(SctpPath::new(path(true), Some(ports)).packet_limit(1500), 1452);
+    }
+}

@@ -1,0 +1,121 @@
+//! Received packets between the stages of a burst: parsed, with their flow and its hash, and then looked up.
+
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+
+use crate::flow::{FlowHash, FlowKey};
+use crate::io::{BURST, Frame};
+use crate::mesh::Message;
+use crate::net::alike;
+use crate::net::ecn;
+use crate::net::neighbour::Mac;
+use crate::port::RxChecksum;
+
+/// A frame as it came, or what fragments were put together to.
+pub(super) enum Packet<F> {
+    Frame(F),
+    Whole(Vec<u8>),
+}
+
+impl<F: Frame> Packet<F> {
+    pub(super) fn octets(&self) -> &[u8] {
+        match self {
+            Packet::Frame(frame) => frame.octets(),
+            Packet::Whole(octets) => octets,
+        }
+    }
+
+    pub(super) fn prefetch(&self) {
+        if let Packet::Frame(frame) = self {
+            frame.prefetch();
+        }
+    }
+
+    /// What the device reports of the checksum: nothing of a packet that was put together here.
+    pub(super) fn checksum(&self) -> RxChecksum {
+        match self {
+            Packet::Frame(frame) => frame.checksum(),
+            Packet::Whole(_) => RxChecksum::Unknown,
+        }
+    }
+
+    pub(super) fn hash(&self) -> Option<u32> {
+        match self {
+            Packet::Frame(frame) => frame.hash(),
+            Packet::Whole(_) => None,
+        }
+    }
+
+    /// To be taken by another worker.
+    pub(super) fn message(self, port: usize) -> Message<F> {
+        match self {
+            Packet::Frame(frame) => Message::Frame { port, frame },
+            Packet::Whole(octets) => Message::Whole { port, octets },
+        }
+    }
+}
+
+/// A segment or an SCTP packet on its way through the stages.
+pub(super) struct Arrival<F> {
+    pub(super) frame: Packet<F>,
+    /// The port it came in by.
+    pub(super) port: u16,
+    pub(super) flow: FlowKey,
+    pub(super) hash: FlowHash,
+    /// Where in the frame it is.
+    pub(super) span: Range<usize>,
+    pub(super) source_mac: Mac,
+    pub(super) carries: Carries,
+    /// Of its stream or association.
+    pub(super) slot: Option<u32>,
+}
+
+/// What an arrival is.
+#[derive(Clone, Copy)]
+pub(super) enum Carries {
+    /// A TCP segment.
+    Segment {
+        /// Its packet was marked on the way (RFC 3168).
+        ce: bool,
+        /// Its checksum is to be verified in software.
+        unverified: bool,
+    },
+    /// An SCTP packet.
+    Packet {
+        /// The peer's UDP port, if it came in UDP.
+        udp: Option<u16>,
+    },
+}
+
+impl<F> Arrival<F> {
+    pub(super) fn is_sctp(&self) -> bool {
+        matches!(self.carries, Carries::Packet { .. })
+    }
+}
+
+pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
+
+/// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
+/// then, and this worker owns it still. Returns any other.
+#[inline]
+pub(super) fn take_alike<F: Frame>(
+    port: usize,
+    frame: Packet<F>,
+    unverified: bool,
+    arrivals: &mut Arrivals<F>,
+) -> Option<Packet<F>> {
+    // Frames from other workers are of any port, and the port identifies the interface.
+    let alike = arrivals
+        .last()
+        .filter(|last| usize::from(last.port) == port && !last.is_sctp())
+        .and_then(|last| {
+            let span = alike::segment(frame.octets(), last.frame.octets(), last.span.start)?;
+            Some((last.flow, last.hash, last.source_mac, span))
+        });
+    let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
+    let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
+    let port = port as u16;
+    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
+    None
+}

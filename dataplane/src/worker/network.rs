@@ -1,0 +1,241 @@
+//! The network stack of one worker with what it remembers: neighbours, packets that are put together, path MTUs,
+//! and the bounds on what unknown hosts can make the worker send.
+
+use std::net::IpAddr;
+
+use base::Instant;
+use tcp_lite::tcp::HEADER_LEN;
+
+use crate::api::{Counters, DropReason, InterfaceConfig, Limits};
+use crate::net::demux::Packet;
+use crate::net::fragment::Identifications;
+use crate::net::interface::Interface;
+use crate::net::limit::{PeerLimit, RateLimit};
+use crate::net::neighbour::{Claim, ClaimOutcome, Resolution};
+use crate::net::path::Path;
+use crate::net::path_mtu::{PathMtus, Peer};
+use crate::net::reassembly::{Fragment, Outcome, Reassembly};
+use crate::net::{Notice, Outbox, Stack};
+
+/// What neighbours send is passed on to the other workers at most this often in a second.
+const NEWS: u32 = 2000;
+
+/// Keys for tables that unknown hosts fill.
+pub(super) struct Keys {
+    /// Of the limit on resets by peer.
+    pub(super) resets: [u8; 16],
+    /// Of fragments' identifications.
+    pub(super) identifications: [u8; 16],
+}
+
+/// The network stack of one worker.
+pub(super) struct Network {
+    stack: Stack,
+    outbox: Outbox,
+    reassembly: Reassembly,
+    identifications: Identifications,
+    path_mtus: PathMtus,
+    /// Bounds what unknown hosts can make us send the other workers about neighbours.
+    news: RateLimit,
+    resets: PeerLimit,
+}
+
+impl Network {
+    pub(super) fn new(
+        interfaces: Vec<Interface>,
+        limits: &Limits,
+        keys: Keys,
+        now: Instant,
+    ) -> Self {
+        Network {
+            stack: Stack::new(interfaces, limits.icmp_per_second, now),
+            outbox: Outbox::default(),
+            reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_octets),
+            identifications: Identifications::new(keys.identifications),
+            path_mtus: PathMtus::new(limits.path_mtus),
+            news: RateLimit::new(NEWS, now),
+            resets: PeerLimit::new(limits.resets_per_second, keys.resets, now),
+        }
+    }
+
+    /// The interfaces, by place.
+    #[inline]
+    pub(super) fn interfaces(&self) -> &[Interface] {
+        &self.stack.interfaces
+    }
+
+    /// The interface at a place, which a frame or a stream has.
+    #[inline]
+    pub(super) fn interface(&self, at: usize) -> &Interface {
+        &self.stack.interfaces[at]
+    }
+
+    /// Bytes of the largest segment payload that a packet of the path's interface can carry (RFC 9293 §3.7.1).
+    pub(super) fn mss(&self, path: &Path) -> u16 {
+        let mtu = self.interface(path.interface()).mtu;
+        (path.segment_limit(mtu) - HEADER_LEN) as u16
+    }
+
+    /// Takes a packet that is neither TCP's nor SCTP's. Returns how many frames answer it, too.
+    ///
+    /// # Errors
+    /// Why it was dropped; it may have been answered all the same.
+    pub(super) fn control(
+        &mut self,
+        packet: &Packet,
+        frame: &[u8],
+        now: Instant,
+    ) -> (Result<Notice, DropReason>, u64) {
+        let waiting = self.outbox.len();
+        let notice = self.stack.control(packet, frame, now, &mut self.outbox);
+        (notice, (self.outbox.len() - waiting) as u64)
+    }
+
+    /// Processes an announcement by a neighbour that this or another worker received.
+    ///
+    /// # Errors
+    /// Why it is ignored.
+    pub(super) fn claim(
+        &mut self,
+        interface: usize,
+        claim: &Claim,
+        now: Instant,
+    ) -> Result<ClaimOutcome, DropReason> {
+        self.stack.claim(interface, claim, now)
+    }
+
+    /// Whether another neighbour's announcement may be sent to the other workers now.
+    pub(super) fn may_pass_on(&mut self, now: Instant) -> bool {
+        self.news.take(now)
+    }
+
+    /// The bound on answers to packets of no stream, by peer.
+    pub(super) fn resets(&mut self) -> &mut PeerLimit {
+        &mut self.resets
+    }
+
+    /// The link-layer address of a path's next hop; solicits it if need be.
+    #[inline]
+    pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
+        self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
+    }
+
+    /// RFC 4861 §7.3.1: what is sent along a path arrives.
+    pub(super) fn confirm(&mut self, path: &Path, now: Instant) {
+        self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
+    }
+
+    /// RFC 9293 §3.8.3 R1: perhaps a path's next hop has moved.
+    pub(super) fn doubt(&mut self, path: &Path, now: Instant) {
+        self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
+    }
+
+    /// Keeps the cache's entry of a path's next hop; returns whether there is one.
+    pub(super) fn pin(&mut self, path: &Path) -> bool {
+        self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
+    }
+
+    /// Undoes [`pin`](Self::pin).
+    pub(super) fn unpin(&mut self, path: &Path) {
+        self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
+    }
+
+    /// Takes a piece of a packet. Returns how many packets gave way to it, too.
+    ///
+    /// # Errors
+    /// Why it was dropped.
+    pub(super) fn reassemble(
+        &mut self,
+        interface: usize,
+        fragment: &Fragment,
+        frame: &[u8],
+        now: Instant,
+    ) -> Result<(Outcome, u64), DropReason> {
+        self.reassembly.input(interface, fragment, frame, now)
+    }
+
+    /// Forgets packets whose pieces did not come in time; returns how many.
+    #[inline]
+    pub(super) fn expire_reassembly(&mut self, now: Instant) -> u64 {
+        self.reassembly.expire(now)
+    }
+
+    /// Identifications for packets that are sent in fragments.
+    pub(super) fn identifications(&mut self) -> &mut Identifications {
+        &mut self.identifications
+    }
+
+    /// What the path to a peer carries, if that is known.
+    pub(super) fn path_mtu(&self, peer: Peer, now: Instant) -> Option<u16> {
+        self.path_mtus.get(peer, now)
+    }
+
+    /// A stream or an association has found out what its path carries.
+    pub(super) fn learn_path_mtu(&mut self, peer: Peer, mtu: u16, now: Instant) {
+        self.path_mtus.learn(peer, mtu, now);
+    }
+
+    /// Asks again for neighbours; calls `failed` with interface and address of those that do not answer. Returns how
+    /// many were asked for.
+    #[inline]
+    pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
+        self.stack.poll(now, &mut self.outbox, failed)
+    }
+
+    /// When the network has something to do.
+    #[inline]
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Announces an interface's addresses on its link.
+    pub(super) fn announce(&mut self, interface: usize) {
+        self.stack.announce(interface, &mut self.outbox);
+    }
+
+    /// Frames to send, with their ports.
+    #[inline]
+    pub(super) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// They are sent, or dropped.
+    pub(super) fn clear_outbox(&mut self) {
+        self.outbox.clear();
+    }
+
+    /// The frame that asks for an address at the first interface.
+    #[cfg(test)]
+    pub(super) fn solicitation(&mut self, address: IpAddr, now: Instant) -> Vec<u8> {
+        let mut out = Outbox::default();
+        self.stack.resolve(0, address, now, &mut out);
+        out.iter().next().expect("a solicitation").1.to_vec()
+    }
+
+    /// Sets the gauges.
+    pub(super) fn publish(&self, counters: &Counters) {
+        counters.reassembly_octets.set(self.reassembly.octets() as u64);
+        counters.path_mtus.set(self.path_mtus.len() as u64);
+        let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
+        counters.neighbours.set(neighbours);
+    }
+}
+
+/// The interfaces of a configuration. `mac` gives a port's link-layer address.
+pub(super) fn interfaces(
+    configs: &[InterfaceConfig],
+    limits: &Limits,
+    sctp_udp_port: Option<u16>,
+    key: [u8; 16],
+    mac: impl Fn(usize) -> [u8; 6],
+) -> Vec<Interface> {
+    let interfaces = configs.iter().enumerate().map(|(i, config)| {
+        let id = crate::api::InterfaceId(i as u16);
+        let mac = mac(config.port.0 as usize);
+        let mut interface = Interface::new(id, config, mac, limits.neighbours, key);
+        interface.encapsulation = sctp_udp_port;
+        interface
+    });
+    interfaces.collect()
+}

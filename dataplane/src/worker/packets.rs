@@ -1,0 +1,226 @@
+//! Packets of one association, written in place: room behind the headers in a packet buffer, then headers when the
+//! packet is complete. What the path does not carry is cut (RFC 9260 §6.9).
+
+use base::Instant;
+use sctp_lite::endpoint::Endpoint;
+use sctp_lite::seam::TxBatch;
+
+use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
+use super::schedule::CarrierKind;
+use crate::api::Counters;
+use crate::io::{Frame, PortIo};
+use crate::memory::Memory;
+use crate::net::demux::UDP_HEADER;
+use crate::net::fragment::{self, Identifications};
+use crate::net::path::TxChecksum;
+use crate::net::sctp_path::SctpPath;
+
+/// The packets of one association on their way into a port's transmit queue, while it is served.
+pub(super) struct Packets<'a, Io: PortIo> {
+    io: &'a mut Io,
+    path: &'a SctpPath,
+    how: TxChecksum,
+    counters: &'a Counters,
+    /// Bytes of the longest packet that goes whole.
+    whole: usize,
+    /// For those that do not.
+    ids: Option<&'a mut Identifications>,
+    /// The packet being written goes whole whatever it is.
+    probe: bool,
+    frame: Option<Io::Frame>,
+    sent: usize,
+    quota: usize,
+    /// See [`TxBatch::keep_limit`].
+    keep_limit: u64,
+    refused: Option<Refusal>,
+}
+
+impl<'a, Io: PortIo> Packets<'a, Io> {
+    /// Up to `quota` packets along `path`.
+    pub(super) fn new(
+        io: &'a mut Io,
+        path: &'a SctpPath,
+        how: TxChecksum,
+        quota: usize,
+        counters: &'a Counters,
+    ) -> Self {
+        let how = SctpPath::offload(how);
+        let (frame, ids, probe) = (None, None, false);
+        let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
+        Packets {
+            io,
+            path,
+            how,
+            counters,
+            whole,
+            ids,
+            probe,
+            frame,
+            sent,
+            quota,
+            keep_limit,
+            refused,
+        }
+    }
+
+    /// Packets of more than `whole` bytes are cut: the path does not carry them (RFC 9260 §6.9).
+    fn cut_above(mut self, whole: usize, ids: &'a mut Identifications) -> Self {
+        self.whole = whole;
+        self.ids = Some(ids);
+        self
+    }
+
+    /// True when some packet was sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Frames that a packet of `len` bytes takes at most: one, but for what is cut. Pieces are of whole units of
+    /// eight bytes, and one has the UDP header, each that of a fragment.
+    fn frames(&self, len: usize) -> usize {
+        let least = self.whole.saturating_sub(15).max(8);
+        if len <= self.whole { 1 } else { (len + UDP_HEADER).div_ceil(least) }
+    }
+
+    /// Sends a packet in pieces. Without a buffer for one of them it is lost, as on the way.
+    #[cold]
+    fn send_cut(&mut self, mut frame: Io::Frame) {
+        let path = &self.path.path;
+        let Some(ids) = &mut self.ids else { return };
+        self.path.finish(frame.octets_mut(), TxChecksum::SOFTWARE);
+        let id = ids.next(path.addresses());
+        let whole = frame.octets();
+        let mtu = self.path.ip_len() + self.whole;
+        for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
+            let room = self.io.room() > 0;
+            let len = fragment::frame_len(path, &piece);
+            let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
+                return self.counters.tx_no_buffer.add(1);
+            };
+            fragment::emit(path, whole, &piece, id, out.octets_mut());
+            self.counters.tx_frames.add(1);
+            self.counters.tx_octets.add(len as u64);
+            self.io.send(out);
+        }
+        self.counters.tx_cut.add(1);
+    }
+}
+
+impl<Io: PortIo> TxBatch for Packets<'_, Io> {
+    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.sent == self.quota {
+            self.refused = Some(Refusal::Quota);
+            return None;
+        }
+        if self.io.room() < self.frames(len) {
+            self.refused = Some(Refusal::RingFull);
+            return None;
+        }
+        self.probe = false;
+        let header = self.path.header_len();
+        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
+        self.frame = unused.or_else(|| self.io.allocate(header + len));
+        match &mut self.frame {
+            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
+            None => {
+                self.refused = Some(Refusal::NoBuffer);
+                None
+            }
+        }
+    }
+
+    fn whole(&mut self) {
+        self.probe = true;
+    }
+
+    fn keep_limit(&self) -> u64 {
+        self.keep_limit
+    }
+
+    fn keep_limited(&mut self) {
+        self.counters.keep_waits.add(1);
+    }
+
+    fn commit(&mut self, len: usize) {
+        let Some(mut frame) = self.frame.take() else { return };
+        frame.truncate(self.path.header_len() + len);
+        if len > self.whole && !self.probe {
+            self.sent += 1;
+            return self.send_cut(frame);
+        }
+        self.path.finish(frame.octets_mut(), self.how);
+        if self.how.needs_device() {
+            let path = &self.path.path;
+            frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
+        }
+        self.counters.tx_frames.add(1);
+        self.counters.tx_octets.add(frame.octets().len() as u64);
+        self.sent += 1;
+        self.io.send(frame);
+    }
+}
+
+impl CarrierEndpoint for Endpoint<Memory> {
+    type Path = SctpPath;
+    const KIND: CarrierKind = CarrierKind::Association;
+    const TIMERS_WAIT: bool = true;
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
+    fn kept(&self) -> u64 {
+        self.kept()
+    }
+
+    fn bytes_acknowledged(&self) -> u64 {
+        self.association().sender().stats().octets_acknowledged
+    }
+
+    fn path_suspect(&self) -> bool {
+        self.path_suspect()
+    }
+
+    fn is_timing_out(&self) -> bool {
+        self.association().is_timing_out()
+    }
+
+    fn path_len(&self) -> usize {
+        self.association().path_len()
+    }
+
+    fn known_path(&self, path: &SctpPath) -> Option<(usize, u16)> {
+        let len = self.association().known_path_len()?;
+        Some((len, path_mtu(self, path)))
+    }
+
+    fn limit_path(&mut self, path: &SctpPath, mtu: u16, now: Instant) -> bool {
+        let sctp = self.association();
+        let limit = path.packet_limit(mtu).max(sctp.least_path_len());
+        let less = limit < sctp.path_len();
+        if less {
+            self.path_mtu(now, limit);
+        }
+        less
+    }
+
+    fn transmit<Io: PortIo>(
+        &mut self,
+        path: &SctpPath,
+        out: Transmit<'_, Io>,
+        now: Instant,
+    ) -> Transmitted {
+        let whole = self.association().path_len();
+        let packets = Packets::new(out.io, path, out.checksum, out.quota, out.counters);
+        let mut packets = packets.cut_above(whole, out.identifications);
+        packets.keep_limit = out.keep_limit;
+        self.poll_transmit(now, &mut packets);
+        Transmitted { any: packets.has_sent(), refused: packets.refused }
+    }
+}
+
+/// Bytes of the largest IP packet that an association's path is thought to carry.
+pub(super) fn path_mtu(endpoint: &Endpoint<Memory>, path: &SctpPath) -> u16 {
+    let len = path.ip_len() + endpoint.association().path_len();
+    u16::try_from(len).unwrap_or(u16::MAX)
+}

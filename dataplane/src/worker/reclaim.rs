@@ -1,0 +1,57 @@
+//! Memory that streams have for what is in flight, held or awaited, released by those that have been
+//! silent for a while: not at once, because a stream that is asked and answers needs it again with the next
+//! question.
+//!
+//! A cursor goes round the streams, a thousandth of them each millisecond, so that what it costs is little and
+//! does not depend on how many there are.
+
+use std::time::Duration;
+
+use base::Instant;
+
+use super::Core;
+use super::lower::Lower;
+use crate::io::PortIo;
+
+/// Time from one step to the next, at least.
+const STEP: Duration = Duration::from_millis(1);
+/// Steps of one round, at least.
+const ROUND: usize = 1000;
+/// Silence of the peer after which a stream releases what it does not need.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Where the round is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    next: usize,
+    moves_at: Instant,
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Moves the cursor, if it is time.
+    pub(super) fn reclaim(&mut self, now: Instant) {
+        if now < self.reclaim.moves_at {
+            return;
+        }
+        let places = self.streams.places();
+        if places == 0 {
+            return;
+        }
+        self.reclaim.moves_at = now + STEP;
+        for _ in 0..places.div_ceil(ROUND) {
+            let slot = self.reclaim.next % places;
+            self.reclaim.next = slot + 1;
+            let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
+            // What is in flight over SCTP is the association's. How long the session has been silent is not known:
+            // what it wants again at once costs an allocation, once in a round.
+            if let Lower::Tcp(carrier) = &mut conn.lower {
+                let endpoint = carrier.endpoint_mut();
+                if now.saturating_since(endpoint.idle_since()) < SILENCE {
+                    continue;
+                }
+                endpoint.relax(now);
+            }
+            conn.relax(self.env.control.events_taken());
+        }
+    }
+}

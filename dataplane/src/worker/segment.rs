@@ -1,0 +1,136 @@
+//! Received TCP segments: for a stream, for a listener, or answered with a reset.
+
+use base::Instant;
+use tcp_lite::tcp::{Flags, Segment, reset_for};
+
+use super::arrival::Arrival;
+use super::batch::Batch;
+use super::conn::{Conn, Origin};
+use super::event::MANY;
+use super::listen::Progress;
+use super::lower::Lower;
+use super::schedule::CarrierKind;
+use super::{Core, Env};
+use crate::api::DropReason;
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::net::checksum;
+use crate::net::demux::TCP;
+use crate::net::neighbour::Mac;
+use crate::net::path::Path;
+
+impl<Io: PortIo> Core<Io> {
+    /// A segment, looked up.
+    pub(super) fn segment(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        ce: bool,
+        unverified: bool,
+        now: Instant,
+    ) {
+        let bytes = &arrival.frame.octets()[arrival.span.clone()];
+        let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
+        if unverified && checksum::segment(source, destination, TCP, bytes) != 0 {
+            return self.env.control.counters().drops.count(DropReason::L4Checksum);
+        }
+        let mut segment = Segment { ce, ..Segment::default() };
+        if let Err(reason) = segment.read(bytes) {
+            return self.env.control.counters().drops.count_tcp(reason);
+        }
+        // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
+        let found = self.streams.connection(arrival.slot, arrival.hash, &arrival.flow);
+        let Some((slot, conn)) = found else {
+            return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
+        };
+        let Some(carrier) = conn.lower.connection() else { return };
+        if carrier.endpoint().connection().may_reopen(&segment) {
+            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
+            // SYN may have ended the old one, which is not reported yet.
+            let last = carrier.endpoint().connection().snd_nxt();
+            self.report_all(slot, now);
+            self.forget(slot);
+            let source_mac = arrival.source_mac;
+            return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
+        }
+        let taken = self.env.take_segment(slot, conn, &segment, now);
+        self.after_segment(slot, taken, now);
+    }
+
+    /// What a segment that was taken calls for at once.
+    #[inline]
+    pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
+        if taken.reports {
+            // Of a stream without credit nothing more is taken, before it has more of them.
+            self.report(slot, now);
+        }
+        if taken.answer
+            && let Some(carrier) = self.streams.carrier_mut(slot)
+        {
+            self.env.send(slot, carrier, now);
+        }
+    }
+
+    /// Answers a segment without a stream with a reset, to the link-layer address that it came from.
+    pub(super) fn refuse(&mut self, flow: &FlowKey, mac: Mac, segment: &Segment<'_>, now: Instant) {
+        if segment.flags.has(Flags::RST) {
+            return;
+        }
+        if !self.env.network.resets().take(flow.remote.ip(), now) {
+            return self.env.control.counters().drops.count(DropReason::RateLimited);
+        }
+        let at = usize::from(flow.interface);
+        let interface = self.env.network.interface(at);
+        let (local, remote) = (flow.local.ip(), flow.remote.ip());
+        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
+        path.set_mac(mac);
+        let Some(slot) = self.env.ports.get_mut(interface.port) else { return };
+        let how = slot.facts.tx_checksum;
+        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        if reset_for(segment, &mut batch) {
+            self.env.control.counters().resets_sent.add(1);
+        } else {
+            self.env.control.counters().drops.count(DropReason::TxFull);
+        }
+    }
+}
+
+/// What a segment that was taken calls for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// Its stream has many events.
+    reports: bool,
+    /// Its stream is to answer now.
+    answer: bool,
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// Gives a segment to its stream.
+    #[inline]
+    pub(super) fn take_segment(
+        &mut self,
+        slot: u32,
+        conn: &mut Conn,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> Taken {
+        self.control.counters().segments.add(1);
+        let Lower::Tcp(carrier) = &mut conn.lower else {
+            return Taken { reports: false, answer: false };
+        };
+        let acknowledged = carrier.bytes_acknowledged();
+        let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
+        if let Err(reason) = taken {
+            self.control.counters().drops.count_tcp(reason);
+        }
+        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
+            && carrier.endpoint().connection().state().is_synchronized()
+        {
+            *progress = Progress::Starting;
+            self.admission.listeners_mut().proven(carrier.peer(), conn.id);
+        }
+        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
+        let reports = carrier.endpoint().pending_events() >= MANY;
+        carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
+        Taken { reports, answer }
+    }
+}

@@ -1,0 +1,151 @@
+//! The streams of one worker by slot, name and flow, and those in TIME-WAIT by age.
+
+use base::Prefetch;
+use ddp::StreamId;
+use tcp_lite::endpoint::Endpoint;
+
+use super::by_age::ByAge;
+use super::carrier::Carrier;
+use super::conn::Conn;
+use super::lower::Lower;
+use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
+use crate::memory::Memory;
+
+/// The streams.
+pub(super) struct Streams {
+    slab: Slab<Box<Conn>>,
+    /// Those over TCP.
+    flows: FlowTable,
+    time_wait: ByAge,
+}
+
+impl Streams {
+    /// At most `limit` streams of a worker. `key` seeds the hash of flows.
+    pub(super) fn new(worker: u16, limit: u32, key: [u8; 16]) -> Self {
+        Streams {
+            slab: Slab::new(worker, limit),
+            flows: FlowTable::new(key),
+            time_wait: ByAge::default(),
+        }
+    }
+
+    /// Streams, those in TIME-WAIT included.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Slots that have ever been used.
+    #[inline]
+    pub(super) fn places(&self) -> usize {
+        self.slab.places()
+    }
+
+    /// The stream in a slot.
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> Option<&Conn> {
+        self.slab.get(slot).map(|conn| &**conn)
+    }
+
+    /// Calls `hint` with the stream's allocations that are `steps` pointers away: see [`Prefetch`].
+    #[inline]
+    pub(super) fn prefetch_slot(
+        &self,
+        slot: u32,
+        steps: u32,
+        hint: &mut impl FnMut(*const u8, usize),
+    ) {
+        if let Some(conn) = self.slab.get(slot) {
+            conn.prefetch(steps, hint);
+        }
+    }
+
+    /// The connection with this flow, whose hash is `hash`, and its slot: most often the one of `candidate`.
+    #[inline]
+    pub(super) fn connection(
+        &mut self,
+        candidate: Option<u32>,
+        hash: FlowHash,
+        flow: &FlowKey,
+    ) -> Option<(u32, &mut Conn)> {
+        let slot = candidate.filter(|&slot| self.is_flow(slot, flow));
+        let slot = slot.or_else(|| self.find_flow(hash, flow))?;
+        self.get_mut(slot).map(|conn| (slot, conn))
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Conn> {
+        self.slab.get_mut(slot).map(|conn| &mut **conn)
+    }
+
+    /// The connection of the stream in a slot, if it has one of its own.
+    pub(super) fn carrier_mut(&mut self, slot: u32) -> Option<&mut Carrier<Endpoint<Memory>>> {
+        self.get_mut(slot)?.lower.connection()
+    }
+
+    /// The slot of a stream.
+    pub(super) fn find(&self, stream: StreamId) -> Option<u32> {
+        self.slab.find(stream)
+    }
+
+    /// All streams.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.slab.occupied().filter_map(|slot| self.get(slot))
+    }
+
+    /// The slots of all streams.
+    pub(super) fn slots(&self) -> Vec<u32> {
+        self.slab.occupied().collect()
+    }
+
+    /// Slot and name of the next stream; `None` when all places are taken.
+    pub(super) fn vacancy(&self) -> Option<(u32, StreamId)> {
+        self.slab.vacancy()
+    }
+
+    /// Puts a stream in the vacant slot, for which the caller has asked.
+    pub(super) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.insert(&carrier.flow(), slot);
+        }
+        self.slab.insert(Box::new(conn))
+    }
+
+    /// Takes a stream out.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
+        let conn = self.slab.remove(slot)?;
+        if let Lower::Tcp(carrier) = &conn.lower {
+            self.flows.remove(&carrier.flow(), slot);
+        }
+        Some(conn)
+    }
+
+    /// The table of the flows of connections.
+    #[inline]
+    pub(super) fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
+    /// True when the flow is that of the stream in this slot.
+    #[inline]
+    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
+        self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
+    }
+
+    fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
+        self.flows.find(hash, |slot| self.is_flow(slot, flow))
+    }
+
+    /// A stream has come to TIME-WAIT.
+    pub(super) fn add_time_wait(&mut self, stream: StreamId) {
+        let slab = &self.slab;
+        self.time_wait.add(stream, |id| slab.find(id).is_some());
+    }
+
+    /// Takes out the stream that is in TIME-WAIT for longest; its slot.
+    pub(super) fn oldest_time_wait(&mut self) -> Option<u32> {
+        let slab = &self.slab;
+        self.time_wait.oldest(|id| slab.find(id))
+    }
+}

@@ -1,0 +1,153 @@
+//! What a worker lends to the endpoints of its streams while they run: STags, buffers and budgets; and which regions
+//! unacknowledged messages are sent from.
+
+use ddp::{BufferPool, PdId, Stag, StagEntry, StagError, StagTable, StreamId};
+use hashbrown::HashMap;
+use tcp_lite::endpoint::Context;
+use tcp_lite::mpa::HoldBudget;
+
+use super::control::ControlLink;
+use super::keep::KeepBudget;
+use crate::api::{CommandError, Counters, Event, Limits, Ticket};
+use crate::memory::Memory;
+
+/// The tables of one worker.
+pub(super) struct Tables {
+    stags: StagTable<Memory>,
+    buffers: BufferPool,
+    hold: HoldBudget,
+    /// For what streams keep of what they have sent.
+    keep: KeepBudget,
+    /// Unacknowledged messages by the region that they are sent from.
+    sources: HashMap<Stag, u32>,
+    /// Regions that are gone from the table and wait for `sources`.
+    removals: Vec<(Stag, Ticket)>,
+}
+
+impl Tables {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Tables {
+            stags: StagTable::new(),
+            buffers: BufferPool::new(limits.untagged_octets as u64),
+            hold: HoldBudget::new(limits.hold_octets as u64),
+            keep: KeepBudget::new(limits.keep_bytes as u64),
+            sources: HashMap::new(),
+            removals: Vec::new(),
+        }
+    }
+
+    /// What a connection's endpoint borrows for one call.
+    #[inline]
+    pub(super) fn context(&mut self) -> Context<'_, Memory> {
+        Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold }
+    }
+
+    /// What an association's endpoint borrows for one call.
+    #[inline]
+    pub(super) fn session_context(&mut self) -> ddp::Context<'_, Memory> {
+        ddp::Context { stags: &self.stags, buffers: &mut self.buffers }
+    }
+
+    /// The budget for what streams keep of what they have sent.
+    #[inline]
+    pub(super) fn keep(&mut self) -> &mut KeepBudget {
+        &mut self.keep
+    }
+
+    /// Returns the buffer of an untagged message.
+    pub(super) fn recycle(&mut self, data: Vec<u8>) {
+        self.buffers.recycle(data);
+    }
+
+    /// Adds a region.
+    ///
+    /// # Errors
+    /// Its STag is in use.
+    pub(super) fn add_stag(&mut self, entry: StagEntry<Memory>) -> Result<(), CommandError> {
+        self.stags.insert(entry).map_err(CommandError::Stag)
+    }
+
+    /// The entry of a region.
+    pub(super) fn stag(&self, stag: Stag) -> Option<&StagEntry<Memory>> {
+        self.stags.get(stag)
+    }
+
+    /// True when the region is bound to one stream, of this domain.
+    pub(super) fn is_bound(&self, stag: Stag, pd: PdId) -> bool {
+        self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some())
+    }
+
+    /// Binds a region to a stream, or to none; returns what it was bound to before.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn bind_stag(
+        &mut self,
+        stag: Stag,
+        stream: Option<StreamId>,
+    ) -> Result<Option<Option<StreamId>>, CommandError> {
+        let before = self.stags.get(stag).map(|entry| entry.stream);
+        self.stags.bind(stag, stream).map_err(CommandError::Stag)?;
+        Ok(before)
+    }
+
+    /// Removes a region. From here on nothing is placed in it by this worker.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn remove_stag(&mut self, stag: Stag) -> Result<(), CommandError> {
+        match self.stags.remove(stag) {
+            Some(_) => Ok(()),
+            None => Err(CommandError::Stag(StagError::Unknown(stag))),
+        }
+    }
+
+    /// Another message is being sent from a region.
+    pub(super) fn add_source(&mut self, stag: Stag) {
+        *self.sources.entry(stag).or_insert(0) += 1;
+    }
+
+    /// One message less is being sent from a region.
+    pub(super) fn release_source(&mut self, stag: Stag) {
+        if let Some(count) = self.sources.get_mut(&stag) {
+            *count -= 1;
+            if *count == 0 {
+                self.sources.remove(&stag);
+            }
+        }
+    }
+
+    /// True when messages are being sent from a region.
+    pub(super) fn is_source(&self, stag: Stag) -> bool {
+        self.sources.contains_key(&stag)
+    }
+
+    /// The removal of a region is answered when no message is being sent from it any more.
+    pub(super) fn await_sources(&mut self, stag: Stag, ticket: Ticket) {
+        self.removals.push((stag, ticket));
+    }
+
+    /// Answers the removals of regions whose last message is done.
+    pub(super) fn finish_removals(&mut self, control: &mut ControlLink) {
+        let sources = &self.sources;
+        self.removals.retain(|&(stag, ticket)| {
+            let waits = sources.contains_key(&stag);
+            if !waits {
+                control.send(Event::Done { ticket, result: Ok(()) });
+            }
+            waits
+        });
+    }
+
+    /// Sets the gauges.
+    pub(super) fn publish(&self, counters: &Counters) {
+        counters.untagged_octets.set(self.buffers.in_use());
+        counters.untagged_octets_max.set(self.buffers.high_water());
+        counters.untagged_refused_full.set(self.buffers.refused_full());
+        counters.untagged_refused_share.set(self.buffers.refused_share());
+        counters.held_octets.set(self.hold.used());
+        counters.held_octets_max.max(self.hold.used());
+        counters.kept_bytes.set(self.keep.used());
+        counters.kept_bytes_max.set(self.keep.high_water());
+    }
+}

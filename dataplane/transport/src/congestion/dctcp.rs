@@ -1,0 +1,232 @@
+//! DCTCP (RFC 8257), the sender: the window is reduced by half the fraction of bytes that met congestion. Growth
+//! and the reaction to loss are Reno's (§3.4, §3.5). The receiver's part is in TCP's `ecn`.
+//!
+//! The window is reduced at the first echo of a window of data, with the estimate of that time, and not again in
+//! it (§3.3 step 9; RFC 3168 §6.1.2), as Linux does.
+
+use base::{Blank, Lazy};
+
+use super::controller::{Acked, Cause, Controller, Echo};
+use super::newreno::NewReno;
+use super::window::Window;
+use crate::seq::ExtSeq;
+
+/// DCTCP.Alpha of one, the scaling factor SCF (RFC 8257 §4.2).
+const ONE: u32 = 1 << 16;
+/// The shift factor SHF: an estimation gain g of 1/16 (RFC 8257 §4.2).
+const GAIN_SHIFT: u32 = 4;
+
+/// The estimator of congestion, and Reno.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dctcp {
+    estimate: Lazy<Estimate>,
+    reno: NewReno,
+}
+
+/// RFC 8257 §3.3.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    /// DCTCP.Alpha, in parts of [`ONE`].
+    alpha: u32,
+    /// DCTCP.WindowEnd.
+    window_end: ExtSeq,
+    /// DCTCP.BytesAcked, DCTCP.BytesMarked.
+    acked: u64,
+    marked: u64,
+}
+
+impl Blank for Estimate {
+    fn blank() -> &'static Self {
+        // RFC 8257 §3.3: Alpha is initialized to 1, WindowEnd to SND.UNA, which is below every acknowledgement
+        // of new data as this is.
+        static BLANK: Estimate =
+            Estimate { alpha: ONE, window_end: ExtSeq::NONE, acked: 0, marked: 0 };
+        &BLANK
+    }
+}
+
+impl Controller for Dctcp {
+    const EXACT_ECN: bool = true;
+    const MARKS_ARE_MILD: bool = true;
+
+    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+        self.reno.increase(window, ack)
+    }
+
+    fn reduce(&mut self, window: &Window, cause: Cause, flight: u64) -> u64 {
+        match cause {
+            // RFC 8257 §3.3 step 9: cwnd * (1 - Alpha / 2)
+            Cause::Marks => {
+                let part = u128::from(window.cwnd) * u128::from(self.estimate.alpha);
+                window.cwnd - (part / u128::from(2 * ONE)) as u64
+            }
+            // RFC 8257 §3.5
+            Cause::Loss | Cause::Timeout => self.reno.reduce(window, cause, flight),
+        }
+    }
+
+    /// RFC 8257 §3.3 steps 1 to 8.
+    fn on_echo(&mut self, echo: &Echo) {
+        let estimate = &mut *self.estimate;
+        estimate.acked += echo.acked;
+        estimate.marked += if echo.marked { echo.acked } else { 0 };
+        if echo.ack > estimate.window_end {
+            estimate.update();
+            estimate.window_end = echo.nxt;
+            (estimate.acked, estimate.marked) = (0, 0);
+        }
+    }
+
+    /// What was measured stays: marks are no matter of the losses that were none.
+    fn undo(&mut self, prior: &Self) {
+        self.reno = prior.reno;
+    }
+
+    fn marked_fraction(&self) -> Option<f64> {
+        Some(f64::from(self.estimate.alpha) / f64::from(ONE))
+    }
+}
+
+impl Estimate {
+    /// The observation window is over (RFC 8257 §4.2): Alpha can reach zero, and does not exceed one.
+    fn update(&mut self) {
+        let marked = u128::from(ONE) * u128::from(self.marked) / u128::from(self.acked.max(1));
+        if self.alpha >> GAIN_SHIFT == 0 {
+            self.alpha = 0;
+        }
+        let gained = (marked as u32 >> GAIN_SHIFT) + self.alpha;
+        self.alpha = (gained - (self.alpha >> GAIN_SHIFT)).min(ONE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::{Congestion, CongestionControl};
+    use crate::seq::SeqNumber;
+
+    const SMSS: u64 = 1000;
+
+    fn at(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(0)).plus(n)
+    }
+
+    /// A window of ten segments is acknowledged, segment by segment, the first `marked` of them with ECE; a window
+    /// of the same size follows it.
+    fn window(dctcp: &mut impl FnMut(&Echo), n: u64, marked: u64) {
+        for i in 1..=10 {
+            let acked = n * 10 * SMSS + i * SMSS;
+            let (ack, nxt) = (at(acked), at(acked + 10 * SMSS));
+            dctcp(&Echo { ack, nxt, acked: SMSS, marked: i <= marked });
+        }
+    }
+
+    fn alpha(dctcp: &Dctcp) -> f64 {
+        dctcp.marked_fraction().unwrap()
+    }
+
+    // RFC 8257 §3.3: Alpha is one at first, and comes to the fraction that is marked.
+    #[test]
+    fn alpha_converges_to_the_marked_fraction() {
+        let mut dctcp = Dctcp::default();
+        assert_eq!(alpha(&dctcp), 1.0);
+        for marked in [3, 10, 0, 7] {
+            let start = dctcp.estimate.window_end.since(at(0)) / (10 * SMSS) + 1;
+            for n in start..start + 200 {
+                window(&mut |echo| dctcp.on_echo(echo), n, marked);
+            }
+            let expected = marked as f64 / 10.0;
+            assert!((alpha(&dctcp) - expected).abs() < 0.01, "{marked}: {}", alpha(&dctcp));
+        }
+    }
+
+    // RFC 8257 §3.3 steps 4 to 8: one update for each window of data, by a sixteenth.
+    #[test]
+    fn alpha_moves_once_per_window_by_the_gain() {
+        let mut dctcp = Dctcp::default();
+        let mut values = vec![alpha(&dctcp)];
+        for n in 0..4 {
+            for i in 1..=10 {
+                let acked = n * 10 * SMSS + i * SMSS;
+                let nxt = at((n + 2) * 10 * SMSS);
+                dctcp.on_echo(&Echo { ack: at(acked), nxt, acked: SMSS, marked: false });
+                if *values.last().unwrap() != alpha(&dctcp) {
+                    values.push(alpha(&dctcp));
+                }
+            }
+        }
+        // The first acknowledgement ends the window of the start, each that is above WindowEnd another one.
+        assert_eq!(values.len(), 1 + 1 + 1, "{values:?}");
+        for pair in values.windows(2) {
+            assert!((pair[1] - pair[0] * 15.0 / 16.0).abs() < 0.001, "{values:?}");
+        }
+    }
+
+    // RFC 8257 §4.2: Alpha reaches zero, and one is not exceeded.
+    #[test]
+    fn alpha_reaches_zero_and_is_clamped() {
+        let mut dctcp = Dctcp::default();
+        for n in 0..400 {
+            window(&mut |echo| dctcp.on_echo(echo), n, 0);
+        }
+        assert_eq!(dctcp.estimate.alpha, 0);
+        for n in 400..1200 {
+            window(&mut |echo| dctcp.on_echo(echo), n, 10);
+            assert!(dctcp.estimate.alpha <= ONE);
+        }
+        assert!(alpha(&dctcp) > 0.99);
+    }
+
+    fn congestion() -> Congestion {
+        Congestion::new(CongestionControl::Dctcp, 1 << 30, SMSS as usize, 100)
+    }
+
+    // RFC 8257 §3.3 step 9: by half of Alpha; Alpha is 1 before anything is known.
+    #[test]
+    fn marks_reduce_by_half_of_alpha() {
+        let mut c = congestion();
+        c.on_marks(100 * SMSS);
+        assert_eq!((c.cwnd(), c.ssthresh()), (50 * SMSS, 50 * SMSS));
+        let mut c = congestion();
+        for n in 0..200 {
+            window(&mut |echo| c.on_echo(echo), n, 2);
+        }
+        c.on_marks(100 * SMSS);
+        let expected = 100.0 * SMSS as f64 * (1.0 - 0.2 / 2.0);
+        assert!((c.cwnd() as f64 - expected).abs() < SMSS as f64, "{}", c.cwnd());
+    }
+
+    // RFC 8257 §3.5: as a conventional TCP, also in a window that was reduced a little for marks; one segment after
+    // a time-out.
+    #[test]
+    fn loss_halves_whatever_alpha_is() {
+        let mut c = congestion();
+        for n in 0..400 {
+            window(&mut |echo| c.on_echo(echo), n, 0);
+        }
+        c.on_loss(100 * SMSS);
+        assert_eq!((c.cwnd(), c.ssthresh()), (50 * SMSS, 50 * SMSS));
+        c.on_marks(50 * SMSS);
+        assert_eq!(c.cwnd(), 50 * SMSS, "nothing was marked");
+        c.on_loss_after_marks(40 * SMSS);
+        assert_eq!(c.ssthresh(), 20 * SMSS);
+        c.on_timeout(20 * SMSS, Some(Cause::Marks));
+        assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 10 * SMSS));
+        c.on_timeout(SMSS, Some(Cause::Timeout));
+        assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 10 * SMSS));
+    }
+
+    // RFC 8257 §4.1: Alpha is not reset by a loss episode, nor by one that was none.
+    #[test]
+    fn the_estimate_survives_an_undone_episode() {
+        let mut c = congestion();
+        let prior = c.save();
+        c.on_loss(100 * SMSS);
+        for n in 0..200 {
+            window(&mut |echo| c.on_echo(echo), n, 0);
+        }
+        c.undo(&prior);
+        assert_eq!(c.cwnd(), 100 * SMSS);
+        assert!(c.marked_fraction().unwrap() < 0.01);
+    }
+}

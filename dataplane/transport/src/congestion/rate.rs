@@ -1,0 +1,228 @@
+//! Delivery rate (draft-cheng-iccrg-delivery-rate-estimation §3), sampled per transmit run: what one poll of the
+//! sender sends leaves at the same time, so that time names the run, and the record of a segment needs nothing
+//! but when it was sent.
+//!
+//! ```text
+//!   runs   | sent at 1.0 | sent at 1.2 | sent at 1.3 |     delivered and when, as it was then
+//!                              ▲
+//!   an acknowledgement whose newest segment was sent at 1.2 is a sample over that run
+//! ```
+//!
+//! Only for a controller that asks for it. Bounded by [`MAX_RUNS`], 64 bytes each.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use base::Instant;
+
+/// Most runs remembered. What is sent beyond gives no sample.
+const MAX_RUNS: usize = 256;
+
+/// A transmit run: what one poll of the sender sent, all of it at the same time.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// When it was sent.
+    pub now: Instant,
+    /// Bytes that it put into the network, retransmissions counted.
+    pub bytes: u64,
+    /// Bytes in flight before it.
+    pub in_flight: u64,
+    /// It ended because there was nothing more to send, with room in the window.
+    pub app_limited: bool,
+}
+
+/// The delivery rate that an acknowledgement measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateSample {
+    /// Bytes delivered in `interval`.
+    pub delivered: u64,
+    /// The longer one of the time to send them and the time to acknowledge them.
+    pub interval: Duration,
+    /// Bytes in flight when the newest of them was sent, its run counted.
+    pub in_flight: u64,
+    /// Bytes delivered before the newest of them was sent: who keeps this can count round trips.
+    pub prior_delivered: u64,
+    /// Bytes found lost since the newest of them was sent.
+    pub lost: u64,
+    /// The sender had nothing to send at that time: the path may be faster.
+    pub app_limited: bool,
+}
+
+impl RateSample {
+    /// Bytes per second.
+    pub fn rate(&self) -> u64 {
+        let nanos = self.interval.as_nanos().max(1);
+        u64::try_from(u128::from(self.delivered) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// A run, and what had been delivered when it was sent.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    at: Instant,
+    /// When the first of the flight that it belongs to was sent.
+    first_at: Instant,
+    /// Bytes delivered, and when the last of them were.
+    delivered: u64,
+    delivered_at: Instant,
+    /// Bytes in flight, the run counted.
+    in_flight: u64,
+    lost: u64,
+    app_limited: bool,
+}
+
+/// The runs in flight, and what was delivered.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sampler {
+    runs: VecDeque<Sent>,
+    delivered: u64,
+    delivered_at: Instant,
+    first_at: Instant,
+    lost: u64,
+    /// Until so much is delivered, samples are of a sender that had nothing to send.
+    app_limited_until: u64,
+}
+
+impl Sampler {
+    /// A run was sent.
+    pub(super) fn on_sent(&mut self, run: &Run) {
+        if run.in_flight == 0 {
+            (self.first_at, self.delivered_at) = (run.now, run.now);
+        }
+        let in_flight = run.in_flight + run.bytes;
+        let sent = Sent {
+            at: run.now,
+            first_at: self.first_at,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            in_flight,
+            lost: self.lost,
+            app_limited: self.app_limited_until > self.delivered,
+        };
+        let full = self.runs.len() >= MAX_RUNS;
+        match self.runs.back_mut().filter(|last| last.at == run.now) {
+            Some(last) => last.in_flight = in_flight,
+            None if full => {}
+            None => self.runs.push_back(sent),
+        }
+        if run.app_limited {
+            self.app_limited_until = self.delivered + in_flight;
+        }
+    }
+
+    /// An acknowledgement delivered `delivered` bytes, the newest of them sent at `newest`.
+    pub(super) fn on_ack(
+        &mut self,
+        now: Instant,
+        delivered: u64,
+        newest: Option<Instant>,
+        min_rtt: Option<Duration>,
+    ) -> Option<RateSample> {
+        if delivered == 0 {
+            return None;
+        }
+        self.delivered += delivered;
+        self.delivered_at = now;
+        let run = self.of(newest?)?;
+        // Older runs would give older samples.
+        self.runs.retain(|other| other.at >= run.at);
+        self.first_at = run.at;
+        let sending = run.at.saturating_since(run.first_at);
+        let interval = sending.max(now.saturating_since(run.delivered_at));
+        // §3.3: acknowledgements that came closer than a round trip measure nothing of the path.
+        if interval.is_zero() || min_rtt.is_some_and(|rtt| interval < rtt) {
+            return None;
+        }
+        Some(RateSample {
+            delivered: self.delivered - run.delivered,
+            interval,
+            in_flight: run.in_flight,
+            prior_delivered: run.delivered,
+            lost: self.lost - run.lost,
+            app_limited: run.app_limited,
+        })
+    }
+
+    /// A segment of `bytes` that was sent at `sent_at` is lost; what was in flight then.
+    pub(super) fn on_lost(&mut self, bytes: u64, sent_at: Instant) -> Option<u64> {
+        self.lost += bytes;
+        self.of(sent_at).map(|run| run.in_flight)
+    }
+
+    fn of(&self, at: Instant) -> Option<Sent> {
+        let found = self.runs.binary_search_by_key(&at, |run| run.at).ok()?;
+        self.runs.get(found).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    fn run(ms: u64, bytes: u64, in_flight: u64) -> Run {
+        Run { now: MS(ms), bytes, in_flight, app_limited: false }
+    }
+
+    fn sampler() -> Sampler {
+        let mut sampler = Sampler::default();
+        sampler.on_sent(&run(1000, 10_000, 0));
+        sampler.on_sent(&run(1010, 10_000, 10_000));
+        sampler
+    }
+
+    // draft-cheng-iccrg-delivery-rate-estimation §3.1: delivered over the longer of the two times.
+    #[test]
+    fn a_sample_is_what_was_delivered_since_the_run_was_sent() {
+        let mut sampler = sampler();
+        let first = sampler.on_ack(MS(1100), 10_000, Some(MS(1000)), None).unwrap();
+        assert_eq!((first.delivered, first.interval.as_millis()), (10_000, 100));
+        assert_eq!((first.rate(), first.in_flight, first.prior_delivered), (100_000, 10_000, 0));
+        sampler.on_sent(&run(1100, 20_000, 10_000));
+        let second = sampler.on_ack(MS(1110), 10_000, Some(MS(1010)), None).unwrap();
+        assert_eq!((second.delivered, second.in_flight), (20_000, 20_000));
+        let third = sampler.on_ack(MS(1200), 20_000, Some(MS(1100)), None).unwrap();
+        assert_eq!((third.delivered, third.interval.as_millis()), (30_000, 100));
+        assert_eq!(third.prior_delivered, 10_000);
+    }
+
+    #[test]
+    fn what_is_sent_at_once_is_one_run_and_runs_are_bounded() {
+        let mut sampler = sampler();
+        sampler.on_sent(&run(1010, 5_000, 20_000));
+        assert_eq!((sampler.runs.len(), sampler.runs[1].in_flight), (2, 25_000));
+        for ms in 0..1000 {
+            sampler.on_sent(&run(2000 + ms, 1, 25_000));
+        }
+        assert_eq!(sampler.runs.len(), MAX_RUNS);
+    }
+
+    #[test]
+    fn a_sender_without_data_is_marked_until_its_flight_is_delivered() {
+        let mut sampler = Sampler::default();
+        sampler.on_sent(&Run { app_limited: true, ..run(1000, 10_000, 0) });
+        sampler.on_sent(&run(1001, 10_000, 10_000));
+        let limited = |sample: Option<RateSample>| sample.unwrap().app_limited;
+        assert!(!limited(sampler.on_ack(MS(1100), 5_000, Some(MS(1000)), None)));
+        assert!(limited(sampler.on_ack(MS(1101), 10_000, Some(MS(1001)), None)));
+        sampler.on_sent(&run(1101, 10_000, 5_000));
+        assert!(!limited(sampler.on_ack(MS(1201), 10_000, Some(MS(1101)), None)));
+    }
+
+    #[test]
+    fn losses_are_counted_against_the_run() {
+        let mut sampler = sampler();
+        assert_eq!(sampler.on_lost(1_000, MS(1000)), Some(10_000));
+        assert_eq!(sampler.on_lost(1_000, MS(999)), None);
+        let sample = sampler.on_ack(MS(1100), 10_000, Some(MS(1010)), None).unwrap();
+        assert_eq!(sample.lost, 2_000);
+    }
+
+    #[test]
+    fn less_than_a_round_trip_is_no_sample() {
+        let min_rtt = Some(Duration::from_millis(50));
+        assert_eq!(sampler().on_ack(MS(1040), 10_000, Some(MS(1000)), min_rtt), None);
+        assert!(sampler().on_ack(MS(1050), 10_000, Some(MS(1000)), min_rtt).is_some());
+    }
+}

@@ -1,0 +1,200 @@
+//! For tests only: a controller that runs on pacing rate alone. It sends at the highest delivery rate of the last
+//! round trips, in the manner of BBR: faster until the rate does not grow, slower until the queue of that is gone,
+//! then a little faster and slower in turn. Losses, marks and time-outs do not change it, and its window is the
+//! whole send window.
+//!
+//! It shows that the interface carries such a controller. It is no BBR: it does not keep the queue short beside
+//! others.
+
+use core::time::Duration;
+
+use base::Instant;
+
+use super::controller::{Acked, Controller};
+use super::rate::Run;
+use super::window::Window;
+use crate::pacing::Pace;
+
+/// Round trips over which the highest rate counts.
+const ROUNDS: usize = 10;
+/// Until the first round trip is measured.
+const FIRST_RTT: Duration = Duration::from_millis(1);
+/// Doubles the rate each round trip (2 / ln 2), in percent; and its inverse.
+const STARTUP: u64 = 289;
+const DRAIN: u64 = 35;
+/// Gains of the rounds after, in percent.
+const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
+/// Bytes of a burst at most, and time that a burst takes.
+const MAX_BURST: u64 = 64 * 1024;
+const BURST: Duration = Duration::from_micros(100);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    /// As long as the rate grows by a quarter within three rounds.
+    #[default]
+    Startup,
+    Drain,
+    /// In this place of [`CYCLE`].
+    Cycle(usize),
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct RateDriven {
+    phase: Phase,
+    /// The highest rate of each of the last rounds, bytes per second; the present one is first.
+    rates: [u64; ROUNDS],
+    /// A round ends when what was delivered at its start has grown beyond this.
+    round_end: u64,
+    delivered: u64,
+    /// The highest rate when it last grew by a quarter, and rounds since.
+    full: u64,
+    full_rounds: u8,
+    min_rtt: Option<Duration>,
+    sent_at: Option<Instant>,
+}
+
+impl RateDriven {
+    /// Bytes per second that the path carries.
+    fn rate(&self) -> u64 {
+        self.rates.iter().copied().max().unwrap_or(0)
+    }
+
+    fn gain(&self) -> u64 {
+        match self.phase {
+            Phase::Startup => STARTUP,
+            Phase::Drain => DRAIN,
+            Phase::Cycle(place) => CYCLE[place],
+        }
+    }
+
+    /// Bytes in flight that fill the path and no queue.
+    fn path(&self) -> u64 {
+        let rtt = self.min_rtt.unwrap_or(FIRST_RTT).as_nanos();
+        u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)
+    }
+
+    fn next_round(&mut self) {
+        if self.rate() >= self.full + self.full / 4 {
+            (self.full, self.full_rounds) = (self.rate(), 0);
+        } else {
+            self.full_rounds = self.full_rounds.saturating_add(1);
+        }
+        self.phase = match self.phase {
+            Phase::Startup if self.full_rounds >= 3 => Phase::Drain,
+            Phase::Cycle(place) => Phase::Cycle((place + 1) % CYCLE.len()),
+            phase => phase,
+        };
+        self.rates.rotate_right(1);
+        self.rates[0] = 0;
+    }
+}
+
+impl Controller for RateDriven {
+    const MEASURES: bool = true;
+    const LOSS_BASED: bool = false;
+
+    fn on_sent(&mut self, _window: &mut Window, run: &Run) {
+        self.sent_at = Some(run.now);
+    }
+
+    fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
+        let Some(measured) = ack.measured else { return };
+        self.min_rtt = measured.min_rtt;
+        self.delivered += measured.delivered;
+        let Some(sample) = measured.rate else { return };
+        window.cwnd = window.send_window.into();
+        if !sample.app_limited || sample.rate() > self.rate() {
+            self.rates[0] = self.rates[0].max(sample.rate());
+        }
+        if sample.prior_delivered >= self.round_end {
+            self.round_end = self.delivered;
+            self.next_round();
+        }
+        if self.phase == Phase::Drain && measured.in_flight <= self.path() {
+            self.phase = Phase::Cycle(0);
+        }
+    }
+
+    fn pace(
+        &self,
+        window: &Window,
+        smss: u64,
+        (srtt, _): (Option<Duration>, Option<Duration>),
+    ) -> Option<Pace> {
+        let rate = match self.rate() {
+            0 => {
+                let trip = srtt.unwrap_or(FIRST_RTT).as_nanos().max(1);
+                window.cwnd * 1_000_000_000 / u64::try_from(trip).unwrap_or(u64::MAX)
+            }
+            rate => rate,
+        };
+        let rate = (rate.saturating_mul(self.gain()) / 100).max(smss);
+        let burst = rate / (1_000_000_000 / BURST.as_nanos() as u64);
+        Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Congestion, CongestionControl, Growth, Measured};
+    use super::*;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+    const SMSS: u64 = 1000;
+
+    /// Ten runs of 10 kB, a millisecond apart, each acknowledged ten milliseconds later: 10 MB/s.
+    fn measured() -> Congestion {
+        let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
+        assert!(c.measures());
+        for ms in 0..100u64 {
+            let in_flight = 10_000 * ms.min(10);
+            c.on_sent(&Run { now: MS(1000 + ms), bytes: 10_000, in_flight, app_limited: false });
+            if ms >= 10 {
+                let measured = Measured {
+                    delivered: 10_000,
+                    newest: Some(MS(990 + ms)),
+                    rtt: Some(Duration::from_millis(10)),
+                    min_rtt: Some(Duration::from_millis(10)),
+                    in_flight: 100_000,
+                    rate: None,
+                };
+                c.on_ack(&Acked {
+                    now: MS(1000 + ms),
+                    acked: 10_000,
+                    marked: 0,
+                    srtt: Duration::from_millis(10),
+                    growth: Growth::SourceLimited,
+                    measured: Some(measured),
+                });
+            }
+        }
+        c
+    }
+
+    #[test]
+    fn it_paces_by_the_rate_that_is_delivered() {
+        let pace = measured().pace(SMSS, (None, None)).unwrap();
+        let gains = CYCLE.map(|gain| 10_000_000 * gain / 100);
+        assert!(gains.contains(&pace.rate), "{pace:?}");
+        assert_eq!(pace.burst, pace.rate / 10_000);
+    }
+
+    #[test]
+    fn nothing_but_itself_changes_its_window() {
+        let mut c = measured();
+        assert_eq!(c.cwnd(), 1 << 20);
+        c.on_loss(100_000);
+        c.on_marks(100_000);
+        c.set_reduced(1000);
+        c.end_reduction();
+        c.on_recovered(0);
+        c.on_timeout(100_000, None);
+        c.after_idle(10);
+        c.decay(10, 4);
+        c.on_unused(1000, 10);
+        assert_eq!(c.cwnd(), 1 << 20);
+        let prior = c.save();
+        c.undo(&prior);
+        assert_eq!(c.cwnd(), 1 << 20);
+    }
+}

@@ -1,0 +1,73 @@
+//! The congestion window and its threshold, which every controller has.
+
+use base::Lazy;
+
+use super::hystart::HyStart;
+
+/// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
+/// counting) uses 2; a worker acknowledges a burst of up to 8 segments at once.
+const SLOW_START_SEGMENTS_PER_ACK: u64 = 8;
+
+/// Window and threshold, bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    pub(super) cwnd: u64,
+    pub(super) ssthresh: u64,
+    pub(super) smss: u16,
+    pub(super) send_window: u32,
+    /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
+    pub(super) after_timeout: bool,
+    /// Segments below which the threshold does not come.
+    pub(super) floor: u8,
+    /// When the first slow start ends.
+    pub(super) hystart: Lazy<HyStart>,
+}
+
+impl Window {
+    /// `segments` segments of `smss` bytes (RFC 6928).
+    pub(super) fn new(smss: usize, segments: u32, send_window: u64) -> Self {
+        Window {
+            cwnd: smss as u64 * u64::from(segments.max(1)),
+            ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
+            smss: smss as u16,
+            send_window: u32::try_from(send_window).unwrap_or(u32::MAX).max(2 * smss as u32),
+            after_timeout: false,
+            floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
+            hystart: Lazy::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn smss(&self) -> u64 {
+        self.smss.into()
+    }
+
+    #[inline]
+    pub(super) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Slow start for `acked` bytes (RFC 5681 §3.1, RFC 9406 §4.2).
+    pub(super) fn slow_start(&mut self, acked: u64) {
+        let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
+        let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
+        let grown = self.cwnd + acked.min(segments * self.smss()) / divisor;
+        self.cwnd = grown.min(self.ssthresh.max(self.cwnd)).min(self.send_window.into());
+    }
+
+    /// Congestion avoidance adds `bytes`.
+    pub(super) fn grow(&mut self, bytes: u64) {
+        self.after_timeout = false;
+        self.cwnd = (self.cwnd + bytes).min(self.send_window.into());
+    }
+
+    /// The threshold after a congestion event, not below the floor.
+    pub(super) fn set_threshold(&mut self, bytes: u64) {
+        self.ssthresh = bytes.max(u64::from(self.floor) * self.smss());
+    }
+
+    /// Three quarters of the window: from there it grows slowly again (RFC 2861 §3.2).
+    pub(super) fn remember(&mut self) {
+        self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
+    }
+}

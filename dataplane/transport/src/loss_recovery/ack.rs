@@ -1,0 +1,315 @@
+//! What an acknowledgement means: round trips, the end of a recovery, what was spurious, the window.
+
+use core::time::Duration;
+
+use base::Instant;
+
+use super::LossRecovery;
+use super::flight_state::FlightState;
+use super::scoreboard::Scoreboard;
+use crate::congestion::{Acked, Echo, Growth, Measured};
+use crate::delivery::Delivery;
+use crate::episode::{Episode, Proof};
+use crate::frto::{self, Frto, Seen, Verdict};
+use crate::parameters::Parameters;
+use crate::ranges::Range;
+use crate::recovery::Phase;
+use crate::seq::ExtSeq;
+use crate::tlp::{TlpAck, TlpOutcome};
+
+/// An acknowledgement once the scoreboard has taken it in.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack {
+    /// When it came.
+    pub now: Instant,
+    /// SEG.ACK, or the number after the cumulative TSN.
+    pub ack: ExtSeq,
+    /// What it delivered.
+    pub delivery: Delivery,
+    /// It acknowledges something new.
+    pub advanced: bool,
+    /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and for
+    /// the weight of a measurement.
+    pub before: u64,
+    /// Bytes that it acknowledges, as the protocol counts them for growth.
+    pub acked: u64,
+    /// Of these, bytes that met congestion.
+    pub marked: u64,
+    /// When the timestamp was made that it echoes, if it acknowledges something new.
+    pub echoed_ms: Option<u64>,
+    /// The round trip by that timestamp, if it can be used (RFC 7323 §4.3).
+    pub echoed_rtt: Option<Duration>,
+    /// It reports that what was sent again in this episode came twice.
+    pub resent_twice: bool,
+    /// The same of all that the tail loss probe sent again.
+    pub probe_twice: bool,
+    /// It is a duplicate without any SACK block (RFC 8985 §7.4.2).
+    pub bare_duplicate: bool,
+    /// It is a duplicate, or reports something new (RFC 5682 §3.1).
+    pub duplicate: bool,
+    /// New data waits, and the peer has room for it.
+    pub can_send_new: bool,
+    /// The peer reports selectively.
+    pub sack: bool,
+}
+
+/// What a D-SACK or a duplicate TSN is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Twice {
+    /// What was sent again in the present loss episode.
+    pub resent: bool,
+    /// All that the tail loss probe sent again, and no more.
+    pub probe: bool,
+}
+
+impl Twice {
+    /// The network has made a copy, or the peer has made it up.
+    pub fn is_nothing(self) -> bool {
+        !self.resent && !self.probe
+    }
+}
+
+/// What proved an episode spurious.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Undone {
+    /// F-RTO (RFC 5682).
+    Frto,
+    /// A timestamp (RFC 3522).
+    Timestamp,
+    /// D-SACKs (RFC 3708).
+    DSack,
+}
+
+impl LossRecovery {
+    /// ECN-Echo, set or not, of an acknowledgement of new data, for a controller that measures it.
+    pub fn on_echo(&mut self, echo: &Echo) {
+        self.cc.on_echo(echo);
+    }
+
+    /// What an acknowledgement delivered.
+    pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
+        self.rack.on_delivery(now, delivery);
+        if let Some(episode) = &mut self.episode {
+            episode.on_delivery(delivery);
+        }
+    }
+
+    /// `range`, which has `arrived`, came twice. Only retransmitted ranges count (RFC 3708 §3 A).
+    pub fn on_d_sack(
+        &mut self,
+        state: &FlightState,
+        range: Range,
+        arrived: bool,
+        (una, nxt): (ExtSeq, ExtSeq),
+    ) -> Twice {
+        let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(range));
+        if resent {
+            // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
+            self.rack.on_d_sack(una, nxt);
+        }
+        Twice { resent, probe: arrived && state.tlp.is_probe(range) }
+    }
+
+    /// Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else the echoed timestamp (RFC 7323 §4.1). Several
+    /// measurements in a round trip count as one.
+    pub fn measure(
+        &mut self,
+        state: &mut FlightState,
+        ack: &Ack,
+        (una, nxt): (ExtSeq, ExtSeq),
+        smss: u64,
+        config: &impl Parameters,
+    ) {
+        if let Some(rtt) = ack.delivery.shortest_rtt() {
+            self.rack.measured(ack.now, rtt);
+            self.cc.on_round_trip(rtt, una, nxt);
+        }
+        if let Some(rtt) = ack.delivery.rtt().or(ack.echoed_rtt) {
+            self.rtt.sample(rtt, ack.before.div_ceil(2 * smss), config);
+            state.tlp.measured();
+        } else if ack.delivery.original_end.is_some() || ack.resent_twice {
+            // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
+            // that nothing was lost; but the round trip is ambiguous.
+            self.rtt.forget_backoff();
+        }
+    }
+
+    /// RFC 8985 §7.4.2. Returns whether a tail loss probe repaired a loss.
+    pub fn judge_probe(&mut self, state: &mut FlightState, ack: &Ack) -> bool {
+        let info = TlpAck {
+            ack: ack.ack,
+            probe_twice: ack.probe_twice,
+            bare_duplicate: ack.bare_duplicate,
+        };
+        let repaired = state.tlp.on_ack(info) == TlpOutcome::Repaired && state.phase == Phase::Open;
+        if repaired {
+            self.cc.on_loss(ack.before);
+        }
+        repaired
+    }
+
+    /// Recovery or reduction is over once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1;
+    /// RFC 9260 §6.2.1 D iv, §7.2.4). Returns whether it is now.
+    pub fn leave(
+        &mut self,
+        state: &mut FlightState,
+        board: &impl Scoreboard,
+        before: Phase,
+        ack: &Ack,
+    ) -> bool {
+        state.phase = before.after_ack(board.una());
+        let over = ack.advanced && before != Phase::Open && state.phase == Phase::Open;
+        if !over {
+            return false;
+        }
+        if before.is_recovering() {
+            self.force = false;
+            self.rack.on_recovered();
+        }
+        if before.is_reducing() {
+            if ack.sack || !before.is_recovering() {
+                self.cc.end_reduction();
+            } else {
+                self.cc.on_recovered(board.flight());
+            }
+        }
+        if let Some(episode) = &mut self.episode {
+            episode.over_at = Some(board.nxt());
+            episode.frto = Frto::Off;
+        }
+        true
+    }
+
+    /// Undoes a loss episode that proves spurious. Returns what proved it.
+    pub fn undo_if_spurious(
+        &mut self,
+        state: &mut FlightState,
+        board: &mut impl Scoreboard,
+        ack: &Ack,
+    ) -> Option<Undone> {
+        let episode = self.episode.as_deref_mut()?;
+        let verdict = judge_timeout(episode, state.phase, board, ack);
+        let proof = episode.proof(ack.echoed_ms, board.resent_in_flight());
+        match verdict {
+            Verdict::SendNew => {
+                episode.frto = Frto::NewData;
+                episode.frto_new = frto::NEW_SEGMENTS;
+            }
+            Verdict::Genuine => {
+                if episode.frto == Frto::NewData {
+                    self.cc.after_new_data(board.pipe());
+                }
+                episode.frto = Frto::Off;
+            }
+            Verdict::Wait | Verdict::Spurious => {}
+        }
+        let undone = match (verdict, proof) {
+            (Verdict::Spurious, _) => Undone::Frto,
+            (_, Some(Proof::Timestamp)) => Undone::Timestamp,
+            (_, Some(Proof::DSack)) => Undone::DSack,
+            (_, None) => return None,
+        };
+        self.cc.undo(&episode.prior);
+        episode.on_undone(board.nxt());
+        if state.phase != Phase::Open {
+            board.forget_losses();
+        }
+        state.phase = Phase::Open;
+        state.reorder_at = None;
+        self.force = false;
+        self.rtt.forget_backoff();
+        Some(undone)
+    }
+
+    /// The window in recovery and during a reduction; returns whether it may grow otherwise. `lost`: how many
+    /// segments this acknowledgement showed to be lost.
+    pub fn adjust_window(
+        &mut self,
+        state: &FlightState,
+        board: &impl Scoreboard,
+        before: Phase,
+        (ack, lost): (&Ack, u64),
+        smss: u64,
+    ) -> Growth {
+        if state.phase.is_reducing() {
+            if ack.sack {
+                self.reduce(board, (ack.delivery.octets, ack.advanced && lost == 0), smss);
+            }
+            return Growth::None;
+        }
+        // RFC 9260 §7.2.1: not in fast recovery, and only while the window is used.
+        if before.is_reducing() || !ack.advanced {
+            return Growth::None;
+        }
+        let slow_start = self.cc.in_slow_start();
+        if state.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
+            Growth::Allowed // in slow start after a time-out, RFC 5681 §3.1
+        } else {
+            Growth::SourceLimited
+        }
+    }
+
+    /// The window in recovery (RFC 6937).
+    pub(super) fn reduce(
+        &mut self,
+        board: &impl Scoreboard,
+        (delivered, safe): (u64, bool),
+        smss: u64,
+    ) {
+        if let Some(episode) = &mut self.episode {
+            let ssthresh = self.cc.ssthresh();
+            let cwnd = episode.prr.on_ack(delivered, board.pipe(), ssthresh, smss, safe);
+            self.cc.set_reduced(cwnd);
+        }
+    }
+
+    /// Everything is made of the acknowledgement: the controller gets it, and an episode that is over and can no
+    /// longer prove spurious is forgotten.
+    pub fn finish(
+        &mut self,
+        state: &FlightState,
+        board: &impl Scoreboard,
+        (ack, growth): (&Ack, Growth),
+        config: &impl Parameters,
+    ) {
+        let measured = self.cc.measures().then(|| Measured {
+            delivered: ack.delivery.octets,
+            newest: ack.delivery.latest.map(|latest| latest.at),
+            rtt: ack.delivery.shortest_rtt(),
+            min_rtt: self.rack.min_rtt(),
+            in_flight: board.pipe(),
+            rate: None,
+        });
+        if growth != Growth::None || measured.is_some() {
+            self.cc.on_ack(&Acked {
+                now: ack.now,
+                acked: ack.acked,
+                marked: ack.marked,
+                srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config)),
+                growth,
+                measured,
+            });
+        }
+        let over_at = self.episode.as_ref().and_then(|e| e.over_at);
+        if state.phase == Phase::Open && over_at.is_some_and(|at| board.una() > at) {
+            self.episode = None;
+        }
+    }
+}
+
+/// F-RTO: was the time-out spurious?
+fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
+    let Phase::Loss { point } = phase else { return Verdict::Wait };
+    // Without SACK, what an acknowledgement covers together with a retransmission may have waited for it at the
+    // peer.
+    let sure = ack.sack || !ack.delivery.ambiguous;
+    let seen = Seen {
+        advanced: ack.advanced,
+        complete: board.una() >= point,
+        original: sure && ack.delivery.original_end.is_some_and(|end| end <= point),
+        duplicate: ack.duplicate,
+        can_send_new: ack.can_send_new,
+        sack: ack.sack,
+    };
+    frto::judge(episode.frto, seen)
+}

@@ -1,0 +1,143 @@
+//! Losses and other signs of congestion: RACK's search, the start of a recovery, marks, time-outs.
+
+use base::Instant;
+
+use super::LossRecovery;
+use super::flight_state::FlightState;
+use super::scoreboard::{Detected, Scoreboard};
+use crate::congestion::Cause;
+use crate::episode::Episode;
+use crate::frto::Frto;
+use crate::parameters::Parameters;
+use crate::rack::Judgement;
+use crate::recovery::Phase;
+
+impl LossRecovery {
+    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2; begins a recovery when something is lost. Returns how many
+    /// segments are lost that were not before, and whether a recovery began.
+    pub fn find_losses(
+        &mut self,
+        state: &mut FlightState,
+        board: &mut impl Scoreboard,
+        now: Instant,
+        config: &impl Parameters,
+    ) -> (u64, bool) {
+        if board.is_empty() {
+            state.reorder_at = None;
+            return (0, false);
+        }
+        let mut found = self.detect(state, board, now);
+        let began = found.congestion > 0 && !state.phase.is_recovering();
+        if began {
+            self.enter(state, board);
+            // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
+            let more = self.detect(state, board, now);
+            found.segments += more.segments;
+            found.again_at = more.again_at;
+        }
+        let latest = now + self.rtt.rto(config);
+        state.reorder_at = found.again_at.map(|at| at.min(latest));
+        (found.segments, began)
+    }
+
+    fn detect(
+        &mut self,
+        state: &FlightState,
+        board: &mut impl Scoreboard,
+        now: Instant,
+    ) -> Detected {
+        let judgement = self.judgement(state, board, now);
+        let cc = &mut self.cc;
+        board.detect_losses(judgement, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
+    }
+
+    /// What RACK goes by now.
+    fn judgement(&self, state: &FlightState, board: &impl Scoreboard, now: Instant) -> Judgement {
+        let srtt = self.rtt.srtt().unwrap_or_default();
+        self.rack.judge(now, state.phase.is_recovering(), board.segs_sacked(), srtt)
+    }
+
+    /// Fast recovery begins (RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3; RFC 9260 §7.2.4 (2), (3), (6)).
+    pub fn enter<B: Scoreboard>(&mut self, state: &mut FlightState, board: &B) {
+        let flight = board.flight();
+        state.tlp.reset();
+        if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
+            // An undo does not revert the reduction by ECN (RFC 3168 §6.1.2).
+            episode.prior = self.cc.save();
+            self.cc.on_loss_after_marks(flight);
+        } else {
+            self.episode = Some(Box::new(Episode::new(self.cc.save(), flight, false)));
+            self.cc.on_loss(board.flight_at_loss());
+        }
+        state.phase = Phase::Recovery { point: board.nxt() };
+        self.force |= B::FORCES_FIRST;
+    }
+
+    /// The reordering timer expired. Returns as [`find_losses`](Self::find_losses).
+    pub fn on_reorder_timeout(
+        &mut self,
+        state: &mut FlightState,
+        board: &mut impl Scoreboard,
+        (now, smss): (Instant, u64),
+        config: &impl Parameters,
+    ) -> (u64, bool) {
+        let was_open = !state.phase.is_reducing();
+        let found = self.find_losses(state, board, now, config);
+        if was_open && state.phase.is_reducing() {
+            self.reduce(board, (0, false), smss);
+        }
+        found
+    }
+
+    /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2): the window is reduced at most once per
+    /// round trip. Returns whether it is, and CWR must be sent.
+    pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
+        if state.phase != Phase::Open || board.is_empty() {
+            return false; // it does already, or nothing is in flight
+        }
+        let flight = board.flight();
+        self.episode = Some(Box::new(Episode::new(self.cc.save(), flight, false)));
+        self.cc.on_marks(flight);
+        state.phase = Phase::Reducing { point: board.nxt() };
+        true
+    }
+
+    /// The retransmission timer expired (RFC 6298 §5.4 to §5.6, RFC 6675 §5.1, RFC 8985 §6.3; RFC 9260 §6.3.3,
+    /// §7.2.3). Returns whether the peer has reneged.
+    pub fn on_timeout(
+        &mut self,
+        state: &mut FlightState,
+        board: &mut impl Scoreboard,
+        now: Instant,
+    ) -> bool {
+        // What was reduced in this window is not reduced again.
+        let reduced = match state.phase {
+            _ if self.timeouts_in_a_row > 0 => Some(Cause::Timeout),
+            Phase::Recovery { .. } => Some(Cause::Loss),
+            Phase::Reducing { .. } => Some(Cause::Marks),
+            Phase::Open | Phase::Loss { .. } => None,
+        };
+        let flight = board.flight();
+        if reduced.is_none() {
+            let mut episode = Episode::new(self.cc.save(), flight, true);
+            episode.frto = Frto::Retransmitted;
+            self.episode = Some(Box::new(episode));
+        } else if let Some(episode) = &mut self.episode {
+            episode.frto = Frto::Off; // RFC 5682 §2.1 step 1
+            episode.over_at = None;
+        }
+        self.cc.on_timeout(flight, reduced);
+        let reneged = board.head_sacked();
+        if reneged {
+            board.forget_sacks(); // RFC 2018 §8
+        }
+        let judgement = self.judgement(state, board, now);
+        board.mark_lost_on_timeout(judgement);
+        state.phase = Phase::Loss { point: board.nxt() };
+        state.tlp.reset();
+        state.reorder_at = None;
+        self.force = true;
+        self.on_silence();
+        reneged
+    }
+}

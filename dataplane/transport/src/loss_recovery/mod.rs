@@ -1,0 +1,219 @@
+//! Loss recovery as TCP and SCTP share it (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682): what an
+//! acknowledgement and a time-out mean for the congestion window, when a loss episode begins and ends, and when it
+//! is undone. What is in flight is a [`Scoreboard`], which each protocol has of its own.
+//!
+//! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
+//!
+//! ```text
+//!  on_delivery, on_d_sack    what it delivered, and what came twice
+//!  measure                   round trips
+//!  judge_probe               what became of a tail loss probe
+//!  leave                     recovery is over
+//!  undo_if_spurious          or was spurious; otherwise:
+//!  find_losses               RACK; entering recovery
+//!  adjust_window
+//!  finish                    always
+//! ```
+//!
+//! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.
+
+mod ack;
+mod flight_state;
+mod losses;
+mod scoreboard;
+
+use base::Instant;
+
+use crate::congestion::Congestion;
+use crate::delivery::Delivery;
+use crate::episode::Episode;
+use crate::frto::{self, Frto};
+use crate::pacing::Pace;
+use crate::parameters::Parameters;
+use crate::rack::Rack;
+use crate::ranges::Range;
+use crate::rtt::RttEstimator;
+
+pub use self::ack::{Ack, Twice, Undone};
+pub use self::flight_state::FlightState;
+pub use self::scoreboard::{Detected, Scoreboard};
+
+/// Loss recovery of one connection or association.
+#[derive(Debug)]
+pub struct LossRecovery {
+    cc: Congestion,
+    rtt: RttEstimator,
+    rack: Rack,
+    /// The present loss episode, or the last one while it can still prove spurious.
+    episode: Option<Box<Episode>>,
+    /// Time-outs in a row without progress.
+    timeouts_in_a_row: u32,
+    /// The first retransmission of a recovery goes whatever the congestion window.
+    force: bool,
+}
+
+base::prefetch!(LossRecovery: rack);
+
+impl LossRecovery {
+    /// Nothing was sent.
+    pub fn new(cc: Congestion, config: &impl Parameters) -> Self {
+        LossRecovery {
+            cc,
+            rtt: RttEstimator::new(config),
+            rack: Rack::new(),
+            episode: None,
+            timeouts_in_a_row: 0,
+            force: false,
+        }
+    }
+
+    /// Congestion control from now on, with nothing in flight.
+    pub fn restart(&mut self, cc: Congestion) {
+        self.cc = cc;
+    }
+
+    // --- what the owner asks ------------------------------------------------------------------------
+
+    /// Congestion control.
+    #[inline]
+    pub fn cc(&self) -> &Congestion {
+        &self.cc
+    }
+
+    /// Congestion control, for events other than losses: idle time, segment size, transmit runs.
+    #[inline]
+    pub fn cc_mut(&mut self) -> &mut Congestion {
+        &mut self.cc
+    }
+
+    /// Round-trip time.
+    #[inline]
+    pub fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// Round-trip time, to measure it by a handshake or a heartbeat, and for timers that back off.
+    #[inline]
+    pub fn rtt_mut(&mut self) -> &mut RttEstimator {
+        &mut self.rtt
+    }
+
+    /// An empty record of what one acknowledgement delivers.
+    #[inline]
+    pub fn delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
+        Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
+    }
+
+    /// Pacing rate and send quantum in segments of `smss` bytes.
+    pub fn pace(&self, smss: u64) -> Option<Pace> {
+        self.cc.pace(smss, (self.rtt.srtt(), self.rack.min_rtt()))
+    }
+
+    /// Time-outs in a row without progress.
+    #[inline]
+    pub fn timeouts_in_a_row(&self) -> u32 {
+        self.timeouts_in_a_row
+    }
+
+    /// The next retransmission goes whatever the congestion window.
+    #[inline]
+    pub fn forces(&self) -> bool {
+        self.force
+    }
+
+    /// There is no episode that could still prove spurious.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.episode.is_none()
+    }
+
+    /// F-RTO asks with new data whether anything is lost at all, with so many segments more (RFC 5682 §2.1
+    /// step 2b).
+    #[inline]
+    pub fn asking(&self) -> Option<u8> {
+        let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
+        episode.map(|episode| episode.frto_new)
+    }
+
+    // --- events from the owner ----------------------------------------------------------------------
+
+    /// Something was sent, for the first time or again, `bytes` of it.
+    #[inline]
+    pub fn on_sent(&mut self, bytes: u64) {
+        if let Some(episode) = &mut self.episode {
+            episode.prr.on_sent(bytes);
+        }
+    }
+
+    /// New data was sent.
+    #[inline]
+    pub fn on_new_sent(&mut self) {
+        if let Some(episode) = &mut self.episode {
+            episode.frto_new = episode.frto_new.saturating_sub(1);
+        }
+    }
+
+    /// A retransmission was sent.
+    #[inline]
+    pub fn on_resend(&mut self) {
+        self.force = false;
+    }
+
+    /// `range` was sent again; with this it was sent `sends` times.
+    pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
+        if let Some(episode) = &mut self.episode {
+            episode.on_resent(now, range, sends);
+        }
+    }
+
+    /// F-RTO has no new data to ask with: recovery as usual. Returns whether it asked.
+    pub fn decline_frto(&mut self) -> bool {
+        let asks = self.asking() == Some(frto::NEW_SEGMENTS);
+        if asks && let Some(episode) = &mut self.episode {
+            episode.frto = Frto::Off;
+        }
+        asks
+    }
+
+    /// The peer acknowledged something new.
+    #[inline]
+    pub fn on_progress(&mut self) {
+        self.timeouts_in_a_row = 0;
+    }
+
+    /// A timer of something else than data expired, without an answer.
+    pub fn on_silence(&mut self) {
+        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
+        self.rtt.back_off();
+    }
+
+    /// The first retransmission of what is lost goes whatever the window (RFC 6582 §3.2).
+    pub fn force(&mut self) {
+        self.force = true;
+    }
+
+    /// The congestion window stopped the last attempt to send (`limited`), or something was sent: RFC 2861 §3.2,
+    /// RFC 7661 §4.3. `least` segments are the least to which an unused window is reduced.
+    pub fn note_usage(
+        &mut self,
+        state: &mut FlightState,
+        board: &impl Scoreboard,
+        (now, limited): (Instant, bool),
+        least: impl FnOnce() -> u32,
+        config: &impl Parameters,
+    ) {
+        state.usage.note(now, limited, board.pipe(), board.una(), board.nxt());
+        if let Some(used) = state.usage.unused_for(now, self.rtt.rto(config)) {
+            self.cc.on_unused(used, least());
+        }
+    }
+
+    /// Nothing is in flight: frees what is not needed.
+    pub fn relax(&mut self) {
+        self.rack.relax();
+        self.cc.relax();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The order of events in one episode, over a scoreboard of ten segments in which the test marks the losses.
+
+use base::Instant;
+
+use super::*;
+use crate::congestion::{CongestionControl, Growth};
+use crate::delivery::{By, Transmission};
+use crate::parameters::Chosen;
+use crate::rack::Judgement;
+use crate::recovery::Phase;
+use crate::seq::{ExtSeq, SeqNumber};
+
+const SMSS: u64 = 1000;
+const MS: fn(u64) -> Instant = Instant::from_millis;
+
+fn at(n: u64) -> ExtSeq {
+    ExtSeq::initial(SeqNumber(0)).plus(n * SMSS)
+}
+
+/// Segments from `una` to ten; `FORCES` as of SCTP or of TCP.
+struct Board<const FORCES: bool> {
+    una: u64,
+    /// Segments that the next search finds lost.
+    to_lose: u64,
+    lost: u64,
+    reneged: bool,
+}
+
+impl<const FORCES: bool> Scoreboard for Board<FORCES> {
+    const FORCES_FIRST: bool = FORCES;
+
+    fn is_empty(&self) -> bool {
+        self.una == 10
+    }
+    fn una(&self) -> ExtSeq {
+        at(self.una)
+    }
+    fn nxt(&self) -> ExtSeq {
+        at(10)
+    }
+    fn flight(&self) -> u64 {
+        (10 - self.una) * SMSS
+    }
+    fn pipe(&self) -> u64 {
+        self.flight() - self.lost * SMSS
+    }
+    fn segs_sacked(&self) -> u64 {
+        0
+    }
+    fn resent_in_flight(&self) -> bool {
+        false
+    }
+    fn head_sacked(&self) -> bool {
+        self.reneged
+    }
+    fn detect_losses(&mut self, _: Judgement, mut lost: impl FnMut(u64, Instant)) -> Detected {
+        let segments = core::mem::take(&mut self.to_lose);
+        (0..segments).for_each(|_| lost(SMSS, MS(1000)));
+        self.lost += segments;
+        Detected { segments, congestion: segments, again_at: None }
+    }
+    fn mark_lost_on_timeout(&mut self, _: Judgement) {
+        self.lost = 10 - self.una;
+    }
+    fn forget_losses(&mut self) {
+        self.lost = 0;
+    }
+    fn forget_sacks(&mut self) {
+        self.reneged = false;
+    }
+}
+
+/// Ten segments are in flight, of a window that is full.
+fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
+    let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
+    let board = Board { una: 0, to_lose: 0, lost: 0, reneged: false };
+    (LossRecovery::new(cc, &Chosen::default()), FlightState::new(), board)
+}
+
+/// An acknowledgement of everything below segment `una`, all of it sent once, at 1 s.
+fn ack<const FORCES: bool>(
+    recovery: &mut LossRecovery,
+    state: &mut FlightState,
+    board: &mut Board<FORCES>,
+    (una, now): (u64, Instant),
+) -> Option<Undone> {
+    let config = Chosen::default();
+    let (before, flight, advanced) = (state.phase(), board.flight(), una > board.una);
+    let mut delivery = recovery.delivery(now, None);
+    for n in board.una..una {
+        let sent = Transmission { at: MS(1000), end: at(n + 1) };
+        delivery.octets += SMSS;
+        delivery.take(sent, false, By::CumulativeAck);
+    }
+    board.una = una;
+    board.lost = board.lost.min(10 - una);
+    recovery.on_delivery(now, &delivery);
+    let ack = Ack {
+        now,
+        ack: at(una),
+        delivery,
+        advanced,
+        before: flight,
+        acked: flight - board.flight(),
+        marked: 0,
+        echoed_ms: None,
+        echoed_rtt: None,
+        resent_twice: false,
+        probe_twice: false,
+        bare_duplicate: false,
+        duplicate: false,
+        can_send_new: false,
+        sack: true,
+    };
+    recovery.measure(state, &ack, (board.una(), board.nxt()), SMSS, &config);
+    recovery.judge_probe(state, &ack);
+    recovery.leave(state, board, before, &ack);
+    let undone = recovery.undo_if_spurious(state, board, &ack);
+    let mut growth = Growth::None;
+    if undone.is_none() {
+        let (lost, _) = recovery.find_losses(state, board, now, &config);
+        growth = recovery.adjust_window(state, board, before, (&ack, lost), SMSS);
+    }
+    recovery.finish(state, board, (&ack, growth), &config);
+    undone
+}
+
+// RFC 6675 §5, RFC 6937: recovery from the first loss until all that was in flight is acknowledged, at half the window.
+#[test]
+fn a_recovery_halves_the_window_and_ends_at_its_point() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    board.to_lose = 1;
+    ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
+    assert_eq!(state.phase(), Phase::Recovery { point: at(10) });
+    assert_eq!(recovery.cc().ssthresh(), 4500);
+    assert!(!recovery.is_settled() && !recovery.forces());
+    ack(&mut recovery, &mut state, &mut board, (9, MS(1200)));
+    assert!(state.phase().is_recovering());
+    ack(&mut recovery, &mut state, &mut board, (10, MS(1201)));
+    assert_eq!((state.phase(), recovery.cc().cwnd()), (Phase::Open, 4500));
+}
+
+// RFC 9260 §7.2.4 (3)
+#[test]
+fn the_first_retransmission_of_sctp_ignores_the_window() {
+    let (mut recovery, mut state, mut board) = sent::<true>();
+    board.to_lose = 1;
+    ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
+    assert!(recovery.forces());
+    recovery.on_resend();
+    assert!(!recovery.forces());
+}
+
+// RFC 5682 §3.1 step 3b: something sent once before the time-out arrives.
+#[test]
+fn a_spurious_timeout_is_undone() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
+    assert_eq!((recovery.cc().cwnd(), recovery.timeouts_in_a_row()), (SMSS, 1));
+    assert_eq!((state.phase(), board.lost), (Phase::Loss { point: at(10) }, 10));
+    let undone = ack(&mut recovery, &mut state, &mut board, (1, MS(2001)));
+    assert_eq!((undone, state.phase()), (Some(Undone::Frto), Phase::Open));
+    assert_eq!((recovery.cc().cwnd(), board.lost), (10 * SMSS, 0));
+}
+
+// RFC 2018 §8; RFC 5681 §3.1 (4): the threshold is reduced once for the same segment.
+#[test]
+fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    recovery.on_timeout(&mut state, &mut board, MS(2000));
+    assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
+    board.reneged = true;
+    assert!(recovery.on_timeout(&mut state, &mut board, MS(4000)));
+    assert_eq!((recovery.cc().ssthresh(), board.reneged), (5 * SMSS, false));
+    assert_eq!(recovery.rtt().rto(&Chosen::default()), core::time::Duration::from_secs(4));
+}
+
+// RFC 3168 §6.1.2: once per window of data, and a loss in it takes no more.
+#[test]
+fn marks_reduce_once_and_a_loss_after_them_no_more() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    assert!(recovery.on_marks(&mut state, &board));
+    assert!(!recovery.on_marks(&mut state, &board));
+    assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
+    board.to_lose = 1;
+    ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
+    assert!(state.phase().is_recovering());
+    assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
+}

@@ -1,0 +1,112 @@
+//! What is in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
+
+use base::Instant;
+use transport::loss_recovery::{Detected, FlightState, LossRecovery};
+use transport::rack::Judgement;
+use transport::seq::ExtSeq;
+
+use super::scoreboard::Scoreboard;
+use super::sender::Sender;
+
+/// The scoreboard of a sender, with what it does not know.
+#[derive(Debug)]
+pub(super) struct InFlight<'a> {
+    board: &'a mut Scoreboard,
+    una: ExtSeq,
+    nxt: ExtSeq,
+    emss: u32,
+    sack: bool,
+    /// Bytes that have left the network by the count of duplicate acknowledgements, without SACK.
+    reno_sacked: u64,
+    /// What was in flight before the first duplicate acknowledgement, if there is one.
+    before_dups: Option<u64>,
+}
+
+impl Sender {
+    /// Loss recovery, its part that belongs to what is in flight, and that.
+    #[inline]
+    pub(super) fn parts(&mut self) -> (&mut LossRecovery, &mut FlightState, InFlight<'_>) {
+        let out = &mut *self.out;
+        let board = InFlight {
+            board: &mut out.board,
+            una: self.una,
+            nxt: self.nxt,
+            emss: self.size.emss(),
+            sack: self.sack,
+            reno_sacked: out.reno_sacked,
+            before_dups: (self.dup_acks > 0).then_some(out.flight_before_dups),
+        };
+        (&mut self.recovery, &mut out.state, board)
+    }
+}
+
+impl transport::loss_recovery::Scoreboard for InFlight<'_> {
+    const FORCES_FIRST: bool = false;
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.board.is_empty()
+    }
+
+    #[inline]
+    fn una(&self) -> ExtSeq {
+        self.una
+    }
+
+    #[inline]
+    fn nxt(&self) -> ExtSeq {
+        self.nxt
+    }
+
+    #[inline]
+    fn flight(&self) -> u64 {
+        self.nxt.since(self.una)
+    }
+
+    #[inline]
+    fn pipe(&self) -> u64 {
+        self.board.pipe().saturating_sub(self.reno_sacked)
+    }
+
+    /// RFC 5681 §3.2 (2): limited transmit does not count as flight.
+    fn flight_at_loss(&self) -> u64 {
+        let flight = self.flight();
+        let limited = self.before_dups.unwrap_or(flight);
+        flight.min(limited.max(self.emss.into()))
+    }
+
+    #[inline]
+    fn segs_sacked(&self) -> u64 {
+        self.board.segs_sacked()
+    }
+
+    #[inline]
+    fn resent_in_flight(&self) -> bool {
+        self.board.resent_in_flight()
+    }
+
+    fn head_sacked(&self) -> bool {
+        self.board.head_sacked()
+    }
+
+    #[inline]
+    fn detect_losses(&mut self, judgement: Judgement, lost: impl FnMut(u64, Instant)) -> Detected {
+        self.board.detect_losses(judgement, lost)
+    }
+
+    fn mark_lost_on_timeout(&mut self, judgement: Judgement) {
+        if self.sack {
+            self.board.mark_lost_on_timeout(judgement);
+        } else {
+            self.board.mark_all_lost();
+        }
+    }
+
+    fn forget_losses(&mut self) {
+        self.board.forget_losses();
+    }
+
+    fn forget_sacks(&mut self) {
+        self.board.forget_sacks();
+    }
+}

@@ -1,0 +1,83 @@
+//! The window that the peer grants (RFC 9293 §3.3.1, §3.10.7.4).
+
+use super::seq::ExtSeq;
+
+/// SND.WND and what belongs to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerWindow {
+    /// SND.WL1, SND.WL2.
+    wl1: ExtSeq,
+    wl2: ExtSeq,
+    /// SND.WND, bytes beyond SND.UNA.
+    wnd: u32,
+    /// MAX.SND.WND (RFC 5961 §5).
+    max_wnd: u32,
+    /// Shift of the window field.
+    shift: u8,
+}
+
+impl PeerWindow {
+    /// None yet, before a segment with SND.UNA `una` was acknowledged.
+    pub(super) fn new(una: ExtSeq) -> Self {
+        PeerWindow { wl1: ExtSeq::default(), wl2: una, wnd: 0, max_wnd: 0, shift: 0 }
+    }
+
+    /// SND.WND, bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u32 {
+        self.wnd
+    }
+
+    /// The peer has no room.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.wnd == 0
+    }
+
+    /// The largest that it ever granted, bytes (RFC 5961 §5).
+    #[inline]
+    pub(crate) fn largest(&self) -> u32 {
+        self.max_wnd
+    }
+
+    /// Shift of the window field.
+    pub(crate) fn shift(&self) -> u8 {
+        self.shift
+    }
+
+    /// What the SYNs settled (RFC 7323 §2.2).
+    pub(super) fn set_shift(&mut self, shift: u8) {
+        self.shift = shift;
+    }
+
+    /// A window field in bytes.
+    #[inline]
+    pub(super) fn scaled(&self, field: u16) -> u64 {
+        u64::from(field) << self.shift
+    }
+
+    /// RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old sequence number, but its window is new when
+    /// it acknowledges more: if it were ignored, the old window would count from the new SND.UNA on, beyond what the
+    /// peer granted.
+    #[inline]
+    pub(super) fn may_be_set_by(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
+        self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
+    }
+
+    /// SND.WL1, SND.WL2, by a segment that changes nothing else.
+    #[inline]
+    pub(super) fn note(&mut self, seq: ExtSeq, ack: ExtSeq) {
+        self.wl1 = self.wl1.max(seq);
+        self.wl2 = self.wl2.max(ack);
+    }
+
+    /// SND.WND, SND.WL1, SND.WL2.
+    #[inline]
+    pub(super) fn set(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
+        // RFC 7323 §2.3: at most 65535 << 14.
+        self.wnd = window as u32;
+        self.max_wnd = self.max_wnd.max(self.wnd);
+        self.wl1 = self.wl1.max(seq);
+        self.wl2 = ack;
+    }
+}

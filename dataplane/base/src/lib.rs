@@ -9,4 +9,4 @@ mod time;
 
 pub use lazy::{Blank, Lazy, LazyDeque};
 pub use prefetch::Prefetch;
-pub use time::{Instant, MaybeInstant};
+pub use time::{Instant, MaybeInstant, Nanos};

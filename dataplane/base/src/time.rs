@@ -1,7 +1,7 @@
 //! Monotonic time as protocol code sees it. The worker reads the clock; tests make time up.
 
 use core::fmt;
-use core::ops::{Add, AddAssign, Sub};
+use core::ops::{Add, AddAssign, Div, Mul, Sub};
 use core::time::Duration;
 
 /// A point in monotonic time, in nanoseconds since an arbitrary origin. Wraps after 584 years.
@@ -46,6 +46,12 @@ impl Instant {
     pub const fn saturating_since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub const fn nanos_since(self, earlier: Instant) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
 }
 
 /// A point in time or none, in the room of one: the last point that there is stands for none.
@@ -77,6 +83,102 @@ impl From<Option<Instant>> for MaybeInstant {
 impl fmt::Debug for MaybeInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
+    }
+}
+
+/// A span of time in nanoseconds, at most 584 years. What is computed for each packet uses it: a [`Duration`] holds
+/// seconds apart, and each conversion and product of it costs a division.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// No time.
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// So many nanoseconds.
+    pub const fn new(nanos: u64) -> Self {
+        Nanos(nanos)
+    }
+
+    /// So many microseconds.
+    pub const fn from_micros(micros: u64) -> Self {
+        Nanos(micros * 1_000)
+    }
+
+    /// So many milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Nanos(millis * 1_000_000)
+    }
+
+    /// Nanoseconds.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds, as [`Duration::as_secs_f64`].
+    pub fn as_secs_f64(self) -> f64 {
+        Duration::from_nanos(self.0).as_secs_f64()
+    }
+
+    /// The sum, or the longest span.
+    #[must_use]
+    pub const fn saturating_add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+
+    /// The product, or the longest span.
+    #[must_use]
+    pub const fn saturating_mul(self, by: u64) -> Nanos {
+        Nanos(self.0.saturating_mul(by))
+    }
+}
+
+impl From<Duration> for Nanos {
+    #[inline]
+    fn from(time: Duration) -> Self {
+        Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Nanos> for Duration {
+    #[inline]
+    fn from(time: Nanos) -> Self {
+        Duration::from_nanos(time.0)
+    }
+}
+
+impl Mul<Nanos> for u64 {
+    type Output = Nanos;
+    fn mul(self, time: Nanos) -> Nanos {
+        time.saturating_mul(self)
+    }
+}
+
+impl Mul<u64> for Nanos {
+    type Output = Nanos;
+    fn mul(self, by: u64) -> Nanos {
+        self.saturating_mul(by)
+    }
+}
+
+impl Div<u64> for Nanos {
+    type Output = Nanos;
+    fn div(self, by: u64) -> Nanos {
+        Nanos(self.0 / by)
+    }
+}
+
+impl fmt::Debug for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Duration::from(*self).fmt(f)
+    }
+}
+
+impl Add<Nanos> for Instant {
+    type Output = Instant;
+    #[inline]
+    fn add(self, time: Nanos) -> Instant {
+        Instant(self.0.saturating_add(time.0))
     }
 }
 

@@ -1,9 +1,7 @@
 //! What one acknowledgement delivered, gathered while the scoreboard takes it in: the questions that RACK
 //! (RFC 8985 §6.2), round-trip measurement (RFC 6298 §3), F-RTO (RFC 5682) and PRR (RFC 6937) ask of it.
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 
 use crate::seq::ExtSeq;
 
@@ -23,7 +21,7 @@ pub struct Delivery {
     now: Instant,
     /// When the timestamp was made that it echoes, on the millisecond clock.
     echoed_ms: Option<u64>,
-    min_rtt: Option<Duration>,
+    min_rtt: Option<Nanos>,
     /// RACK.fack before it.
     fack: ExtSeq,
     /// Sequence space that was not known to have arrived before.
@@ -63,7 +61,7 @@ impl Delivery {
     pub fn new(
         now: Instant,
         echoed_ms: Option<u64>,
-        min_rtt: Option<Duration>,
+        min_rtt: Option<Nanos>,
         fack: ExtSeq,
     ) -> Self {
         Delivery {
@@ -105,21 +103,35 @@ impl Delivery {
         }
     }
 
+    /// As [`take`](Self::take) of each segment of a run in the order of its numbers, of which the first and the last
+    /// are given: sent once, and therefore in order by time, too, and now cumulatively acknowledged.
+    #[inline]
+    pub fn take_run(&mut self, first: Transmission, last: Transmission) {
+        self.reordered |= first.end < self.fack;
+        self.original_end = Some(self.original_end.map_or(first.end, |e| e.min(first.end)));
+        self.newest_sent_at = Some(self.newest_sent_at.map_or(last.at, |at| at.max(last.at)));
+        self.acked_sent_at.get_or_insert(first.at);
+        self.highest = self.highest.max(last.end);
+        if self.latest.is_none_or(|latest| last > latest) {
+            self.latest = Some(last);
+        }
+    }
+
     /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
     /// of all was sent twice: what waited behind a retransmission does not measure the path. Else of one
     /// that was SACKed.
-    pub fn rtt(&self) -> Option<Duration> {
+    pub fn rtt(&self) -> Option<Nanos> {
         let acked = self.acked_sent_at.filter(|_| !self.ambiguous);
         let sent_at = acked.or(self.sacked_sent_at)?;
-        Some(self.now.saturating_since(sent_at))
+        Some(self.now.nanos_since(sent_at))
     }
 
     /// The age of the latest segment sent once that arrived: the least that the path took.
-    pub fn shortest_rtt(&self) -> Option<Duration> {
+    pub fn shortest_rtt(&self) -> Option<Nanos> {
         let sent_at = self.newest_sent_at?;
         // What waited at the receiver behind a retransmission is older than the path.
         let waited = self.ambiguous && self.sacked_sent_at.is_none();
-        (!waited).then(|| self.now.saturating_since(sent_at))
+        (!waited).then(|| self.now.nanos_since(sent_at))
     }
 
     /// RFC 8985 §6.2 step 2: whether what arrived of a segment sent again can be its last transmission.
@@ -130,7 +142,7 @@ impl Delivery {
 
     /// What was sent then cannot have been acknowledged yet.
     fn is_too_soon(&self, sent_at: Instant) -> bool {
-        self.min_rtt.is_some_and(|rtt| self.now.saturating_since(sent_at) < rtt)
+        self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }
 
     /// A round trip was measured before it.
@@ -149,7 +161,7 @@ mod tests {
     }
 
     fn delivery(echoed_ms: Option<u64>) -> Delivery {
-        let min_rtt = Some(Duration::from_millis(20));
+        let min_rtt = Some(Nanos::from_millis(20));
         Delivery::new(Instant::from_millis(100), echoed_ms, min_rtt, sent(0, 50).end)
     }
 
@@ -213,11 +225,11 @@ mod tests {
         assert_eq!(d.rtt(), None);
         d.take(sent(60, 10), false, By::CumulativeAck);
         d.take(sent(70, 20), false, By::CumulativeAck);
-        assert_eq!(d.rtt(), Some(Duration::from_millis(40)));
-        assert_eq!(d.shortest_rtt(), Some(Duration::from_millis(30)));
+        assert_eq!(d.rtt(), Some(Nanos::from_millis(40)));
+        assert_eq!(d.shortest_rtt(), Some(Nanos::from_millis(30)));
         d.ambiguous = true;
         assert_eq!((d.rtt(), d.shortest_rtt()), (None, None));
         d.take(sent(75, 30), false, By::Sack);
-        assert_eq!(d.rtt(), Some(Duration::from_millis(25)), "SACKed: it has just arrived");
+        assert_eq!(d.rtt(), Some(Nanos::from_millis(25)), "SACKed: it has just arrived");
     }
 }

@@ -5,20 +5,18 @@
 //! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
 //! longer: what is lost is repaired soon, and with bursts of one segment the stream would be served once per segment.
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 
 /// Below this round trip the timers of a worker are too coarse to pace by.
-pub const MIN_RTT: Duration = Duration::from_micros(500);
+pub const MIN_RTT: Nanos = Nanos::from_micros(500);
 /// Each this much of the shortest round trip halves what bursts are longer by where the path is short.
-const NEAR: Duration = Duration::from_micros(200);
+const NEAR: Nanos = Nanos::from_micros(200);
 /// Segments of the congestion window below which there is nothing to spread.
 const MIN_SEGMENTS: u64 = 10;
 /// A burst lasts this long at the paced rate.
-const BURST: Duration = Duration::from_micros(100);
+const BURST: Nanos = Nanos::from_micros(100);
 /// So late may a timer come without loss of rate.
-const LATE: Duration = Duration::from_millis(1);
+const LATE: Nanos = Nanos::from_millis(1);
 /// Bytes of the longest burst.
 const MAX_BURST: u64 = 64 * 1024;
 /// Segments of the shortest burst.
@@ -48,7 +46,7 @@ impl Pace {
     pub fn new(
         cwnd: u64,
         smss: u64,
-        (srtt, min_rtt): (Option<Duration>, Option<Duration>),
+        (srtt, min_rtt): (Option<Nanos>, Option<Nanos>),
         slow_start: bool,
     ) -> Option<Pace> {
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
@@ -57,16 +55,16 @@ impl Pace {
         }
         let window = if slow_start { 2 * cwnd } else { cwnd + cwnd / 5 };
         let rate = per_second(window, srtt).max(1);
-        let distance = min_rtt.unwrap_or(srtt).as_nanos() / NEAR.as_nanos();
+        let distance = min_rtt.unwrap_or(srtt).get() / NEAR.get();
         let near = u32::try_from(distance).ok().and_then(|far| MAX_BURST.checked_shr(far));
-        let burst = rate / (1_000_000_000 / BURST.as_nanos() as u64) + near.unwrap_or(0);
+        let burst = rate / (1_000_000_000 / BURST.get()) + near.unwrap_or(0);
         Some(Pace { rate, burst: burst.min(MAX_BURST).max(MIN_BURST_SEGMENTS * smss) })
     }
 }
 
 /// `bytes` in `time`, per second.
-fn per_second(bytes: u64, time: Duration) -> u64 {
-    let nanos = (time.as_nanos() as u64).max(1);
+fn per_second(bytes: u64, time: Nanos) -> u64 {
+    let nanos = time.get().max(1);
     match bytes.checked_mul(1_000_000_000) {
         Some(product) => product / nanos,
         None => bytes / nanos * 1_000_000_000,
@@ -90,7 +88,7 @@ impl Pacer {
         if self.sent < pace.burst {
             return;
         }
-        let spacing = Duration::from_nanos(self.sent.saturating_mul(1_000_000_000) / pace.rate);
+        let spacing = Nanos::new(self.sent.saturating_mul(1_000_000_000) / pace.rate);
         // What a late timer left unsent follows at once; longer silence earns nothing.
         let base = if self.next + LATE > now { self.next } else { now };
         self.next = base + spacing;
@@ -102,7 +100,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: Nanos = Nanos::from_millis(1);
 
     #[test]
     fn short_paths_and_small_windows_are_not_paced() {
@@ -132,7 +130,7 @@ mod tests {
     #[test]
     fn the_rate_is_kept_with_late_timers() {
         let pace = Pace::new(100_000, 1000, (Some(10 * MS), None), false).unwrap(); // 12 MB/s, 12 kB
-        for late in [Duration::ZERO, MS / 3, MS * 9 / 10] {
+        for late in [Nanos::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);
             let (mut now, mut sent) = (start, 0u64);
@@ -145,8 +143,8 @@ mod tests {
                     }
                 }
             }
-            let took = now.saturating_since(start);
-            assert!(took.abs_diff(100 * MS) < 3 * MS, "{late:?}: {took:?}");
+            let took = now.nanos_since(start);
+            assert!(took.get().abs_diff(100_000_000) < 3_000_000, "{late:?}: {took:?}");
         }
     }
 

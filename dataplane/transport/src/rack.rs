@@ -1,9 +1,7 @@
 //! RACK (RFC 8985 §6): a segment is lost when one sent later has arrived and time for reordering has
 //! passed. Here is what RACK knows; [`detect`](mod@crate::detect) applies it to what is in flight.
 
-use core::time::Duration;
-
-use base::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy, Nanos};
 
 use crate::delivery::{Delivery, Transmission};
 use crate::recovery::DUP_THRESH;
@@ -37,8 +35,8 @@ base::prefetch!(Rack: track);
 struct Track {
     /// RACK.segment: RACK.xmit_ts and RACK.end_seq.
     latest: Transmission,
-    /// RACK.rtt, nanoseconds.
-    rtt: u64,
+    /// RACK.rtt.
+    rtt: Nanos,
     /// RACK.fack.
     fack: ExtSeq,
     /// RACK.dsack_round.
@@ -51,7 +49,7 @@ impl Blank for Track {
     fn blank() -> &'static Self {
         static BLANK: Track = Track {
             latest: Transmission { at: Instant::ZERO, end: ExtSeq::NONE },
-            rtt: 0,
+            rtt: Nanos::ZERO,
             fack: ExtSeq::NONE,
             dsack_round: ExtSeq::NONE,
         };
@@ -65,7 +63,7 @@ pub struct Judgement {
     /// Only what was sent before this one can be lost.
     pub latest: Transmission,
     /// Time after a transmission at which it is: RACK.rtt + RACK.reo_wnd.
-    pub patience: Duration,
+    pub patience: Nanos,
     /// Now.
     pub now: Instant,
 }
@@ -102,12 +100,12 @@ impl Rack {
     }
 
     /// RACK.min_RTT, once measured.
-    pub fn min_rtt(&self) -> Option<Duration> {
+    pub fn min_rtt(&self) -> Option<Nanos> {
         self.min_rtt.get()
     }
 
     /// A measurement that is no longer than needed (RFC 8985 §6.2 step 1).
-    pub fn measured(&mut self, now: Instant, rtt: Duration) {
+    pub fn measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
     }
 
@@ -118,7 +116,7 @@ impl Rack {
         }
         let track = &mut *self.track;
         if let Some(sent) = delivery.latest {
-            track.rtt = now.saturating_since(sent.at).as_nanos() as u64;
+            track.rtt = now.nanos_since(sent.at);
             track.latest = track.latest.max(sent);
         }
         track.fack = track.fack.max(delivery.highest);
@@ -143,12 +141,12 @@ impl Rack {
     }
 
     /// RACK.reo_wnd (RFC 8985 §6.2 step 4): how much longer than a round trip a segment may take.
-    fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Duration) -> Duration {
+    fn reo_wnd(&self, recovering: bool, segs_sacked: u64, srtt: Nanos) -> Nanos {
         if !self.reordering_seen && (recovering || segs_sacked >= u64::from(DUP_THRESH)) {
-            return Duration::ZERO;
+            return Nanos::ZERO;
         }
         let min_rtt = self.min_rtt.get().unwrap_or(srtt);
-        (min_rtt / 4).saturating_mul(u32::from(self.mult)).min(srtt)
+        (min_rtt / 4).saturating_mul(self.mult.into()).min(srtt)
     }
 
     /// What is lost now.
@@ -157,11 +155,11 @@ impl Rack {
         now: Instant,
         recovering: bool,
         segs_sacked: u64,
-        srtt: Duration,
+        srtt: Nanos,
     ) -> Judgement {
         let reo_wnd = self.reo_wnd(recovering, segs_sacked, srtt);
         let track = &*self.track;
-        let patience = Duration::from_nanos(track.rtt).saturating_add(reo_wnd);
+        let patience = track.rtt.saturating_add(reo_wnd);
         Judgement { latest: track.latest, patience, now }
     }
 
@@ -190,8 +188,8 @@ struct MinRtt {
 }
 
 impl MinRtt {
-    fn sample(&mut self, now: Instant, rtt: Duration) {
-        let rtt = u32::try_from(rtt.as_nanos() / 64).unwrap_or(u32::MAX).max(1);
+    fn sample(&mut self, now: Instant, rtt: Nanos) {
+        let rtt = u32::try_from(rtt.get() / 64).unwrap_or(u32::MAX).max(1);
         let now = (now.as_nanos() >> 26) as u32;
         if self.best == 0 || now.wrapping_sub(self.since) >= MIN_RTT_WINDOW {
             self.best = if self.best == 0 { rtt } else { self.recent };
@@ -202,8 +200,8 @@ impl MinRtt {
         self.best = self.best.min(rtt);
     }
 
-    fn get(&self) -> Option<Duration> {
-        (self.best > 0).then(|| Duration::from_nanos(64 * u64::from(self.best)))
+    fn get(&self) -> Option<Nanos> {
+        (self.best > 0).then(|| Nanos::new(64 * u64::from(self.best)))
     }
 }
 
@@ -213,7 +211,7 @@ mod tests {
     use super::*;
     use crate::seq::SeqNumber;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: Nanos = Nanos::from_millis(1);
 
     fn at(n: u64) -> ExtSeq {
         ExtSeq::initial(SeqNumber(0)).plus(n)
@@ -239,8 +237,8 @@ mod tests {
     fn the_window_is_a_quarter_of_a_round_trip_or_none() {
         let mut rack = rack();
         assert_eq!(rack.reo_wnd(false, 2, 50 * MS), 10 * MS);
-        assert_eq!(rack.reo_wnd(false, 3, 50 * MS), Duration::ZERO);
-        assert_eq!(rack.reo_wnd(true, 1, 50 * MS), Duration::ZERO);
+        assert_eq!(rack.reo_wnd(false, 3, 50 * MS), Nanos::ZERO);
+        assert_eq!(rack.reo_wnd(true, 1, 50 * MS), Nanos::ZERO);
         delivered(&mut rack, 50, 1, 20);
         delivered(&mut rack, 51, 1, 10);
         assert!(rack.reordering_seen());
@@ -286,7 +284,7 @@ mod tests {
         delivered(&mut rack, 60, 20, 50);
         delivered(&mut rack, 65, 10, 20);
         assert_eq!(rack.track.latest.at, Instant::from_millis(20));
-        assert_eq!(rack.track.rtt, 55_000_000);
+        assert_eq!(rack.track.rtt, 55 * MS);
     }
 
     // RFC 8985 §6.2 step 1: a longer round trip is accepted in the end.

@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 
+use base::Nanos;
+
 use crate::parameters::Parameters;
 
 /// Least time-out added to the smoothed round trip, as a part of the configured minimum: with 200 ms it
 /// is 50 ms, above the 40 ms for which peers delay acknowledgements.
-const VARIANCE_FLOOR: u32 = 4;
+const VARIANCE_FLOOR: u64 = 4;
 
 /// After a lost SYN, the time-out with which data starts (RFC 6298 §5.7).
 const RTO_AFTER_SYN_LOSS: Duration = Duration::from_secs(3);
@@ -39,8 +41,8 @@ impl RttEstimator {
 
     /// A measurement of a segment that was not sent twice, or by timestamps (RFC 6298 §3). `per_rtt` is
     /// how many measurements a round trip is expected to give (RFC 7323 appendix G), at least 1.
-    pub fn sample(&mut self, rtt: Duration, per_rtt: u64, config: &impl Parameters) {
-        let r = rtt.as_nanos().min(u128::from(u64::MAX) / 4) as u64;
+    pub fn sample(&mut self, rtt: Nanos, per_rtt: u64, config: &impl Parameters) {
+        let r = rtt.get().min(u64::MAX / 4);
         if self.measured {
             // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, RTTVAR first.
             let n = per_rtt.max(1);
@@ -53,16 +55,16 @@ impl RttEstimator {
             self.measured = true;
         }
         self.backoff = 0;
-        let floor = config.min_rto() / VARIANCE_FLOOR;
-        let var = Duration::from_nanos(self.rttvar.saturating_mul(4)).max(floor);
-        let rto = Duration::from_nanos(self.srtt).saturating_add(var);
-        self.rto = micros(rto.clamp(config.min_rto(), config.max_rto())); // RFC 6298 §2.4, §2.5
+        let [min, max] = [config.min_rto(), config.max_rto()].map(|time| Nanos::from(time).get());
+        let var = self.rttvar.saturating_mul(4).max(min / VARIANCE_FLOOR);
+        let rto = self.srtt.saturating_add(var).max(min).min(max); // RFC 6298 §2.4, §2.5
+        self.rto = u32::try_from(rto.div_ceil(1000)).unwrap_or(u32::MAX);
     }
 
     /// The time-out now.
-    pub fn rto(&self, config: &impl Parameters) -> Duration {
-        let rto = u64::from(self.rto) << self.backoff.min(16);
-        Duration::from_micros(rto).min(config.max_rto())
+    pub fn rto(&self, config: &impl Parameters) -> Nanos {
+        let micros = u64::from(self.rto) << self.backoff.min(16);
+        Nanos::new(1000 * micros).min(config.max_rto().into())
     }
 
     /// The timer has expired (RFC 6298 §5.5).
@@ -84,14 +86,14 @@ impl RttEstimator {
     }
 
     /// SRTT, once measured.
-    pub fn srtt(&self) -> Option<Duration> {
-        self.measured.then(|| Duration::from_nanos(self.srtt))
+    pub fn srtt(&self) -> Option<Nanos> {
+        self.measured.then(|| Nanos::new(self.srtt))
     }
 }
 
 /// Rounded up.
 fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX)
+    u32::try_from(Nanos::from(time).get().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 /// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
     use crate::parameters::Chosen;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: Nanos = Nanos::from_millis(1);
 
     fn config() -> Chosen {
         Chosen::default()
@@ -113,7 +115,7 @@ mod tests {
     // RFC 6298 §2.1: one second before the first measurement.
     #[test]
     fn starts_at_one_second() {
-        assert_eq!(RttEstimator::new(&config()).rto(&config()), Duration::from_secs(1));
+        assert_eq!(RttEstimator::new(&config()).rto(&config()), 1000 * MS);
     }
 
     // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
@@ -134,13 +136,13 @@ mod tests {
     fn stays_within_its_bounds() {
         let mut rtt = RttEstimator::new(&config());
         for _ in 0..100 {
-            rtt.sample(Duration::from_micros(50), 1, &config());
+            rtt.sample(Nanos::new(50_000), 1, &config());
         }
         assert_eq!(rtt.rto(&config()), 40 * MS);
         for _ in 0..100 {
-            rtt.sample(Duration::from_secs(100), 1, &config());
+            rtt.sample(100000 * MS, 1, &config());
         }
-        assert_eq!(rtt.rto(&config()), Duration::from_secs(60));
+        assert_eq!(rtt.rto(&config()), 60000 * MS);
     }
 
     // RFC 6298 §5.5: doubles, up to the maximum; a measurement ends it.
@@ -150,7 +152,7 @@ mod tests {
         rtt.sample(100 * MS, 1, &config());
         let mut seen = Vec::new();
         for _ in 0..10 {
-            seen.push(rtt.rto(&config()).as_millis());
+            seen.push(rtt.rto(&config()).get() / 1_000_000);
             rtt.back_off();
         }
         assert_eq!(seen, [300, 600, 1200, 2400, 4800, 9600, 19200, 38400, 60000, 60000]);
@@ -164,7 +166,7 @@ mod tests {
         let mut rtt = RttEstimator::new(&config());
         rtt.back_off();
         rtt.after_syn_loss();
-        assert_eq!(rtt.rto(&config()), Duration::from_secs(3));
+        assert_eq!(rtt.rto(&config()), 3000 * MS);
     }
 
     // RFC 7323 appendix G: many measurements per round trip weigh as one.
@@ -179,6 +181,6 @@ mod tests {
             many.sample(200 * MS, 10, &config());
         }
         let (one, many) = (one.srtt().unwrap(), many.srtt().unwrap());
-        assert!(one.abs_diff(many) < MS, "{one:?} {many:?}");
+        assert!(one.get().abs_diff(many.get()) < 1_000_000, "{one:?} {many:?}");
     }
 }

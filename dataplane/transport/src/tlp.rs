@@ -1,25 +1,25 @@
 //! Tail loss probes (RFC 8985 §7): when acknowledgements are overdue, one segment asks for one.
 
-use core::time::Duration;
+use base::Nanos;
 
 use crate::ranges::Range;
 use crate::seq::ExtSeq;
 
 /// Least wait for a probe: below it the timers of both ends are too coarse. Linux adds two ticks.
-const MIN_PTO: Duration = Duration::from_millis(2);
+const MIN_PTO: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): longest time for which peers delay the acknowledgement of a lone
 /// segment.
-const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+const MAX_ACK_DELAY: Nanos = Nanos::from_millis(200);
 
 /// The probe time-out before anything was measured (RFC 8985 §7.2).
-const PTO_UNMEASURED: Duration = Duration::from_secs(1);
+const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 
 /// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out. `lone` when one segment
 /// is in flight.
-pub fn probe_timeout(srtt: Option<Duration>, lone: bool) -> Duration {
+pub fn probe_timeout(srtt: Option<Nanos>, lone: bool) -> Nanos {
     let Some(srtt) = srtt else { return PTO_UNMEASURED };
-    let delay = if lone { MAX_ACK_DELAY } else { Duration::ZERO };
+    let delay = if lone { MAX_ACK_DELAY } else { Nanos::ZERO };
     srtt.saturating_mul(2).max(MIN_PTO).saturating_add(delay)
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::seq::SeqNumber;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: Nanos = Nanos::from_millis(1);
 
     fn at(n: u64) -> ExtSeq {
         ExtSeq::initial(SeqNumber(0)).plus(n)
@@ -143,7 +143,7 @@ mod tests {
     // RFC 8985 §7.2.
     #[test]
     fn the_timeout_is_two_round_trips() {
-        assert_eq!(probe_timeout(None, false), Duration::from_secs(1));
+        assert_eq!(probe_timeout(None, false), Nanos::from_millis(1000));
         assert_eq!(probe_timeout(Some(30 * MS), false), 60 * MS);
         assert_eq!(probe_timeout(Some(30 * MS), true), 260 * MS, "a lone segment may wait");
         assert_eq!(probe_timeout(Some(MS / 50), false), 2 * MS, "not below the timers");

@@ -1,9 +1,7 @@
 //! How much of the congestion window is used: a window that is not filled does not grow (RFC 7661 §4.3,
 //! RFC 9438 §5.8), and after a while comes down to what is used (RFC 2861 §3).
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 
 use crate::seq::ExtSeq;
 
@@ -46,8 +44,8 @@ impl Usage {
 
     /// What was used of a window that has not been full for `rto`, once per `rto` (RFC 2861 §3). The first
     /// call begins to count.
-    pub fn unused_for(&mut self, now: Instant, rto: Duration) -> Option<u64> {
-        if self.limited || now.saturating_since(self.full_at) < rto {
+    pub fn unused_for(&mut self, now: Instant, rto: Nanos) -> Option<u64> {
+        if self.limited || now.nanos_since(self.full_at) < rto {
             return None;
         }
         let counted_before = self.full_at > Instant::ZERO;
@@ -83,7 +81,7 @@ mod tests {
     // RFC 2861 §3: once for each time-out without a full window.
     #[test]
     fn an_unused_window_is_told_once_per_timeout() {
-        let rto = Duration::from_millis(200);
+        let rto = Nanos::from_millis(200);
         let mut usage = Usage::new();
         usage.note(MS(1000), false, 300, at(0), at(300));
         assert_eq!(usage.unused_for(MS(1000), rto), None, "nothing is known of the time before");

@@ -1,9 +1,7 @@
 //! Acknowledgements of what was sent (RFC 5681, RFC 6298, RFC 8985), and what follows for loss recovery.
 //! What SCTP has of it, too, is in [`transport::loss_recovery`].
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 use transport::loss_recovery::{Ack, Twice, Undone};
 
 use super::config::Config;
@@ -143,7 +141,7 @@ impl Sender {
             acked,
             marked: if info.marked { acked } else { 0 },
             echoed_ms,
-            echoed_rtt: echoed_rtt.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1))),
+            echoed_rtt: echoed_rtt.map(|ms| Nanos::from_millis((now.as_millis() - ms).max(1))),
             resent_twice: advanced && twice.is_some_and(|twice| twice.resent),
             probe_twice: twice.is_some_and(|twice| twice.probe),
             bare_duplicate: false,
@@ -309,6 +307,7 @@ impl Sender {
     }
 
     /// So many segments are lost that were not before; whether a recovery began for it.
+    #[inline]
     fn on_losses(&mut self, (segments, began): (u64, bool), stats: &mut Counts) -> u64 {
         stats.add(segments, |s| &mut s.loss.segments_lost);
         if began {

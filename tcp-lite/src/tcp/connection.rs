@@ -265,8 +265,8 @@ impl Connection {
         Info {
             state: self.state,
             emss: self.send.emss(),
-            srtt: self.send.recovery.rtt().srtt(),
-            rto: self.send.recovery.rtt().rto(&self.config),
+            srtt: self.send.recovery.rtt().srtt().map(Into::into),
+            rto: self.send.recovery.rtt().rto(&self.config).into(),
             cwnd: self.send.recovery.cc().cwnd(),
             ssthresh: self.send.recovery.cc().ssthresh(),
             send_window: self.send.window.size().into(),
@@ -325,7 +325,7 @@ impl Connection {
         self.timers.relax();
         let silent = matches!(self.state, State::TimeWait | State::Closed);
         if silent
-            || now.saturating_since(self.send.last_sent)
+            || now.nanos_since(self.send.last_sent)
                 > self.send.recovery.rtt().rto(&self.config)
         {
             self.send.relax();

@@ -105,7 +105,7 @@ impl Connection {
             Some(now.saturating_since(self.send.last_sent))
         };
         if let Some(rtt) = rtt {
-            self.send.recovery.rtt_mut().sample(rtt, 1, &self.config);
+            self.send.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         }
     }
 

@@ -1,8 +1,6 @@
 //! What a connection sends: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 
 use super::congestion::Run;
 use super::connection::Connection;
@@ -17,7 +15,7 @@ use super::window::{SendRoom, send_room};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 
 /// Wait before a small segment is sent into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
-const OVERRIDE: Duration = Duration::from_millis(200);
+const OVERRIDE: Nanos = Nanos::from_millis(200);
 
 /// Outcome of one attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +127,7 @@ impl Connection {
     ) {
         if self.send.out.board.is_empty() && up.has_data() {
             // RFC 5681 §4.1: idle restart.
-            let idle = now.saturating_since(self.send.last_sent);
+            let idle = now.nanos_since(self.send.last_sent);
             if idle > self.send.recovery.rtt().rto(&self.config) {
                 self.send.recovery.cc_mut().after_idle(self.config.initial_window);
             }

@@ -249,7 +249,8 @@ impl Connection {
                 let alone =
                     self.send.out.state.phase() == Phase::Open || self.send.out.board.len() == 1;
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
-                let round_trip = self.send.recovery.rtt().srtt().unwrap_or(Duration::from_secs(1));
+                let srtt = self.send.recovery.rtt().srtt();
+                let round_trip = srtt.map_or(Duration::from_secs(1), Duration::from);
                 let next = now + pause(round_trip, segments, timed_out);
                 let raise_at = now + self.config.path_mtu.raise;
                 let mss = self.send.size.mss_of(payload);

@@ -184,6 +184,12 @@ impl Scoreboard {
                 break;
             }
             let len = u64::from(record.seq_len());
+            if record.is_plain() && len <= left {
+                let bytes = self.acknowledge_run(at, left, delivery);
+                left -= bytes;
+                at = at.plus(bytes);
+                continue;
+            }
             delivery.ambiguous |= record.sends > 1;
             if !record.is(SACKED) {
                 delivery.octets += len.min(left);
@@ -208,12 +214,41 @@ impl Scoreboard {
             self.count(&record, |total, n| *total -= n);
             self.records.pop_front();
         }
-        self.sacked.remove_below(una);
+        if !self.sacked.is_empty() {
+            self.sacked.remove_below(una);
+        }
         self.loss_edge = self.loss_edge.max(una);
         self.high_rxt = self.high_rxt.max(una);
         if self.records.is_empty() {
             self.resent.clear();
         }
+    }
+
+    /// Removes the plain records from the front on that `left` bytes, counted from `at`, cover. Returns how many bytes
+    /// they have.
+    fn acknowledge_run(&mut self, at: ExtSeq, left: u64, delivery: &mut Delivery) -> u64 {
+        let mut bytes = 0;
+        let mut longest = self.longest_acked;
+        let mut run = None;
+        while let Some(record) = self.records.front() {
+            let end = bytes + u64::from(record.seq_len());
+            if !record.is_plain() || end > left {
+                break;
+            }
+            let sent_at = record.sent_at;
+            longest = longest.max(record.len);
+            bytes = end;
+            let (first, _) = *run.get_or_insert((Transmission { at: sent_at, end: at.plus(end) }, sent_at));
+            run = Some((first, sent_at));
+            self.records.pop_front();
+        }
+        self.longest_acked = longest;
+        self.pipe -= bytes;
+        if let Some((first, last)) = run {
+            delivery.octets += bytes;
+            delivery.take_run(first, Transmission { at: last, end: at.plus(bytes) });
+        }
+        bytes
     }
 
     /// A SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns whether it reported

@@ -6,9 +6,8 @@
 //! window, and it answers [`pace`](Controller::pace).
 
 use core::fmt;
-use core::time::Duration;
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 use super::rate::{RateSample, Run};
 use super::window::Window;
@@ -36,7 +35,7 @@ pub struct Acked {
     /// Of `acked`, the bytes reported as marked (ECN-Echo, RFC 8257 §3.3).
     pub marked: u64,
     /// The smoothed round trip; the time-out before there is one.
-    pub srtt: Duration,
+    pub srtt: Nanos,
     /// Whether the window may grow.
     pub growth: Growth,
     /// Measurements of the path: only for a controller that [measures](Controller::MEASURES).
@@ -51,9 +50,9 @@ pub struct Measured {
     /// When the newest of the segments that it delivered was sent.
     pub newest: Option<Instant>,
     /// The round trip that it measured.
-    pub rtt: Option<Duration>,
+    pub rtt: Option<Nanos>,
     /// The shortest round trip of the path.
-    pub min_rtt: Option<Duration>,
+    pub min_rtt: Option<Nanos>,
     /// What is in flight now. What was when its newest segment was sent is in the rate sample.
     pub in_flight: u64,
     /// The delivery rate, over the run of its newest segment.
@@ -98,7 +97,7 @@ pub enum Cause {
 /// A congestion controller. Its window, which is passed along, is the answer to how much may be in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// It wants every acknowledgement, [`Measured`], and every run and lost segment. Then transmit runs are remembered
-    /// for samples of the delivery rate. Others get the acknowledgements that bear on growth.
+    /// for samples of the delivery rate. Others get the acknowledgements that may raise the window.
     const MEASURES: bool = false;
     /// It wants to know which bytes met congestion: [`on_echo`](Self::on_echo) is called, and the receiver
     /// echoes the marks one by one (RFC 8257 §3.2). ECN is required.
@@ -172,7 +171,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         &self,
         window: &Window,
         smss: u64,
-        trips: (Option<Duration>, Option<Duration>),
+        trips: (Option<Nanos>, Option<Nanos>),
     ) -> Option<Pace> {
         Pace::new(window.cwnd, smss, trips, window.in_slow_start())
     }

@@ -53,7 +53,7 @@ impl Controller for Cubic {
         let State { w_max, w_last_max, epoch, carry } = &mut *self.0;
         let epoch = *epoch.get_or_insert_with(|| Epoch::start(ack.now, cwnd, *w_max));
         let rtt = ack.srtt.as_secs_f64().max(1e-6);
-        let t = ack.now.saturating_since(epoch.start).as_secs_f64();
+        let t = ack.now.nanos_since(epoch.start).as_secs_f64();
         let friendly = friendly(epoch.cwnd, *w_last_max, t / rtt);
         let segments = ack.acked as f64 / smss;
         let grow = if epoch.at(t) < friendly {

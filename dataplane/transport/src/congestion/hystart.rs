@@ -1,8 +1,6 @@
 //! HyStart++ (RFC 9406): the first slow start ends when round trips grow, before the queue overflows.
 
-use core::time::Duration;
-
-use base::Blank;
+use base::{Blank, Nanos};
 
 use crate::seq::ExtSeq;
 
@@ -59,7 +57,7 @@ impl Blank for HyStart {
 
 impl HyStart {
     /// A measurement (RFC 9406 §4.2).
-    pub(super) fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) -> Growth {
+    pub(super) fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) -> Growth {
         if una >= self.window_end {
             self.window_end = nxt;
             self.last = self.current;
@@ -72,7 +70,7 @@ impl HyStart {
                 }
             }
         }
-        let rtt = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX).max(1);
+        let rtt = u32::try_from(rtt.get() / 1000).unwrap_or(u32::MAX).max(1);
         self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
         self.samples = self.samples.saturating_add(1);
         if self.samples >= SAMPLES && self.last > 0 {
@@ -101,10 +99,10 @@ mod tests {
     use super::*;
     use crate::seq::SeqNumber;
 
-    const MS: Duration = Duration::from_millis(1);
+    const MS: Nanos = Nanos::from_millis(1);
 
     /// A round of ten samples.
-    fn round(h: &mut HyStart, n: u64, rtt: Duration) -> Growth {
+    fn round(h: &mut HyStart, n: u64, rtt: Nanos) -> Growth {
         let at = |n: u64| ExtSeq::initial(SeqNumber(0)).plus(n * 1000);
         let mut growth = Growth::Full;
         for i in 0..10 {

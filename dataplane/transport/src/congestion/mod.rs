@@ -15,7 +15,8 @@ mod rate;
 mod rate_driven;
 mod window;
 
-use core::time::Duration;
+
+use base::Nanos;
 
 use self::controller::Controller;
 use self::hystart::Growth as HyStartGrowth;
@@ -192,7 +193,7 @@ impl Congestion {
 
     /// Pacing rate and send quantum in segments of `smss` bytes, `None` for unpaced; `trips` are the smoothed
     /// and the shortest round trip.
-    pub fn pace(&self, smss: u64, trips: (Option<Duration>, Option<Duration>)) -> Option<Pace> {
+    pub fn pace(&self, smss: u64, trips: (Option<Nanos>, Option<Nanos>)) -> Option<Pace> {
         each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, trips))
     }
 
@@ -219,7 +220,7 @@ impl Congestion {
     }
 
     /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
-    pub fn on_round_trip(&mut self, rtt: Duration, una: ExtSeq, nxt: ExtSeq) {
+    pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX
             && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Over
@@ -234,8 +235,14 @@ impl Congestion {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
-    /// An acknowledgement, once its losses are found. Those that do not bear on growth are left out unless the
-    /// controller [measures](Self::measures).
+    /// Something else than the window limits sending.
+    #[inline]
+    pub fn on_limited_by_source(&mut self) {
+        each!(&mut self.state.algorithm, it => it.on_limited_by_source());
+    }
+
+    /// An acknowledgement, once its losses are found. Only those that may raise the window, unless the controller
+    /// [measures](Self::measures).
     pub fn on_ack(&mut self, ack: &Acked) {
         let Saved { window, algorithm } = &mut self.state;
         if let (Some(sampler), Some(measured)) = (&mut self.sampler, ack.measured) {
@@ -387,10 +394,6 @@ impl Congestion {
     }
 
     // ------------------------------------------------------------------------------------------------
-
-    fn on_limited_by_source(&mut self) {
-        each!(&mut self.state.algorithm, it => it.on_limited_by_source());
-    }
 
     fn reduce(&mut self, cause: Cause, flight: u64) {
         if self.loss_based() {

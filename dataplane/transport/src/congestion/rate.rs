@@ -10,10 +10,9 @@
 //!
 //! Only for a controller that asks for it. Bounded by [`MAX_RUNS`], 64 bytes each.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 /// Most runs remembered. What is sent beyond gives no sample.
 const MAX_RUNS: usize = 256;
@@ -37,7 +36,7 @@ pub struct RateSample {
     /// Bytes delivered in `interval`.
     pub delivered: u64,
     /// The longer one of the time to send them and the time to acknowledge them.
-    pub interval: Duration,
+    pub interval: Nanos,
     /// Bytes in flight when the newest of them was sent, its run counted.
     pub in_flight: u64,
     /// Bytes delivered before the newest of them was sent: who keeps this can count round trips.
@@ -51,7 +50,7 @@ pub struct RateSample {
 impl RateSample {
     /// Bytes per second.
     pub fn rate(&self) -> u64 {
-        let nanos = self.interval.as_nanos().max(1);
+        let nanos = u128::from(self.interval.get().max(1));
         u64::try_from(u128::from(self.delivered) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
     }
 }
@@ -116,7 +115,7 @@ impl Sampler {
         now: Instant,
         delivered: u64,
         newest: Option<Instant>,
-        min_rtt: Option<Duration>,
+        min_rtt: Option<Nanos>,
     ) -> Option<RateSample> {
         if delivered == 0 {
             return None;
@@ -127,10 +126,10 @@ impl Sampler {
         // Older runs would give older samples.
         self.runs.retain(|other| other.at >= run.at);
         self.first_at = run.at;
-        let sending = run.at.saturating_since(run.first_at);
-        let interval = sending.max(now.saturating_since(run.delivered_at));
+        let sending = run.at.nanos_since(run.first_at);
+        let interval = sending.max(now.nanos_since(run.delivered_at));
         // §3.3: acknowledgements that came closer than a round trip measure nothing of the path.
-        if interval.is_zero() || min_rtt.is_some_and(|rtt| interval < rtt) {
+        if interval == Nanos::ZERO || min_rtt.is_some_and(|rtt| interval < rtt) {
             return None;
         }
         Some(RateSample {
@@ -177,13 +176,13 @@ mod tests {
     fn a_sample_is_what_was_delivered_since_the_run_was_sent() {
         let mut sampler = sampler();
         let first = sampler.on_ack(MS(1100), 10_000, Some(MS(1000)), None).unwrap();
-        assert_eq!((first.delivered, first.interval.as_millis()), (10_000, 100));
+        assert_eq!((first.delivered, first.interval), (10_000, Nanos::from_millis(100)));
         assert_eq!((first.rate(), first.in_flight, first.prior_delivered), (100_000, 10_000, 0));
         sampler.on_sent(&run(1100, 20_000, 10_000));
         let second = sampler.on_ack(MS(1110), 10_000, Some(MS(1010)), None).unwrap();
         assert_eq!((second.delivered, second.in_flight), (20_000, 20_000));
         let third = sampler.on_ack(MS(1200), 20_000, Some(MS(1100)), None).unwrap();
-        assert_eq!((third.delivered, third.interval.as_millis()), (30_000, 100));
+        assert_eq!((third.delivered, third.interval), (30_000, Nanos::from_millis(100)));
         assert_eq!(third.prior_delivered, 10_000);
     }
 
@@ -221,7 +220,7 @@ mod tests {
 
     #[test]
     fn less_than_a_round_trip_is_no_sample() {
-        let min_rtt = Some(Duration::from_millis(50));
+        let min_rtt = Some(Nanos::from_millis(50));
         assert_eq!(sampler().on_ack(MS(1040), 10_000, Some(MS(1000)), min_rtt), None);
         assert!(sampler().on_ack(MS(1050), 10_000, Some(MS(1000)), min_rtt).is_some());
     }

@@ -6,9 +6,8 @@
 //! It shows that the interface carries such a controller. It is no BBR: it does not keep the queue short beside
 //! others.
 
-use core::time::Duration;
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 use super::controller::{Acked, Controller};
 use super::rate::Run;
@@ -18,7 +17,7 @@ use crate::pacing::Pace;
 /// Round trips over which the highest rate counts.
 const ROUNDS: usize = 10;
 /// Until the first round trip is measured.
-const FIRST_RTT: Duration = Duration::from_millis(1);
+const FIRST_RTT: Nanos = Nanos::from_millis(1);
 /// Doubles the rate each round trip (2 / ln 2), in percent; and its inverse.
 const STARTUP: u64 = 289;
 const DRAIN: u64 = 35;
@@ -26,7 +25,7 @@ const DRAIN: u64 = 35;
 const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
 /// Bytes of a burst at most, and time that a burst takes.
 const MAX_BURST: u64 = 64 * 1024;
-const BURST: Duration = Duration::from_micros(100);
+const BURST: Nanos = Nanos::from_micros(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
@@ -49,7 +48,7 @@ pub(super) struct RateDriven {
     /// The highest rate when it last grew by a quarter, and rounds since.
     full: u64,
     full_rounds: u8,
-    min_rtt: Option<Duration>,
+    min_rtt: Option<Nanos>,
     sent_at: Option<Instant>,
 }
 
@@ -69,7 +68,7 @@ impl RateDriven {
 
     /// Bytes in flight that fill the path and no queue.
     fn path(&self) -> u64 {
-        let rtt = self.min_rtt.unwrap_or(FIRST_RTT).as_nanos();
+        let rtt = u128::from(self.min_rtt.unwrap_or(FIRST_RTT).get());
         u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)
     }
 
@@ -119,17 +118,17 @@ impl Controller for RateDriven {
         &self,
         window: &Window,
         smss: u64,
-        (srtt, _): (Option<Duration>, Option<Duration>),
+        (srtt, _): (Option<Nanos>, Option<Nanos>),
     ) -> Option<Pace> {
         let rate = match self.rate() {
             0 => {
-                let trip = srtt.unwrap_or(FIRST_RTT).as_nanos().max(1);
-                window.cwnd * 1_000_000_000 / u64::try_from(trip).unwrap_or(u64::MAX)
+                let trip = srtt.unwrap_or(FIRST_RTT).get().max(1);
+                window.cwnd * 1_000_000_000 / trip
             }
             rate => rate,
         };
         let rate = (rate.saturating_mul(self.gain()) / 100).max(smss);
-        let burst = rate / (1_000_000_000 / BURST.as_nanos() as u64);
+        let burst = rate / (1_000_000_000 / BURST.get());
         Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST) })
     }
 }
@@ -153,8 +152,8 @@ mod tests {
                 let measured = Measured {
                     delivered: 10_000,
                     newest: Some(MS(990 + ms)),
-                    rtt: Some(Duration::from_millis(10)),
-                    min_rtt: Some(Duration::from_millis(10)),
+                    rtt: Some(Nanos::from_millis(10)),
+                    min_rtt: Some(Nanos::from_millis(10)),
                     in_flight: 100_000,
                     rate: None,
                 };
@@ -162,7 +161,7 @@ mod tests {
                     now: MS(1000 + ms),
                     acked: 10_000,
                     marked: 0,
-                    srtt: Duration::from_millis(10),
+                    srtt: Nanos::from_millis(10),
                     growth: Growth::SourceLimited,
                     measured: Some(measured),
                 });

@@ -1,12 +1,12 @@
 //! Congestion control by the numbers.
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 use super::cubic::Cubic;
 use super::*;
 
 const SMSS: u64 = 1000;
-const RTT: Duration = Duration::from_millis(100);
+const RTT: Nanos = Nanos::from_millis(100);
 
 fn congestion(algorithm: CongestionControl) -> Congestion {
     Congestion::new(algorithm, 1 << 30, SMSS as usize, 10)
@@ -14,12 +14,12 @@ fn congestion(algorithm: CongestionControl) -> Congestion {
 
 impl Congestion {
     /// An acknowledgement of `acked` bytes while the window limits sending.
-    fn on_growth(&mut self, now: Instant, acked: u64, srtt: Duration) {
+    fn on_growth(&mut self, now: Instant, acked: u64, srtt: Nanos) {
         self.on_ack(&acked_now(now, acked, srtt));
     }
 }
 
-fn acked_now(now: Instant, acked: u64, srtt: Duration) -> Acked {
+fn acked_now(now: Instant, acked: u64, srtt: Nanos) -> Acked {
     Acked { now, acked, marked: 0, srtt, growth: Growth::Allowed, measured: None }
 }
 
@@ -27,7 +27,7 @@ fn acked_now(now: Instant, acked: u64, srtt: Duration) -> Acked {
 fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
     let segments = c.cwnd() / SMSS;
     for i in 0..segments {
-        let at = now + RTT * u32::try_from(i).unwrap() / u32::try_from(segments).unwrap();
+        let at = now + RTT * u64::try_from(i).unwrap() / u64::try_from(segments).unwrap();
         c.on_growth(at, SMSS, RTT);
     }
     now + RTT
@@ -211,13 +211,13 @@ fn cubic_is_friendly_on_short_paths() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.cwnd = 20 * SMSS;
     c.on_loss(20 * SMSS);
-    let rtt = Duration::from_millis(1);
+    let rtt = Nanos::from_millis(1);
     let mut now = Instant::ZERO;
     for _ in 0..20 {
         for _ in 0..c.cwnd() / SMSS {
             c.on_growth(now, SMSS, rtt);
         }
-        now += rtt;
+        now = now + rtt;
     }
     // 14 + 0.529 * 11 = 20, + 1 * 8
     assert!(c.cwnd() >= 26 * SMSS && c.cwnd() <= 29 * SMSS, "{}", c.cwnd());

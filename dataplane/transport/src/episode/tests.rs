@@ -1,6 +1,5 @@
 //! What is proof, and what is none.
 
-use core::time::Duration;
 
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
@@ -33,7 +32,7 @@ fn episode() -> Episode {
 
 /// What was sent again at `sent` and ends at `end` arrives.
 fn arrives(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
-    let mut delivery = Delivery::new(ms(now), None, rtt.map(Duration::from_millis), at(0));
+    let mut delivery = Delivery::new(ms(now), None, rtt.map(base::Nanos::from_millis), at(0));
     delivery.take(Transmission { at: ms(sent), end: at(end) }, true, By::Sack);
     episode.on_delivery(&delivery);
 }

@@ -1,8 +1,6 @@
 //! What an acknowledgement means: round trips, the end of a recovery, what was spurious, the window.
 
-use core::time::Duration;
-
-use base::Instant;
+use base::{Instant, Nanos};
 
 use super::LossRecovery;
 use super::flight_state::FlightState;
@@ -38,7 +36,7 @@ pub struct Ack {
     /// When the timestamp was made that it echoes, if it acknowledges something new.
     pub echoed_ms: Option<u64>,
     /// The round trip by that timestamp, if it can be used (RFC 7323 §4.3).
-    pub echoed_rtt: Option<Duration>,
+    pub echoed_rtt: Option<Nanos>,
     /// It reports that what was sent again in this episode came twice.
     pub resent_twice: bool,
     /// The same of all that the tail loss probe sent again.
@@ -272,28 +270,42 @@ impl LossRecovery {
         (ack, growth): (&Ack, Growth),
         config: &impl Parameters,
     ) {
-        let measured = self.cc.measures().then(|| Measured {
-            delivered: ack.delivery.octets,
-            newest: ack.delivery.latest.map(|latest| latest.at),
-            rtt: ack.delivery.shortest_rtt(),
-            min_rtt: self.rack.min_rtt(),
-            in_flight: board.pipe(),
-            rate: None,
-        });
-        if growth != Growth::None || measured.is_some() {
-            self.cc.on_ack(&Acked {
-                now: ack.now,
-                acked: ack.acked,
-                marked: ack.marked,
-                srtt: self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config)),
-                growth,
-                measured,
-            });
+        if self.cc.measures() {
+            self.report(ack, growth, Some(self.measured(ack, board.pipe())), config);
+        } else {
+            match growth {
+                Growth::Allowed => self.report(ack, growth, None, config),
+                Growth::SourceLimited => self.cc.on_limited_by_source(),
+                Growth::None => {}
+            }
         }
         let over_at = self.episode.as_ref().and_then(|e| e.over_at);
         if state.phase == Phase::Open && over_at.is_some_and(|at| board.una() > at) {
             self.episode = None;
         }
+    }
+
+    fn measured(&self, ack: &Ack, in_flight: u64) -> Measured {
+        Measured {
+            delivered: ack.delivery.octets,
+            newest: ack.delivery.latest.map(|latest| latest.at),
+            rtt: ack.delivery.shortest_rtt(),
+            min_rtt: self.rack.min_rtt(),
+            in_flight,
+            rate: None,
+        }
+    }
+
+    fn report(
+        &mut self,
+        ack: &Ack,
+        growth: Growth,
+        measured: Option<Measured>,
+        config: &impl Parameters,
+    ) {
+        let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
+        let Ack { now, acked, marked, .. } = *ack;
+        self.cc.on_ack(&Acked { now, acked, marked, srtt, growth, measured });
     }
 }
 

@@ -15,6 +15,7 @@ use crate::recovery::Phase;
 impl LossRecovery {
     /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2; begins a recovery when something is lost. Returns how many
     /// segments are lost that were not before, and whether a recovery began.
+    #[inline]
     pub fn find_losses(
         &mut self,
         state: &mut FlightState,
@@ -26,6 +27,16 @@ impl LossRecovery {
             state.reorder_at = None;
             return (0, false);
         }
+        self.find_losses_in_flight(state, board, now, config)
+    }
+
+    fn find_losses_in_flight(
+        &mut self,
+        state: &mut FlightState,
+        board: &mut impl Scoreboard,
+        now: Instant,
+        config: &impl Parameters,
+    ) -> (u64, bool) {
         let mut found = self.detect(state, board, now);
         let began = found.congestion > 0 && !state.phase.is_recovering();
         if began {
@@ -35,8 +46,7 @@ impl LossRecovery {
             found.segments += more.segments;
             found.again_at = more.again_at;
         }
-        let latest = now + self.rtt.rto(config);
-        state.reorder_at = found.again_at.map(|at| at.min(latest));
+        state.reorder_at = found.again_at.map(|at| at.min(now + self.rtt.rto(config)));
         (found.segments, began)
     }
 

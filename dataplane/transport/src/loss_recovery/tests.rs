@@ -172,7 +172,7 @@ fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
     board.reneged = true;
     assert!(recovery.on_timeout(&mut state, &mut board, MS(4000)));
     assert_eq!((recovery.cc().ssthresh(), board.reneged), (5 * SMSS, false));
-    assert_eq!(recovery.rtt().rto(&Chosen::default()), core::time::Duration::from_secs(4));
+    assert_eq!(recovery.rtt().rto(&Chosen::default()), base::Nanos::from_millis(4000));
 }
 
 // RFC 3168 §6.1.2: once per window of data, and a loss in it takes no more.

@@ -38,6 +38,12 @@ impl Record {
         u32::from(self.len) + u32::from(self.is(FIN))
     }
 
+    /// It was sent once, is not SACKed or lost, and is no probe.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.marks & !FIN == 0 && self.sends == 1
+    }
+
     /// Bytes of it that are thought to be in the network (RFC 6675 §4, SetPipe).
     pub(super) fn in_pipe(&self) -> u64 {
         if self.is(SACKED) {

@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use base::Nanos;
+
 use super::*;
 use crate::tcp::rack::Judgement;
 use proptest::prelude::*;
@@ -54,7 +56,7 @@ fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
 fn judgement(ms: u64, end: u64, patience: u64, now: u64) -> Judgement {
     Judgement {
         latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
-        patience: Duration::from_millis(patience),
+        patience: Nanos::from_millis(patience),
         now: Instant::from_millis(now),
     }
 }
@@ -256,7 +258,7 @@ fn measurements_are_of_segments_sent_once() {
     resends(&mut behind);
     assert_eq!(rtt(&mut behind, 300), None, "waited behind a retransmission");
     sack(&mut board, 100, 200);
-    assert_eq!(rtt(&mut board, 400), Some(Duration::from_millis(198)));
+    assert_eq!(rtt(&mut board, 400), Some(Nanos::from_millis(198)));
 }
 
 // A part acknowledged: the rest stays as one record.

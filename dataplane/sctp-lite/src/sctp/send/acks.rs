@@ -64,10 +64,10 @@ impl Sender {
             self.stats.old_sacks += 1; // RFC 9260 §6.2.1 D i
             return Ok(Acknowledged::Stale);
         }
-        let info = self.take_in(now, una, sack, source);
-        let progressed = info.ack.advanced || info.sack_news;
-        self.after_ack(info);
-        Ok(progress(progressed))
+        let mut info = self.new_info(now, una, source.has_data());
+        self.take_in(&mut info, sack, source);
+        self.after_ack(&mut info);
+        Ok(progress(info.ack.advanced || info.sack_news))
     }
 
     /// The cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks, which
@@ -85,9 +85,8 @@ impl Sender {
         let mut info = self.new_info(now, una, false);
         self.advance(&mut info.ack, source);
         self.recovery.on_delivery(now, &info.ack.delivery);
-        let advanced = info.ack.advanced;
-        self.after_ack(info);
-        Ok(progress(advanced))
+        self.after_ack(&mut info);
+        Ok(progress(info.ack.advanced))
     }
 
     /// The number after the cumulative TSN, if all that is acknowledged was sent and the blocks are such.
@@ -117,6 +116,7 @@ impl Sender {
         }
     }
 
+    #[inline]
     fn new_info(&self, now: Instant, una: ExtSeq, has_data: bool) -> SackInfo {
         let ack = Ack {
             now,
@@ -142,13 +142,12 @@ impl Sender {
     /// The board takes a SACK in.
     fn take_in(
         &mut self,
-        now: Instant,
-        una: ExtSeq,
+        info: &mut SackInfo,
         sack: &Sack<'_>,
         source: &mut impl MessageSource,
-    ) -> SackInfo {
-        let mut info = self.new_info(now, una, source.has_data());
+    ) {
         let ack = &mut info.ack;
+        let (now, una) = (ack.now, ack.ack);
         self.heard = true;
         self.probes_unanswered = 0;
         self.advance(ack, source);
@@ -160,7 +159,6 @@ impl Sender {
         (ack.resent_twice, ack.probe_twice) = (twice.resent, twice.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
         self.set_window(sack.header.a_rwnd);
-        info
     }
 
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).

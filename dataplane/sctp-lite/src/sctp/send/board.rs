@@ -137,6 +137,10 @@ impl Board {
         while self.una < una
             && let Some(record) = self.records.pop_front()
         {
+            if record.is_plain() {
+                self.acknowledge_run(record, una, delivery, &mut gone);
+                continue;
+            }
             self.una = self.una.plus(1);
             delivery.ambiguous |= record.sends > 1;
             if !record.is(SACKED) {
@@ -155,6 +159,34 @@ impl Board {
         if self.records.is_empty() {
             self.resent.clear();
         }
+    }
+
+    /// Acknowledges `record`, which was at the front, and the plain records behind it that are below `una`.
+    fn acknowledge_run(
+        &mut self,
+        mut record: Record,
+        una: ExtSeq,
+        delivery: &mut Delivery,
+        gone: &mut impl FnMut(MessageRef),
+    ) {
+        let first = Transmission { at: record.sent_at, end: self.una.plus(1) };
+        let (mut chunks, mut bytes) = (0, 0);
+        loop {
+            self.una = self.una.plus(1);
+            chunks += record.chunk_len();
+            bytes += record.outstanding();
+            gone(record.message());
+            match self.records.front() {
+                Some(next) if self.una < una && next.is_plain() => record = *next,
+                _ => break,
+            }
+            self.records.pop_front();
+        }
+        self.pipe -= chunks;
+        self.flight -= chunks;
+        self.outstanding -= bytes;
+        delivery.octets += chunks;
+        delivery.take_run(first, Transmission { at: record.sent_at, end: self.una });
     }
 
     /// A Gap Ack Block, within what is outstanding. Returns whether it reported anything new.

@@ -185,12 +185,12 @@ impl Sender {
 
     /// Smoothed round trip, once measured.
     pub fn srtt(&self) -> Option<Duration> {
-        self.recovery.rtt().srtt()
+        self.recovery.rtt().srtt().map(Duration::from)
     }
 
     /// RTO: also of T1 and T2, and part of the interval of HEARTBEATs (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
-        self.recovery.rtt().rto(&self.config)
+        self.recovery.rtt().rto(&self.config).into()
     }
 
     /// What was counted.
@@ -200,7 +200,7 @@ impl Sender {
 
     /// A round trip was measured by a HEARTBEAT (RFC 9260 §8.3), or by a handshake without retransmission.
     pub fn measured(&mut self, rtt: Duration) {
-        self.recovery.rtt_mut().sample(rtt, 1, &self.config);
+        self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         self.state.measured();
     }
 

@@ -399,8 +399,8 @@ impl Sender {
         if !self.board.is_empty() || !source.has_data() {
             return;
         }
-        let rto = self.recovery.rtt().rto(&self.config).as_nanos().max(1);
-        let idle = now.saturating_since(self.last_sent).as_nanos() / rto;
+        let rto = self.recovery.rtt().rto(&self.config).get().max(1);
+        let idle = now.nanos_since(self.last_sent).get() / rto;
         if idle > 0 {
             self.last_sent = now;
             self.recovery.cc_mut().decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);

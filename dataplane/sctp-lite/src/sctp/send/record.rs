@@ -38,6 +38,12 @@ impl Record {
         self.marks & mark != 0
     }
 
+    /// It was sent once, and is not SACKed or lost.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.marks & (SACKED | LOST | AGAIN) == 0 && self.sends == 1
+    }
+
     /// Bytes of the chunk, its header and pad counted (RFC 9260 §7.2).
     pub(super) fn chunk_len(&self) -> u64 {
         padded(DATA_HEADER_LEN + usize::from(self.len)) as u64

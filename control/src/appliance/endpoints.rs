@@ -238,7 +238,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
         keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
             idle: keepalive.idle,
             interval: keepalive.interval,
-            probes: u32::from(keepalive.probes),
+            probes: keepalive.probes,
         }),
         ..tcp::Config::default()
     }

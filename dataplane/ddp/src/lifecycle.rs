@@ -21,7 +21,7 @@ pub use reason::{CloseReason, LowerReason};
 
 use core::time::Duration;
 
-use base::{Instant, MaybeInstant};
+use base::Instant;
 
 use crate::buffers::BufferPool;
 use crate::memory::RegionMemory;
@@ -129,23 +129,29 @@ impl FinalError {
 pub struct Lifecycle<L> {
     state: State,
     peer_closed: bool,
-    /// End of the start-up, or of the wait for the peer in a teardown.
-    deadline: MaybeInstant,
-    ending: Option<Box<Ending<L>>>,
+    edge: Option<Box<Edge<L>>>,
 }
 
-/// A stream that ends.
+/// What a stream has at its beginning and its end, and not between: most streams are in between.
 #[derive(Debug)]
-struct Ending<L> {
-    reason: CloseReason<L>,
+struct Edge<L> {
+    /// End of the start-up, or of the wait for the peer in a teardown.
+    deadline: Option<Instant>,
+    reason: Option<CloseReason<L>>,
     /// Progress of the LLP when the deadline was set: more of it moves the deadline.
     progress: u64,
+}
+
+impl<L> Default for Edge<L> {
+    fn default() -> Self {
+        Edge { deadline: None, reason: None, progress: 0 }
+    }
 }
 
 impl<L: LowerReason> Lifecycle<L> {
     /// A stream that begins in `state`.
     pub fn new(state: State) -> Self {
-        Lifecycle { state, peer_closed: false, deadline: MaybeInstant::NONE, ending: None }
+        Lifecycle { state, peer_closed: false, edge: None }
     }
 
     /// Where the stream is in its life.
@@ -157,7 +163,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// When [`expired`](Self::expired) is to be called.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
-        self.deadline.get()
+        self.edge.as_ref()?.deadline
     }
 
     /// True while what the peer sends goes to the ULP.
@@ -173,7 +179,7 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// The first cause of the end, once there is one.
     pub fn reason(&self) -> Option<&CloseReason<L>> {
-        self.ending.as_ref().map(|ending| &ending.reason)
+        self.edge.as_ref()?.reason.as_ref()
     }
 
     /// Why the stream is over, to report it.
@@ -186,7 +192,7 @@ impl<L: LowerReason> Lifecycle<L> {
         let news = self.state == State::Connecting;
         if news {
             self.state = State::Startup;
-            self.deadline = Some(deadline).into();
+            self.set_deadline(deadline);
         }
         news
     }
@@ -198,7 +204,7 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// The start-up is to be over by then.
     pub fn set_deadline(&mut self, deadline: Instant) {
-        self.deadline = Some(deadline).into();
+        self.edge().deadline = Some(deadline);
     }
 
     /// The request is accepted, and the initiator's ready-to-receive message is awaited.
@@ -209,7 +215,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// Segments flow.
     pub fn established(&mut self) {
         self.state = State::Established;
-        self.deadline = MaybeInstant::NONE;
+        self.clear_deadline();
     }
 
     /// The peer has closed its direction.
@@ -237,37 +243,36 @@ impl<L: LowerReason> Lifecycle<L> {
     pub fn fail(&mut self, why: CloseReason<L>) {
         self.because(why);
         self.state = State::Failing;
-        self.deadline = MaybeInstant::NONE;
+        self.clear_deadline();
     }
 
     /// As [`fail`](Self::fail), for an error: a graceful close that was under way is none any more.
     pub fn fail_by_error(&mut self, why: CloseReason<L>) {
-        self.ending = None;
+        self.edge = None;
         self.fail(why);
     }
 
     /// The first cause stays.
     pub fn because(&mut self, why: CloseReason<L>) {
-        self.ending.get_or_insert_with(|| Box::new(Ending { reason: why, progress: 0 }));
+        self.edge().reason.get_or_insert(why);
     }
 
     /// This is the cause after all.
     pub fn replace_reason(&mut self, why: CloseReason<L>) {
-        self.ending = Some(Box::new(Ending { reason: why, progress: 0 }));
+        let edge = self.edge();
+        (edge.reason, edge.progress) = (Some(why), 0);
     }
 
     /// The teardown waits so long for the peer from `now` on, and longer if the LLP moves beyond `progress`.
     pub fn wait_for_peer(&mut self, now: Instant, timeout: Duration, progress: u64) {
-        if let Some(ending) = &mut self.ending {
-            ending.progress = progress;
-        }
-        self.deadline = Some(now + timeout).into();
+        let edge = self.edge();
+        (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
     /// The deadline has passed; `progress` is the LLP's now.
     pub fn expired(&mut self, progress: u64) -> Expired {
-        self.deadline = MaybeInstant::NONE;
-        let before = self.ending.as_ref().map_or(0, |ending| ending.progress);
+        self.clear_deadline();
+        let before = self.edge.as_ref().map_or(0, |edge| edge.progress);
         match self.state {
             State::Startup | State::Deciding => Expired::Startup,
             State::Readying => Expired::Readying,
@@ -285,7 +290,7 @@ impl<L: LowerReason> Lifecycle<L> {
         buffers: &mut BufferPool,
     ) {
         self.state = State::Closed;
-        self.deadline = MaybeInstant::NONE;
+        self.clear_deadline();
         let Some(stream) = stream else { return };
         let graceful = self.reason().is_some_and(CloseReason::is_graceful);
         if !graceful || stream.outstanding() > 0 {
@@ -297,7 +302,20 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// The owner knows the reason: frees its memory.
     pub fn release(&mut self) {
-        self.ending = None;
+        self.edge = None;
+    }
+
+    fn edge(&mut self) -> &mut Edge<L> {
+        self.edge.get_or_insert_default()
+    }
+
+    fn clear_deadline(&mut self) {
+        if let Some(edge) = &mut self.edge {
+            edge.deadline = None;
+            if edge.reason.is_none() {
+                self.edge = None;
+            }
+        }
     }
 }
 

@@ -58,12 +58,7 @@ pub enum By {
 impl Delivery {
     /// Nothing yet. `echoed_ms` is when the echoed timestamp was made, by the clock of
     /// [`Instant::as_millis`].
-    pub fn new(
-        now: Instant,
-        echoed_ms: Option<u64>,
-        min_rtt: Option<Nanos>,
-        fack: ExtSeq,
-    ) -> Self {
+    pub fn new(now: Instant, echoed_ms: Option<u64>, min_rtt: Option<Nanos>, fack: ExtSeq) -> Self {
         Delivery {
             now,
             echoed_ms,

@@ -24,6 +24,8 @@ pub struct RttEstimator {
     rto: u32,
     /// Doublings of the time-out.
     backoff: u8,
+    /// Time-outs in a row without progress.
+    timeouts: u16,
 }
 
 impl RttEstimator {
@@ -36,6 +38,7 @@ impl RttEstimator {
             measured: false,
             rto: micros(config.initial_rto()),
             backoff: 0,
+            timeouts: 0,
         }
     }
 
@@ -70,6 +73,24 @@ impl RttEstimator {
     /// The timer has expired (RFC 6298 §5.5).
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
+    }
+
+    /// Something was sent and not answered in time.
+    pub(crate) fn on_silence(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.back_off();
+    }
+
+    /// The peer acknowledged something new.
+    #[inline]
+    pub(crate) fn on_progress(&mut self) {
+        self.timeouts = 0;
+    }
+
+    /// Time-outs in a row without progress.
+    #[inline]
+    pub(crate) fn timeouts_in_a_row(&self) -> u16 {
+        self.timeouts
     }
 
     /// The peer answers again although nothing could be measured (a window that opened).

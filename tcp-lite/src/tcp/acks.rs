@@ -260,7 +260,7 @@ impl Sender {
                 let rest = ack.delivery.octets.saturating_sub(smss);
                 self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
                 self.out.board.mark_head_lost();
-                self.recovery.force();
+                self.out.state.force();
             }
             Phase::Recovery { .. } if !over => {}
             _ => self.out.reno_sacked = 0,
@@ -300,7 +300,7 @@ impl Sender {
         }
         let (recovery, state, board) = self.parts();
         recovery.enter(state, &board);
-        recovery.force();
+        state.force();
         self.on_losses((0, true), stats);
         self.out.board.mark_head_lost();
         1

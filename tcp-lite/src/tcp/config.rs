@@ -13,7 +13,7 @@ pub struct Keepalive {
     pub interval: Duration,
     /// Unanswered probes after which the connection ends; at least 2, because one unanswered probe is
     /// no proof (RFC 9293 §3.8.4 MUST-29).
-    pub probes: u32,
+    pub probes: u8,
 }
 
 impl Default for Keepalive {

@@ -69,9 +69,11 @@ pub struct Connection {
     pub(super) timers: Timers,
     pub(super) stats: Counts,
     pub(super) heard_at: Instant,
-    pub(super) keepalives_unanswered: u32,
-    /// A reset to send and its sequence number.
-    pub(super) reset_due: Option<SeqNumber>,
+    /// Saturating.
+    pub(super) keepalives_unanswered: u8,
+    /// A reset is to be sent, with this sequence number.
+    pub(super) reset_due: bool,
+    pub(super) reset_seq: SeqNumber,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
@@ -113,7 +115,8 @@ impl Connection {
             stats: Counts::default(),
             heard_at: now,
             keepalives_unanswered: 0,
-            reset_due: None,
+            reset_due: false,
+            reset_seq: SeqNumber(0),
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
             config,
@@ -150,7 +153,7 @@ impl Connection {
         let scale =
             options.window_scale.filter(|_| config.extensions.window_scale).map(|s| s.min(14));
         self.scales = scale.is_some();
-        self.send.window.set_shift(scale.unwrap_or(0));
+        self.send.window_shift = scale.unwrap_or(0);
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
         self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
@@ -208,9 +211,14 @@ impl Connection {
     pub fn abort(&mut self) {
         use State::*;
         if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
-            self.reset_due = Some(self.send.control_seq().wire());
+            self.reset_from(self.send.control_seq().wire());
         }
         self.delete(CloseReason::Aborted);
+    }
+
+    /// A reset with this sequence number is sent next.
+    pub(super) fn reset_from(&mut self, seq: SeqNumber) {
+        (self.reset_due, self.reset_seq) = (true, seq);
     }
 
     /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
@@ -276,7 +284,7 @@ impl Connection {
             sack: self.send.sack,
             timestamps: self.timestamps,
             ecn: self.ecn.sends(),
-            send_window_shift: self.scales.then_some(self.send.window.shift()),
+            send_window_shift: self.scales.then_some(self.send.window_shift),
             receive_window_shift: self.recv.shift,
         }
     }
@@ -325,8 +333,7 @@ impl Connection {
         self.timers.relax();
         let silent = matches!(self.state, State::TimeWait | State::Closed);
         if silent
-            || now.nanos_since(self.send.last_sent)
-                > self.send.recovery.rtt().rto(&self.config)
+            || now.nanos_since(self.send.last_sent) > self.send.recovery.rtt().rto(&self.config)
         {
             self.send.relax();
         }

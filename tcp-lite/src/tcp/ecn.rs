@@ -116,11 +116,14 @@ impl Ecn {
         self.sends
     }
 
-    /// A data segment in the window arrived.
+    /// True when marks on what arrives are echoed.
+    #[inline]
+    pub(crate) fn receives(&self) -> bool {
+        self.receives
+    }
+
+    /// A data segment in the window arrived, and marks are echoed.
     pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> Arrival {
-        if !self.receives {
-            return Arrival::Usual;
-        }
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);
             return if was != seg.ce { Arrival::Changed { was } } else { Arrival::Usual };

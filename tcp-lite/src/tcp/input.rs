@@ -54,7 +54,7 @@ impl Connection {
             let ack = self.send.una.near(seg.ack);
             if ack <= self.send.iss() || ack > self.send.nxt {
                 if !seg.flags.has(Flags::RST) {
-                    self.reset_due = Some(seg.ack);
+                    self.reset_from(seg.ack);
                 }
                 return Err(DropReason::BadAck);
             }
@@ -257,7 +257,7 @@ impl Connection {
         let ack = self.send.una.near(seg.ack);
         if self.state == State::SynReceived {
             if ack <= self.send.una || ack > self.send.nxt {
-                self.reset_due = Some(seg.ack);
+                self.reset_from(seg.ack);
                 return Err(DropReason::BadAck);
             }
         } else if !self.send.is_acceptable(ack) {
@@ -276,7 +276,7 @@ impl Connection {
         up: &mut U,
     ) {
         let ack = self.send.una.near(seg.ack);
-        let window = self.send.window.scaled(seg.window);
+        let window = u64::from(seg.window) << self.send.window_shift;
         if self.state == State::SynReceived {
             self.measure_syn(now, seg);
             self.connected(now);
@@ -381,7 +381,9 @@ impl Connection {
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
             self.stats.add(seg.ce.into(), |s| &mut s.recv.ecn_marks);
-            self.note_mark(seg);
+            if self.ecn.receives() {
+                self.note_mark(seg);
+            }
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);

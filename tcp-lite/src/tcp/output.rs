@@ -58,7 +58,10 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let Some(seq) = self.reset_due else { return };
+        if !self.reset_due {
+            return;
+        }
+        let seq = self.reset_seq;
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -71,7 +74,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset_due = None;
+            self.reset_due = false;
         }
     }
 
@@ -184,7 +187,7 @@ impl Connection {
         let room = self.room_for_new();
         let choice = Choice {
             cwnd_open: self.send.cwnd_open(),
-            force: self.send.recovery.forces(),
+            force: self.send.out.state.forces(),
             lost: lost.is_some(),
             new: has_data && room != SendRoom::Closed,
             asking: self.send.recovery.asking(),
@@ -193,7 +196,7 @@ impl Connection {
         if self.fin_is_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
-        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.recovery.forces();
+        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.out.state.forces();
         if paced
             && let Some(at) = self.send.out.state.paced_until(now)
             && self.send.pace(&self.config).is_some()
@@ -423,7 +426,7 @@ impl Connection {
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
-        self.send.recovery.on_resend();
+        self.send.out.state.on_resend();
         self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
         if !self.send.recovery.is_settled()
             && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)

@@ -12,14 +12,12 @@ pub(crate) struct PeerWindow {
     wnd: u32,
     /// MAX.SND.WND (RFC 5961 §5).
     max_wnd: u32,
-    /// Shift of the window field.
-    shift: u8,
 }
 
 impl PeerWindow {
     /// None yet, before a segment with SND.UNA `una` was acknowledged.
     pub(super) fn new(una: ExtSeq) -> Self {
-        PeerWindow { wl1: ExtSeq::default(), wl2: una, wnd: 0, max_wnd: 0, shift: 0 }
+        PeerWindow { wl1: ExtSeq::default(), wl2: una, wnd: 0, max_wnd: 0 }
     }
 
     /// SND.WND, bytes.
@@ -38,22 +36,6 @@ impl PeerWindow {
     #[inline]
     pub(crate) fn largest(&self) -> u32 {
         self.max_wnd
-    }
-
-    /// Shift of the window field.
-    pub(crate) fn shift(&self) -> u8 {
-        self.shift
-    }
-
-    /// What the SYNs settled (RFC 7323 §2.2).
-    pub(super) fn set_shift(&mut self, shift: u8) {
-        self.shift = shift;
-    }
-
-    /// A window field in bytes.
-    #[inline]
-    pub(super) fn scaled(&self, field: u16) -> u64 {
-        u64::from(field) << self.shift
     }
 
     /// RFC 9293 §3.10.7.4: not by old segments. A retransmission has an old sequence number, but its window is new when

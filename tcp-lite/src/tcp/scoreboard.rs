@@ -238,7 +238,8 @@ impl Scoreboard {
             let sent_at = record.sent_at;
             longest = longest.max(record.len);
             bytes = end;
-            let (first, _) = *run.get_or_insert((Transmission { at: sent_at, end: at.plus(end) }, sent_at));
+            let (first, _) =
+                *run.get_or_insert((Transmission { at: sent_at, end: at.plus(end) }, sent_at));
             run = Some((first, sent_at));
             self.records.pop_front();
         }

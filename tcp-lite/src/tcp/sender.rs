@@ -25,6 +25,8 @@ pub(crate) struct Sender {
     pub(crate) out: Lazy<Outstanding>,
     pub(crate) recovery: LossRecovery,
     pub(super) size: SegmentSize,
+    /// Shift of the peer's window field, as the SYNs settled it (RFC 7323 §2.2).
+    pub(super) window_shift: u8,
     /// The peer uses SACK.
     pub(crate) sack: bool,
     /// What the retransmission timer is set for.
@@ -100,6 +102,7 @@ impl Sender {
                 config,
             ),
             size: SegmentSize::new(mss),
+            window_shift: 0,
             sack: false,
             loss_timer: LossTimer::Rto,
             probe_due: false,

@@ -84,13 +84,13 @@ impl Connection {
             self.reset_after_silence();
             return;
         }
-        self.keepalives_unanswered += 1;
+        self.keepalives_unanswered = self.keepalives_unanswered.saturating_add(1);
         self.keepalive_due = true;
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 
     pub(super) fn reset_after_silence(&mut self) {
-        self.reset_due = Some(self.send.control_seq().wire());
+        self.reset_from(self.send.control_seq().wire());
         self.delete(CloseReason::Timeout);
     }
 }

@@ -133,8 +133,8 @@ fn reasons_read_as_sentences() {
     assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
 }
 
-/// 24 bytes of every stream.
+/// 16 bytes of every stream.
 #[test]
 fn a_life_is_small() {
-    assert!(size_of::<Life>() <= 24);
+    assert!(size_of::<Life>() <= 16);
 }

@@ -85,7 +85,7 @@ pub(super) fn tcp_setting(config: &mut Config, key: &str, value: &str) -> Result
             config.keepalive = Some(Keepalive {
                 idle: Duration::from_secs(next()?),
                 interval: Duration::from_secs(next()?),
-                probes: next()? as u32,
+                probes: next()? as u8,
             });
         }
         _ => return Ok(false),

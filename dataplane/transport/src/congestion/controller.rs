@@ -9,7 +9,7 @@ use core::fmt;
 
 use base::{Instant, Nanos};
 
-use super::rate::{RateSample, Run};
+use super::rate::{RateSample, Run, Sampler};
 use super::window::Window;
 use crate::pacing::Pace;
 use crate::seq::ExtSeq;
@@ -118,6 +118,11 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// The threshold after a congestion event with `flight` bytes outstanding; a floor is kept beside.
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         window.cwnd
+    }
+
+    /// Where it keeps transmit runs, for samples of the delivery rate. Only with [`MEASURES`](Self::MEASURES).
+    fn sampler(&mut self) -> Option<&mut Sampler> {
+        None
     }
 
     /// A run was sent. Only with [`MEASURES`](Self::MEASURES).

@@ -18,8 +18,11 @@ const GAIN_SHIFT: u32 = 4;
 
 /// The estimator of congestion, and Reno.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Dctcp {
-    estimate: Lazy<Estimate>,
+pub(super) struct Dctcp(Lazy<State>);
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    estimate: Estimate,
     reno: NewReno,
 }
 
@@ -35,12 +38,14 @@ struct Estimate {
     marked: u64,
 }
 
-impl Blank for Estimate {
+impl Blank for State {
     fn blank() -> &'static Self {
         // RFC 8257 §3.3: Alpha is initialized to 1, WindowEnd to SND.UNA, which is below every acknowledgement
         // of new data as this is.
-        static BLANK: Estimate =
-            Estimate { alpha: ONE, window_end: ExtSeq::NONE, acked: 0, marked: 0 };
+        static BLANK: State = State {
+            estimate: Estimate { alpha: ONE, window_end: ExtSeq::NONE, acked: 0, marked: 0 },
+            reno: NewReno::new(),
+        };
         &BLANK
     }
 }
@@ -50,24 +55,24 @@ impl Controller for Dctcp {
     const MARKS_ARE_MILD: bool = true;
 
     fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
-        self.reno.increase(window, ack)
+        self.0.reno.increase(window, ack)
     }
 
     fn reduce(&mut self, window: &Window, cause: Cause, flight: u64) -> u64 {
         match cause {
             // RFC 8257 §3.3 step 9: cwnd * (1 - Alpha / 2)
             Cause::Marks => {
-                let part = u128::from(window.cwnd) * u128::from(self.estimate.alpha);
+                let part = u128::from(window.cwnd) * u128::from(self.0.estimate.alpha);
                 window.cwnd - (part / u128::from(2 * ONE)) as u64
             }
             // RFC 8257 §3.5
-            Cause::Loss | Cause::Timeout => self.reno.reduce(window, cause, flight),
+            Cause::Loss | Cause::Timeout => self.0.reno.reduce(window, cause, flight),
         }
     }
 
     /// RFC 8257 §3.3 steps 1 to 8.
     fn on_echo(&mut self, echo: &Echo) {
-        let estimate = &mut *self.estimate;
+        let estimate = &mut self.0.estimate;
         estimate.acked += echo.acked;
         estimate.marked += if echo.marked { echo.acked } else { 0 };
         if echo.ack > estimate.window_end {
@@ -79,11 +84,11 @@ impl Controller for Dctcp {
 
     /// What was measured stays: marks are no matter of the losses that were none.
     fn undo(&mut self, prior: &Self) {
-        self.reno = prior.reno;
+        self.0.reno = prior.0.reno;
     }
 
     fn marked_fraction(&self) -> Option<f64> {
-        Some(f64::from(self.estimate.alpha) / f64::from(ONE))
+        Some(f64::from(self.0.estimate.alpha) / f64::from(ONE))
     }
 }
 
@@ -131,7 +136,7 @@ mod tests {
         let mut dctcp = Dctcp::default();
         assert_eq!(alpha(&dctcp), 1.0);
         for marked in [3, 10, 0, 7] {
-            let start = dctcp.estimate.window_end.since(at(0)) / (10 * SMSS) + 1;
+            let start = dctcp.0.estimate.window_end.since(at(0)) / (10 * SMSS) + 1;
             for n in start..start + 200 {
                 window(&mut |echo| dctcp.on_echo(echo), n, marked);
             }
@@ -169,10 +174,10 @@ mod tests {
         for n in 0..400 {
             window(&mut |echo| dctcp.on_echo(echo), n, 0);
         }
-        assert_eq!(dctcp.estimate.alpha, 0);
+        assert_eq!(dctcp.0.estimate.alpha, 0);
         for n in 400..1200 {
             window(&mut |echo| dctcp.on_echo(echo), n, 10);
-            assert!(dctcp.estimate.alpha <= ONE);
+            assert!(dctcp.0.estimate.alpha <= ONE);
         }
         assert!(alpha(&dctcp) > 0.99);
     }

@@ -15,12 +15,10 @@ mod rate;
 mod rate_driven;
 mod window;
 
-
 use base::Nanos;
 
 use self::controller::Controller;
 use self::hystart::Growth as HyStartGrowth;
-use self::rate::Sampler;
 use self::window::Window;
 use crate::pacing::Pace;
 use crate::seq::ExtSeq;
@@ -135,8 +133,6 @@ impl CongestionControl {
 #[derive(Debug)]
 pub struct Congestion {
     state: Saved,
-    /// Transmit runs, for a controller that wants samples of the delivery rate.
-    sampler: Option<Box<Sampler>>,
 }
 
 /// Window and controller at one time, to be restored when what follows proves spurious.
@@ -151,10 +147,7 @@ impl Congestion {
     /// `send_window`.
     pub fn new(choice: CongestionControl, send_window: u64, smss: usize, segments: u32) -> Self {
         let window = Window::new(smss, segments, send_window);
-        Congestion {
-            state: Saved { window, algorithm: Algorithm::new(choice) },
-            sampler: constant!(choice, MEASURES).then(Default::default),
-        }
+        Congestion { state: Saved { window, algorithm: Algorithm::new(choice) } }
     }
 
     /// With a threshold of at least `segments` segments (RFC 9260 §7.2.3: four).
@@ -206,17 +199,20 @@ impl Congestion {
     /// True when the controller gets transmit runs, lost segments, and every acknowledgement with what it measured.
     #[inline]
     pub fn measures(&self) -> bool {
-        self.sampler.is_some()
+        each!(&self.state.algorithm, it => measures(it))
     }
 
     // --- what happens -------------------------------------------------------------------------------
 
     /// A run was sent. Nothing unless the controller [measures](Self::measures).
     pub fn on_sent(&mut self, run: &Run) {
-        let Some(sampler) = &mut self.sampler else { return };
-        sampler.on_sent(run);
         let Saved { window, algorithm } = &mut self.state;
-        each!(algorithm, it => it.on_sent(window, run));
+        each!(algorithm, it => {
+            if let Some(sampler) = it.sampler() {
+                sampler.on_sent(run);
+                it.on_sent(window, run);
+            }
+        });
     }
 
     /// A round trip was measured; `una` and `nxt` are SND.UNA and SND.NXT.
@@ -245,21 +241,26 @@ impl Congestion {
     /// [measures](Self::measures).
     pub fn on_ack(&mut self, ack: &Acked) {
         let Saved { window, algorithm } = &mut self.state;
-        if let (Some(sampler), Some(measured)) = (&mut self.sampler, ack.measured) {
-            let Measured { delivered, newest, min_rtt, .. } = measured;
-            let rate = sampler.on_ack(ack.now, delivered, newest, min_rtt);
-            let ack = Acked { measured: Some(Measured { rate, ..measured }), ..*ack };
-            return each!(algorithm, it => it.on_ack(window, &ack));
-        }
-        each!(algorithm, it => it.on_ack(window, ack));
+        each!(algorithm, it => match (it.sampler(), ack.measured) {
+            (Some(sampler), Some(measured)) => {
+                let Measured { delivered, newest, min_rtt, .. } = measured;
+                let rate = sampler.on_ack(ack.now, delivered, newest, min_rtt);
+                let measured = Some(Measured { rate, ..measured });
+                it.on_ack(window, &Acked { measured, ..*ack });
+            }
+            _ => it.on_ack(window, ack),
+        });
     }
 
     /// A segment was found lost. Nothing unless the controller [measures](Self::measures).
     pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
-        let Some(sampler) = &mut self.sampler else { return };
-        let lost = Lost { bytes, sent_at, in_flight: sampler.on_lost(bytes, sent_at) };
         let Saved { window, algorithm } = &mut self.state;
-        each!(algorithm, it => it.on_lost(window, &lost));
+        each!(algorithm, it => {
+            if let Some(sampler) = it.sampler() {
+                let in_flight = sampler.on_lost(bytes, sent_at);
+                it.on_lost(window, &Lost { bytes, sent_at, in_flight });
+            }
+        });
     }
 
     /// Loss was found by duplicate or selective acknowledgements with `flight` bytes outstanding
@@ -415,6 +416,10 @@ impl Congestion {
     fn marks_are_mild(&self) -> bool {
         each!(&self.state.algorithm, it => marks_are_mild(it))
     }
+}
+
+fn measures<C: Controller>(_: &C) -> bool {
+    C::MEASURES
 }
 
 fn loss_based<C: Controller>(_: &C) -> bool {

@@ -9,6 +9,13 @@ pub(super) struct NewReno {
     acked: u64,
 }
 
+impl NewReno {
+    /// Nothing is acknowledged.
+    pub(super) const fn new() -> Self {
+        NewReno { acked: 0 }
+    }
+}
+
 impl Controller for NewReno {
     /// A segment per window acknowledged (RFC 5681 §3.1, byte counting).
     fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {

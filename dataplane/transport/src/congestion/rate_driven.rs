@@ -6,11 +6,10 @@
 //! It shows that the interface carries such a controller. It is no BBR: it does not keep the queue short beside
 //! others.
 
-
 use base::{Instant, Nanos};
 
 use super::controller::{Acked, Controller};
-use super::rate::Run;
+use super::rate::{Run, Sampler};
 use super::window::Window;
 use crate::pacing::Pace;
 
@@ -37,8 +36,13 @@ enum Phase {
     Cycle(usize),
 }
 
+/// Boxed: the other controllers take eight bytes of a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RateDriven {
+pub(super) struct RateDriven(Box<State>);
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    sampler: Sampler,
     phase: Phase,
     /// The highest rate of each of the last rounds, bytes per second; the present one is first.
     rates: [u64; ROUNDS],
@@ -52,7 +56,7 @@ pub(super) struct RateDriven {
     sent_at: Option<Instant>,
 }
 
-impl RateDriven {
+impl State {
     /// Bytes per second that the path carries.
     fn rate(&self) -> u64 {
         self.rates.iter().copied().max().unwrap_or(0)
@@ -92,27 +96,35 @@ impl Controller for RateDriven {
     const MEASURES: bool = true;
     const LOSS_BASED: bool = false;
 
+    fn sampler(&mut self) -> Option<&mut Sampler> {
+        Some(&mut self.0.sampler)
+    }
+
     fn on_sent(&mut self, _window: &mut Window, run: &Run) {
-        self.sent_at = Some(run.now);
+        self.0.sent_at = Some(run.now);
     }
 
     fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
         let Some(measured) = ack.measured else { return };
-        self.min_rtt = measured.min_rtt;
-        self.delivered += measured.delivered;
+        let state = &mut *self.0;
+        state.min_rtt = measured.min_rtt;
+        state.delivered += measured.delivered;
         let Some(sample) = measured.rate else { return };
         window.cwnd = window.send_window.into();
-        if !sample.app_limited || sample.rate() > self.rate() {
-            self.rates[0] = self.rates[0].max(sample.rate());
+        if !sample.app_limited || sample.rate() > state.rate() {
+            state.rates[0] = state.rates[0].max(sample.rate());
         }
-        if sample.prior_delivered >= self.round_end {
-            self.round_end = self.delivered;
-            self.next_round();
+        if sample.prior_delivered >= state.round_end {
+            state.round_end = state.delivered;
+            state.next_round();
         }
-        if self.phase == Phase::Drain && measured.in_flight <= self.path() {
-            self.phase = Phase::Cycle(0);
+        if state.phase == Phase::Drain && measured.in_flight <= state.path() {
+            state.phase = Phase::Cycle(0);
         }
     }
+
+    /// What was measured stays.
+    fn undo(&mut self, _prior: &Self) {}
 
     fn pace(
         &self,
@@ -120,14 +132,14 @@ impl Controller for RateDriven {
         smss: u64,
         (srtt, _): (Option<Nanos>, Option<Nanos>),
     ) -> Option<Pace> {
-        let rate = match self.rate() {
+        let rate = match self.0.rate() {
             0 => {
                 let trip = srtt.unwrap_or(FIRST_RTT).get().max(1);
                 window.cwnd * 1_000_000_000 / trip
             }
             rate => rate,
         };
-        let rate = (rate.saturating_mul(self.gain()) / 100).max(smss);
+        let rate = (rate.saturating_mul(self.0.gain()) / 100).max(smss);
         let burst = rate / (1_000_000_000 / BURST.get());
         Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST) })
     }

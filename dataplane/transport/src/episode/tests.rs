@@ -1,6 +1,5 @@
 //! What is proof, and what is none.
 
-
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
 use crate::delivery::{By, Transmission};

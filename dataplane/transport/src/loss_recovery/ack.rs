@@ -161,7 +161,7 @@ impl LossRecovery {
             return false;
         }
         if before.is_recovering() {
-            self.force = false;
+            state.force = false;
             self.rack.on_recovered();
         }
         if before.is_reducing() {
@@ -214,7 +214,7 @@ impl LossRecovery {
         }
         state.phase = Phase::Open;
         state.reorder_at = None;
-        self.force = false;
+        state.force = false;
         self.rtt.forget_backoff();
         Some(undone)
     }

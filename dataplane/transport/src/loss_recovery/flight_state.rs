@@ -18,6 +18,8 @@ pub struct FlightState {
     pub(super) usage: Usage,
     pub(super) tlp: TailLoss,
     pub(super) pacer: Pacer,
+    /// The first retransmission of a recovery goes whatever the congestion window.
+    pub(super) force: bool,
 }
 
 impl Default for FlightState {
@@ -35,6 +37,7 @@ impl FlightState {
             usage: Usage::new(),
             tlp: TailLoss::new(),
             pacer: Pacer::new(),
+            force: false,
         }
     }
 
@@ -80,6 +83,23 @@ impl FlightState {
     /// A round trip was measured by other means than an acknowledgement.
     pub fn measured(&mut self) {
         self.tlp.measured();
+    }
+
+    /// The next retransmission goes whatever the congestion window.
+    #[inline]
+    pub fn forces(&self) -> bool {
+        self.force
+    }
+
+    /// The first retransmission of what is lost goes whatever the window (RFC 6582 §3.2).
+    pub fn force(&mut self) {
+        self.force = true;
+    }
+
+    /// A retransmission was sent.
+    #[inline]
+    pub fn on_resend(&mut self) {
+        self.force = false;
     }
 
     /// Until when the next burst waits, if it does.

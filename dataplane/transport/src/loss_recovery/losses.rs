@@ -80,7 +80,7 @@ impl LossRecovery {
             self.cc.on_loss(board.flight_at_loss());
         }
         state.phase = Phase::Recovery { point: board.nxt() };
-        self.force |= B::FORCES_FIRST;
+        state.force |= B::FORCES_FIRST;
     }
 
     /// The reordering timer expired. Returns as [`find_losses`](Self::find_losses).
@@ -122,7 +122,7 @@ impl LossRecovery {
     ) -> bool {
         // What was reduced in this window is not reduced again.
         let reduced = match state.phase {
-            _ if self.timeouts_in_a_row > 0 => Some(Cause::Timeout),
+            _ if self.timeouts_in_a_row() > 0 => Some(Cause::Timeout),
             Phase::Recovery { .. } => Some(Cause::Loss),
             Phase::Reducing { .. } => Some(Cause::Marks),
             Phase::Open | Phase::Loss { .. } => None,
@@ -146,7 +146,7 @@ impl LossRecovery {
         state.phase = Phase::Loss { point: board.nxt() };
         state.tlp.reset();
         state.reorder_at = None;
-        self.force = true;
+        state.force = true;
         self.on_silence();
         reneged
     }

@@ -46,10 +46,6 @@ pub struct LossRecovery {
     rack: Rack,
     /// The present loss episode, or the last one while it can still prove spurious.
     episode: Option<Box<Episode>>,
-    /// Time-outs in a row without progress.
-    timeouts_in_a_row: u32,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    force: bool,
 }
 
 base::prefetch!(LossRecovery: rack);
@@ -57,14 +53,7 @@ base::prefetch!(LossRecovery: rack);
 impl LossRecovery {
     /// Nothing was sent.
     pub fn new(cc: Congestion, config: &impl Parameters) -> Self {
-        LossRecovery {
-            cc,
-            rtt: RttEstimator::new(config),
-            rack: Rack::new(),
-            episode: None,
-            timeouts_in_a_row: 0,
-            force: false,
-        }
+        LossRecovery { cc, rtt: RttEstimator::new(config), rack: Rack::new(), episode: None }
     }
 
     /// Congestion control from now on, with nothing in flight.
@@ -112,13 +101,7 @@ impl LossRecovery {
     /// Time-outs in a row without progress.
     #[inline]
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.timeouts_in_a_row
-    }
-
-    /// The next retransmission goes whatever the congestion window.
-    #[inline]
-    pub fn forces(&self) -> bool {
-        self.force
+        self.rtt.timeouts_in_a_row().into()
     }
 
     /// There is no episode that could still prove spurious.
@@ -153,12 +136,6 @@ impl LossRecovery {
         }
     }
 
-    /// A retransmission was sent.
-    #[inline]
-    pub fn on_resend(&mut self) {
-        self.force = false;
-    }
-
     /// `range` was sent again; with this it was sent `sends` times.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
         if let Some(episode) = &mut self.episode {
@@ -178,18 +155,12 @@ impl LossRecovery {
     /// The peer acknowledged something new.
     #[inline]
     pub fn on_progress(&mut self) {
-        self.timeouts_in_a_row = 0;
+        self.rtt.on_progress();
     }
 
     /// A timer of something else than data expired, without an answer.
     pub fn on_silence(&mut self) {
-        self.timeouts_in_a_row = self.timeouts_in_a_row.saturating_add(1);
-        self.rtt.back_off();
-    }
-
-    /// The first retransmission of what is lost goes whatever the window (RFC 6582 §3.2).
-    pub fn force(&mut self) {
-        self.force = true;
+        self.rtt.on_silence();
     }
 
     /// The congestion window stopped the last attempt to send (`limited`), or something was sent: RFC 2861 §3.2,

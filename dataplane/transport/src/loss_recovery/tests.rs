@@ -133,7 +133,7 @@ fn a_recovery_halves_the_window_and_ends_at_its_point() {
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
     assert_eq!(state.phase(), Phase::Recovery { point: at(10) });
     assert_eq!(recovery.cc().ssthresh(), 4500);
-    assert!(!recovery.is_settled() && !recovery.forces());
+    assert!(!recovery.is_settled() && !state.forces());
     ack(&mut recovery, &mut state, &mut board, (9, MS(1200)));
     assert!(state.phase().is_recovering());
     ack(&mut recovery, &mut state, &mut board, (10, MS(1201)));
@@ -146,9 +146,9 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
     let (mut recovery, mut state, mut board) = sent::<true>();
     board.to_lose = 1;
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
-    assert!(recovery.forces());
-    recovery.on_resend();
-    assert!(!recovery.forces());
+    assert!(state.forces());
+    state.on_resend();
+    assert!(!state.forces());
 }
 
 // RFC 5682 §3.1 step 3b: something sent once before the time-out arrives.

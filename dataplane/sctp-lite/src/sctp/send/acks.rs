@@ -140,12 +140,7 @@ impl Sender {
     }
 
     /// The board takes a SACK in.
-    fn take_in(
-        &mut self,
-        info: &mut SackInfo,
-        sack: &Sack<'_>,
-        source: &mut impl MessageSource,
-    ) {
+    fn take_in(&mut self, info: &mut SackInfo, sack: &Sack<'_>, source: &mut impl MessageSource) {
         let ack = &mut info.ack;
         let (now, una) = (ack.now, ack.ack);
         self.heard = true;

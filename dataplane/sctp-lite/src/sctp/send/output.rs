@@ -96,7 +96,7 @@ impl Sender {
         let has_data = source.has_data();
         let choice = Choice {
             cwnd_open: self.cwnd_open(),
-            force: self.recovery.forces(),
+            force: self.state.forces(),
             lost: self.board.awaits_retransmission(),
             new: has_data && self.room_for_new() > 0,
             asking: self.recovery.asking(),
@@ -115,7 +115,7 @@ impl Sender {
             self.burst = self.burst.min(u64::from(self.config.max_burst));
             return plan;
         }
-        if self.recovery.forces() {
+        if self.state.forces() {
             return plan;
         }
         match self.pace() {
@@ -220,7 +220,7 @@ impl Sender {
             return false;
         }
         self.board.resent(index, now, opens, probe);
-        self.recovery.on_resend();
+        self.state.on_resend();
         self.stats.retransmitted += 1;
         self.stats.octets_retransmitted += len as u64;
         if !self.recovery.is_settled() {

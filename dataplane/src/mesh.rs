@@ -76,9 +76,9 @@ impl<F> Mesh<F> {
         let is_frame = matches!(message, Message::Frame { .. } | Message::Whole { .. });
         if way.ring.push(message).is_ok() {
             way.pushed = true;
-            counters.mesh_out.add(1);
+            counters.frames.mesh_out.add(1);
         } else {
-            counters.mesh_full.add(1);
+            counters.frames.mesh_full.add(1);
             if is_frame {
                 counters.drops.count(DropReason::MeshFull);
             }

@@ -38,23 +38,31 @@ impl Counter {
 }
 
 macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident $($unit:ident)?,)+) => {
+    ($($(#[doc = $of:literal])+ $group:ident: $type:ident {
+        $($(#[doc = $doc:literal])+ $name:ident: $kind:ident $($unit:ident)?,)+
+    })+) => {
         /// One worker's counters.
         #[derive(Debug, Default)]
         pub struct Counters {
-            $($(#[doc = $doc])+ pub $name: Counter,)+
+            $($(#[doc = $of])+ pub $group: $type,)+
             /// Frames and segments dropped, by reason.
             pub drops: Drops,
         }
 
+        $($(#[doc = $of])+
+        #[derive(Debug, Default)]
+        pub struct $type {
+            $($(#[doc = $doc])+ pub $name: Counter,)+
+        })+
+
         impl Counters {
             /// What each of them is, but the drops.
             pub const DESCRIPTORS: &'static [Descriptor] =
-                &[$(base::descriptor!($name, $kind, [$($unit)?], $($doc)+),)+];
+                &[$($(base::descriptor!($name, $kind, [$($unit)?], $($doc)+),)+)+];
 
             /// Calls `f` with each and its value, but the drops.
             pub fn for_each(&self, mut f: impl FnMut(&'static Descriptor, u64)) {
-                let values = [$(self.$name.get(),)+];
+                let values = [$($(self.$group.$name.get(),)+)+];
                 Self::DESCRIPTORS.iter().zip(values).for_each(|(counter, value)| f(counter, value));
             }
         }
@@ -62,129 +70,147 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Turns of the worker's loop.
-    turns: Counter,
-    /// Turns that found nothing to do.
-    idle_turns: Counter,
-    /// Nanoseconds spent in turns in which there was something to do.
-    busy_nanoseconds: Counter Nanoseconds,
-    /// Times the worker slept.
-    sleeps: Counter,
-    /// Turns in which no commands were taken because the event ring was nearly full.
-    event_stalls: Counter,
-    /// Times that a stream was paused because the control thread had not taken its events.
-    event_waits: Counter,
-    /// Streams that are paused for that.
-    streams_waiting: Gauge,
-    /// Events that wait for room in the event ring.
-    events_waiting: Gauge,
-    /// Frames received.
-    rx_frames: Counter,
-    /// Octets received, Ethernet headers included.
-    rx_octets: Counter Bytes,
-    /// Frames sent.
-    tx_frames: Counter,
-    /// Octets sent, Ethernet headers included.
-    tx_octets: Counter Bytes,
-    /// Times that a port's transmit ring was full and streams had to wait.
-    tx_stalls: Counter,
-    /// Times that a port had no packet buffer to send with.
-    tx_no_buffer: Counter,
-    /// Segments given to streams.
-    segments: Counter,
-    /// Frames sent on to the worker that owns their flow.
-    mesh_out: Counter,
-    /// Frames that came from other workers.
-    mesh_in: Counter,
-    /// Messages to other workers lost because their ring was full.
-    mesh_full: Counter,
-    /// Address resolutions started.
-    neighbour_solicitations: Counter,
-    /// Address resolutions that nobody answered.
-    neighbour_failures: Counter,
-    /// ARP replies and neighbour advertisements sent.
-    neighbour_answers: Counter,
-    /// Neighbours known.
-    neighbours: Gauge,
-    /// Packets sent in fragments: of a size that the path had carried before.
-    tx_cut: Counter,
-    /// Packets put together from fragments.
-    reassembled: Counter,
-    /// Packets of which not all fragments came in time.
-    reassembly_timeouts: Counter,
-    /// Packets given up for others because there was no room.
-    reassembly_evicted: Counter,
-    /// Octets that unfinished packets take.
-    reassembly_octets: Gauge Bytes,
-    /// Echo requests answered.
-    echo_replies: Counter,
-    /// Resets sent for segments without a stream.
-    resets_sent: Counter,
-    /// SYNs answered with a cookie.
-    cookies_sent: Counter,
-    /// Cookies that came back and made a stream.
-    cookies_accepted: Counter,
-    /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
-    cookies_failed: Counter,
-    /// Half-open streams that gave way to a peer with a cookie.
-    half_open_evicted: Counter,
-    /// Streams in TIME-WAIT that gave way to new ones.
-    time_wait_recycled: Counter,
-    /// Path MTU reductions taken from ICMP.
-    path_mtu_updates: Counter,
-    /// Reports of a smaller path MTU that wait until the segment they are about is lost.
-    path_mtu_remembered: Counter,
-    /// ICMP errors about streams, noted and no more: only a reset ends them.
-    icmp_soft_errors: Counter,
-    /// Peers whose path MTU is remembered.
-    path_mtus: Gauge,
-    /// Streams accepted by the control thread or opened by it.
-    streams_established: Counter,
-    /// Streams in all states.
-    streams: Gauge,
-    /// SCTP associations in all states.
-    associations: Gauge,
-    /// SCTP associations that came up, opened from here or by peers.
-    associations_up: Counter,
-    /// SCTP associations without a stream that were aborted, most of them while they shut down, because their peer
-    /// or the worker had as many as it may.
-    associations_evicted: Counter,
-    /// INITs answered with a cookie, of which nothing is kept.
-    sctp_cookies_sent: Counter,
-    /// Cookies of SCTP that came back too late, or were no cookies of ours.
-    sctp_cookies_failed: Counter,
-    /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
-    sctp_aborts_sent: Counter,
-    /// Streams between SYN and the control thread's knowledge of them.
-    half_open: Gauge,
-    /// Octets that streams hold because they cannot be located yet.
-    held_octets: Gauge Bytes,
-    /// The most that has been held at a time.
-    held_octets_max: Maximum Bytes,
-    /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
-    kept_bytes: Gauge Bytes,
-    /// The most that has been kept at a time.
-    kept_bytes_max: Maximum Bytes,
-    /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
-    keep_waits: Counter,
-    /// Octets of untagged receive buffers in use.
-    untagged_octets: Gauge Bytes,
-    /// The most that has been in use at a time.
-    untagged_octets_max: Maximum Bytes,
-    /// Untagged buffers refused because too few octets were left.
-    untagged_refused_full: Counter,
-    /// Untagged buffers refused because a stream or its peer already had its share of the octets.
-    untagged_refused_share: Counter,
-    /// Messages complete of loads that the worker makes itself.
-    load_messages: Counter,
-    /// Octets of those.
-    load_octets: Counter Bytes,
-    /// Timers that fired.
-    timers: Counter,
-    /// Commands taken.
-    commands: Counter,
-    /// Events given.
-    events: Counter,
+    /// The worker's loop and its rings to and from the control thread.
+    run: RunCounters {
+        /// Turns of the worker's loop.
+        turns: Counter,
+        /// Turns that found nothing to do.
+        idle_turns: Counter,
+        /// Nanoseconds spent in turns in which there was something to do.
+        busy_nanoseconds: Counter Nanoseconds,
+        /// Times the worker slept.
+        sleeps: Counter,
+        /// Timers that fired.
+        timers: Counter,
+        /// Commands taken.
+        commands: Counter,
+        /// Events given.
+        events: Counter,
+        /// Turns in which no commands were taken because the event ring was nearly full.
+        event_stalls: Counter,
+        /// Times that a stream was paused because the control thread had not taken its events.
+        event_waits: Counter,
+        /// Streams that are paused for that.
+        streams_waiting: Gauge,
+        /// Events that wait for room in the event ring.
+        events_waiting: Gauge,
+        /// Messages complete of loads that the worker makes itself.
+        load_messages: Counter,
+        /// Octets of those.
+        load_octets: Counter Bytes,
+    }
+    /// Frames from and to ports and other workers.
+    frames: FrameCounters {
+        /// Frames received.
+        rx_frames: Counter,
+        /// Octets received, Ethernet headers included.
+        rx_octets: Counter Bytes,
+        /// Frames sent.
+        tx_frames: Counter,
+        /// Octets sent, Ethernet headers included.
+        tx_octets: Counter Bytes,
+        /// Times that a port's transmit ring was full and streams had to wait.
+        tx_stalls: Counter,
+        /// Times that a port had no packet buffer to send with.
+        tx_no_buffer: Counter,
+        /// Frames sent on to the worker that owns their flow.
+        mesh_out: Counter,
+        /// Frames that came from other workers.
+        mesh_in: Counter,
+        /// Messages to other workers lost because their ring was full.
+        mesh_full: Counter,
+    }
+    /// Neighbours, fragments, ICMP and path MTUs.
+    ip: IpCounters {
+        /// Address resolutions started.
+        neighbour_solicitations: Counter,
+        /// Address resolutions that nobody answered.
+        neighbour_failures: Counter,
+        /// ARP replies and neighbour advertisements sent.
+        neighbour_answers: Counter,
+        /// Neighbours known.
+        neighbours: Gauge,
+        /// Packets sent in fragments: of a size that the path had carried before.
+        tx_cut: Counter,
+        /// Packets put together from fragments.
+        reassembled: Counter,
+        /// Packets of which not all fragments came in time.
+        reassembly_timeouts: Counter,
+        /// Packets given up for others because there was no room.
+        reassembly_evicted: Counter,
+        /// Octets that unfinished packets take.
+        reassembly_octets: Gauge Bytes,
+        /// Echo requests answered.
+        echo_replies: Counter,
+        /// Path MTU reductions taken from ICMP.
+        path_mtu_updates: Counter,
+        /// Reports of a smaller path MTU that wait until the segment they are about is lost.
+        path_mtu_remembered: Counter,
+        /// ICMP errors about streams, noted and no more: only a reset ends them.
+        icmp_soft_errors: Counter,
+        /// Peers whose path MTU is remembered.
+        path_mtus: Gauge,
+    }
+    /// Streams of TCP and SCTP.
+    streams: StreamCounters {
+        /// Segments given to streams.
+        segments: Counter,
+        /// Resets sent for segments without a stream.
+        resets_sent: Counter,
+        /// SYNs answered with a cookie.
+        cookies_sent: Counter,
+        /// Cookies that came back and made a stream.
+        cookies_accepted: Counter,
+        /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
+        cookies_failed: Counter,
+        /// Half-open streams that gave way to a peer with a cookie.
+        half_open_evicted: Counter,
+        /// Streams in TIME-WAIT that gave way to new ones.
+        time_wait_recycled: Counter,
+        /// Streams accepted by the control thread or opened by it.
+        streams_established: Counter,
+        /// Streams in all states.
+        streams: Gauge,
+        /// Streams between SYN and the control thread's knowledge of them.
+        half_open: Gauge,
+    }
+    /// SCTP associations.
+    sctp: SctpCounters {
+        /// SCTP associations in all states.
+        associations: Gauge,
+        /// SCTP associations that came up, opened from here or by peers.
+        associations_up: Counter,
+        /// SCTP associations without a stream that were aborted, most of them while they shut down, because their peer
+        /// or the worker had as many as it may.
+        associations_evicted: Counter,
+        /// INITs answered with a cookie, of which nothing is kept.
+        sctp_cookies_sent: Counter,
+        /// Cookies of SCTP that came back too late, or were no cookies of ours.
+        sctp_cookies_failed: Counter,
+        /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
+        sctp_aborts_sent: Counter,
+    }
+    /// Bytes that are held, kept or in use, and their bounds.
+    memory: MemoryCounters {
+        /// Octets that streams hold because they cannot be located yet.
+        held_octets: Gauge Bytes,
+        /// The most that has been held at a time.
+        held_octets_max: Maximum Bytes,
+        /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
+        kept_bytes: Gauge Bytes,
+        /// The most that has been kept at a time.
+        kept_bytes_max: Maximum Bytes,
+        /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
+        keep_waits: Counter,
+        /// Octets of untagged receive buffers in use.
+        untagged_octets: Gauge Bytes,
+        /// The most that has been in use at a time.
+        untagged_octets_max: Maximum Bytes,
+        /// Untagged buffers refused because too few octets were left.
+        untagged_refused_full: Counter,
+        /// Untagged buffers refused because a stream or its peer already had its share of the octets.
+        untagged_refused_share: Counter,
+    }
 }
 
 macro_rules! drop_reasons {
@@ -401,9 +427,9 @@ mod tests {
     #[test]
     fn for_each_gives_what_was_counted() {
         let counters = Counters::default();
-        counters.rx_frames.add(7);
-        counters.held_octets_max.max(5);
-        counters.held_octets_max.max(3);
+        counters.frames.rx_frames.add(7);
+        counters.memory.held_octets_max.max(5);
+        counters.memory.held_octets_max.max(3);
         let mut seen = Vec::new();
         counters.for_each(|counter, value| {
             if value > 0 {

@@ -130,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.oldest_time_wait()
         {
-            self.env.control.counters().time_wait_recycled.add(1);
+            self.env.control.counters().streams.time_wait_recycled.add(1);
             // Its end is not reported yet if this burst brought it.
             self.report_all(slot, now);
             self.forget(slot);

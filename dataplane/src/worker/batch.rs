@@ -73,7 +73,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     }
 
     fn keep_limited(&mut self) {
-        self.counters.keep_waits.add(1);
+        self.counters.memory.keep_waits.add(1);
     }
 
     fn commit(&mut self, len: usize) {
@@ -84,8 +84,8 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
             frame.offload(self.how, l2, l3, self.path.is_v6());
         }
-        self.counters.tx_frames.add(1);
-        self.counters.tx_octets.add(frame.octets().len() as u64);
+        self.counters.frames.tx_frames.add(1);
+        self.counters.frames.tx_octets.add(frame.octets().len() as u64);
         self.quota -= 1;
         self.io.send(frame);
     }

@@ -33,7 +33,7 @@ impl ControlLink {
     #[inline]
     pub(super) fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop().ok()?;
-        self.counters.commands.add(1);
+        self.counters.run.commands.add(1);
         Some(command)
     }
 
@@ -94,8 +94,8 @@ impl ControlLink {
     pub(super) fn charge(&mut self, stream: StreamId, credit: &mut Credit, before: u64) -> bool {
         let exhausted = self.events.charge(credit, before);
         if exhausted && self.events.wait(stream, credit) {
-            self.counters.event_waits.add(1);
-            self.counters.streams_waiting.set(self.events.streams_waiting() as u64);
+            self.counters.run.event_waits.add(1);
+            self.counters.run.streams_waiting.set(self.events.streams_waiting() as u64);
         }
         exhausted
     }
@@ -114,7 +114,7 @@ impl ControlLink {
 
     /// These streams wait on.
     pub(super) fn keep_waiting(&mut self, streams: Vec<StreamId>) {
-        self.counters.streams_waiting.set(streams.len() as u64);
+        self.counters.run.streams_waiting.set(streams.len() as u64);
         self.events.put_waiting(streams);
     }
 

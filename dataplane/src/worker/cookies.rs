@@ -89,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::TxFull);
         }
         cookies.last_sent = Some(now);
-        self.env.control.counters().cookies_sent.add(1);
+        self.env.control.counters().streams.cookies_sent.add(1);
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl<Io: PortIo> Core<Io> {
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
         let cookies = self.env.admission.cookies();
         let Some(cookie) = cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {
-            self.env.control.counters().cookies_failed.add(1);
+            self.env.control.counters().streams.cookies_failed.add(1);
             return Ok(false);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
@@ -130,7 +130,7 @@ impl<Io: PortIo> Core<Io> {
             && let Some(victim) = self.env.admission.listeners().oldest_unproven(listener.id)
             && let Some(slot) = self.streams.find(victim)
         {
-            self.env.control.counters().half_open_evicted.add(1);
+            self.env.control.counters().streams.half_open_evicted.add(1);
             self.forget(slot);
             stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
             let listeners = self.env.admission.listeners_mut();
@@ -142,7 +142,7 @@ impl<Io: PortIo> Core<Io> {
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
-            self.env.control.counters().cookies_accepted.add(1);
+            self.env.control.counters().streams.cookies_accepted.add(1);
             if let Some(conn) = self.streams.get_mut(slot) {
                 let taken = self.env.take_segment(slot, conn, segment, now);
                 self.after_segment(slot, taken, now);

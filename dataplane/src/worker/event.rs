@@ -112,7 +112,7 @@ impl Events {
     }
 
     pub(super) fn push(&mut self, event: Event, counters: &Counters) {
-        counters.events.add(1);
+        counters.run.events.add(1);
         self.pushed = true;
         self.sent += 1;
         self.room = self.room.saturating_sub(1);
@@ -140,7 +140,7 @@ impl Events {
         let waits = self.backlog.len() + (self.capacity - slots);
         self.taken = self.sent - waits as u64;
         self.room = slots.saturating_sub(self.reserve);
-        counters.events_waiting.set(self.backlog.len() as u64);
+        counters.run.events_waiting.set(self.backlog.len() as u64);
     }
 
     /// True when the ring has no more than the room that is kept for live streams.

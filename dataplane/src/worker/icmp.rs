@@ -39,10 +39,10 @@ impl<Io: PortIo> Env<Io> {
         let counters = self.control.counters();
         match carrier.endpoint_mut().packet_too_big(now, mtu, seq) {
             TooBig::Believed => {
-                counters.path_mtu_updates.add(1);
+                counters.ip.path_mtu_updates.add(1);
                 carrier.make_ready(stream.slot, self.schedules.of(CarrierKind::Connection));
             }
-            TooBig::Remembered => counters.path_mtu_remembered.add(1),
+            TooBig::Remembered => counters.ip.path_mtu_remembered.add(1),
             TooBig::NoNews => counters.drops.count(DropReason::IcmpNoNews),
             TooBig::NotInFlight => counters.drops.count(DropReason::IcmpNotInFlight),
             TooBig::BadSize => counters.drops.count(DropReason::IcmpSize),
@@ -63,6 +63,6 @@ impl<Io: PortIo> Env<Io> {
                 return self.give_up(stream, ConnectError::Icmp(what));
             }
         }
-        self.control.counters().icmp_soft_errors.add(1);
+        self.control.counters().ip.icmp_soft_errors.add(1);
     }
 }

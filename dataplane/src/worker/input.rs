@@ -42,8 +42,8 @@ impl<Io: PortIo> Core<Io> {
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
-                    self.env.control.counters().rx_frames.add(1);
-                    self.env.control.counters().rx_octets.add(frame.octets().len() as u64);
+                    self.env.control.counters().frames.rx_frames.add(1);
+                    self.env.control.counters().frames.rx_octets.add(frame.octets().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
@@ -67,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
         while taken < MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
-            self.env.control.counters().mesh_in.add(1);
+            self.env.control.counters().frames.mesh_in.add(1);
             match message {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
@@ -187,9 +187,9 @@ impl<Io: PortIo> Core<Io> {
         }
         match self.env.network.reassemble(interface, fragment, frame.octets(), now) {
             Ok((outcome, evicted)) => {
-                self.env.control.counters().reassembly_evicted.add(evicted);
+                self.env.control.counters().ip.reassembly_evicted.add(evicted);
                 if let Outcome::Whole(octets) = outcome {
-                    self.env.control.counters().reassembled.add(1);
+                    self.env.control.counters().ip.reassembled.add(1);
                     self.sort(port, Packet::Whole(octets), now, true, arrivals);
                 }
             }
@@ -207,7 +207,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let (notice, answers) = self.env.network.control(found, frame.octets(), now);
         if notice != Ok(Notice::Echoed) {
-            self.env.control.counters().neighbour_answers.add(answers);
+            self.env.control.counters().ip.neighbour_answers.add(answers);
         }
         match notice {
             Ok(notice) => self.notice(port, notice, now),
@@ -251,7 +251,7 @@ impl<Io: PortIo> Core<Io> {
 
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
-            Notice::Echoed => self.env.control.counters().echo_replies.add(1),
+            Notice::Echoed => self.env.control.counters().ip.echo_replies.add(1),
             Notice::Neighbour(interface, claim) => {
                 if self.env.network.may_pass_on(now) {
                     let message = || Message::Neighbour { interface, claim };

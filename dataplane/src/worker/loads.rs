@@ -122,8 +122,8 @@ impl<Io: PortIo> Env<Io> {
         if let Some(load) = &mut stream.conn.load {
             let octets = load.completed(messages, now);
             let counters = self.control.counters();
-            counters.load_messages.add(messages.into());
-            counters.load_octets.add(octets);
+            counters.run.load_messages.add(messages.into());
+            counters.run.load_octets.add(octets);
             self.go_on_with_load(stream, now);
         }
     }

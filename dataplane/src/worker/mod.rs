@@ -193,12 +193,12 @@ impl<Io: PortIo> Core<Io> {
     /// One turn. Returns whether there was anything to do.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.env.now = now;
-        self.env.control.counters().turns.add(1);
+        self.env.control.counters().run.turns.add(1);
         let mut busy = false;
         self.env.control.begin_turn();
         self.resume_streams();
         if self.env.control.is_short() {
-            self.env.control.counters().event_stalls.add(1);
+            self.env.control.counters().run.event_stalls.add(1);
         } else {
             busy |= self.take_commands(now);
         }
@@ -209,7 +209,7 @@ impl<Io: PortIo> Core<Io> {
         let mut changed = self.ask_neighbours(now);
         let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
-        self.env.control.counters().reassembly_timeouts.add(expired);
+        self.env.control.counters().ip.reassembly_timeouts.add(expired);
         busy |= self.transmit(CarrierKind::Connection, now);
         busy |= self.transmit(CarrierKind::Association, now);
         busy |= self.send_outbox();
@@ -219,9 +219,12 @@ impl<Io: PortIo> Core<Io> {
         self.mesh.wake();
         self.env.control.notify();
         if !busy {
-            self.env.control.counters().idle_turns.add(1);
+            self.env.control.counters().run.idle_turns.add(1);
         }
-        if busy || changed || self.env.control.counters().idle_turns.get().is_multiple_of(SELDOM) {
+        if busy
+            || changed
+            || self.env.control.counters().run.idle_turns.get().is_multiple_of(SELDOM)
+        {
             self.publish();
         }
         busy
@@ -264,12 +267,12 @@ impl<Io: PortIo> Core<Io> {
 
     /// Counts the time of a turn in which there was something to do.
     pub(crate) fn spent(&self, time: core::time::Duration) {
-        self.env.control.counters().busy_nanoseconds.add(time.as_nanos() as u64);
+        self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
     /// Counts a sleep.
     pub(crate) fn slept(&self) {
-        self.env.control.counters().sleeps.add(1);
+        self.env.control.counters().run.sleeps.add(1);
     }
 
     /// The ports' queues.
@@ -331,7 +334,7 @@ impl<Io: PortIo> Core<Io> {
             fired += 1;
             self.association_timer(at, now);
         }
-        self.env.control.counters().timers.add(fired as u64);
+        self.env.control.counters().run.timers.add(fired as u64);
         fired > 0
     }
 
@@ -362,10 +365,10 @@ impl<Io: PortIo> Core<Io> {
         let asked = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
         });
-        self.env.control.counters().neighbour_solicitations.add(asked);
+        self.env.control.counters().ip.neighbour_solicitations.add(asked);
         let changed = asked > 0 || !failed.is_empty();
         for (interface, address) in failed {
-            self.env.control.counters().neighbour_failures.add(1);
+            self.env.control.counters().ip.neighbour_failures.add(1);
             self.neighbour_failed(interface, address, now);
         }
         changed
@@ -394,8 +397,8 @@ impl<Io: PortIo> Core<Io> {
             match frame {
                 Some(mut frame) => {
                     frame.octets_mut().copy_from_slice(bytes);
-                    counters.tx_frames.add(1);
-                    counters.tx_octets.add(bytes.len() as u64);
+                    counters.frames.tx_frames.add(1);
+                    counters.frames.tx_octets.add(bytes.len() as u64);
                     slot.io.send(frame);
                 }
                 None => counters.drops.count(DropReason::TxFull),
@@ -430,9 +433,9 @@ impl<Io: PortIo> Core<Io> {
 
     fn publish(&self) {
         let counters = self.env.control.counters();
-        counters.streams.set(self.streams.len() as u64);
-        counters.associations.set(self.associations.len() as u64);
-        counters.half_open.set(u64::from(self.env.admission.listeners().half_open()));
+        counters.streams.streams.set(self.streams.len() as u64);
+        counters.sctp.associations.set(self.associations.len() as u64);
+        counters.streams.half_open.set(u64::from(self.env.admission.listeners().half_open()));
         self.env.tables.publish(counters);
         self.env.network.publish(counters);
     }

@@ -215,10 +215,10 @@ impl Network {
 
     /// Sets the gauges.
     pub(super) fn publish(&self, counters: &Counters) {
-        counters.reassembly_octets.set(self.reassembly.octets() as u64);
-        counters.path_mtus.set(self.path_mtus.len() as u64);
+        counters.ip.reassembly_octets.set(self.reassembly.octets() as u64);
+        counters.ip.path_mtus.set(self.path_mtus.len() as u64);
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
-        counters.neighbours.set(neighbours);
+        counters.ip.neighbours.set(neighbours);
     }
 }
 

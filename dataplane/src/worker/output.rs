@@ -44,12 +44,12 @@ impl<Io: PortIo> Core<Io> {
     /// order, then those to which something has happened. Returns whether there was one.
     #[inline(always)]
     pub(super) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
-        let before = self.env.control.counters().tx_frames.get();
+        let before = self.env.control.counters().frames.tx_frames.get();
         let mut busy = false;
         for port in 0..self.env.schedules.get(kind).ports() {
             for _ in 0..self.env.schedules.get(kind).blocked(port).len() {
                 busy = true;
-                if self.env.control.counters().tx_frames.get() - before >= FRAMES {
+                if self.env.control.counters().frames.tx_frames.get() - before >= FRAMES {
                     return true;
                 }
                 if kind == CarrierKind::Connection {
@@ -72,7 +72,7 @@ impl<Io: PortIo> Core<Io> {
             }
             let Some(slot) = self.env.schedules.of(kind).take_ready() else { break };
             self.serve(kind, slot, Queue::Ready, now);
-            if self.env.control.counters().tx_frames.get() - before >= FRAMES {
+            if self.env.control.counters().frames.tx_frames.get() - before >= FRAMES {
                 break;
             }
         }
@@ -170,7 +170,7 @@ impl<Io: PortIo> Env<Io> {
         match self.network.resolve(carrier.path().as_ref(), now) {
             Resolution::Known(mac) => carrier.set_mac(mac),
             Resolution::Wait { solicit } => {
-                self.control.counters().neighbour_solicitations.add(u64::from(solicit));
+                self.control.counters().ip.neighbour_solicitations.add(u64::from(solicit));
                 carrier.wait(slot, self.schedules.of(E::KIND));
                 return Turn::Waiting;
             }
@@ -190,8 +190,8 @@ impl<Io: PortIo> Env<Io> {
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
         let Some(ended) = transmitted.refused else { return Turn::Done };
         match ended {
-            Refusal::RingFull => counters.tx_stalls.add(1),
-            Refusal::NoBuffer => counters.tx_no_buffer.add(1),
+            Refusal::RingFull => counters.frames.tx_stalls.add(1),
+            Refusal::NoBuffer => counters.frames.tx_no_buffer.add(1),
             Refusal::Quota => {}
         }
         if transmitted.any { Turn::More } else { Turn::Blocked }

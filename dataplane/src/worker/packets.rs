@@ -95,14 +95,14 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             let room = self.io.room() > 0;
             let len = fragment::frame_len(path, &piece);
             let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
-                return self.counters.tx_no_buffer.add(1);
+                return self.counters.frames.tx_no_buffer.add(1);
             };
             fragment::emit(path, whole, &piece, id, out.octets_mut());
-            self.counters.tx_frames.add(1);
-            self.counters.tx_octets.add(len as u64);
+            self.counters.frames.tx_frames.add(1);
+            self.counters.frames.tx_octets.add(len as u64);
             self.io.send(out);
         }
-        self.counters.tx_cut.add(1);
+        self.counters.ip.tx_cut.add(1);
     }
 }
 
@@ -138,7 +138,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
     }
 
     fn keep_limited(&mut self) {
-        self.counters.keep_waits.add(1);
+        self.counters.memory.keep_waits.add(1);
     }
 
     fn commit(&mut self, len: usize) {
@@ -153,8 +153,8 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
             let path = &self.path.path;
             frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
         }
-        self.counters.tx_frames.add(1);
-        self.counters.tx_octets.add(frame.octets().len() as u64);
+        self.counters.frames.tx_frames.add(1);
+        self.counters.frames.tx_octets.add(frame.octets().len() as u64);
         self.sent += 1;
         self.io.send(frame);
     }

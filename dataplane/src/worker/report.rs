@@ -162,7 +162,7 @@ impl<Io: PortIo> Env<Io> {
             conn.origin = Origin::Opened;
         }
         let flow = conn.lower.flow();
-        self.control.counters().streams_established.add(1);
+        self.control.counters().streams.streams_established.add(1);
         self.control.send(Event::Established {
             stream: conn.id,
             ticket,

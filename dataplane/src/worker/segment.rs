@@ -87,7 +87,7 @@ impl<Io: PortIo> Core<Io> {
         let how = slot.facts.tx_checksum;
         let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         if reset_for(segment, &mut batch) {
-            self.env.control.counters().resets_sent.add(1);
+            self.env.control.counters().streams.resets_sent.add(1);
         } else {
             self.env.control.counters().drops.count(DropReason::TxFull);
         }
@@ -113,7 +113,7 @@ impl<Io: PortIo> Env<Io> {
         segment: &Segment<'_>,
         now: Instant,
     ) -> Taken {
-        self.control.counters().segments.add(1);
+        self.control.counters().streams.segments.add(1);
         let Lower::Tcp(carrier) = &mut conn.lower else {
             return Taken { reports: false, answer: false };
         };

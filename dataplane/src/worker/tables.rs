@@ -141,13 +141,13 @@ impl Tables {
 
     /// Sets the gauges.
     pub(super) fn publish(&self, counters: &Counters) {
-        counters.untagged_octets.set(self.buffers.in_use());
-        counters.untagged_octets_max.set(self.buffers.high_water());
-        counters.untagged_refused_full.set(self.buffers.refused_full());
-        counters.untagged_refused_share.set(self.buffers.refused_share());
-        counters.held_octets.set(self.hold.used());
-        counters.held_octets_max.max(self.hold.used());
-        counters.kept_bytes.set(self.keep.used());
-        counters.kept_bytes_max.set(self.keep.high_water());
+        counters.memory.untagged_octets.set(self.buffers.in_use());
+        counters.memory.untagged_octets_max.set(self.buffers.high_water());
+        counters.memory.untagged_refused_full.set(self.buffers.refused_full());
+        counters.memory.untagged_refused_share.set(self.buffers.refused_share());
+        counters.memory.held_octets.set(self.hold.used());
+        counters.memory.held_octets_max.max(self.hold.used());
+        counters.memory.kept_bytes.set(self.keep.used());
+        counters.memory.kept_bytes_max.set(self.keep.high_water());
     }
 }

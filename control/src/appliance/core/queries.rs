@@ -66,7 +66,7 @@ impl Core {
                     Idle::Adaptive => "adaptive",
                 }
                 .into(),
-                streams: counters.streams.get() as u32,
+                streams: counters.streams.streams.get() as u32,
                 busy: None,
                 counters: counters::worker_values(counters).0,
             })

@@ -132,7 +132,7 @@ impl<Io: PortIo> Core<Io> {
         if !association.carrier.is_waiting() {
             let _ = self.env.send(at, &mut association.carrier, now);
         }
-        self.env.control.counters().associations_evicted.add(1);
+        self.env.control.counters().sctp.associations_evicted.add(1);
         self.forget_association(at);
     }
 }

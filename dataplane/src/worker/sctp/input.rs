@@ -97,7 +97,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
-        env.control.counters().segments.add(1);
+        env.control.counters().streams.segments.add(1);
         let acknowledged = carrier.bytes_acknowledged();
         let cx = &mut env.tables.session_context();
         let accepted = carrier.endpoint_mut().input(now, packet, cx);
@@ -174,7 +174,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let answered = packets.packets.has_sent();
         match arrived {
-            Arrived::Answered => self.env.control.counters().sctp_cookies_sent.add(1),
+            Arrived::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
                 if let Some(listener) = listener
                     && let Err(why) = self.accept_association(&listener, from, &cookie, packet, now)
@@ -184,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Arrived::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);
-                self.env.control.counters().sctp_aborts_sent.add(u64::from(answered));
+                self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
             }
         }
     }
@@ -220,7 +220,7 @@ impl<Io: PortIo> Core<Io> {
             Trouble::TooBig(mtu) => {
                 let limit = association.carrier.path().packet_limit(mtu);
                 if association.endpoint_mut().packet_too_big(now, limit) {
-                    self.env.control.counters().path_mtu_updates.add(1);
+                    self.env.control.counters().ip.path_mtu_updates.add(1);
                     association
                         .carrier
                         .make_ready(at, self.env.schedules.of(CarrierKind::Association));
@@ -242,7 +242,7 @@ impl<Io: PortIo> Core<Io> {
                         return self.give_up_association(at, &ConnectError::Icmp(what));
                     }
                 }
-                self.env.control.counters().icmp_soft_errors.add(1);
+                self.env.control.counters().ip.icmp_soft_errors.add(1);
             }
         }
     }

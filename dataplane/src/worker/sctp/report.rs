@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
         {
             match event {
                 Event::Up { .. } => {
-                    self.env.control.counters().associations_up.add(1);
+                    self.env.control.counters().sctp.associations_up.add(1);
                     association.carrier.pin(&mut self.env.network);
                 }
                 Event::Session(id, SessionEvent::Request { private_data, enhanced }) => {

@@ -119,8 +119,8 @@ fn next(dataplane: &mut Dataplane) -> Event {
 
 /// Waits until the worker has slept once more: on a busy machine the next command may come before it has gone to sleep.
 fn slept(worker: &WorkerHandle) {
-    let (before, begin) = (worker.counters().sleeps.get(), std::time::Instant::now());
-    while worker.counters().sleeps.get() == before {
+    let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
+    while worker.counters().run.sleeps.get() == before {
         assert!(begin.elapsed() < Duration::from_secs(30), "an idle worker does not sleep");
         std::thread::yield_now();
     }

@@ -2,15 +2,15 @@
 //! What SCTP has of it, too, is in [`transport::loss_recovery`].
 
 use base::{Instant, Nanos};
+use transport::congestion::Growth;
+use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Twice, Undone};
+use transport::ranges::Range;
+use transport::recovery::{Phase, must_recover};
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
-use super::congestion::Growth;
-use super::delivery::Delivery;
-use super::ranges::Range;
-use super::recovery::{Phase, must_recover};
 use super::sender::Sender;
-use super::seq::{ExtSeq, SeqNumber};
 use super::stats::Counts;
 
 /// The fields of a segment that concern our data.

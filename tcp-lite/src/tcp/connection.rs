@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
 use super::ecn::Ecn;
@@ -13,7 +14,6 @@ use super::pmtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps, emit_data_header};
 use super::sender::Sender;
-use super::seq::{ExtSeq, SeqNumber};
 use super::state::{State, Transition};
 use super::stats::{Counts, Info, Stats};
 use super::syn::Syn;

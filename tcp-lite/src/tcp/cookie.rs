@@ -17,12 +17,13 @@ use siphasher::sip::SipHasher13;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use transport::seq::SeqNumber;
+
 use super::config::Config;
 use super::connection::{Connection, timestamp_offset};
 use super::isn::FourTuple;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
-use super::seq::SeqNumber;
 use crate::seam::TxBatch;
 
 /// Length of a period, and how many of them a cookie is good for.

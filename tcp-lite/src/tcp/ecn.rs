@@ -22,8 +22,9 @@
 //! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and
 //! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) for segments to send with ECT(0).
 
+use transport::seq::ExtSeq;
+
 use super::segment::{Flags, Segment};
-use super::seq::ExtSeq;
 
 /// The ECN state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,16 +3,16 @@
 use core::time::Duration;
 
 use base::Instant;
+use transport::congestion::Echo;
+use transport::seq::ExtSeq;
 
 use super::acks::AckInfo;
 use super::challenge::ChallengeLimit;
-use super::congestion::Echo;
 use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
 use super::ecn::Arrival;
 use super::receiver::Text;
 use super::segment::{Flags, Segment};
-use super::seq::ExtSeq;
 use super::state::{State, Transition};
 use super::timers::Timer;
 use super::window::{Acceptance, acceptance};

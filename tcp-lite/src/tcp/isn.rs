@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
-
-use super::seq::SeqNumber;
+use transport::seq::SeqNumber;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -2,11 +2,11 @@
 //! (RFC 8985 §7.2, §6.2), one at a time (§8).
 
 use base::Instant;
+use transport::recovery::Phase;
+use transport::tlp::probe_timeout;
 
 use super::connection::{CloseReason, Connection};
-use super::recovery::Phase;
 use super::timers::{LossTimer, Timer};
-use super::tlp::probe_timeout;
 
 impl Connection {
     /// A full time-out from now on, for what is in flight.

@@ -48,8 +48,6 @@ mod timeouts;
 mod timers;
 mod window;
 
-use transport::{congestion, delivery, pacing, rack, ranges, recovery, seq, tlp};
-
 #[cfg(test)]
 mod tests;
 
@@ -66,6 +64,6 @@ pub use segment::{
     Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,
     Timestamps,
 };
-pub use seq::SeqNumber;
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
+pub use transport::seq::SeqNumber;

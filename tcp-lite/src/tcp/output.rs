@@ -1,14 +1,14 @@
 //! What a connection sends: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
 use base::{Instant, Nanos};
+use transport::congestion::Run;
+use transport::recovery::{Choice, NextSeg};
+use transport::seq::SeqNumber;
 
-use super::congestion::Run;
 use super::connection::Connection;
 use super::receiver::Receiver;
-use super::recovery::{Choice, NextSeg};
 use super::scoreboard::Resend;
 use super::segment::{Flags, HEADER_LEN, Options, Segment, TIMESTAMPS_LEN, Timestamps};
-use super::seq::SeqNumber;
 use super::state::{State, Transition};
 use super::timers::Timer;
 use super::window::{SendRoom, send_room};

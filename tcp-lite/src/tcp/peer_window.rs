@@ -1,6 +1,6 @@
 //! The window that the peer grants (RFC 9293 §3.3.1, §3.10.7.4).
 
-use super::seq::ExtSeq;
+use transport::seq::ExtSeq;
 
 /// SND.WND and what belongs to it.
 #[derive(Clone, Copy, Debug)]

@@ -11,12 +11,12 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::pmtu::{Change, Search, fall, pause};
+use transport::recovery::Phase;
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::connection::Connection;
-use super::recovery::Phase;
 use super::scoreboard::ProbeFate;
 use super::segment::HEADER_LEN;
-use super::seq::{ExtSeq, SeqNumber};
 
 /// Bytes of IP headers without options.
 const IPV4: u16 = 20;

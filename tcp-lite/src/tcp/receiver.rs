@@ -4,11 +4,11 @@
 
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy};
+use transport::ranges::{Range, Ranges};
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
-use super::ranges::{Range, Ranges};
 use super::segment::{MAX_SACK_BLOCKS, Timestamps};
-use super::seq::{ExtSeq, SeqNumber};
 use super::stats::Counts;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanSink, Taken};

@@ -1,7 +1,8 @@
 //! Resets for segments that belong to no connection.
 
+use transport::seq::SeqNumber;
+
 use super::segment::{Flags, Segment};
-use super::seq::SeqNumber;
 use crate::seam::TxBatch;
 
 /// Answers a segment without connection with a reset that its sender will accept (RFC 9293

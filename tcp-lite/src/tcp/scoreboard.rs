@@ -16,11 +16,11 @@ mod record;
 use std::collections::VecDeque;
 
 use base::Instant;
+use transport::delivery::{By, Delivery, Transmission};
+use transport::ranges::{Range, Ranges};
+use transport::seq::{ExtSeq, SeqNumber};
 
 use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
-use super::delivery::{By, Delivery, Transmission};
-use super::ranges::{Range, Ranges};
-use super::seq::{ExtSeq, SeqNumber};
 
 /// Most ranges of SACKed sequence space remembered. What would need more is ignored: SACK is advisory.
 const MAX_SACKED_RANGES: usize = 512;

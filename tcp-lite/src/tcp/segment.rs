@@ -6,9 +6,9 @@
 //! bytes it points at are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
+use transport::seq::SeqNumber;
 
 use super::drop_reason::DropReason;
-use super::seq::SeqNumber;
 
 /// Bytes of a TCP header without options.
 pub const HEADER_LEN: usize = 20;

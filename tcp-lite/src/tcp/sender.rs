@@ -2,15 +2,15 @@
 //! `acks`.
 
 use base::{Blank, Instant, Lazy};
+use transport::congestion::Congestion;
 use transport::loss_recovery::{FlightState, LossRecovery};
+use transport::pacing::{self, Pace};
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
-use super::congestion::Congestion;
-use super::pacing::{self, Pace};
 use super::peer_window::PeerWindow;
 use super::scoreboard::Scoreboard;
 use super::segment_size::SegmentSize;
-use super::seq::{ExtSeq, SeqNumber};
 use super::timers::LossTimer;
 
 /// The send half of a connection.

@@ -1,7 +1,7 @@
 //! Windows as pure functions: which segments are acceptable, what to advertise, when a small window is
 //! worth using.
 
-use super::seq::ExtSeq;
+use transport::seq::ExtSeq;
 
 /// Outcome of the first check of RFC 9293 §3.10.7.4 (table 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,8 +118,8 @@ pub(crate) fn send_room(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tcp::seq::SeqNumber;
     use proptest::prelude::*;
+    use transport::seq::SeqNumber;
 
     fn at(n: i64) -> ExtSeq {
         let base = ExtSeq::initial(SeqNumber(5));

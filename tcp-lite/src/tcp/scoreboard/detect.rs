@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 
 use base::Instant;
+use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
 use transport::loss_recovery::Detected;
+use transport::rack::Judgement;
+use transport::seq::{ExtSeq, SeqNumber};
 
-use super::super::delivery::Transmission;
-use super::super::rack::Judgement;
-use super::super::seq::{ExtSeq, SeqNumber};
 use super::Scoreboard;
 use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
 

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use base::Nanos;
+use transport::rack::Judgement;
 
 use super::*;
-use crate::tcp::rack::Judgement;
 use proptest::prelude::*;
 use transport::loss_recovery::Detected;
 

@@ -5,8 +5,7 @@ use core::time::Duration;
 
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, Parameter, Tag};
 
-use super::attacks::STATES;
-use super::rig::{Batch, PEER_TAG, Rig, data, packet, peer_header, push_data};
+use super::rig::{Batch, PEER_TAG, Rig, STATES, data, packet, peer_header, push_data};
 use crate::sctp::{
     Accepted, CloseReason, Config, DropReason, Event, Fault, MIN_PACKET, State, Stats,
 };

@@ -5,19 +5,8 @@ use core::time::Duration;
 use proptest::prelude::*;
 use wire::sctp::{Cause, Packet, Parameter, Ports, Tag, Tsn};
 
-use super::rig::{PEER_TAG, PEER_TSN, Rig, data, ends, packet, peer_header, push_data};
+use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, ends, packet, peer_header, push_data};
 use crate::sctp::{DropReason, State};
-
-/// All in which there is an association.
-pub(super) const STATES: [State; 7] = [
-    State::CookieWait,
-    State::CookieEchoed,
-    State::Established,
-    State::ShutdownPending,
-    State::ShutdownSent,
-    State::ShutdownReceived,
-    State::ShutdownAckSent,
-];
 
 /// Any chunk with any value.
 fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {

@@ -23,6 +23,17 @@ pub(super) const PEER_TAG: Tag = Tag(0x9999_9999);
 pub(super) const PEER_TSN: Tsn = Tsn(u32::MAX - 1);
 pub(super) const PACKET: usize = 1480;
 
+/// All in which there is an association.
+pub(super) const STATES: [State; 7] = [
+    State::CookieWait,
+    State::CookieEchoed,
+    State::Established,
+    State::ShutdownPending,
+    State::ShutdownSent,
+    State::ShutdownReceived,
+    State::ShutdownAckSent,
+];
+
 pub(super) fn ends() -> Ends {
     let local = SocketAddr::from(([10, 0, 0, 1], 9899));
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }

@@ -2,23 +2,13 @@
 
 use wire::sctp::{Cause, PacketBuilder, Parameter, Tag};
 
-use super::rig::{PEER_TAG, PEER_TSN, Rig, data, packet, peer_header, push_data};
+use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, packet, peer_header, push_data};
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Writes the chunks of a packet.
 type Write<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
 /// Likewise, for an association in some state.
 type WriteAt<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
-
-const STATES: [State; 7] = [
-    State::CookieWait,
-    State::CookieEchoed,
-    State::Established,
-    State::ShutdownPending,
-    State::ShutdownSent,
-    State::ShutdownReceived,
-    State::ShutdownAckSent,
-];
 
 // RFC 9260 §8.5: another tag, in any state: dropped in silence, and nothing changes.
 #[test]

@@ -20,7 +20,7 @@ MAY_USE = {
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
     "dpdk-sys": set(),
-    "dpdk": {"dpdk-sys"},
+    "dpdk": {"dpdk-sys", "port-kind"},
     "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},

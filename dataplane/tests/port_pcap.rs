@@ -3,6 +3,7 @@
 
 mod port_common;
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ fn stack() -> DataplaneConfig {
             name: "capture".into(),
             port: PortId(0),
             vlan: None,
-            addresses: vec![(OURS.1.into(), 24)],
+            addresses: vec![format!("{}/24", Ipv4Addr::from(OURS.1)).parse().unwrap()],
             routes: Vec::new(),
             mtu: 1500,
         }],

@@ -92,7 +92,9 @@ impl End {
                 name: "ring".into(),
                 port: PortId(0),
                 vlan: None,
-                addresses: vec![(address(host, false), 24), (address(host, true), 64)],
+                addresses: [(false, 24), (true, 64)]
+                    .map(|(v6, len)| format!("{}/{len}", address(host, v6)).parse().unwrap())
+                    .into(),
                 routes: Vec::new(),
                 mtu: case.mtu,
             }],

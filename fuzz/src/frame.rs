@@ -18,10 +18,7 @@ fn stack() -> Stack {
             name: String::new(),
             port: PortId(0),
             vlan,
-            addresses: vec![
-                (IpAddr::from([10, 0, 0, 2]), 24),
-                (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2).into(), 64),
-            ],
+            addresses: ["10.0.0.2/24", "2001:db8::2/64"].map(|net| net.parse().unwrap()).into(),
             routes: Vec::new(),
             mtu: 1500,
         };

@@ -12,7 +12,7 @@ use tcp_lite::tcp;
 
 use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
-    Config, Delivery, ListenerSection, OnBadCrc, QueueSection, SctpSection, TcpSection, Ulp,
+    Config, Delivery, ListenerSection, QueueSection, SctpSection, TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -198,10 +198,7 @@ fn receiving(config: &Config) -> mpa::Config {
     mpa::Config {
         max_fpdu: config.mpa.max_fpdu,
         hold_limit: u32::try_from(config.limits.held_per_stream).unwrap_or(u32::MAX),
-        on_bad_crc: match config.mpa.on_bad_crc {
-            OnBadCrc::Error => mpa::OnBadCrc::Error,
-            OnBadCrc::Retransmit => mpa::OnBadCrc::Retransmit,
-        },
+        on_bad_crc: config.mpa.on_bad_crc,
         bad_crc_tries: config.mpa.bad_crc_tries,
         ..mpa::Config::default()
     }
@@ -235,11 +232,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
         pacing: section.pacing,
         tail_loss_probe: section.tail_loss_probe,
         push_segments: true,
-        keepalive: section.keepalive.map(|keepalive| tcp::Keepalive {
-            idle: keepalive.idle,
-            interval: keepalive.interval,
-            probes: keepalive.probes,
-        }),
+        keepalive: section.keepalive,
         ..tcp::Config::default()
     }
 }

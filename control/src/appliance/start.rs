@@ -1,20 +1,15 @@
 //! From checked configuration to what the layers below take.
 
-use std::net::IpAddr;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
-use dataplane::eal::{EalConfig, Hugepages, LogLevel};
+use dataplane::eal::{EalConfig, LogLevel};
 use dataplane::port::PortConfig;
 use dataplane::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId, Route, SynCookieMode,
-    WorkerConfig, WorkerId,
+    DataplaneConfig, InterfaceConfig, Limits, PortAttachment, PortId, WorkerConfig, WorkerId,
 };
 
-use crate::config::{self, Config, HugepagePolicy, Impairment, PortSection, SynCookies};
+use crate::config::{self, Config, Impairment, PortSection};
 
-/// How long an adaptive worker polls before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
 /// Memory that DPDK needs besides pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
 
@@ -35,11 +30,7 @@ pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
     let needed = EAL_EXTRA_MIB + pools.div_ceil(1 << 20) * 5 / 4;
     let asked = memory.and_then(|memory| memory.size).map(|size| size >> 20);
     Ok(EalConfig {
-        hugepages: match memory.map(|memory| memory.hugepages) {
-            Some(HugepagePolicy::Require) => Hugepages::Require,
-            Some(HugepagePolicy::Never) => Hugepages::Never,
-            Some(HugepagePolicy::Auto) | None => Hugepages::Auto,
-        },
+        hugepages: memory.map(|memory| memory.hugepages).unwrap_or_default(),
         memory_mib: u32::try_from(asked.unwrap_or(needed)).unwrap_or(u32::MAX),
         pci,
         extra: memory.map(|memory| memory.eal_args.clone()).unwrap_or_default(),
@@ -129,10 +120,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
     let worker = |(id, section): (usize, &config::WorkerSection)| WorkerConfig {
         id: WorkerId(id as u16),
         core: section.core.map(usize::from),
-        idle: match section.idle {
-            config::Idle::Poll => Idle::Poll,
-            config::Idle::Adaptive => Idle::Adaptive { spin: SPIN },
-        },
+        idle: section.idle,
     };
     let attachment = |section: &PortSection| PortAttachment {
         workers: section.workers.iter().map(|&worker| WorkerId(worker as u16)).collect(),
@@ -143,8 +131,8 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         // The configuration has been checked: the port is there.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
         vlan: section.vlan,
-        addresses: section.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect(),
-        routes: section.routes.iter().map(route).collect(),
+        addresses: section.addresses.clone(),
+        routes: section.routes.clone(),
         mtu: section.mtu,
     };
     Ok(DataplaneConfig {
@@ -155,11 +143,6 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         sctp_udp_port: config.sctp.udp_encapsulation,
         secret,
     })
-}
-
-fn route(route: &config::Route) -> Route {
-    let destination: IpAddr = route.to.addr();
-    Route { destination, prefix: route.to.prefix_len(), gateway: route.via }
 }
 
 fn worker_limits(config: &Config) -> Limits {
@@ -173,11 +156,7 @@ fn worker_limits(config: &Config) -> Limits {
         streams: limits.streams.saturating_mul(2),
         half_open: pending.max(defaults.half_open),
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),
-        syn_cookies: match config.tcp.syn_cookies {
-            SynCookies::Auto => SynCookieMode::Auto,
-            SynCookies::Always => SynCookieMode::Always,
-            SynCookies::Never => SynCookieMode::Never,
-        },
+        syn_cookies: config.tcp.syn_cookies,
         neighbours: limits.neighbours as usize,
         untagged_octets: octets(limits.buffers_per_worker),
         hold_octets: octets(limits.held_per_worker),

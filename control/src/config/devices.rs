@@ -15,7 +15,7 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MemorySection in "memory" {
         /// Hugepages for DPDK's pools: where there are any, or refuse to start without, or never.
-        hugepages: HugepagePolicy = one_of(&HugepagePolicy::WORDS), or HugepagePolicy::Auto;
+        hugepages: Hugepages = one_of(&Hugepages::WORDS), or Hugepages::Auto;
         /// Memory for pools, bytes; without it the EAL grows as needed (or has 512 MiB without hugepages).
         size: Option<u64> = size(16 << 20, 1 << 40).or_absent(), or None;
         /// NUMA node of the pools; without it the device's.
@@ -49,7 +49,7 @@ keys! { worker_keys in "workers", reload: false {
 }}
 
 pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Places) {
-    let idle = section.or("idle", Idle::Adaptive, idle());
+    let idle = section.or("idle", Idle::ADAPTIVE, idle());
     let count = section.optional("count", count());
     let cores = section.list("cores", int(0u16, 1023));
     if count.is_some() && section.has("cores") {

@@ -46,12 +46,12 @@ fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>
     const REMEDY: &str = "reserve some: echo 512 > /proc/sys/vm/nr_hugepages";
     let free = machine.free_hugepages();
     match document.config.memory.hugepages {
-        HugepagePolicy::Require if free == 0 => findings.error(
+        Hugepages::Require if free == 0 => findings.error(
             &document.memory,
             "hugepages",
             format!("\"require\", but no hugepage is free: {REMEDY}, or write \"auto\""),
         ),
-        HugepagePolicy::Auto if free == 0 => findings.note(
+        Hugepages::Auto if free == 0 => findings.note(
             &document.memory,
             "hugepages",
             format!("no hugepage is free, ordinary pages will be used: {REMEDY} for speed"),

@@ -57,7 +57,7 @@ section! {
         zero_window_timeout: Option<Duration> =
             duration_or_off(ms(1000), 24 * HOUR), or Some(ms(600_000));
         /// SYN cookies (RFC 4987): when there is no room to remember a SYN, always, or never.
-        syn_cookies: SynCookies = one_of(&SynCookies::WORDS), or SynCookies::Auto;
+        syn_cookies: SynCookieMode = one_of(&SynCookieMode::WORDS), or SynCookieMode::Auto;
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
         keepalive: Option<Keepalive> = read_keepalive, keepalive_keys;
@@ -102,7 +102,7 @@ fn read_keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
     Some(Keepalive {
         idle,
         interval: section.or("keepalive_interval", ms(10_000), keepalive_interval()),
-        probes: section.or("keepalive_probes", 5, keepalive_probes()),
+        probes: section.or("keepalive_probes", 5, keepalive_probes()).into(),
     })
 }
 

@@ -12,20 +12,11 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::transport::Transport;
+pub use port_kind::policy::{Hugepages, Idle, Route, SynCookieMode};
 pub use ports::*;
 pub use rdmap::*;
-pub use tcp_lite::tcp::CongestionControl as Congestion;
-
-/// Whether DPDK's pools lie in hugepages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugepagePolicy {
-    /// Where there are any, else ordinary pages; said at start-up.
-    Auto,
-    /// Refuse to start without.
-    Require,
-    /// Never (`--no-huge`).
-    Never,
-}
+pub use tcp_lite::mpa::OnBadCrc;
+pub use tcp_lite::tcp::{CongestionControl as Congestion, Keepalive};
 
 /// One worker thread. `[workers]` lists cores, or counts workers that are not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +25,6 @@ pub struct WorkerSection {
     pub core: Option<u16>,
     /// What it does when there is nothing to do.
     pub idle: Idle,
-}
-
-/// What a worker does when there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// Polls for ever: lowest latency, a whole core.
-    Poll,
-    /// Polls for a while, then sleeps until a frame, a command or a timer.
-    Adaptive,
 }
 
 /// `[[interface]]`: addresses on a port, or on one VLAN of it.
@@ -60,15 +42,6 @@ pub struct InterfaceSection {
     pub routes: Vec<Route>,
     /// Largest IP packet, octets: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
-}
-
-/// A route through a router that one of the interface's prefixes holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Destinations.
-    pub to: IpNet,
-    /// The router.
-    pub via: IpAddr,
 }
 
 /// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
@@ -220,64 +193,6 @@ pub struct ListenerLimits {
     pub startup_timeout: Duration,
     /// A stream on which nothing arrives for this long is closed; `None` for never.
     pub idle_timeout: Option<Duration>,
-}
-
-/// When a SYN is answered without keeping anything of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SynCookies {
-    /// When there is no room to remember it.
-    Auto,
-    /// Always.
-    Always,
-    /// Never: what finds no room is dropped.
-    Never,
-}
-
-/// TCP keepalive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keepalive {
-    /// Silence before the first probe.
-    pub idle: Duration,
-    /// Time between probes.
-    pub interval: Duration,
-    /// Unanswered probes after which the stream is aborted.
-    pub probes: u8,
-}
-
-/// What to do about a wrong CRC (RFC 5044 §8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnBadCrc {
-    /// The stream ends with MPA's error 2.
-    Error,
-    /// The segment counts as lost, while no octet of the FPDU was acknowledged.
-    Retransmit,
-}
-
-impl HugepagePolicy {
-    /// All of them with their words.
-    pub const WORDS: [(&'static str, HugepagePolicy); 3] = [
-        ("auto", HugepagePolicy::Auto),
-        ("require", HugepagePolicy::Require),
-        ("never", HugepagePolicy::Never),
-    ];
-}
-
-impl Idle {
-    /// All of them with their words.
-    pub const WORDS: [(&'static str, Idle); 2] =
-        [("poll", Idle::Poll), ("adaptive", Idle::Adaptive)];
-}
-
-impl SynCookies {
-    /// All of them with their words.
-    pub const WORDS: [(&'static str, SynCookies); 3] =
-        [("auto", SynCookies::Auto), ("always", SynCookies::Always), ("never", SynCookies::Never)];
-}
-
-impl OnBadCrc {
-    /// All of them with their words.
-    pub const WORDS: [(&'static str, OnBadCrc); 2] =
-        [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
 }
 
 impl Backing {

@@ -13,22 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dpdk_sys as sys;
+use port_kind::policy::Hugepages;
 
 use crate::error::{EalError, Error, check};
 use crate::log::{self, LogLevel};
 use crate::pool::Pool;
-
-/// Whether the environment's memory is in hugepages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Hugepages {
-    /// If enough are free, else ordinary memory.
-    #[default]
-    Auto,
-    /// Or do not start.
-    Require,
-    /// Never.
-    Never,
-}
 
 /// How the environment is started.
 #[derive(Clone, Debug)]

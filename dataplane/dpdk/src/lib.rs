@@ -26,7 +26,7 @@ mod rings;
 mod types;
 
 pub use device::{Device, Started};
-pub use eal::{Eal, EalConfig, Hugepages, ThreadRegistration, next_id, version};
+pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
@@ -34,6 +34,7 @@ pub use host::{
 pub use log::LogLevel;
 pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
 pub use mempool::{Mempool, MempoolConfig, Room};
+pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;
 pub use types::{

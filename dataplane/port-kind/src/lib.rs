@@ -1,10 +1,12 @@
-//! What a port can be: kinds, roles and checksum modes, with the words and the limits of each.
+//! What a port can be: kinds, roles and checksum modes, with the words and the limits of each; and in [`policy`] what
+//! else the configuration chooses.
 //!
 //! The configuration reads these types and the data plane opens ports from them. Nothing here needs DPDK,
 //! so `ddpd check` and `ddpctl` build without it. Lengths are bytes; an MTU is that of an IP packet.
 #![forbid(unsafe_code)]
 
 pub mod pcap;
+pub mod policy;
 
 use std::path::PathBuf;
 

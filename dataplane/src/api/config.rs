@@ -1,7 +1,9 @@
 //! What the dataplane is told at start. All of it has been checked by whoever read the configuration.
 
 use std::net::IpAddr;
-use std::time::Duration;
+
+use ipnet::IpNet;
+use port_kind::policy::{Idle, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::transport::EndpointConfig;
@@ -43,19 +45,6 @@ pub struct WorkerConfig {
     pub idle: Idle,
 }
 
-/// What a worker does when a turn of its loop found no work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Idle {
-    /// Polls on: lowest latency, one whole core.
-    Poll,
-    /// Polls on for `spin`, then sleeps until a port or a command wakes it or the next timer is due, at
-    /// most 1 ms (50 µs if one of its ports has no descriptor to sleep on).
-    Adaptive {
-        /// How long to poll before sleeping; a few tens of microseconds.
-        spin: Duration,
-    },
-}
-
 /// An IP interface: a port, a VLAN on it and addresses.
 #[derive(Clone, Debug)]
 pub struct InterfaceConfig {
@@ -65,23 +54,12 @@ pub struct InterfaceConfig {
     pub port: PortId,
     /// VLAN identifier 1 to 4094; `None` for untagged (and priority-tagged) frames.
     pub vlan: Option<u16>,
-    /// Addresses with prefix lengths. An IPv6 interface gets its link-local address besides.
-    pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses in their prefixes. An IPv6 interface gets its link-local address besides.
+    pub addresses: Vec<IpNet>,
     /// Routes through gateways; connected prefixes need none.
     pub routes: Vec<Route>,
     /// Octets of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
     pub mtu: u16,
-}
-
-/// A route of one interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
-    /// Network address of the destinations.
-    pub destination: IpAddr,
-    /// Its prefix length, 0 for the default route.
-    pub prefix: u8,
-    /// The next hop, in a connected prefix of the interface and of the destination's family.
-    pub gateway: IpAddr,
 }
 
 /// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.
@@ -102,18 +80,6 @@ pub struct ListenerConfig {
     pub backlog: u32,
     /// Streams that each worker may take before it is given more by [`super::Command::Credits`].
     pub credits: u32,
-}
-
-/// When a SYN is answered with a cookie, which keeps nothing (RFC 4987 §3.6).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SynCookieMode {
-    /// When there is no room to remember the SYN.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never: what finds no room is dropped.
-    Never,
 }
 
 /// Bounds of one worker.

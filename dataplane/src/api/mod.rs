@@ -12,8 +12,7 @@ mod transport;
 pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{
-    DataplaneConfig, Idle, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Route,
-    SynCookieMode, WorkerConfig,
+    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
@@ -24,6 +23,7 @@ pub use message::{
     Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
     Sources, StreamInfo,
 };
+pub use port_kind::policy::{Idle, Route, SynCookieMode};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,
 };

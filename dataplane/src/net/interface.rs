@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{IpNet, Ipv6Net};
+
 use super::neighbour::{Mac, NeighbourCache};
 use crate::api::{InterfaceConfig, InterfaceId, Route};
 
@@ -22,7 +24,7 @@ pub struct Interface {
     pub encapsulation: Option<u16>,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
-    addresses: Vec<(IpAddr, u8)>,
+    addresses: Vec<IpNet>,
     /// Those of IPv4, and the broadcast addresses of their links: each packet is compared with them.
     v4: Vec<u32>,
     broadcasts: Vec<u32>,
@@ -40,24 +42,23 @@ impl Interface {
         key: [u8; 16],
     ) -> Self {
         let mut addresses = config.addresses.clone();
-        let is_link_local = |a: &IpAddr| matches!(a, IpAddr::V6(a) if a.is_unicast_link_local());
-        let has_v6 = addresses.iter().any(|(a, _)| a.is_ipv6());
-        if has_v6 && !addresses.iter().any(|(a, _)| is_link_local(a)) {
-            addresses.push((link_local(mac).into(), 64));
+        let has_v6 = addresses.iter().any(|net| net.addr().is_ipv6());
+        if has_v6 && !addresses.iter().any(|net| is_link_local(&net.addr())) {
+            addresses.push(Ipv6Net::new_assert(link_local(mac), 64).into());
         }
         let mut routes = config.routes.clone();
-        routes.sort_by_key(|r| core::cmp::Reverse(r.prefix));
-        let v4 = |a: &(IpAddr, u8)| match *a {
-            (IpAddr::V4(address), prefix) => Some((u32::from(address), prefix)),
-            (IpAddr::V6(_), _) => None,
+        routes.sort_by_key(|route| core::cmp::Reverse(route.to.prefix_len()));
+        let v4 = |net: &IpNet| match *net {
+            IpNet::V4(net) => Some(net),
+            IpNet::V6(_) => None,
         };
-        let links = addresses.iter().filter_map(v4).filter(|&(_, prefix)| prefix < 31);
-        let mut broadcasts: Vec<u32> = links.map(|(a, prefix)| a | u32::MAX >> prefix).collect();
+        let links = addresses.iter().filter_map(v4).filter(|net| net.prefix_len() < 31);
+        let mut broadcasts: Vec<u32> = links.map(|net| net.broadcast().into()).collect();
         broadcasts.push(u32::MAX);
         broadcasts.sort_unstable();
         broadcasts.dedup();
         Interface {
-            v4: addresses.iter().filter_map(v4).map(|(address, _)| address).collect(),
+            v4: addresses.iter().filter_map(v4).map(|net| net.addr().into()).collect(),
             broadcasts,
             id,
             port: config.port.0 as usize,
@@ -73,21 +74,21 @@ impl Interface {
 
     /// The addresses, the link-local one included.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.addresses.iter().map(|&(a, _)| a)
+        self.addresses.iter().map(IpNet::addr)
     }
 
     /// True for one of the interface's own addresses.
     pub fn has(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.v4.contains(&u32::from(address)),
-            IpAddr::V6(_) => self.addresses.iter().any(|&(a, _)| a == address),
+            IpAddr::V6(_) => self.addresses.iter().any(|net| net.addr() == address),
         }
     }
 
     /// True when the address is on this link: in a connected prefix, or link-local.
     pub fn on_link(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6())
-            || self.addresses.iter().any(|&(a, prefix)| contains(a, prefix, address))
+            || self.addresses.iter().any(|net| net.contains(&address))
     }
 
     /// The neighbour through which packets for `destination` go: itself when it is on the link, else
@@ -96,8 +97,7 @@ impl Interface {
         if self.on_link(destination) {
             return Some(destination);
         }
-        let route = self.routes.iter().find(|r| contains(r.destination, r.prefix, destination))?;
-        Some(route.gateway)
+        self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
     /// The address to speak to `destination` from: the one in the prefix of the next hop, else the
@@ -107,9 +107,9 @@ impl Interface {
         let global = |a: &IpAddr| {
             a.is_ipv4() == destination.is_ipv4() && is_link_local(a) == is_link_local(&destination)
         };
-        let same_prefix = self.addresses.iter().find(|(a, p)| global(a) && contains(*a, *p, hop));
-        let any = || self.addresses.iter().find(|(a, _)| global(a));
-        same_prefix.or_else(any).map(|&(a, _)| a)
+        let same_prefix =
+            self.addresses.iter().find(|net| global(&net.addr()) && net.contains(&hop));
+        same_prefix.map(IpNet::addr).or_else(|| self.addresses().find(global))
     }
 
     /// An address to ask for `neighbour` from.
@@ -146,7 +146,7 @@ impl Interface {
     }
 
     fn has_v6(&self) -> bool {
-        self.addresses.iter().any(|(a, _)| a.is_ipv6())
+        self.addresses.iter().any(|net| net.addr().is_ipv6())
     }
 }
 
@@ -178,27 +178,12 @@ fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(a) if a.is_unicast_link_local())
 }
 
-/// True when `address` has the first `prefix` bits of `network`.
-fn contains(network: IpAddr, prefix: u8, address: IpAddr) -> bool {
-    match (network, address) {
-        (IpAddr::V4(n), IpAddr::V4(a)) => {
-            let differ = u32::from(n) ^ u32::from(a);
-            differ.leading_zeros() >= u32::from(prefix).min(32)
-        }
-        (IpAddr::V6(n), IpAddr::V6(a)) => {
-            let differ = u128::from(n) ^ u128::from(a);
-            differ.leading_zeros() >= u32::from(prefix).min(128)
-        }
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 impl Interface {
     /// One with addresses in prefixes of 24 and 64 bits, and an MTU of 1500.
     pub(crate) fn with_addresses(vlan: Option<u16>, mac: Mac, addresses: [&str; 2]) -> Interface {
-        let addresses =
-            addresses.map(|a| (a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
+        let addresses = addresses
+            .map(|a| IpNet::new_assert(a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
         let config = InterfaceConfig {
             name: String::new(),
             port: crate::api::PortId(0),
@@ -220,15 +205,19 @@ mod tests {
         s.parse().unwrap()
     }
 
+    fn net(s: &str) -> IpNet {
+        s.parse().unwrap()
+    }
+
     fn interface() -> Interface {
         let config = InterfaceConfig {
             name: "lan".into(),
             port: PortId(0),
             vlan: None,
-            addresses: vec![(ip("10.1.0.5"), 24), (ip("192.0.2.9"), 28), (ip("2001:db8::5"), 64)],
+            addresses: vec![net("10.1.0.5/24"), net("192.0.2.9/28"), net("2001:db8::5/64")],
             routes: vec![
-                Route { destination: ip("0.0.0.0"), prefix: 0, gateway: ip("10.1.0.1") },
-                Route { destination: ip("172.16.0.0"), prefix: 12, gateway: ip("192.0.2.1") },
+                Route { to: net("0.0.0.0/0"), via: ip("10.1.0.1") },
+                Route { to: net("172.16.0.0/12"), via: ip("192.0.2.1") },
             ],
             mtu: 1500,
         };

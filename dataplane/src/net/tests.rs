@@ -7,6 +7,7 @@ use super::icmp::{Quote, Trouble};
 use super::neighbour::{ClaimKind, Mac};
 use super::*;
 use crate::api::{InterfaceConfig, InterfaceId, PortId};
+use ipnet::IpNet;
 use smoltcp::wire::IpProtocol;
 
 const NOW: Instant = Instant::from_millis(1000);
@@ -18,8 +19,8 @@ pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
         port: PortId(0),
         vlan,
         addresses: vec![
-            (IpAddr::from([10, 0, 0, n]), 24),
-            (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into(), 64),
+            IpNet::new_assert(IpAddr::from([10, 0, 0, n]), 24),
+            IpNet::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into(), 64),
         ],
         routes: Vec::new(),
         mtu: 1500,

@@ -76,6 +76,12 @@ pub enum OnBadCrc {
     Retransmit,
 }
 
+impl OnBadCrc {
+    /// All of them with their words in configurations.
+    pub const WORDS: [(&'static str, OnBadCrc); 2] =
+        [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
+}
+
 /// Configuration of MPA for the streams of one listener or of one active open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {

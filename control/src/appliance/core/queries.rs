@@ -15,7 +15,6 @@ use crate::appliance::env::{Phase, api_id};
 use crate::appliance::pending::{Found, StreamsFor, Then};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::association;
-use crate::config::Idle;
 
 /// Totals of streams that [`Stats::control`] always has.
 const STREAM_TOTALS: [&str; 9] = [
@@ -61,11 +60,7 @@ impl Core {
             .map(|(id, (section, counters))| WorkerInfo {
                 id: id as u32,
                 core: section.core,
-                idle: match section.idle {
-                    Idle::Poll => "poll",
-                    Idle::Adaptive => "adaptive",
-                }
-                .into(),
+                idle: section.idle.word().into(),
                 streams: counters.streams.streams.get() as u32,
                 busy: None,
                 counters: counters::worker_values(counters).0,

@@ -82,7 +82,7 @@ fn the_rdmap_file_shows_every_service() {
 fn the_pci_file_shows_every_section() {
     let config = Config::load(&configs().join("pci.toml")).unwrap();
     assert_eq!(config.name, "rack12");
-    assert_eq!(config.memory.hugepages, HugepagePolicy::Require);
+    assert_eq!(config.memory.hugepages, Hugepages::Require);
     assert_eq!(config.workers[3], WorkerSection { core: Some(5), idle: Idle::Poll });
     assert_eq!(
         config.ports[0].kind,
@@ -108,7 +108,7 @@ fn the_pci_file_shows_every_section() {
 fn defaults() {
     let config = parse(MINIMAL).unwrap().config;
     assert_eq!(config.name, "t");
-    assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::Adaptive }]);
+    assert_eq!(config.workers, [WorkerSection { core: None, idle: Idle::ADAPTIVE }]);
     assert_eq!(config.ports[0].mtu, 1500);
     assert_eq!(config.ports[0].workers, [0]);
     assert_eq!(config.ports[0].checksum, ChecksumMode::Offload);
@@ -119,7 +119,7 @@ fn defaults() {
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
     assert!(config.tcp.ecn);
-    assert_eq!(config.tcp.syn_cookies, SynCookies::Auto);
+    assert_eq!(config.tcp.syn_cookies, SynCookieMode::Auto);
     assert_eq!(config.tcp.zero_window_timeout, Some(Duration::from_secs(600)));
     assert_eq!(config.limits.streams_per_peer, None);
 }
@@ -132,7 +132,7 @@ fn what_strangers_meet_can_be_chosen() {
     );
     let config = parse(&text).unwrap().config;
     assert!(!config.tcp.ecn);
-    assert_eq!(config.tcp.syn_cookies, SynCookies::Always);
+    assert_eq!(config.tcp.syn_cookies, SynCookieMode::Always);
     assert_eq!(config.tcp.zero_window_timeout, None);
     assert_eq!(config.limits.streams_per_peer, Some(3));
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, Cookie, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
+use ipnet::IpNet;
 use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
@@ -504,7 +505,7 @@ pub(super) fn frame(
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,
-        addresses: vec![(v4(from), 24)],
+        addresses: vec![IpNet::new_assert(v4(from), 24)],
         routes: Vec::new(),
         mtu: 9000,
     };

@@ -12,6 +12,7 @@ use ddp::{
     Access, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag, StagEntry,
     StreamConfig, StreamId, TaggedOffset,
 };
+use ipnet::{IpNet, Ipv4Net};
 use tcp_lite::endpoint::EndpointConfig;
 
 use crate::api::{
@@ -163,8 +164,11 @@ impl Host {
             name: "test".into(),
             port: PortId(0),
             vlan: plan.vlan,
-            addresses: vec![(v4(plan.number), 24), (v6(plan.number), 64)],
-            routes: vec![Route { destination: [0; 4].into(), prefix: 0, gateway: v4(254) }],
+            addresses: vec![
+                IpNet::new_assert(v4(plan.number), 24),
+                IpNet::new_assert(v6(plan.number), 64),
+            ],
+            routes: vec![Route { to: Ipv4Net::default().into(), via: v4(254) }],
             mtu: plan.mtu,
         };
         let control = Arc::new(Wake::new().unwrap());

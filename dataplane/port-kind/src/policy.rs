@@ -1,0 +1,85 @@
+//! What the configuration chooses besides ports, and the data plane does: where memory is, what a worker without
+//! work does, when a SYN is answered with a cookie, and routes.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+/// Whether DPDK's memory is in hugepages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Hugepages {
+    /// If enough are free, else ordinary memory; said at start-up.
+    #[default]
+    Auto,
+    /// Or do not start.
+    Require,
+    /// Never (`--no-huge`).
+    Never,
+}
+
+impl Hugepages {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, Hugepages); 3] =
+        [("auto", Hugepages::Auto), ("require", Hugepages::Require), ("never", Hugepages::Never)];
+}
+
+/// What a worker does when a turn of its loop found no work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Idle {
+    /// Polls on: lowest latency, one whole core.
+    Poll,
+    /// Polls on for `spin`, then sleeps until a port or a command wakes it or the next timer is due, at
+    /// most 1 ms (50 µs if one of its ports has no descriptor to sleep on).
+    Adaptive {
+        /// How long to poll before sleeping; a few tens of microseconds.
+        spin: Duration,
+    },
+}
+
+impl Idle {
+    /// With the time to poll that the word stands for.
+    pub const ADAPTIVE: Idle = Idle::Adaptive { spin: Duration::from_micros(50) };
+
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, Idle); 2] =
+        [("poll", Idle::Poll), ("adaptive", Idle::ADAPTIVE)];
+
+    /// The word that stands for it in the file and in the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Idle::Poll => "poll",
+            Idle::Adaptive { .. } => "adaptive",
+        }
+    }
+}
+
+/// When a SYN is answered with a cookie, which keeps nothing (RFC 4987 §3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SynCookieMode {
+    /// When there is no room to remember the SYN.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never: what finds no room is dropped.
+    Never,
+}
+
+impl SynCookieMode {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, SynCookieMode); 3] = [
+        ("auto", SynCookieMode::Auto),
+        ("always", SynCookieMode::Always),
+        ("never", SynCookieMode::Never),
+    ];
+}
+
+/// A route of one interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Destinations; a prefix of length 0 for the default route.
+    pub to: IpNet,
+    /// The router: in a connected prefix of the interface and of the destination's family.
+    pub via: IpAddr,
+}

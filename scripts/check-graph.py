@@ -13,7 +13,7 @@ MAY_USE = {
     "base": set(),
     "wire": {"base"},
     "ddp": {"base", "wire"},
-    "transport": {"base", "wire"},
+    "transport": {"base"},
     "link": {"base"},
     "port-kind": set(),
     "tcp-lite": {"base", "wire", "ddp", "transport"},

@@ -57,6 +57,13 @@ impl Use {
     }
 }
 
+/// How many more bytes a stream may take of a budget of which `left` bytes are left: after it, what is left is as much
+/// as it and its peer have together, which is `has` now. Budgets that peers share have this one rule.
+#[inline]
+pub const fn share_of(left: u64, has: u64) -> u64 {
+    left.saturating_sub(has) / 2
+}
+
 /// What one stream has taken out of the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
@@ -162,14 +169,14 @@ impl BufferPool {
         } else {
             (self.capacity / 2).saturating_sub(self.used.beyond).min(self.capacity - self.in_use())
         };
-        let Some(then) = left.checked_sub(size) else {
+        if size > left {
             self.refused_full += 1;
             return false;
-        };
+        }
         let peer = *self.peers.get(&account.peer).copied().unwrap_or_default().of(in_order);
         let stream = *account.used.of(in_order);
-        let too_much = |has: u64, left: u64| has > 0 && has + size > left;
-        if too_much(peer, then) || too_much(stream, then.saturating_sub(peer)) {
+        let too_much = |has: u64| size > share_of(left, has);
+        if (peer > 0 && too_much(peer)) || (stream > 0 && too_much(peer + stream)) {
             self.refused_share += 1;
             return false;
         }

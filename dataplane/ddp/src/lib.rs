@@ -32,7 +32,7 @@ mod stream;
 mod testing;
 mod ulp;
 
-pub use buffers::{BufferPool, PeerId};
+pub use buffers::{BufferPool, PeerId, share_of};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
 pub use cookie::{Cookie, Poster};
 pub use counters::Counters;

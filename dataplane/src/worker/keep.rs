@@ -2,10 +2,11 @@
 //! sources that may change before the peer acknowledges it. A peer that reads and does not acknowledge decides how
 //! long they are kept; the send window bounds them per stream or association, and this budget all of them together.
 //!
-//! Peers share it as they share the untagged buffers (`ddp::BufferPool`): a peer, and a flow of what its peer may
-//! have, gets more only while what is left is as much as it then has. One that has reached its share sends nothing that
-//! would be kept until some of it is acknowledged; a flow that keeps nothing may always send one segment. So the bound
-//! is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut, what a session that
+//! Peers share it by the rule of the untagged buffers ([`ddp::share_of`]): a peer, and a flow of what its peer may have,
+//! gets more only while what is left is as much as it then has. `ddp::BufferPool` reserves whole buffers before they
+//! are filled; here a call that sends is given a limit, and what it kept is counted after it. A flow that has reached its
+//! share sends nothing that would be kept until some of it is acknowledged; one that keeps nothing may always send one
+//! segment. So the bound is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut, what a session that
 //! ends leaves outstanding) counts as well and is not refused: the send window bounds it.
 
 use std::net::IpAddr;
@@ -82,7 +83,7 @@ impl KeepBudget {
             return kept + (left - 2 * self.used) / 2;
         }
         let peer = self.peers.get(&PeerId::of(peer)).copied().unwrap_or(0);
-        kept + left.saturating_sub(peer + kept) / 2
+        kept + ddp::share_of(left, peer + kept)
     }
 }
 

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Cookie, Message, PdId, Qn, QueueConfig, Source, Stag, StagEntry,
-    StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
+    Access, BufferPool, Context, Cookie, EndpointPolicy, Message, PdId, Qn, QueueConfig, Source,
+    Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
 use sctp_lite::sctp::{Config, Secrets};
@@ -74,7 +74,7 @@ impl End {
         let (cookie, echo) = cookie(now, &config, &secrets);
         let endpoint_config = EndpointConfig {
             linger: Duration::from_secs(u64::from(how & 1) * 1000),
-            last_message: how & 2 != 0,
+            policy: EndpointPolicy { last_message: how & 2 != 0, ..EndpointPolicy::default() },
             ..EndpointConfig::default()
         };
         let endpoint_config = Arc::new(endpoint_config);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dataplane::{InterfaceId, ListenerConfig, ListenerId, SctpConfig, Service};
 use ddp::rdmap;
-use ddp::{MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy};
+use ddp::{EndpointPolicy, MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy};
 use sctp_lite::sctp;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 use tcp_lite::mpa::{self, Revision, Revisions};
@@ -12,7 +12,7 @@ use tcp_lite::tcp;
 
 use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
-    Config, Delivery, ListenerSection, QueueSection, SctpSection, TcpSection, Ulp,
+    Config, Delivery, ListenerLimits, ListenerSection, QueueSection, SctpSection, TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -82,9 +82,8 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
     };
     let endpoint = sctp_lite::endpoint::EndpointConfig {
         session: sessions,
-        idle_timeout: limits.idle_timeout,
+        policy: policy(limits),
         linger: config.sctp.linger,
-        ..Default::default()
     };
     SctpConfig {
         sctp: Arc::new(sctp_config(&config.sctp)),
@@ -109,6 +108,10 @@ pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     };
     let sctp = Arc::new(sctp_config(&config.sctp));
     SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
+}
+
+fn policy(limits: &ListenerLimits) -> EndpointPolicy {
+    EndpointPolicy { idle_timeout: limits.idle_timeout, ..EndpointPolicy::default() }
 }
 
 fn sctp_config(section: &SctpSection) -> sctp::Config {
@@ -157,8 +160,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
             startup_timeout: section.limits.startup_timeout,
             ..receiving(config)
         },
-        idle_timeout: section.limits.idle_timeout,
-        ..EndpointConfig::default()
+        policy: policy(&section.limits),
     }
 }
 

@@ -429,7 +429,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let timeout = self.config.idle_timeout.filter(|_| self.state() == State::Established)?;
+        let timeout =
+            self.config.policy.idle_timeout.filter(|_| self.state() == State::Established)?;
         Some(self.conn.idle_since() + timeout)
     }
 

@@ -45,7 +45,7 @@ impl<M: RegionMemory> Endpoint<M> {
                     return;
                 }
                 full.stream.peer_closed();
-                if self.config.on_peer_close == OnPeerClose::Finish {
+                if self.config.policy.on_peer_close == OnPeerClose::Finish {
                     self.shutdown_for(CloseReason::PeerShutdown, now);
                 }
             }
@@ -173,7 +173,7 @@ impl<M: RegionMemory> Endpoint<M> {
     ) {
         // After our FIN there is no place for it.
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
-        let wanted = self.config.last_message && open;
+        let wanted = self.config.policy.last_message && open;
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
@@ -186,7 +186,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     fn wait_for_peer(&mut self, now: Instant) {
         let progress = self.moved();
-        self.life.wait_for_peer(now, self.config.teardown_timeout, progress);
+        self.life.wait_for_peer(now, self.config.policy.teardown_timeout, progress);
     }
 
     /// Bytes that TCP has moved either way.

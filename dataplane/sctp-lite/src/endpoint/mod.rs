@@ -444,7 +444,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let timeout = self.config.idle_timeout.filter(|_| self.upper.may_idle())?;
+        let timeout = self.config.policy.idle_timeout.filter(|_| self.upper.may_idle())?;
         Some(self.association.heard() + timeout)
     }
 

@@ -317,7 +317,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             full.stream.peer_closed();
         }
         let readying = self.state() == State::Readying;
-        if readying || env.config.on_peer_close == OnPeerClose::Finish {
+        if readying || env.config.policy.on_peer_close == OnPeerClose::Finish {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
     }
@@ -375,7 +375,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &Env<'_>) {
         if let Some(full) = &mut self.full {
-            error.post(&mut full.stream, env.config.last_message);
+            error.post(&mut full.stream, env.config.policy.last_message);
         }
         self.session.stop();
         self.life.fail_by_error(why);
@@ -495,7 +495,7 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     fn wait_for_peer(&mut self, env: &Env<'_>) {
         let progress = self.session.progress();
-        self.life.wait_for_peer(env.now, env.config.teardown_timeout, progress);
+        self.life.wait_for_peer(env.now, env.config.policy.teardown_timeout, progress);
     }
 }
 

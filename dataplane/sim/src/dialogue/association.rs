@@ -86,10 +86,10 @@ impl Setup {
             "max-pending" => self.endpoint.session.max_pending = next()? as u16,
             "max-sessions" => self.endpoint.session.max_sessions = next()? as u16,
             "max-segment" => self.endpoint.session.max_segment = next()? as usize,
-            "teardown-timeout" => self.endpoint.teardown_timeout = seconds()?,
-            "idle-timeout" => self.endpoint.idle_timeout = Some(seconds()?),
+            "teardown-timeout" => self.endpoint.policy.teardown_timeout = seconds()?,
+            "idle-timeout" => self.endpoint.policy.idle_timeout = Some(seconds()?),
             "linger" => self.endpoint.linger = seconds()?,
-            "last-message" => self.endpoint.last_message = switch(value)?,
+            "last-message" => self.endpoint.policy.last_message = switch(value)?,
             "private-data" => self.private_data = octets(value)?,
             "region" => {
                 (self.stag, self.base_to) = (next()? as u32, next()?);

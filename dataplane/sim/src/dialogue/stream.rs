@@ -119,12 +119,12 @@ impl Setup {
             "hold-limit" => mpa.hold_limit = number(value)? as u32,
             "on-bad-crc" if value == "error" => mpa.on_bad_crc = OnBadCrc::Error,
             "on-bad-crc" if value == "retransmit" => mpa.on_bad_crc = OnBadCrc::Retransmit,
-            "teardown-timeout" => self.endpoint.teardown_timeout = seconds()?,
-            "idle-timeout" => self.endpoint.idle_timeout = Some(seconds()?),
+            "teardown-timeout" => self.endpoint.policy.teardown_timeout = seconds()?,
+            "idle-timeout" => self.endpoint.policy.idle_timeout = Some(seconds()?),
             "on-peer-close" if value == "keep" => {
-                self.endpoint.on_peer_close = OnPeerClose::KeepOpen;
+                self.endpoint.policy.on_peer_close = OnPeerClose::KeepOpen;
             }
-            "last-message" => self.endpoint.last_message = switch(value)?,
+            "last-message" => self.endpoint.policy.last_message = switch(value)?,
             "private-data" => self.private_data = octets(value)?,
             "ddp-version" if value == "0" => self.stream.version = VersionPolicy::V0,
             "region" => {

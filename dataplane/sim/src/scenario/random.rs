@@ -131,7 +131,7 @@ fn host(rng: &mut Rng, mtu: usize) -> HostConfig {
     }
     host.endpoint.tcp = Arc::new(tcp(rng));
     // A burst of losses on a quiet path takes long.
-    host.endpoint.teardown_timeout = Duration::from_secs(700);
+    host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }
 

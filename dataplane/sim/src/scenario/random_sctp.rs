@@ -79,6 +79,6 @@ fn host(rng: &mut Rng, mtu: usize, sessions: u16) -> SctpConfig {
     host.endpoint.session.answer_timeout = Duration::from_secs(700);
     host.endpoint.session.max_pending = 64;
     host.endpoint.session.control_room = [0, 32, 64][rng.below(3) as usize];
-    host.endpoint.teardown_timeout = Duration::from_secs(700);
+    host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }

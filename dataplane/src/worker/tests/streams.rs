@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ddp::{Access, RegionMemory, Stag, TaggedOffset};
+use ddp::{Access, EndpointPolicy, RegionMemory, Stag, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
 
 use super::wire_pair::*;
@@ -396,7 +396,8 @@ fn lists_name_every_stream_and_neighbour() {
 fn drain_ends_streams_gracefully_and_stop_by_force() {
     let mut net = pair();
     let on_peer_close = OnPeerClose::KeepOpen;
-    net.hosts[1].listen_as(PORT, 9, 9, EndpointConfig { on_peer_close, ..Default::default() });
+    let policy = EndpointPolicy { on_peer_close, ..EndpointPolicy::default() };
+    net.hosts[1].listen_as(PORT, 9, 9, EndpointConfig { policy, ..Default::default() });
     let len = 500_000;
     net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);

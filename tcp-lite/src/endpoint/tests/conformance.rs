@@ -8,7 +8,7 @@ use crate::mpa::{self, OnBadCrc};
 use crate::tcp;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
-use ddp::{Cookie, Counters, Stag, VecMemory};
+use ddp::{Cookie, Counters, EndpointPolicy, Stag, VecMemory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,10 +31,12 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
     EndpointConfig {
         // The suite's ends close when they please.
         tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
-        teardown_timeout: HOUR,
-        on_peer_close: OnPeerClose::KeepOpen,
+        policy: EndpointPolicy {
+            teardown_timeout: HOUR,
+            on_peer_close: OnPeerClose::KeepOpen,
+            ..EndpointPolicy::default()
+        },
         mpa: mpa::Config { markers, on_bad_crc, ..mpa::Config::default() },
-        ..EndpointConfig::default()
     }
 }
 

@@ -7,7 +7,7 @@ use super::streams::{dice, octets};
 use crate::endpoint::*;
 use crate::mpa::{self, OnBadCrc};
 use core::time::Duration;
-use ddp::{Cookie, Message, Stag, TaggedOffset};
+use ddp::{Cookie, EndpointPolicy, Message, Stag, TaggedOffset};
 use proptest::prelude::*;
 
 /// How a stream comes to its end.
@@ -71,7 +71,8 @@ fn over(case: &Case) -> Net<Node, Node> {
     let (markers, hold_limit) = (case.markers, case.hold_limit);
     let mpa = mpa::Config { markers, hold_limit, on_bad_crc, ..Default::default() };
     let idle_timeout = case.idle_timeout.then(|| Duration::from_secs(30));
-    let config = EndpointConfig { idle_timeout, ..with_mpa(mpa) };
+    let policy = EndpointPolicy { idle_timeout, ..EndpointPolicy::default() };
+    let config = EndpointConfig { policy, ..with_mpa(mpa) };
     let mut roll = dice(case.seed);
     let (end, damaged) = (case.end, 20 + roll(40) as usize);
     established(config.clone(), config).with_fate(move |side, n, segment| {

@@ -7,8 +7,8 @@ use crate::seam::{SegmentSource, SpanSink, Taken};
 use crate::tcp::{self, reset_for};
 pub(super) use ddp::rdmap::WorkRequest;
 use ddp::{
-    Access, BufferPool, Cookie, MESSAGE_QUEUE, QueueConfig, StagEntry, StagTable, StreamConfig,
-    TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, EndpointPolicy, MESSAGE_QUEUE, QueueConfig, StagEntry, StagTable,
+    StreamConfig, TaggedOffset, VecMemory,
 };
 pub(super) use ddp::{Message, PostError, Qn, Stag};
 use std::net::SocketAddr;
@@ -294,6 +294,11 @@ pub(super) fn established(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Nod
 /// An endpoint's configuration with these choices of MPA.
 pub(super) fn with_mpa(mpa: mpa::Config) -> EndpointConfig {
     EndpointConfig { mpa, ..EndpointConfig::default() }
+}
+
+/// The defaults, but for how streams end.
+pub(super) fn with_policy(policy: EndpointPolicy) -> EndpointConfig {
+    EndpointConfig { policy, ..EndpointConfig::default() }
 }
 
 /// A TCP program: octets in, octets out, nothing else.

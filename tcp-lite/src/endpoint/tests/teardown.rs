@@ -8,7 +8,7 @@ use crate::mpa::{self, Fault};
 use crate::tcp;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
-use ddp::{Cookie, DdpVersion, ERROR_QUEUE, ErrorCode, Stag, TaggedOffset};
+use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
 
 /// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
@@ -132,7 +132,7 @@ fn ddp_error_sends_the_last_message() {
 /// Without the last message (by configuration) the stream ends all the same.
 #[test]
 fn without_the_last_message() {
-    let config = EndpointConfig { last_message: false, ..EndpointConfig::default() };
+    let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Octets(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
@@ -216,7 +216,7 @@ fn error_during_a_graceful_close() {
 #[test]
 fn what_was_sent_before_an_error_is_sent_again() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
-        let config = EndpointConfig { last_message, ..EndpointConfig::default() };
+        let config = with_policy(EndpointPolicy { last_message, ..EndpointPolicy::default() });
         let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
         let loses = lossy.clone();
         let mut net =
@@ -261,8 +261,10 @@ fn what_was_sent_before_an_error_is_sent_again() {
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
 #[test]
 fn half_closed_goes_on() {
-    let config =
-        EndpointConfig { on_peer_close: OnPeerClose::KeepOpen, ..EndpointConfig::default() };
+    let config = with_policy(EndpointPolicy {
+        on_peer_close: OnPeerClose::KeepOpen,
+        ..EndpointPolicy::default()
+    });
     let mut net = established(EndpointConfig::default(), config);
     net.a.send(b"last words", 1);
     let now = net.now;
@@ -284,8 +286,10 @@ fn half_closed_goes_on() {
 /// A peer that does not close its direction is reset in the end.
 #[test]
 fn a_peer_that_lingers() {
-    let config =
-        EndpointConfig { on_peer_close: OnPeerClose::KeepOpen, ..EndpointConfig::default() };
+    let config = with_policy(EndpointPolicy {
+        on_peer_close: OnPeerClose::KeepOpen,
+        ..EndpointPolicy::default()
+    });
     let mut net = established(EndpointConfig::default(), config);
     let now = net.now;
     net.a.ep().shutdown(now);
@@ -314,7 +318,7 @@ fn abort_flushes() {
 #[test]
 fn idle_streams_are_closed() {
     let idle_timeout = Some(Duration::from_secs(30));
-    let config = EndpointConfig { idle_timeout, ..EndpointConfig::default() };
+    let config = with_policy(EndpointPolicy { idle_timeout, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     net.run_for(Duration::from_secs(20));
     net.a.send(b"still here", 1);

@@ -244,7 +244,7 @@ fn peer_restarts_with_data() {
 #[test]
 fn idle() {
     let mut setup = Setup::default();
-    setup.endpoint.idle_timeout = Some(SECOND * 20);
+    setup.endpoint.policy.idle_timeout = Some(SECOND * 20);
     let a = Node::initiator(Setup::default(), b"");
     let mut net = Net::new(a, Node::responder(setup));
     net.run_for(SECOND * 19);

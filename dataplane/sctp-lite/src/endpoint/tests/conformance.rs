@@ -6,7 +6,7 @@ use crate::endpoint::*;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
 use ddp::rdmap::{self, WorkRequest};
-use ddp::{Counters, Message, PostError, Stag, VecMemory};
+use ddp::{Counters, EndpointPolicy, Message, PostError, Stag, VecMemory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -29,8 +29,11 @@ struct Endpoints<const RDMAP: bool> {
 fn setup(rdmap: bool) -> Setup {
     let endpoint = EndpointConfig {
         // The suite's ends close when they please.
-        teardown_timeout: HOUR,
-        on_peer_close: OnPeerClose::KeepOpen,
+        policy: EndpointPolicy {
+            teardown_timeout: HOUR,
+            on_peer_close: OnPeerClose::KeepOpen,
+            ..EndpointPolicy::default()
+        },
         ..EndpointConfig::default()
     };
     let ulp = match rdmap {

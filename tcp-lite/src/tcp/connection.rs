@@ -10,7 +10,7 @@ use transport::seq::{ExtSeq, SeqNumber};
 use super::config::Config;
 use super::ecn::Ecn;
 use super::isn::{FourTuple, default_mss};
-use super::pmtu::PathMtu;
+use super::path_mtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps, emit_data_header};
 use super::sender::Sender;

@@ -33,6 +33,7 @@ mod input;
 mod isn;
 mod loss_timer;
 mod output;
+mod path_mtu;
 mod peer_window;
 mod pmtu;
 mod receiver;
@@ -58,7 +59,7 @@ pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
 pub use isn::{FourTuple, IsnGenerator};
-pub use pmtu::TooBig;
+pub use path_mtu::TooBig;
 pub use reset::reset_for;
 pub use segment::{
     Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use wire::sctp::ddp::MIN_MESSAGE;
-use wire::sctp::{Cause, InitHeader, Tag, Tsn, padded};
+use wire::sctp::{Cause, InitHeader, Tag, Tsn};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
 use super::liveness::Liveness;
 use super::lone::LoneChunk;
-use super::pmtu::PathMtu;
+use super::path_mtu::PathMtu;
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
 use super::send::Sender;
@@ -24,11 +23,6 @@ use super::waiting::{Due, Waiting};
 
 /// Most bytes of the reason of an ABORT that are kept.
 pub(super) const MAX_REASON: usize = 128;
-
-/// Bytes of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
-/// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
-pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
-const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
 /// How long the last packet of an association waits for room, and for the next hop's link-layer address, which takes
 /// three seconds to be given up (RFC 4861 §10). One that is lost is not sent again either (RFC 9260 §9.1).

@@ -3,8 +3,16 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use wire::sctp::ddp::MIN_MESSAGE;
+use wire::sctp::padded;
+
 use super::receive::ReceiveConfig;
 use super::send::SendConfig;
+
+/// Bytes of the smallest packet that a path is thought to carry: one DATA chunk with the least that the largest
+/// DDP segment may be, and its DDP-SSN (RFC 5043 §9). What IPv4's least MTU of 576 leaves in UDP.
+pub const MIN_PACKET: usize = 12 + padded(16 + 2 + MIN_MESSAGE);
+const _: () = assert!(MIN_PACKET == 576 - 20 - 8);
 
 /// The parameters of an association. Shared by many, never changed.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause};
 
-use super::association::MIN_PACKET;
+use super::config::MIN_PACKET;
 use super::lone::MAX_ECHO;
 
 /// Bytes of causes that wait, at most; what does not fit is not reported. They fit the smallest packet behind a

@@ -9,7 +9,7 @@ use wire::sctp::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, Full, PacketBuilder, Tag, chunk_type,
 };
 
-use super::association::MIN_PACKET;
+use super::config::MIN_PACKET;
 use super::secrets::Ends;
 use crate::seam::TxBatch;
 

@@ -38,6 +38,7 @@ mod liveness;
 mod lone;
 mod negotiate;
 mod output;
+mod path_mtu;
 mod pmtu;
 pub mod receive;
 mod secrets;
@@ -51,8 +52,8 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-pub use association::{Association, CloseReason, Event, Fault, MIN_PACKET};
-pub use config::Config;
+pub use association::{Association, CloseReason, Event, Fault};
+pub use config::{Config, MIN_PACKET};
 pub use cookie::{COOKIE_LEN, Cookie};
 pub use drop_reason::DropReason;
 pub use input::Accepted;

@@ -9,109 +9,21 @@
 //! probed, one at a time and only while data is under way, and again after
 //! [`path_mtu_raise`](super::Config::path_mtu_raise). Sizes are bytes of SCTP packets.
 //!
-//! Left out: paths that carry less than [`MIN_PACKET`], which is used over them all the same.
+//! Left out: paths that carry less than [`MIN_PACKET`](super::MIN_PACKET), which is used over them all the same.
 
 use core::time::Duration;
 
 use base::Instant;
-use transport::pmtu::{Change, Search, fall, pause};
+use transport::pmtu::{Change, fall, pause};
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
-use super::association::{Association, MIN_PACKET};
-use super::config::Config;
+use super::association::Association;
+use super::path_mtu::{Probe, octets};
 use super::timers::Timer;
 use crate::seam::TxBatch;
 
-/// MTU that is used after a black hole over IPv4 (BASE_PLPMTU, RFC 8899 §5.1.2).
-const BASE: u16 = 1200;
 /// The least time that a probe may take (PROBE_TIMER, RFC 8899 §5.1.1).
 const PROBE_TIMER: Duration = Duration::from_secs(1);
-
-/// Bytes of IP headers without options.
-const IPV4: u16 = 20;
-const IPV6: u16 = 40;
-
-/// What an association knows of its path's MTU.
-#[derive(Debug)]
-pub(super) struct PathMtu {
-    /// What the interface carries, which is in use while nothing else is found.
-    limit: u16,
-    /// Bytes in front of an SCTP packet, those of IP included.
-    headers: u16,
-    /// The least MTU of an IPv4 path that is accepted from a report.
-    min_mtu: u16,
-    v6: bool,
-    /// The longest packet with data since the last time-out.
-    longest: u16,
-    found: Option<Box<Found>>,
-}
-
-/// What was found out.
-#[derive(Debug)]
-struct Found {
-    search: Search,
-    probe: Option<Probe>,
-}
-
-/// A probe under way.
-#[derive(Clone, Copy, Debug)]
-struct Probe {
-    /// What only its answer can know.
-    nonce: u64,
-    len: u16,
-}
-
-impl PathMtu {
-    /// Nothing is known; packets of `len` bytes are what the interface carries.
-    pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
-        PathMtu {
-            limit: octets(len),
-            headers: if v6 { IPV6 } else { IPV4 },
-            min_mtu: config.min_path_mtu,
-            v6,
-            longest: 0,
-            found: None,
-        }
-    }
-
-    fn nothing(&self) -> Search {
-        // RFC 5043 §9: what the largest DDP segment of any path needs.
-        let least = self.min_mtu.max(self.headers + MIN_PACKET as u16);
-        Search::new(self.limit, self.headers, self.v6, least).with_base(BASE)
-    }
-
-    /// The least size that is accepted.
-    fn floor(&self) -> u16 {
-        self.found.as_ref().map_or_else(|| self.nothing().floor(), |found| found.search.floor())
-    }
-
-    fn found(&mut self) -> &mut Found {
-        let search = self.nothing();
-        self.found.get_or_insert_with(|| Box::new(Found { search, probe: None }))
-    }
-
-    fn probe(&self) -> Option<Probe> {
-        self.found.as_ref()?.probe
-    }
-
-    /// The peer has restarted, and answers nothing from before. The path is the same.
-    pub(super) fn restart(&mut self) {
-        self.longest = 0;
-        if let Some(found) = &mut self.found {
-            found.probe = None;
-        }
-    }
-
-    /// A packet with data went out.
-    pub(super) fn data_sent(&mut self, len: usize) {
-        self.longest = self.longest.max(octets(len));
-    }
-
-    /// True when something below what the interface carries is in use.
-    pub(super) fn is_reduced(&self) -> bool {
-        self.found.as_ref().is_some_and(|found| !found.search.is_at_limit())
-    }
-}
 
 impl Association {
     /// Bytes in front of its packets, IP's header included, where that is not all.
@@ -120,8 +32,8 @@ impl Association {
     }
 
     /// The path carries packets of at most `len` bytes, by the interface's MTU or by what other associations have
-    /// found; but at least [`MIN_PACKET`] and `min_path_mtu`. It is probed again after
-    /// [`Config::path_mtu_raise`].
+    /// found; but at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. It is probed again after
+    /// [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn path_mtu(&mut self, now: Instant, len: usize) {
         let len = octets(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
@@ -265,8 +177,4 @@ impl Association {
         let raise_at = now + self.config.path_mtu_raise;
         self.path.found().search.lost(probe.len, alone, next, raise_at);
     }
-}
-
-fn octets(len: usize) -> u16 {
-    u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -9,9 +9,11 @@ mod channel;
 mod client;
 mod error;
 mod event;
+mod info;
 mod routes;
 mod server;
 mod spec;
+mod stream_id;
 mod types;
 
 #[cfg(test)]
@@ -21,6 +23,8 @@ pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
 pub use error::{ApiError, ErrorKind};
 pub use event::{Event, EventKind, EventLog, EventPage};
+pub use info::*;
 pub use server::{Server, ServerError};
 pub use spec::*;
+pub use stream_id::StreamId;
 pub use types::*;

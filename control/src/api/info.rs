@@ -1,0 +1,430 @@
+//! The JSON objects that show the state of the appliance: what replies hold.
+//!
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are octets, times
+//! microseconds unless the name says otherwise.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use base::metric::Descriptor;
+use serde::{Deserialize, Serialize};
+
+use super::StreamId;
+use crate::transport::Transport;
+
+/// The appliance in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// Version of libdpdk, if known.
+    pub dpdk_version: Option<String>,
+    /// The configuration file.
+    pub config: PathBuf,
+    /// Process number.
+    pub pid: u32,
+    /// `running` or `draining`.
+    pub state: String,
+    /// Time since the start, seconds.
+    pub uptime_seconds: f64,
+    /// Whether DPDK's pools lie in hugepages.
+    pub hugepages: bool,
+    /// Workers.
+    pub workers: u32,
+    /// Ports.
+    pub ports: u32,
+    /// Regions.
+    pub regions: u32,
+    /// Listeners.
+    pub listeners: u32,
+    /// Streams that are established.
+    pub streams: u32,
+    /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
+    pub notes: Vec<String>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Its name.
+    pub name: String,
+    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif`, `ring` or `pcap`.
+    pub kind: String,
+    /// Device, address, socket, link or file, as configured.
+    pub device: String,
+    /// DPDK's driver.
+    pub driver: String,
+    /// Hardware address, `aa:bb:cc:dd:ee:ff`.
+    pub mac: String,
+    /// Link is up.
+    pub up: bool,
+    /// Megabits per second, if the device says.
+    pub speed_mbps: Option<u32>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Receive queues.
+    pub queues: u16,
+    /// Who computes checksums: `offload`, `software` or `trusted`.
+    pub checksum: String,
+    /// What the device does (`rx-checksum`, `tx-checksum`, `rss`, `multi-segment`, ...).
+    pub offloads: Vec<String>,
+    /// How flows come to workers: `rss` or `software`.
+    pub steering: String,
+    /// Interfaces on it.
+    pub interfaces: Vec<InterfaceInfo>,
+    /// Counters of the device and of our side of it.
+    pub counters: Counters,
+}
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceInfo {
+    /// Its name.
+    pub name: String,
+    /// 802.1Q tag.
+    pub vlan: Option<u16>,
+    /// Addresses with prefix lengths.
+    pub addresses: Vec<String>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Neighbours that are known now.
+    pub neighbours: Vec<NeighbourInfo>,
+}
+
+/// An entry of the neighbour cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeighbourInfo {
+    /// Its address.
+    pub address: String,
+    /// Its hardware address, if resolved.
+    pub mac: Option<String>,
+    /// `incomplete`, `reachable`, `stale`, ...
+    pub state: String,
+}
+
+/// A worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerInfo {
+    /// Its number.
+    pub id: u32,
+    /// The core it is pinned to.
+    pub core: Option<u16>,
+    /// `poll` or `adaptive`.
+    pub idle: String,
+    /// Streams that it owns.
+    pub streams: u32,
+    /// Share of the last second in which it had work, 0 to 1, if known.
+    pub busy: Option<f64>,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// A region.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RegionInfo {
+    /// Its name.
+    pub name: String,
+    /// Octets.
+    pub size: u64,
+    /// `anonymous`, `hugepages`, `shared-memory` or `file`.
+    pub backing: String,
+    /// Name of the shared-memory object, or path of the file.
+    pub path: Option<String>,
+    /// Steering tag, `0x` and eight hexadecimal digits.
+    pub stag: String,
+    /// Tagged offset of the first octet, as a string of decimal digits (it may exceed 2^53).
+    pub base_to: String,
+    /// `rw`, `rwa` (with atomics), `r`, `w` or `-`.
+    pub access: String,
+    /// Several streams at a time may reach it.
+    pub shared: bool,
+    /// The stream that has it for itself.
+    pub bound_to: Option<StreamId>,
+    /// The octets cannot be paged out.
+    pub locked: bool,
+    /// Listeners that advertise it.
+    pub listeners: Vec<String>,
+    /// Octets that peers have placed in it.
+    pub placed: u64,
+    /// Tagged messages delivered to it.
+    pub messages: u64,
+    /// Made from the configuration file; else through the API.
+    pub configured: bool,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListenerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// Addresses and port, `192.0.2.1:7471` or `[2001:db8::1]:7471`.
+    pub addresses: Vec<String>,
+    /// `tcp` or `sctp`.
+    #[serde(default)]
+    pub transport: Transport,
+    /// `ddp` or `rdmap`.
+    pub ulp: String,
+    /// With RDMAP, what it does for its peers: `region`, `echo`, `sink`, `rping` or `perftest`.
+    #[serde(default)]
+    pub service: Option<String>,
+    /// Streams that the service keeps something about.
+    #[serde(default)]
+    pub sessions: u64,
+    /// MPA revisions that it speaks.
+    pub revisions: Vec<u8>,
+    /// It asks for markers.
+    pub markers: bool,
+    /// It asks for CRCs.
+    pub crc: bool,
+    /// Regions that it advertises.
+    pub regions: Vec<String>,
+    /// Its untagged queues.
+    pub queues: Vec<QueueInfo>,
+    /// Streams now.
+    pub streams: u32,
+    /// Streams at most.
+    pub max_streams: u32,
+    /// Streams accepted since the start.
+    pub accepted: u64,
+    /// Streams refused since the start.
+    pub refused: u64,
+    /// Made from the configuration file; else through the API.
+    pub configured: bool,
+}
+
+/// An untagged queue of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueInfo {
+    /// Its number.
+    pub qn: u32,
+    /// Buffers per stream.
+    pub buffers: u32,
+    /// Octets per buffer.
+    pub buffer_size: u32,
+    /// `events`, `file`, `echo` or `discard`.
+    pub deliver_to: String,
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamInfo {
+    /// Its number.
+    pub id: StreamId,
+    /// The worker that owns it.
+    pub worker: u32,
+    /// Its listener; none if it was opened from here.
+    pub listener: Option<String>,
+    /// Our address and port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// `connecting`, `established`, `closing`, ...
+    pub state: String,
+    /// `tcp` or `sctp`.
+    #[serde(default)]
+    pub transport: Transport,
+    /// Over SCTP, the association that it is a session of; other sessions of it have the same.
+    #[serde(default)]
+    pub association: Option<StreamId>,
+    /// Longest ULPDU when it was established, octets.
+    #[serde(default)]
+    pub mulpdu: Option<u32>,
+    /// What MPA agreed on, once it has; none over SCTP.
+    pub mpa: Option<MpaInfo>,
+    /// Regions that the peer may reach.
+    pub regions: Vec<String>,
+    /// Regions that the peer advertised (streams opened from here).
+    pub peer_regions: Vec<PeerRegion>,
+    /// Time since it was established, seconds.
+    pub age_seconds: f64,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// An SCTP association (RFC 5043): streams over it are its sessions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AssociationInfo {
+    /// Its number, as [`StreamInfo::association`] has it.
+    pub id: StreamId,
+    /// The worker that owns it.
+    pub worker: u32,
+    /// Our address and SCTP port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// Where it goes in UDP (RFC 6951), our UDP port and the peer's.
+    pub udp: Option<[u16; 2]>,
+    /// State of RFC 9260 §4.
+    pub state: String,
+    /// Its streams now.
+    pub sessions: u32,
+    /// Streams at most: pairs of SCTP streams, 0 before they are agreed on.
+    pub streams: u16,
+    /// Octets of the largest IP packet that the path is known to carry.
+    pub path_mtu: u16,
+    /// Smoothed round trip, microseconds; none before one was measured.
+    pub round_trip_us: Option<u64>,
+    /// Retransmission time-out, microseconds.
+    pub rto_us: u64,
+    /// Congestion window, octets.
+    pub cwnd: u64,
+    /// Octets of DATA chunks that are thought to be in the network.
+    pub in_flight: u64,
+    /// The peer's window as it told last, octets.
+    pub peer_window: u64,
+    /// Retransmissions and heartbeats in a row that went unanswered.
+    pub unanswered: u32,
+    /// Its counters, those of all of its sessions.
+    pub counters: Counters,
+}
+
+/// What MPA agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MpaInfo {
+    /// Revision.
+    pub revision: u8,
+    /// We send markers.
+    pub markers_tx: bool,
+    /// The peer sends markers.
+    pub markers_rx: bool,
+    /// CRCs are checked.
+    pub crc: bool,
+    /// Longest ULPDU, octets.
+    pub mulpdu: u32,
+}
+
+/// A region that a peer advertised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerRegion {
+    /// Its name.
+    pub name: String,
+    /// Steering tag, `0x` and eight hexadecimal digits.
+    pub stag: String,
+    /// Tagged offset of the first octet, decimal digits.
+    pub base_to: String,
+    /// Octets.
+    pub size: u64,
+    /// `rw`, `r`, `w` or `-`.
+    pub access: String,
+}
+
+/// Named numbers. Names are `snake_case` and stable.
+pub type Counters = BTreeMap<String, u64>;
+
+/// All counters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Per worker.
+    pub workers: Vec<WorkerStats>,
+    /// Per port.
+    pub ports: Vec<PortStats>,
+    /// Of the control thread.
+    pub control: Counters,
+    /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
+    pub gauges: Counters,
+    /// What the counters are; the metrics show it and JSON does not.
+    #[serde(skip)]
+    pub described: Described,
+}
+
+/// Descriptors of counters, by whose they are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Described {
+    /// Of workers.
+    pub worker: Vec<&'static Descriptor>,
+    /// Of ports.
+    pub port: Vec<&'static Descriptor>,
+    /// Of the control thread.
+    pub control: Vec<&'static Descriptor>,
+    /// Of [`Stats::gauges`].
+    pub gauges: Vec<&'static Descriptor>,
+}
+
+/// Counters of one worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: u32,
+    /// What it did.
+    pub counters: Counters,
+    /// What goes up and down.
+    #[serde(default)]
+    pub gauges: Counters,
+    /// What it dropped, by reason.
+    pub drops: Counters,
+    /// Protocol errors, by `layer_code`.
+    pub errors: Counters,
+}
+
+/// Counters of one port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortStats {
+    /// Its name.
+    pub port: String,
+    /// What the device and our side of it counted; of impaired ports, what the impairment did.
+    pub counters: Counters,
+}
+
+/// A transfer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its number.
+    pub id: u64,
+    /// `put` or `get`.
+    pub kind: String,
+    /// The file; empty when a region of the appliance takes its place.
+    pub file: PathBuf,
+    /// That region, into which octets are got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Address and port of the peer.
+    pub remote: String,
+    /// How far it is.
+    pub state: JobState,
+    /// Octets to move; 0 until they are known.
+    pub total: u64,
+    /// Octets that the peer's LLP has acknowledged, or that its responses have brought.
+    pub acknowledged: u64,
+    /// Seconds from the first octet to now or to the end.
+    pub seconds: f64,
+    /// What went wrong, one sentence.
+    pub error: Option<String>,
+    /// The peer refused (rejected the connection or ended the stream with an error).
+    #[serde(default)]
+    pub refused: bool,
+    /// Counters of the stream, once it has ended: `retransmitted_bytes` and others.
+    #[serde(default)]
+    pub counters: Counters,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// The file is being read into memory.
+    #[default]
+    Staging,
+    /// The stream is being opened.
+    Connecting,
+    /// Octets are on their way.
+    Running,
+    /// Octets are being written to the file.
+    Saving,
+    /// Everything is acknowledged.
+    Done,
+    /// It failed; see `error`.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl JobState {
+    /// Nothing changes any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}

@@ -13,14 +13,14 @@
 //! answered on the active side; then segments; its Terminate last. What the peer sends is taken at its
 //! DDP-SSN: a Terminate ends the peer's direction once everything before it has come.
 
+use super::data::{SessionData, octets};
 use super::error::SessionError;
 use super::message::{Body, Control, Message, Pieces};
 use super::order::Order;
 use super::sender::{Sender, SenderStats};
 use crate::seam::{MessageRef, Written};
-use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource};
-use wire::sctp::ddp::{DdpSsn, Function, MAX_PRIVATE_DATA};
+use wire::sctp::ddp::{DdpSsn, Function};
 
 /// What a session counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,43 +37,6 @@ pub struct Stats {
     pub ignored: u64,
     /// What this end sent.
     pub tx: SenderStats,
-}
-
-/// More private data than the message carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("private data of {seen} octets, at most {limit} fit")]
-pub struct PrivateDataTooLong {
-    /// Octets that fit: 512, or 508 behind enhanced data.
-    pub limit: usize,
-    /// Octets that there are.
-    pub seen: usize,
-}
-
-impl PrivateDataTooLong {
-    /// Looks whether private data fit a message (RFC 5043 §5.2.3, RFC 6581 §7).
-    ///
-    /// # Errors
-    /// They do not.
-    pub fn check(private_data: &[u8], enhanced: bool) -> Result<(), PrivateDataTooLong> {
-        let limit = MAX_PRIVATE_DATA - if enhanced { ENHANCED_LEN } else { 0 };
-        let seen = private_data.len();
-        if seen > limit { Err(PrivateDataTooLong { limit, seen }) } else { Ok(()) }
-    }
-}
-
-/// How a request was answered, or a session opened: in the enhanced form if there is enhanced data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SessionData {
-    /// The ULP's private data.
-    pub private_data: Vec<u8>,
-    /// What the message says of Reads.
-    pub enhanced: Option<EnhancedRepr>,
-}
-
-impl From<&Control> for SessionData {
-    fn from(control: &Control) -> Self {
-        SessionData { private_data: control.private_data.clone(), enhanced: control.enhanced }
-    }
 }
 
 /// What a message that was taken has brought about.
@@ -157,7 +120,7 @@ pub struct Session {
 
 impl Session {
     /// The active side: an Initiate is due. What it says must fit
-    /// ([`PrivateDataTooLong::check`]), what does not is cut.
+    /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)), what does not is cut.
     pub fn active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
         let enhanced = data.enhanced.is_some();
         let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
@@ -602,10 +565,4 @@ impl NoSession {
             }
         }
     }
-}
-
-/// The private data of a control message: enhanced data first (RFC 6581 §7).
-fn octets(data: &SessionData) -> Box<[u8]> {
-    let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
-    enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
 }

@@ -16,6 +16,7 @@
 //! Left out: ULP-specific sequences (RFC 5043 §6.5).
 
 mod config;
+mod data;
 mod error;
 mod machine;
 mod message;
@@ -23,10 +24,9 @@ mod order;
 mod sender;
 
 pub use config::Config;
+pub use data::{PrivateDataTooLong, SessionData};
 pub use error::SessionError;
-pub use machine::{
-    Arrival, NoSession, PrivateDataTooLong, Session, SessionChange, SessionData, Stats,
-};
+pub use machine::{Arrival, NoSession, Session, SessionChange, Stats};
 pub use message::Message;
 pub use order::{MAX_OUTSTANDING, Order};
 pub use sender::{Sender, SenderStats, mulpdu};

@@ -1,0 +1,49 @@
+//! The data that control messages carry besides their function: the ULP's, and enhanced data before them.
+
+use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
+use wire::sctp::ddp::MAX_PRIVATE_DATA;
+
+use super::message::Control;
+
+/// More private data than the message carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("private data of {seen} octets, at most {limit} fit")]
+pub struct PrivateDataTooLong {
+    /// Octets that fit: 512, or 508 behind enhanced data.
+    pub limit: usize,
+    /// Octets that there are.
+    pub seen: usize,
+}
+
+impl PrivateDataTooLong {
+    /// Looks whether private data fit a message (RFC 5043 §5.2.3, RFC 6581 §7).
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(private_data: &[u8], enhanced: bool) -> Result<(), PrivateDataTooLong> {
+        let limit = MAX_PRIVATE_DATA - if enhanced { ENHANCED_LEN } else { 0 };
+        let seen = private_data.len();
+        if seen > limit { Err(PrivateDataTooLong { limit, seen }) } else { Ok(()) }
+    }
+}
+
+/// How a request was answered, or a session opened: in the enhanced form if there is enhanced data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SessionData {
+    /// The ULP's private data.
+    pub private_data: Vec<u8>,
+    /// What the message says of Reads.
+    pub enhanced: Option<EnhancedRepr>,
+}
+
+impl From<&Control> for SessionData {
+    fn from(control: &Control) -> Self {
+        SessionData { private_data: control.private_data.clone(), enhanced: control.enhanced }
+    }
+}
+
+/// The private data of a control message: enhanced data first (RFC 6581 §7).
+pub(super) fn octets(data: &SessionData) -> Box<[u8]> {
+    let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
+    enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
+}

@@ -20,52 +20,27 @@
 //! - Nothing at or beyond `stop` was handed up since `stop` was set.
 
 mod extent;
+mod pass;
 mod pieces;
+mod stats;
 mod whole;
 
 use super::config::{Config, OnBadCrc, Params};
 use super::error::{Fault, MpaError};
 use super::framing::Framing;
 use crate::seam::Taken;
-use base::{Blank, Lazy};
+use base::Lazy;
 use core::ops::Range;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
+use pass::{HandedUp, Order, Pass, Span, Verdict};
 use pieces::Pieces;
 
 pub use pieces::HoldBudget;
+pub use stats::ReceiverStats;
 
 /// The window is never kept below this many bytes, so that in-order data keeps moving.
 const MIN_ROOM: u64 = 64 * 1024;
-
-/// What a [`Receiver`] counts, in bytes where no other unit is given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReceiverStats {
-    /// FPDUs handed up.
-    pub fpdus: u64,
-    /// Payload placed in order.
-    pub placed_in_order: u64,
-    /// Payload placed while something before it was missing.
-    pub placed_out_of_order: u64,
-    /// Held now, because their FPDU is incomplete or not located.
-    pub held: u64,
-    /// The most that was held at any time.
-    pub held_max: u64,
-    /// Held now, and the FPDUs' boundaries in it are unknown.
-    pub unlocatable: u64,
-    /// The most that was unlocatable at any time.
-    pub unlocatable_max: u64,
-    /// Refused for lack of room to hold them; the peer retransmits them.
-    pub refused: u64,
-    /// Segments dropped because an FPDU in them could not be verified: a wrong CRC, or a length that
-    /// cannot be.
-    pub bad_crc_dropped: u64,
-    /// Segments that did not begin with an FPDU, as far as that was known when they came: in order, or by
-    /// a marker. What was refused here is refused at FPDU boundaries and is never the cause.
-    pub alignment_lost: u64,
-    /// Taken and thrown away after an error.
-    pub discarded: u64,
-}
 
 /// The receive half of MPA in Full Operation.
 #[derive(Debug)]
@@ -90,50 +65,6 @@ pub struct Receiver {
     placed_in_order: u64,
     /// The other counters, once there is any of it.
     stats: Lazy<ReceiverStats>,
-}
-
-impl Blank for ReceiverStats {
-    fn blank() -> &'static Self {
-        static BLANK: ReceiverStats = ReceiverStats {
-            fpdus: 0,
-            placed_in_order: 0,
-            placed_out_of_order: 0,
-            held: 0,
-            held_max: 0,
-            unlocatable: 0,
-            unlocatable_max: 0,
-            refused: 0,
-            bad_crc_dropped: 0,
-            alignment_lost: 0,
-            discarded: 0,
-        };
-        &BLANK
-    }
-}
-
-/// What one pass over an extent hands up.
-#[derive(Clone, Copy, Default)]
-struct HandedUp {
-    fpdus: u64,
-    bytes: u64,
-}
-
-/// What became of one pass over an extent.
-#[derive(Clone, Copy)]
-struct Pass {
-    /// FPDUs `from..to` were handed up, without a gap.
-    from: u64,
-    to: u64,
-    /// True when an FPDU is known to begin at `from`, if only to be whole later.
-    located: bool,
-    /// What was wrong with the FPDU at `to`.
-    fault: Option<Fault>,
-    /// Where that one ends by its length.
-    fault_end: u64,
-    /// The sink has no room for the FPDU at `to`, which ends before this.
-    refused: Option<u64>,
-    /// An FPDU begins where the span begins.
-    begins_aligned: bool,
 }
 
 impl Receiver {
@@ -576,62 +507,6 @@ impl Receiver {
         self.stop = Some(Box::new(MpaError { at: OrderKey(at), fault }));
         self.discard(budget);
     }
-}
-
-/// What becomes of a segment with a bad FPDU.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// It counts as lost from the FPDU on.
-    Drop,
-    /// The stream ends.
-    Fail,
-    /// The stream ends once the order is there.
-    Remember,
-}
-
-/// A span as it arrived, and where the bytes around it end.
-struct Span<'a> {
-    offset: u64,
-    bytes: &'a [u8],
-    extent_end: u64,
-    in_order: bool,
-}
-
-impl Span<'_> {
-    fn end(&self) -> u64 {
-        self.offset + self.bytes.len() as u64
-    }
-}
-
-impl Pass {
-    /// No FPDU was found.
-    fn nothing_at(at: u64) -> Self {
-        Pass {
-            from: at,
-            to: at,
-            located: false,
-            fault: None,
-            fault_end: at,
-            refused: None,
-            begins_aligned: false,
-        }
-    }
-
-    /// FPDUs up to `at`, where another begins.
-    fn reach(&mut self, at: u64, span: &Range<u64>) {
-        self.to = at;
-        self.begins_aligned |= at == span.start;
-    }
-}
-
-/// Where an extent is in the stream.
-struct Order {
-    /// It begins with the next FPDU in order.
-    in_order: bool,
-    /// It ends where another FPDU is known to begin.
-    bounded: bool,
-    /// The bytes in it that have just arrived.
-    span: Range<u64>,
 }
 
 /// Hands up every FPDU from `start` on that is whole and verified.

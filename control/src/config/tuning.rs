@@ -102,7 +102,7 @@ fn read_keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
     Some(Keepalive {
         idle,
         interval: section.or("keepalive_interval", ms(10_000), keepalive_interval()),
-        probes: section.or("keepalive_probes", 5, keepalive_probes()).into(),
+        probes: section.or("keepalive_probes", 5, keepalive_probes()),
     })
 }
 

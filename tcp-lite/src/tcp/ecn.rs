@@ -117,13 +117,14 @@ impl Ecn {
         self.sends
     }
 
-    /// True when marks on what arrives are echoed.
+    /// True when [`data_arrived`](Self::data_arrived) can change anything: marks are echoed, and there is one here, or
+    /// an echo under way.
     #[inline]
-    pub(crate) fn receives(&self) -> bool {
-        self.receives
+    pub(crate) fn concerns(&self, seg: &Segment<'_>) -> bool {
+        self.receives && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
-    /// A data segment in the window arrived, and marks are echoed.
+    /// A data segment in the window arrived.
     pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> Arrival {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);

@@ -381,7 +381,7 @@ impl Connection {
         let mut text = Text::Taken;
         if !seg.payload.is_empty() {
             self.stats.add(seg.ce.into(), |s| &mut s.recv.ecn_marks);
-            if self.ecn.receives() {
+            if self.ecn.concerns(seg) {
                 self.note_mark(seg);
             }
             let (config, stats) = (&self.config, &mut self.stats);

@@ -27,7 +27,7 @@ fn acked_now(now: Instant, acked: u64, srtt: Nanos) -> Acked {
 fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
     let segments = c.cwnd() / SMSS;
     for i in 0..segments {
-        let at = now + RTT * u64::try_from(i).unwrap() / u64::try_from(segments).unwrap();
+        let at = now + RTT * i / segments;
         c.on_growth(at, SMSS, RTT);
     }
     now + RTT

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 #   namespace A                           namespace B
-#   ddp-script on veth A (af_packet)      kernel.toml: the kernel's TCP, a listener that takes any octets
+#   ddp-script on veth A (af_packet)      kernel.toml: the kernel's TCP, a listener that takes any bytes
 #   10.78.0.2, no address of the kernel   serve-kernel.toml: ddpctl serve-kernel over the kernel's sockets
 #                                         ddpd.toml: ddpd on af_packet, no address of the kernel
 #
@@ -49,7 +49,7 @@ run_in() {
     pids+=("$!")
 }
 
-# started NAME: waits until it says something.
+# started NAME: waits until it prints something.
 started() {
     wait_until 60 test -s "$work/$1.out" || { cat "$work/$1.err" >&2; die "$1 did not start"; }
 }

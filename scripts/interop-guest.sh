@@ -1,5 +1,5 @@
 # Part of scripts/interop: what the suites with a guest share: the namespace with its bridge, and the one ddpd
-# that is tested. Sourced; whoever sources it has `config`, which prints ddpd's configuration.
+# that is tested. Sourced; the sourcing script has `config`, which prints ddpd's configuration.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # repo, ddpd, ddpctl and ns come from scripts/interop and its parts
 #
@@ -16,7 +16,7 @@ api() { timeout 60 "$ddpctl" --socket "$work/ddpd.sock" "$@"; }
 # The number of the last event.
 newest() { api --json events --after 0 | tail -n 1 | jq .seq; }
 
-# The namespace; links take frames of 9000 octets.
+# The namespace; links take frames of 9000 bytes.
 make_bridge() {
     ip netns add "$ns"
     in_ns ip link add br0 type bridge

@@ -10,7 +10,7 @@
 tag=ddp$$
 a=${tag}a b=${tag}b
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-interop.XXXXXX")
-octets=$((mib * 1024 * 1024))
+bytes=$((mib * 1024 * 1024))
 ddpd_pid="" capture_pid="" serve_pid=""
 rows=0 failed=0
 
@@ -119,7 +119,7 @@ row() { # what... verdict
 
 # verdict: compares the region with the file.
 verdict() {
-    if api regions read sink --length "$octets" --output - 2>"$work/read.err" | cmp -s "$(file)" -; then
+    if api regions read sink --length "$bytes" --output - 2>"$work/read.err" | cmp -s "$(file)" -; then
         echo ok
     else
         echo "FAILED: the region differs from the file"
@@ -227,7 +227,7 @@ build_programs
 say "making a file of $mib MiB"
 real_file "$work/file0.bin" "$mib"
 real_file "$work/file1.bin" "$((mib + 1))"
-tail -c "$octets" "$work/file1.bin" >"$work/file.bin" && mv "$work/file.bin" "$work/file1.bin"
+tail -c "$bytes" "$work/file1.bin" >"$work/file.bin" && mv "$work/file.bin" "$work/file1.bin"
 printf '%-10s %5s %-5s %-10s %-8s %-4s %9s  %s\n' PORT MTU IP REVISION MARKERS CRC Gbit/s RESULT
 for part in ${INTEROP_PARTS:-af_packet:1500 af_packet:9000 af_xdp:1500}; do
     suite "${part%:*}" "${part#*:}"

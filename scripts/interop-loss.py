@@ -18,7 +18,7 @@ The router drops every N-th data frame of the sender (nftables `numgen inc`), so
 repeats. Segmentation offloads are off everywhere. The roles take turns; medians and spreads are over the
 rounds. After that one stream of ours and one of the kernel's share a link of a fixed rate (tbf) to r.
 
-Prints tables, or JSON with --json. Fails when a transfer fails or its octets differ, never for a rate.
+Prints tables, or JSON with --json. Fails when a transfer fails or its bytes differ, never for a rate.
 """
 
 import argparse
@@ -274,7 +274,7 @@ socket = "{self.work}/a.sock"
         return results
 
     def share(self):
-        """One stream of ours and one of the kernel's through one queue; octets that reached r by then."""
+        """One stream of ours and one of the kernel's through one queue; bytes that reached r by then."""
         self.net.loss("a", None)
         self.net.run("r", "nft", "flush", "ruleset")
         self.net.bottleneck(self.args.mbit, 10)
@@ -300,9 +300,9 @@ socket = "{self.work}/a.sock"
         for job in self.control("jobs", "list"):
             if job.get("state") in ("running", "connecting"):
                 self.control("jobs", "cancel", str(job["id"]))
-        octets = {name: now[name] - began[name] for name in now}
-        total = sum(octets.values())
-        return {"mbit": self.args.mbit, "octets": octets, "ours": octets["ours"] / total}
+        arrived = {name: now[name] - began[name] for name in now}
+        total = sum(arrived.values())
+        return {"mbit": self.args.mbit, "bytes": arrived, "ours": arrived["ours"] / total}
 
     def close(self):
         for child in list(self.children):
@@ -331,8 +331,8 @@ def report(args, results, shared):
     for row in rows:
         print(f"{row['loss']:<10} {row['role']:<9} {row['median']:7.2f} {row['least']:7.2f} {row['most']:7.2f}  {row['ratio']:.2f}")
     for run in shared:
-        ours = run["octets"]["ours"] / 1e6
-        kernels = run["octets"]["kernels"] / 1e6
+        ours = run["bytes"]["ours"] / 1e6
+        kernels = run["bytes"]["kernels"] / 1e6
         print(f"one link of {run['mbit']} Mbit/s: ours {ours:.0f} MB, the kernel's {kernels:.0f} MB: our share {run['ours']:.2f}")
     if len(shares) > 1:
         print(f"our share of the link, median of {len(shares)}: {statistics.median(shares):.2f}")

@@ -112,9 +112,9 @@ end_put() {
     return "$code"
 }
 
-# transfer CASE FROM: a file to the other side; region and file there are compared, octet by octet.
+# transfer CASE FROM: a file to the other side; region and file there are compared, byte by byte.
 transfer() {
-    local from=$2 to=${other[$2]} octets=$((mib * 1024 * 1024)) code=0 result=ok detail file
+    local from=$2 to=${other[$2]} bytes=$((mib * 1024 * 1024)) code=0 result=ok detail file
     # Two files take turns, so that a transfer that places nothing cannot look good.
     transfers=$((transfers + 1))
     file=$work/file$((transfers / 2 % 2)).bin
@@ -123,9 +123,9 @@ transfer() {
     detail="$mib MiB"
     if [ "$code" -ne 0 ]; then
         result=FAILED detail="exit code $code: $(tr '\n' ' ' <"$work/put.err")"
-    elif ! api "$to" regions read "inbox-$to" --length "$octets" --output - | cmp -s "$file" -; then
+    elif ! api "$to" regions read "inbox-$to" --length "$bytes" --output - | cmp -s "$file" -; then
         result=FAILED detail="the region differs from the file"
-    elif ! wait_until "$stall_limit" cmp -s -n "$octets" "$file" "$work/inbox-$to.bin"; then
+    elif ! wait_until "$stall_limit" cmp -s -n "$bytes" "$file" "$work/inbox-$to.bin"; then
         result=FAILED detail="the region's file differs from the file"
     else
         detail="$mib MiB at $(jq -r '.gbit_per_s * 100 | round / 100' "$work/put.json") Gbit/s"
@@ -149,7 +149,7 @@ loss_case() {
     check_loss "$name" "$survivor" "$seen" "$killed"
     check_put "$name" "$victim" "$sender"
     if wait_until "$loss_limit" is_free "$survivor" "$after"; then
-        row "$name" "everything freed" ok "streams, regions, octets held, packet buffers"
+        row "$name" "everything freed" ok "streams, regions, bytes held, packet buffers"
     else
         row "$name" "everything freed" FAILED "before: $(tr '\n' ' ' <<<"$after"), now: $(gauges "$survivor" | tr '\n' ' ')"
     fi
@@ -185,7 +185,7 @@ check_loss() {
     fi
 }
 
-# check_put CASE VICTIM SENDER: whoever had asked for the transfer is told that it failed.
+# check_put CASE VICTIM SENDER: the failure is reported to the transfer's requester.
 check_put() {
     local code=0 message
     end_put "$3" || code=$?
@@ -218,7 +218,7 @@ say "making files of $mib MiB"
 real_file "$work/file0.bin" "$mib"
 # A hole, that takes no disk: nobody looks at what has come of it.
 truncate -s "${kill_mib}M" "$work/long.bin"
-# Every octet differs from that of the first file.
+# Every byte differs from that of the first file.
 tr '\000-\377' '\001-\377\000' <"$work/file0.bin" >"$work/file1.bin"
 
 printf '%-30s %-26s %-7s %s\n' CASE CHECK RESULT ''

@@ -393,20 +393,20 @@ appliance_connects() {
         peer_begin "size=$file_len" "$@" serve "$address" 7600
     }
     serve "dump=$files/dump"
-    from_here "put" "every octet" '"\(.octets) octets"' put "$share/file" "$url/inbox"
+    from_here "put" "every byte" '"\(.bytes) bytes"' put "$share/file" "$url/inbox"
     served_row "the peer's end" "shut down" "1 sessions, 1 ended"
     compare "the peer has the file" "$share/file" "$share/dump"
     serve echo=1
-    from_here "send: an echo comes back" "5000 octets" '"\(.octets) octets"' send "$url" --file "$work/message.bin" --wait-reply 10s
+    from_here "send: an echo comes back" "5000 bytes" '"\(.bytes) bytes"' send "$url" --file "$work/message.bin" --wait-reply 10s
     jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
-    compare "every octet" "$work/message.bin" "$work/reply.bin"
+    compare "every byte" "$work/message.bin" "$work/reply.bin"
     peer_end || true
     serve rdmap=1 "fill=$files/file"
-    from_here "get: RDMA Read" "every octet" '"\(.octets) octets"' get "rdmap+$url/inbox" "$work/got.bin" --length "$file_len"
-    compare "the file has the same octets" "$share/file" "$work/got.bin"
+    from_here "get: RDMA Read" "every byte" '"\(.bytes) bytes"' get "rdmap+$url/inbox" "$work/got.bin" --length "$file_len"
+    compare "the file has the same bytes" "$share/file" "$work/got.bin"
     peer_end || true
     serve "dump=$files/dump" encapsulation=9899
-    from_here "put in UDP (RFC 6951)" "every octet" '"\(.octets) octets"' put "$share/file" "$url/inbox" --udp-port 9899
+    from_here "put in UDP (RFC 6951)" "every byte" '"\(.bytes) bytes"' put "$share/file" "$url/inbox" --udp-port 9899
     served_row "the peer's end" "shut down" "1 sessions, 1 ended"
     compare "the peer has the file" "$share/file" "$share/dump"
     serve reject=no-room

@@ -107,7 +107,7 @@ END
     done
 }
 
-# Sizes of ib_write_lat beyond the 4096 that a server can do without being told.
+# Sizes of ib_write_lat beyond the 4096 that a server can do without being configured.
 big_lat="65536 1048576"
 
 # set_mtu MTU: both ends speak it; siw takes it from its device when it is made.
@@ -186,14 +186,14 @@ server_cases() {
     for size in 23 64 1447 5000 65535; do
         in_guest "rping -c -v -V -C 100 -S $size" "100 rounds" 60 "rping -c -a 10.77.0.1 -v -V -C 100 -S $size >/tmp/rping && [ \$(grep -c '^ping data' /tmp/rping) = 100 ] && echo 100 rounds" rounds
     done
-    in_guest "region: every length and alignment" "every octet" 60 \
+    in_guest "region: every length and alignment" "every byte" 60 \
         "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" "compared"
     if api regions read box --length "$file_len" --output "$work/box.bin" >/dev/null && cmp -s "$work/box.bin" "$guest_dir/share/file"; then
-        row "region: the appliance has the same octets" "$file_len octets" "$file_len octets" ok
+        row "region: the appliance has the same bytes" "$file_len bytes" "$file_len bytes" ok
     else
-        row "region: the appliance has the same octets" "$file_len octets" "others" "BAD: the region differs"
+        row "region: the appliance has the same bytes" "$file_len bytes" "others" "BAD: the region differs"
     fi
-    in_guest "echo: Sends come back" "every octet" 30 \
+    in_guest "echo: Sends come back" "every byte" 30 \
         "siwverbs client 10.77.0.1 7475 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
     in_guest "sink: Sends up to 1 MiB" "taken" 60 \
         "siwverbs client 10.77.0.1 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
@@ -220,7 +220,7 @@ perf_cases() {
 
 # --- 2: the appliance uses servers in the guest ---
 
-# The guest's verbs server. One that has died is a bad row of its own, with what it said, and gets a successor:
+# The guest's verbs server. One that has died is a bad row of its own, with its output, and gets a successor:
 # the cases that follow fail by themselves only.
 servers=0 served=0
 server_begin() {
@@ -260,7 +260,7 @@ ping_server() {
     guest_begin "$tag" 60 "rping -s -a 10.77.0.2 -p 7174 -C 20 -S $1 -V"
     # Port 7174, state LISTEN.
     guest_run 20 "until grep -q ':1C06 .* 0A ' /proc/net/tcp; do sleep 0.1; done" >/dev/null || true
-    from_here "ping an rping server, $1 octets" "20 rounds" '"\(.rounds) rounds, mean \(.mean_ns / 1000 | round) us"' \
+    from_here "ping an rping server, $1 bytes" "20 rounds" '"\(.rounds) rounds, mean \(.mean_ns / 1000 | round) us"' \
         ping 10.77.0.2:7174 --peer-kind siw --count 20 --size "$1" || true
     guest_end "$tag" 60 >"$work/rping.out" || true
 }
@@ -269,27 +269,27 @@ client_cases() {
     local size
     for size in 64 5000; do ping_server "$size"; done
     server_begin
-    if to_server "get: RDMA Read into a file" "every octet" '"\(.octets) octets"' \
+    if to_server "get: RDMA Read into a file" "every byte" '"\(.bytes) bytes"' \
         get rdmap://10.77.0.2:7480/inbox "$work/got.bin" --length "$file_len" --peer-kind siw; then
-        compare "get: the file has the same octets" "$guest_dir/share/file" "$work/got.bin"
+        compare "get: the file has the same bytes" "$guest_dir/share/file" "$work/got.bin"
     fi
-    if to_server "get: RDMA Read into a region" "every octet" '"\(.octets) octets"' \
+    if to_server "get: RDMA Read into a region" "every byte" '"\(.bytes) bytes"' \
         get rdmap://10.77.0.2:7480/inbox --into box --length "$file_len" --peer-kind siw; then
         api regions read box --length "$file_len" --output "$work/box.bin" >/dev/null || true
-        compare "get: the region has the same octets" "$guest_dir/share/file" "$work/box.bin"
+        compare "get: the region has the same bytes" "$guest_dir/share/file" "$work/box.bin"
     fi
-    if to_server "put: RDMA Write" "every octet" '"\(.octets) octets"' \
+    if to_server "put: RDMA Write" "every byte" '"\(.bytes) bytes"' \
         put "$work/other.bin" rdmap://10.77.0.2:7480/inbox --peer-kind siw; then
         head -c "$file_len" "$guest_dir/share/dump" >"$work/dump.bin" || true
-        compare "put: the guest has the same octets" "$work/other.bin" "$work/dump.bin"
+        compare "put: the guest has the same bytes" "$work/other.bin" "$work/dump.bin"
     fi
     head -c 5000 "$work/other.bin" >"$work/message.bin"
-    if to_server "send: an echo comes back" "5000 octets" '"\(.octets) octets"' \
+    if to_server "send: an echo comes back" "5000 bytes" '"\(.bytes) bytes"' \
         send rdmap://10.77.0.2:7480 --file "$work/message.bin" --wait-reply 10s --peer-kind siw; then
         jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
-        compare "send: every octet" "$work/message.bin" "$work/reply.bin"
+        compare "send: every byte" "$work/message.bin" "$work/reply.bin"
     fi
-    to_server "put over MPA revision 1" "every octet" '"\(.octets) octets"' \
+    to_server "put over MPA revision 1" "every byte" '"\(.bytes) bytes"' \
         put "$work/other.bin" rdmap://10.77.0.2:7480/inbox --peer-kind siw --mpa-rev 1 || true
     server_end
 }
@@ -364,18 +364,18 @@ after_invalidation() {
     fi
 }
 
-# The driver keeps to what was negotiated; with revision 1 nothing is, and it issues as many as it is told.
+# The driver keeps to what was negotiated; with revision 1 nothing is, and it issues as many as it is configured to.
 too_many_reads() {
     guest_run 30 'rdma link delete siw0; rmmod siw; insmod /knobs/siw.ko mpa_version=1; rdma link add siw0 type siw netdev eth0' \
         >"$work/knobs.out" || die "the guest does not load the driver with knobs: $(cat "$work/knobs.out")"
     wrong "Read: more at once than allowed" 1/2/02 7472 ord=64 region:box gets:64
     # What follows is the driver's ordinary work, in other modes.
     local part=server
-    in_guest "MPA revision 1" "every octet" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
+    in_guest "MPA revision 1" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 2 >/sys/module/siw/parameters/mpa_version; echo 1 >/sys/module/siw/parameters/peer_to_peer' >/dev/null || true
-    in_guest "MPA revision 2, peer-to-peer" "every octet" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
+    in_guest "MPA revision 2, peer-to-peer" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'echo 0 >/sys/module/siw/parameters/peer_to_peer; echo 1 >/sys/module/siw/parameters/mpa_crc_required' >/dev/null || true
-    in_guest "CRC asked for by the guest" "every octet" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
+    in_guest "CRC asked for by the guest" "every byte" 40 "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" compared
     guest_run 30 'rdma link delete siw0; rmmod siw; modprobe siw; rdma link add siw0 type siw netdev eth0' >/dev/null ||
         die "the guest does not load its own driver again"
 }
@@ -431,7 +431,7 @@ dctcp_cases() {
     congestion=dctcp
     start_ddpd
     make_marks
-    in_guest "DCTCP: writes and reads through marks" "every octet" 60 \
+    in_guest "DCTCP: writes and reads through marks" "every byte" 60 \
         "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" "compared"
     marks=$(tcp_counter tcp_ecn_marks_in) reductions=$(tcp_counter tcp_ecn_reductions)
     if [ "${marks:-0}" -gt 0 ] && [ "${reductions:-0}" -gt 0 ]; then

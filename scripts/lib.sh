@@ -24,13 +24,13 @@ build_programs() {
 
 # real_file PATH MIB: a file of real content (the toolchain's own libraries, one after the other).
 real_file() {
-    local path=$1 octets=$(($2 * 1024 * 1024)) sysroot
+    local path=$1 bytes=$(($2 * 1024 * 1024)) sysroot
     sysroot=$(rustc --print sysroot)
-    while [ "$(stat -c %s "$path" 2>/dev/null || echo 0)" -lt "$octets" ]; do
+    while [ "$(stat -c %s "$path" 2>/dev/null || echo 0)" -lt "$bytes" ]; do
         find "$sysroot/lib" /usr/lib -xdev -type f -size +256k -print0 2>/dev/null | sort -z |
-            xargs -0 cat 2>/dev/null | head -c "$octets" >>"$path" || true
+            xargs -0 cat 2>/dev/null | head -c "$bytes" >>"$path" || true
     done
-    truncate -s "$octets" "$path"
+    truncate -s "$bytes" "$path"
 }
 
 # wait_until SECONDS COMMAND...: polls until the command succeeds; fails when time is up.

@@ -20,20 +20,20 @@ use wire::crc32c;
 fn crc(c: &mut Criterion) {
     let mut group = c.benchmark_group("crc32c");
     for len in [16, 64, 128, 256, 384, 512, 1024, 1448, 4096, 8948] {
-        let octets = vec![0x5au8; len];
+        let bytes = vec![0x5au8; len];
         group.throughput(Throughput::Bytes(len as u64));
-        group.bench_with_input(BenchmarkId::new("crc32c-hw", len), &octets, |b, octets| {
-            b.iter(|| crc32c_hw::update(0, black_box(octets)));
+        group.bench_with_input(BenchmarkId::new("crc32c-hw", len), &bytes, |b, bytes| {
+            b.iter(|| crc32c_hw::update(0, black_box(bytes)));
         });
-        group.bench_with_input(BenchmarkId::new("crc-fast", len), &octets, |b, octets| {
+        group.bench_with_input(BenchmarkId::new("crc-fast", len), &bytes, |b, bytes| {
             b.iter(|| {
                 let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-                digest.update(black_box(octets));
+                digest.update(black_box(bytes));
                 digest.finalize()
             });
         });
-        group.bench_with_input(BenchmarkId::new("ours", len), &octets, |b, octets| {
-            b.iter(|| crc32c::update(0, black_box(octets)));
+        group.bench_with_input(BenchmarkId::new("ours", len), &bytes, |b, bytes| {
+            b.iter(|| crc32c::update(0, black_box(bytes)));
         });
     }
     group.finish();

@@ -199,7 +199,7 @@ impl Pair {
             }
             anyhow::ensure!(job.state == JobState::Done, "{}", job.error.unwrap_or_default());
         }
-        rounds.tell(row)?;
+        rounds.report(row)?;
         row.also("api_us", asked.0.value_at_quantile(0.5) as f64 * 1e-3);
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Pair {
             anyhow::ensure!(sent.reply.is_some(), "no message came back");
             rounds.add(from.elapsed())?;
         }
-        rounds.tell(row)
+        rounds.report(row)
     }
 }
 
@@ -230,7 +230,7 @@ impl Times {
         Ok(self.0.record((time.as_nanos() as u64).max(1))?)
     }
 
-    fn tell(&self, row: &mut Row) -> anyhow::Result<()> {
+    fn report(&self, row: &mut Row) -> anyhow::Result<()> {
         anyhow::ensure!(!self.0.is_empty(), "not one round was over in the time");
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 * 1e-3;
         row.set(at(0.5));
@@ -270,7 +270,7 @@ impl Program {
         Ok(Program { connection, ring: Consumer::open(ring.as_fd())?, event })
     }
 
-    /// Sleeps until there are records, and tells when each of a delivery was seen. Ends when nobody listens, or the
+    /// Sleeps until there are records, and records when each delivery was seen. Ends when nobody listens, or the
     /// appliance is gone.
     fn watch(mut self) -> anyhow::Result<Receiver<Instant>> {
         let (sender, receiver) = channel();

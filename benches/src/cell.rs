@@ -151,16 +151,16 @@ impl Cell {
             true => Order::Random { stags: self.rig.stags.max(1) },
             false => Order::Sequential,
         };
-        let (base, octets) = (TaggedOffset(0), self.rig.region);
-        let write = LoadKind::Write(Window { local: SOURCE, remote: SINK, base, octets, order });
-        let read = LoadKind::Read(Window { local: SINK, remote: SOURCE, base, octets, order });
+        let (base, bytes) = (TaggedOffset(0), self.rig.region);
+        let write = LoadKind::Write(Window { local: SOURCE, remote: SINK, base, bytes, order });
+        let read = LoadKind::Read(Window { local: SINK, remote: SOURCE, base, bytes, order });
         let kind = match self.what {
             What::Mixed if stream % 2 == 1 => read,
             What::Read | What::ReadTrip => read,
             What::Send | What::SendRate => LoadKind::Send { qn: QUEUE },
             What::Echo | What::Loaded => LoadKind::Echo { qn: QUEUE },
             What::Notify => {
-                let window = Window { local: SOURCE, remote: SINK, base, octets, order };
+                let window = Window { local: SOURCE, remote: SINK, base, bytes, order };
                 LoadKind::Notify { window, qn: QUEUE }
             }
             _ => write,

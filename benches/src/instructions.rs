@@ -125,7 +125,7 @@ fn key(engine: &str) -> String {
 
 type Paths = Vec<(String, (u64, String))>;
 
-/// Under valgrind, because what it says of the CPU decides on the CRC engine.
+/// Under valgrind, because the CPU features that it reports select the CRC engine.
 fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::process::Output> {
     let output = Command::new("valgrind")
         .args(tool)
@@ -166,7 +166,8 @@ fn count(hot: &Path, name: &str) -> anyhow::Result<u64> {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find_map(|line| line.split("Collected :").nth(1));
     let count = line.and_then(|words| words.trim().parse().ok());
-    let count: u64 = count.with_context(|| format!("no count in what callgrind said: {text}"))?;
+    let count: u64 =
+        count.with_context(|| format!("no count in the output of callgrind: {text}"))?;
     anyhow::ensure!(count > 0, "{name}: nothing was counted");
     Ok(count)
 }

@@ -26,7 +26,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Of ratios; `None` of fewer than two, which say nothing of how well they are known, and where one of them is
+    /// Of ratios; `None` of fewer than two, which give no interval, and where one of them is
     /// no positive number.
     pub fn of(ratios: &[f64]) -> Option<Interval> {
         let n = ratios.len();

@@ -18,7 +18,7 @@ use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber};
 const REGION: Stag = Stag(0x1000);
 /// Protection domain of both.
 pub(crate) const PD: PdId = PdId(1);
-/// Octets of either region.
+/// Bytes of either region.
 pub const REGION_LEN: usize = 4 << 20;
 /// Segments that one poll may give.
 const BATCH: usize = 64;
@@ -84,7 +84,7 @@ pub(crate) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     stags
 }
 
-/// A write of the first `len` octets to the peer's region.
+/// A write of the first `len` bytes to the peer's region.
 pub(crate) fn write(memory: &VecMemory, len: u32) -> Message<VecMemory> {
     let source = Source::Region { memory: memory.clone(), offset: 0, len };
     Message::Tagged {
@@ -117,8 +117,8 @@ impl Half {
     }
 
     /// Takes a segment.
-    pub fn input(&mut self, now: Instant, octets: &[u8]) {
-        let segment = Segment::parse(octets).expect("a segment of ours");
+    pub fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let segment = Segment::parse(bytes).expect("a segment of ours");
         let cx =
             &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
@@ -144,8 +144,8 @@ impl Half {
         self.endpoint.as_ref().and_then(Endpoint::poll_timeout)
     }
 
-    fn post_message(&mut self, octets: Arc<[u8]>) {
-        let source = Source::Octets(octets);
+    fn post_message(&mut self, bytes: Arc<[u8]>) {
+        let source = Source::Bytes(bytes);
         let message = Message::Untagged {
             qn: MESSAGE_QUEUE,
             rsvd_ulp: [0; 5],
@@ -208,8 +208,8 @@ impl Pairing {
         Pairing::open(mss, markers, StreamConfig::default())
     }
 
-    /// As [`new`](Self::new), for many small messages: as many may be under way, nobody wants to hear of
-    /// tagged ones, and the receiver sends back what untagged ones it gets.
+    /// As [`new`](Self::new), for many small messages: as many may be under way, no event is
+    /// made for tagged ones, and the receiver sends back what untagged ones it gets.
     pub fn for_messages(mss: u16) -> Pairing {
         let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
         let queues = vec![QueueConfig::error_queue(), messages];
@@ -261,13 +261,13 @@ impl Pairing {
         pairing
     }
 
-    /// Time passes, and both give back what they do not need.
-    pub fn relax(&mut self, time: Duration) {
+    /// Time passes, and both free the memory that they do not need.
+    pub fn shrink(&mut self, time: Duration) {
         while self.exchange() {}
         self.now += time;
         for half in [&mut self.sender, &mut self.receiver] {
             if let Some(endpoint) = &mut half.endpoint {
-                endpoint.relax(self.now);
+                endpoint.shrink(self.now);
             }
         }
     }
@@ -281,14 +281,14 @@ impl Pairing {
         })
     }
 
-    /// Posts a write of `len` octets.
+    /// Posts a write of `len` bytes.
     pub fn write(&mut self, len: u32) {
         let message = write(&self.sender.memory, len);
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
         endpoint.post(message).expect("there is room for a message");
     }
 
-    /// Posts `n` writes of `len` octets, one behind the other, from memory that does not change meanwhile.
+    /// Posts `n` writes of `len` bytes, one behind the other, from memory that does not change meanwhile.
     pub fn write_many(&mut self, n: u32, len: u32) {
         let memory = self.sender.memory.clone().into_stable();
         let endpoint = self.sender.endpoint.as_mut().expect("it is connected");
@@ -302,8 +302,8 @@ impl Pairing {
     }
 
     /// A message goes there and comes back, the acknowledgements with the messages; returns how many came.
-    pub fn echo(&mut self, octets: &Arc<[u8]>) -> u32 {
-        self.sender.post_message(octets.clone());
+    pub fn echo(&mut self, bytes: &Arc<[u8]>) -> u32 {
+        self.sender.post_message(bytes.clone());
         self.send();
         self.deliver();
         self.answer();
@@ -370,9 +370,9 @@ mod tests {
     #[test]
     fn a_message_comes_back_in_two_segments() {
         let mut pairing = Pairing::for_messages(1448);
-        let octets: Arc<[u8]> = vec![7; 64].into();
+        let bytes: Arc<[u8]> = vec![7; 64].into();
         for _ in 0..10 {
-            assert_eq!(pairing.echo(&octets), 1);
+            assert_eq!(pairing.echo(&bytes), 1);
             assert_eq!((pairing.there.segments.len(), pairing.back.segments.len()), (1, 1));
             pairing.now += Duration::from_micros(2);
         }

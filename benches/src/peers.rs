@@ -1,5 +1,5 @@
 //! What users would pick instead, each in its own processes: the kernel's TCP under iperf3, UCX over TCP,
-//! kernel sockets with CRC and copy; and testpmd, which says what a port carries.
+//! kernel sockets with CRC and copy; and testpmd, which measures what a port carries.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -224,7 +224,7 @@ fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::R
         .stdin(Stdio::null());
     let _server = Kill(server.spawn()?);
     let len = len.to_string();
-    // The number of messages decides how long it takes; it says what it saw every second.
+    // The number of messages decides how long it takes; it prints its rate every second.
     let count = match test {
         "ucp_put_bw" => (peer.seconds * 2_000.0).max(100.0),
         _ => (peer.seconds * 40_000.0).max(1000.0),
@@ -285,20 +285,20 @@ fn testpmd(
     let mut receiver = Testpmd::start(&device(1)?, peer.cores[1], mtu)?;
     let mut sender = Testpmd::start(&device(0)?, peer.cores[0], mtu)?;
     std::thread::sleep(Duration::from_secs(1));
-    receiver.say("set fwd rxonly");
-    receiver.say("start");
+    receiver.send("set fwd rxonly");
+    receiver.send("start");
     if let Ok(mac) = std::fs::read_to_string(format!("/sys/class/net/{}/address", devices[1])) {
         // To whom the appliance's frames go, too: the kernel looks longer at what is meant for the interface.
-        sender.say(&format!("set eth-peer 0 {}", mac.trim()));
+        sender.send(&format!("set eth-peer 0 {}", mac.trim()));
     }
-    sender.say("set fwd txonly");
-    sender.say(&format!("set txpkts {}", u32::from(mtu) + 14));
-    sender.say("start");
+    sender.send("set fwd txonly");
+    sender.send(&format!("set txpkts {}", u32::from(mtu) + 14));
+    sender.send("start");
     std::thread::sleep(Duration::from_millis(300));
     // The rate is that since the look before.
-    receiver.say("show port stats 0");
+    receiver.send("show port stats 0");
     std::thread::sleep(Duration::from_secs_f64(peer.seconds));
-    receiver.say("show port stats 0");
+    receiver.send("show port stats 0");
     let sent = sender.quit()?;
     let output = receiver.quit()?;
     let rate = last_rate(&output).unwrap_or(0.0);
@@ -333,19 +333,19 @@ impl Testpmd {
         Ok(Testpmd { child: Kill(child), input })
     }
 
-    fn say(&mut self, words: &str) {
+    fn send(&mut self, words: &str) {
         use std::io::Write as _;
         if let Some(input) = &mut self.input {
-            // Who does not listen any more has said why; it is read in the end.
+            // One that has ended has printed why; it is read in the end.
             let _ = writeln!(input, "{words}").and_then(|()| input.flush());
         }
     }
 
-    /// All that it said.
+    /// Its whole output.
     fn quit(mut self) -> anyhow::Result<String> {
         use std::io::Read as _;
-        self.say("stop");
-        self.say("quit");
+        self.send("stop");
+        self.send("quit");
         drop(self.input.take());
         let mut text = String::new();
         let child = &mut self.child.0;

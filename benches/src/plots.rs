@@ -17,7 +17,7 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours that are told apart also by who cannot see red, in light and dark.
+/// Colours that can be distinguished without seeing red, in light and dark.
 const STYLE: &str = "
 svg{--ink:#1f2933;--soft:#66717d;--grid:#e3e7eb;--paper:#ffffff;
 --c0:#0b63ce;--c1:#d9730d;--c2:#16866a;--c3:#a03ba8;--c4:#8a6d00;--c5:#5a6672;

@@ -1,5 +1,5 @@
 //! What the appliance would run for a measurement: its configuration file, read and converted by the very functions
-//! that `ddpd` calls. Nothing is chosen here but what the file says.
+//! that `ddpd` calls. Nothing is chosen here beyond the file.
 //!
 //! The file has two parts: the *topology* (port, interface, listener), without which there is no appliance, and the
 //! *deviations* of the measurement from the defaults, which its row lists.
@@ -303,7 +303,7 @@ buffers = 256
         RigConfig { adaptive: [true; 2], markers: true, ..RigConfig::default() }
     }
 
-    fn said(what: &impl std::fmt::Debug) -> String {
+    fn debug(what: &impl std::fmt::Debug) -> String {
         format!("{what:#?}")
     }
 
@@ -314,22 +314,22 @@ buffers = 256
         let ours = Product::new(&plain(), Side::Asked).unwrap();
         // The name is that of the file.
         ddpd.name.clone_from(&ours.config.name);
-        assert_eq!(said(&ours.config), said(&ddpd));
+        assert_eq!(debug(&ours.config), debug(&ddpd));
         let section = &ddpd.listeners[0];
         let listener = ours.listener.expect("the asked side listens");
         let endpoint = endpoints::listener_endpoint(&ddpd, section);
-        assert_eq!(said(&listener.endpoint), said(&endpoint));
+        assert_eq!(debug(&listener.endpoint), debug(&endpoint));
         let spec = ConnectSpec::to("10.9.0.1:4791".parse().unwrap());
         let opened = endpoints::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
-        assert_eq!(said(&ours.connect), said(&EndpointConfig::from(opened)));
-        assert_eq!(said(&ours.port), said(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
+        assert_eq!(debug(&ours.connect), debug(&EndpointConfig::from(opened)));
+        assert_eq!(debug(&ours.port), debug(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
         let dataplane = start::dataplane_config(&ddpd).unwrap();
-        assert_eq!(said(&ours.dataplane.limits), said(&dataplane.limits));
-        assert_eq!(said(&ours.dataplane.workers), said(&dataplane.workers));
+        assert_eq!(debug(&ours.dataplane.limits), debug(&dataplane.limits));
+        assert_eq!(debug(&ours.dataplane.workers), debug(&dataplane.workers));
         let (accepted, _) =
             endpoints::accepted_ulp(Some(&section.ulp), &section.queues, VersionPolicy::V1);
         let opened = endpoints::opened_ulp(&spec, VersionPolicy::V1);
-        assert_eq!(said(&ours.ulps), said(&[accepted, opened]));
+        assert_eq!(debug(&ours.ulps), debug(&[accepted, opened]));
     }
 
     #[test]

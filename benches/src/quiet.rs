@@ -64,13 +64,13 @@ impl Watch {
 }
 
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct CacheLine(AtomicU64);
 
 /// Nanoseconds that a line takes from one core to the other and back, the best of many rounds' medians:
 /// less than that is not to be had, and an interruption is no property of the cores.
 fn ping_pong(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     const ROUNDS: u64 = 1000;
-    let line = Arc::new(Line(AtomicU64::new(0)));
+    let line = Arc::new(CacheLine(AtomicU64::new(0)));
     let over = Arc::new(AtomicBool::new(false));
     let (there, ends) = (line.clone(), over.clone());
     let other = std::thread::spawn(move || -> anyhow::Result<()> {

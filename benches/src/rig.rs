@@ -198,7 +198,7 @@ impl End {
     }
 
     /// Gives the worker a command.
-    pub fn tell(&mut self, command: Command) -> anyhow::Result<()> {
+    pub fn command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();
         while let Some(again) = command.take() {
@@ -214,7 +214,7 @@ impl End {
 
     /// What the first stream of this end did.
     fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
-        self.tell(Command::ListStreams { ticket: Ticket(3) })?;
+        self.command(Command::ListStreams { ticket: Ticket(3) })?;
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             match self.dataplane.workers[0].poll() {
@@ -309,20 +309,20 @@ impl End {
     fn add(&mut self, entries: Vec<StagEntry<Memory>>) -> anyhow::Result<()> {
         let many = entries.len() as u32;
         for entry in entries {
-            self.tell(Command::AddStag { entry, ticket: Ticket(1) })?;
+            self.command(Command::AddStag { entry, ticket: Ticket(1) })?;
         }
         self.done(many, "a region")
     }
 
     fn listen(&mut self, listener: ListenerConfig) -> anyhow::Result<()> {
         let listener = Arc::new(listener);
-        self.tell(Command::AddListener { listener, ticket: Ticket(2) })?;
+        self.command(Command::AddListener { listener, ticket: Ticket(2) })?;
         self.done(1, "a listener")
     }
 
     /// Asks for a stream, from the `n`-th address.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
-        self.tell(Command::Connect(Box::new(Connect {
+        self.command(Command::Connect(Box::new(Connect {
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
             local: Some(product::asking_address(&self.rig, n)),
@@ -348,13 +348,13 @@ impl End {
                     let (ulp, pd) = (self.ulps[0].clone(), PD);
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
-                    self.tell(accept)?;
+                    self.command(accept)?;
                     // As the control thread does when it has decided.
-                    self.tell(Command::Credits { listener: ListenerId(1), more: 1 })?;
+                    self.command(Command::Credits { listener: ListenerId(1), more: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
                 Event::PeerClosed { stream, .. } => {
-                    self.tell(Command::Close { stream, abort: false })?;
+                    self.command(Command::Close { stream, abort: false })?;
                 }
                 Event::LoadDone { report, .. } => {
                     if let Some(failure) = report.failure {
@@ -478,7 +478,7 @@ impl Rig {
     pub fn start(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
         for (n, stream) in (0..).zip(self.streams.clone()) {
             let load = load(n);
-            self.asking.tell(Command::Load { stream, load, ticket: Ticket(9) })?;
+            self.asking.command(Command::Load { stream, load, ticket: Ticket(9) })?;
         }
         if self.both {
             let many = self.streams.len();
@@ -490,7 +490,7 @@ impl Rig {
             if let Some(asked) = &mut self.asked {
                 for (n, stream) in (0..).zip(asked.accepted.clone()) {
                     let load = load(n);
-                    asked.tell(Command::Load { stream, load, ticket: Ticket(9) })?;
+                    asked.command(Command::Load { stream, load, ticket: Ticket(9) })?;
                 }
             }
         }
@@ -501,11 +501,11 @@ impl Rig {
     pub fn stop(&mut self) -> anyhow::Result<LoadReport> {
         if let Some(asked) = self.asked.as_mut().filter(|_| self.both) {
             for stream in asked.accepted.clone() {
-                asked.tell(Command::StopLoad { stream })?;
+                asked.command(Command::StopLoad { stream })?;
             }
         }
         for stream in self.streams.clone() {
-            self.asking.tell(Command::StopLoad { stream })?;
+            self.asking.command(Command::StopLoad { stream })?;
         }
         self.finish(PATIENCE)
     }
@@ -547,7 +547,7 @@ impl Rig {
 
 fn add(mut total: LoadReport, other: &LoadReport) -> LoadReport {
     total.messages += other.messages;
-    total.octets += other.octets;
+    total.bytes += other.bytes;
     total.nanoseconds = total.nanoseconds.max(other.nanoseconds);
     if let (Some(all), Some(more)) = (&mut total.latency, &other.latency) {
         // The same bounds everywhere: nothing can be out of range.

@@ -213,8 +213,8 @@ pub fn compared(all: &[Comparison]) -> Table {
 
 /// Why there are no network namespaces, in words: `scripts/bench` knows.
 pub fn no_spaces() -> String {
-    let told = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
-    told.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
+    let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
+    reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
 }
 
 /// It wants an interface, and the run was given none.
@@ -265,8 +265,8 @@ fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
         Some(line) if output.status.success() => Ok(serde_json::from_str(line)?),
         _ => {
             let words = String::from_utf8_lossy(&output.stderr);
-            let said = words.lines().find(|line| !line.trim().is_empty());
-            anyhow::bail!("{}", said.unwrap_or("it ended without a word"));
+            let reason = words.lines().find(|line| !line.trim().is_empty());
+            anyhow::bail!("{}", reason.unwrap_or("it ended without a word"));
         }
     }
 }

@@ -53,8 +53,8 @@ impl Half {
     }
 
     /// Takes a packet.
-    pub fn input(&mut self, now: Instant, octets: &[u8]) {
-        let packet = Packet::new(octets).expect("a packet of ours");
+    pub fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let packet = Packet::new(bytes).expect("a packet of ours");
         assert!(packet.checksum_ok(), "nobody damages packets here");
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
         if let Some(endpoint) = &mut self.endpoint {
@@ -121,7 +121,7 @@ pub struct SctpPairing {
 }
 
 impl SctpPairing {
-    /// An association over a path that carries packets of `packet_len` octets, its windows open.
+    /// An association over a path that carries packets of `packet_len` bytes, its windows open.
     pub fn new(packet_len: usize) -> SctpPairing {
         // A whole burst at once, whatever the clock says.
         let send = SendConfig {
@@ -176,7 +176,7 @@ impl SctpPairing {
         pairing
     }
 
-    /// Posts a write of `len` octets.
+    /// Posts a write of `len` bytes.
     pub fn write(&mut self, len: u32) {
         let message = pairing::write(&self.sender.memory, len);
         let session = self.sender.session.expect("it is connected");

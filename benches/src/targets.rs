@@ -1,4 +1,4 @@
-//! The targets, and what a run says of them.
+//! The targets, and how a run compares with them.
 //!
 //! A target is a *ratio* of two rows, formed repetition by repetition and judged by the end of its 95 % interval; or
 //! a *count* that is the same on every machine, judged by its worst repetition. What depends on the machine and the
@@ -44,7 +44,7 @@ pub struct Target {
     pub low: Option<f64>,
     /// As `low`.
     pub high: Option<f64>,
-    /// Whether it is reached: of a ratio, by the end of the interval that is worse. `None` where nothing can be said.
+    /// Whether it is reached: of a ratio, by the end of the interval that is worse. `None` where that is not known.
     pub met: Option<bool>,
     /// Why there is no value, or no judgement.
     pub why: Option<String>,

@@ -1,4 +1,4 @@
-//! What an idle stream takes of memory, to the octet: a test of its own, because its allocator counts.
+//! What an idle stream takes of memory, to the byte: a test of its own, because its allocator counts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -17,9 +17,9 @@ fn heap() -> u64 {
     dhat::HeapStats::get().curr_bytes as u64
 }
 
-/// Octets of the endpoint and all that it owns, of either end.
-fn octets(mut pairing: Pairing) -> [u64; 2] {
-    pairing.relax(Duration::from_secs(3));
+/// Bytes of the endpoint and all that it owns, of either end.
+fn bytes(mut pairing: Pairing) -> [u64; 2] {
+    pairing.shrink(Duration::from_secs(3));
     pairing.take_apart(heap).map(|beside| ENDPOINT + beside)
 }
 
@@ -32,17 +32,17 @@ fn queues() -> UlpConfig {
 
 /// What a stream takes now: growth shows, and is to be worth it.
 #[track_caller]
-fn holds(what: &str, octets: [u64; 2], bound: u64) {
-    println!("{what}: {octets:?}, at most {bound}");
-    assert!(octets.into_iter().all(|n| n <= bound), "{what}: {octets:?}, more than {bound}");
+fn holds(what: &str, bytes: [u64; 2], bound: u64) {
+    println!("{what}: {bytes:?}, at most {bound}");
+    assert!(bytes.into_iter().all(|n| n <= bound), "{what}: {bytes:?}, more than {bound}");
 }
 
 #[test]
 fn an_idle_stream_keeps_to_its_size() {
     let counting = dhat::Profiler::builder().testing().build();
-    let fresh = octets(Pairing::established(1448, true, queues()));
-    let rdmap = octets(Pairing::established(1448, true, rdmap::Config::default().into()));
-    let used = octets(Pairing::new(1448, true));
+    let fresh = bytes(Pairing::established(1448, true, queues()));
+    let rdmap = bytes(Pairing::established(1448, true, rdmap::Config::default().into()));
+    let used = bytes(Pairing::new(1448, true));
     println!("an endpoint itself: {ENDPOINT}");
     holds("bare DDP, set up", fresh, 832);
     holds("RDMAP, set up", rdmap, 1040);

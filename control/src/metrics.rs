@@ -166,7 +166,7 @@ mod tests {
                     ..WorkerStats::default()
                 },
             ],
-            ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-octets", 5)]) }],
+            ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-bytes", 5)]) }],
             control: counters(&[("api_requests", 4)]),
             gauges: counters(&[("streams", 2), ("region_memory", u64::MAX)]),
             described: Described { worker: vec![&RX_FRAMES], ..Described::default() },
@@ -180,7 +180,7 @@ mod tests {
             "# TYPE ddpd_worker_neighbours gauge",
             "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
             "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
-            "ddpd_port_rx_octets_total{port=\"p\\\"0\"} 5",
+            "ddpd_port_rx_bytes_total{port=\"p\\\"0\"} 5",
             "ddpd_control_api_requests_total 4",
             "ddpd_streams 2",
             "ddpd_region_memory 9223372036854775807",

@@ -46,7 +46,7 @@ fn to_region(file: &std::path::Path, name: &str) -> serde_json::Value {
 #[test]
 fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY, workers: 1 });
-    let (file, octets) = ddpd.file("file", 6 << 20);
+    let (file, bytes) = ddpd.file("file", 6 << 20);
     let job = ddpd.put(to_region(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     assert_eq!((job.acknowledged, job.total), (6 << 20, 6 << 20));
@@ -62,7 +62,7 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
     assert_eq!((region.placed, region.messages, region.bound_to), (6 << 20, 6, None));
     let (status, dir) = ddpd.end();
     assert!(status.success(), "{status}");
-    assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == octets, "the octets differ");
+    assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == bytes, "the bytes differ");
     for socket in ["sink.sock", "sink.sock.attach", "source.sock"] {
         assert!(!dir.path().join(socket).exists(), "{socket} is left behind");
     }
@@ -72,7 +72,7 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
 fn two_workers_share_streams_and_a_region_goes_from_all_of_them() {
     let shared = REGION.replace("access = \"w\"", "access = \"w\"\nshared = true");
     let ddpd = Ddpd::start(&Setup { sink: &shared, workers: 2, ..Setup::default() });
-    let (file, octets) = ddpd.file("file", 1 << 20);
+    let (file, bytes) = ddpd.file("file", 1 << 20);
     let streams: Vec<StreamInfo> = (0..4)
         .map(|_| ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap())
         .collect();
@@ -99,14 +99,14 @@ fn two_workers_share_streams_and_a_region_goes_from_all_of_them() {
     let (status, dir) = ddpd.end();
     assert!(status.success());
     let arrived = std::fs::read(dir.path().join("inbox.bin")).unwrap();
-    assert!(arrived.chunks(1 << 20).all(|part| part == octets), "the octets differ");
+    assert!(arrived.chunks(1 << 20).all(|part| part == bytes), "the bytes differ");
 }
 
 // RFC 5041 §8.2, §7.2: an STag that is bound to another stream is error 1/02, of that stream alone.
 #[test]
 fn a_stream_that_was_not_told_of_a_region_hurts_only_itself() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    let (file, octets) = ddpd.file("file", 2 << 20);
+    let (file, bytes) = ddpd.file("file", 2 << 20);
     let owner: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert_eq!(owner.peer_regions.len(), 1);
     let stag = u32::from_str_radix(&ddpd.region("inbox").stag[2..], 16).unwrap();
@@ -133,7 +133,7 @@ fn a_stream_that_was_not_told_of_a_region_hurts_only_itself() {
     assert_eq!((region.placed, region.messages), (2 << 20, 2), "nothing of the other stream");
     let (status, dir) = ddpd.end();
     assert!(status.success());
-    assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == octets, "the octets differ");
+    assert!(std::fs::read(dir.path().join("inbox.bin")).unwrap() == bytes, "the bytes differ");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn start_keys_need_no_private_data_and_mpa_may_do_without_markers_and_crc() {
     let sink = REGION.replace("[\"inbox\"]", "[\"inbox\"]\nmarkers = false\ncrc = false");
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let stag = u32::from_str_radix(&ddpd.region("inbox").stag[2..], 16).unwrap();
-    let (file, octets) = ddpd.file("file", 1 << 20);
+    let (file, bytes) = ddpd.file("file", 1 << 20);
     for (round, mpa) in [
         json!({ "revision": 0, "markers": true, "crc": true }),
         json!({ "revision": 0, "markers": false, "crc": false }),
@@ -163,7 +163,7 @@ fn start_keys_need_no_private_data_and_mpa_may_do_without_markers_and_crc() {
     assert!(status.success());
     let arrived = std::fs::read(dir.path().join("inbox.bin")).unwrap();
     assert_eq!(arrived.len(), 3 << 20);
-    assert!(arrived.chunks(1 << 20).all(|part| part == octets), "the octets differ");
+    assert!(arrived.chunks(1 << 20).all(|part| part == bytes), "the bytes differ");
 }
 
 #[test]
@@ -255,12 +255,12 @@ regions = ["inbox"]
         assert!(output.status.success(), "{output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
         assert!(lines.contains("may write\n"), "{lines}");
-        assert!(lines.contains("1000 octets at 0:"), "{lines}");
-        for octet in &first {
-            assert!(lines.contains(&format!("{octet:02x}")), "{lines}");
+        assert!(lines.contains("1000 bytes at 0:"), "{lines}");
+        for byte in &first {
+            assert!(lines.contains(&format!("{byte:02x}")), "{lines}");
         }
         assert!(lines.contains("has ended\n"), "{lines}");
-        assert!(lines.ends_with("the region is gone from the network\n"), "{lines}");
+        assert!(lines.ends_with("the region was removed from the network\n"), "{lines}");
     }
     assert!(ddpd.end().0.success());
 }

@@ -39,7 +39,7 @@ impl Daemon {
             .args(arguments)
             .output()
             .unwrap();
-        let text = |octets: Vec<u8>| String::from_utf8(octets).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
@@ -111,7 +111,7 @@ fn crosses(transport: &str) {
     std::fs::write(daemon.dir.path().join("source"), &content).unwrap();
     let url = format!("{scheme}10.77.0.1:7471/inbox@4096");
     let put = ["put", "source", &url];
-    assert_eq!(daemon.json("demo-peer.sock", &put)["octets"], 4 << 20);
+    assert_eq!(daemon.json("demo-peer.sock", &put)["bytes"], 4 << 20);
     let (code, out, err) = daemon.ctl(
         "demo-peer.sock",
         &["send", &format!("{scheme}[fd77::1]:7471"), "hello", "--wait-reply", "30s"],
@@ -119,7 +119,7 @@ fn crosses(transport: &str) {
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "hello\n", ""));
 
     let read = ["regions", "read", "inbox", "--offset", "4096", "--length", "4MiB", "-o", "copy"];
-    assert_eq!(daemon.json("demo.sock", &read)["octets"], 4 << 20);
+    assert_eq!(daemon.json("demo.sock", &read)["bytes"], 4 << 20);
     assert!(std::fs::read(daemon.dir.path().join("copy")).unwrap() == content, "it is the file");
 
     let region = &daemon.json("demo.sock", &["regions", "list"])[0];

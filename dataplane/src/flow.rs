@@ -32,7 +32,7 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// The key that is hashed, as short as the addresses allow.
-    fn octets(&self) -> ArrayVec<u8, 39> {
+    fn bytes(&self) -> ArrayVec<u8, 39> {
         let mut out = [0; 39];
         let [i0, i1] = self.interface.to_be_bytes();
         let ([l0, l1], [r0, r1]) =
@@ -97,7 +97,7 @@ impl FlowTable {
 
     /// The hash for the look-ups of this table.
     pub fn hash(&self, key: &FlowKey) -> FlowHash {
-        FlowHash(self.key.hash(&key.octets()) as u32)
+        FlowHash(self.key.hash(&key.bytes()) as u32)
     }
 
     /// A slot whose flow has this hash: most often that of the flow, if the table has it. Does not access the slot, so

@@ -20,10 +20,10 @@ pub use crate::port::BURST;
 /// A packet buffer with a frame in it, Ethernet header first.
 pub trait Frame: Send {
     /// The frame.
-    fn octets(&self) -> &[u8];
+    fn bytes(&self) -> &[u8];
 
     /// The frame, to be written.
-    fn octets_mut(&mut self) -> &mut [u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
 
     /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);

@@ -32,7 +32,7 @@ pub enum Message<F> {
         /// Place of the port.
         port: usize,
         /// A frame as it would have come uncut.
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
     },
     /// A report about a flow by a router or the peer (ICMP).
     Icmp(Report),

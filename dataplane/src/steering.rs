@@ -32,7 +32,7 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
 /// Key and table of one port.
 #[derive(Clone, Debug)]
 pub struct Steering {
-    /// `[position][octet]`: what that byte at that place of the input adds to the hash.
+    /// `[position][byte]`: what that byte at that place of the input adds to the hash.
     terms: Box<[[u32; 256]]>,
     /// Indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
@@ -101,7 +101,7 @@ impl Steering {
         input[len..len + 2].copy_from_slice(&source.port().to_be_bytes());
         input[len + 2..len + 4].copy_from_slice(&destination.port().to_be_bytes());
         let bytes = input[..len + 4].iter().zip(self.terms.iter());
-        bytes.fold(0, |hash, (&octet, terms)| hash ^ terms[octet as usize])
+        bytes.fold(0, |hash, (&byte, terms)| hash ^ terms[byte as usize])
     }
 }
 
@@ -111,10 +111,10 @@ fn terms(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
     (0..INPUT_LEN)
         .map(|position| {
             let window = key[position..].iter().chain([0; 5].iter()).take(5);
-            let window = window.fold(0u64, |w, &octet| w << 8 | u64::from(octet));
-            core::array::from_fn(|octet| {
+            let window = window.fold(0u64, |w, &byte| w << 8 | u64::from(byte));
+            core::array::from_fn(|byte| {
                 (0..8)
-                    .filter(|bit| octet & (0x80 >> bit) != 0)
+                    .filter(|bit| byte & (0x80 >> bit) != 0)
                     .fold(0, |hash, bit| hash ^ (window >> (8 - bit)) as u32)
             })
         })

@@ -1,5 +1,5 @@
 //! A port over packet sockets: frames to and from a socket of the kernel, at MTU 1500 and 9000; its
-//! descriptors wake; what is wrong with the host is said in one sentence.
+//! descriptors wake; what is wrong with the host is reported in one sentence.
 
 mod port_common;
 
@@ -59,15 +59,15 @@ fn tags_survive(netns: &Netns, ports: &Ports) {
     let mut other = ports.open(&config("avk", 9000)).unwrap();
     let (mut one, mut other) =
         (port_common::only_queue(&mut one), port_common::only_queue(&mut other));
-    let mut octets = port_common::pattern(9018);
-    octets[..6].copy_from_slice(&other.info().mac);
-    octets[6..12].copy_from_slice(&one.info().mac);
-    octets[12..16].copy_from_slice(&[0x81, 0x00, 0x60, 0x05]);
-    octets[16..18].copy_from_slice(&[0x88, 0xb5]);
+    let mut bytes = port_common::pattern(9018);
+    bytes[..6].copy_from_slice(&other.info().mac);
+    bytes[6..12].copy_from_slice(&one.info().mac);
+    bytes[12..16].copy_from_slice(&[0x81, 0x00, 0x60, 0x05]);
+    bytes[16..18].copy_from_slice(&[0x88, 0xb5]);
     for len in [60, 1000, 9018] {
-        port_common::send(&mut one, &octets[..len]);
+        port_common::send(&mut one, &bytes[..len]);
         let frame = port_common::receive(&mut other, |got| got[12..14] == [0x81, 0x00]);
-        assert_eq!(frame.data(), &octets[..len]);
+        assert_eq!(frame.data(), &bytes[..len]);
     }
 }
 
@@ -89,7 +89,7 @@ fn several_queues(netns: &Netns, ports: &Ports) {
     let mut got = [0, 0];
     port_common::until("all flows have arrived", || {
         for (queue, got) in queues.iter_mut().zip(&mut got) {
-            *got += port_common::take(queue, |octets| octets.ends_with(b"flow"));
+            *got += port_common::take(queue, |bytes| bytes.ends_with(b"flow"));
         }
         got[0] + got[1] == 64
     });

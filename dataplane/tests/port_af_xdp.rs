@@ -18,7 +18,7 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 fn frames_reach_a_socket_of_the_kernel() {
     if let Some(device) = port_common::role() {
         let _port = port_common::ports().open(&config(&device, 1500)).unwrap();
-        port_common::say("open");
+        port_common::print_line("open");
         loop {
             std::thread::park();
         }

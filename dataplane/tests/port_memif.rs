@@ -24,7 +24,7 @@ fn echo(role: &str) -> ! {
     let config = config(Path::new(socket), role, mtu.parse().expect("an MTU"));
     let mut port = port_common::ports().open(&config).unwrap();
     let mut queue = port_common::only_queue(&mut port);
-    port_common::say("open");
+    port_common::print_line("open");
     loop {
         let mut batch = RxBatch::new();
         queue.rx_burst(port_common::now(), &mut batch);
@@ -39,11 +39,10 @@ fn echo(role: &str) -> ! {
 
 fn exchange(queue: &mut PortQueue, mtu: u16) {
     for len in [60, 1000, usize::from(mtu) + 14] {
-        let octets = port_common::pattern(len);
-        port_common::send(queue, &octets);
-        let frame = port_common::receive(queue, |got| {
-            got[0] == octets[0] ^ 0xff && got[1..] == octets[1..]
-        });
+        let bytes = port_common::pattern(len);
+        port_common::send(queue, &bytes);
+        let frame =
+            port_common::receive(queue, |got| got[0] == bytes[0] ^ 0xff && got[1..] == bytes[1..]);
         assert_eq!(frame.segments(), 1);
     }
 }

@@ -1,5 +1,5 @@
 //! Ring ports with the same link name are joined: frames pass whole, in order and uncopied; an impaired
-//! end loses, damages, doubles and delays what it receives, the same way each time; what is wrong is said.
+//! end loses, damages, doubles and delays what it receives, the same way each time; what is wrong is reported.
 
 mod port_common;
 
@@ -47,18 +47,18 @@ fn frames_pass(ports: &Ports) {
     let (mut from, mut to) = (a.take_queues(), b.take_queues());
     for q in 0..2 {
         for len in [60, 1514, 9018] {
-            let octets = port_common::pattern(len + q);
-            let octets = &octets[q..];
-            port_common::send(&mut from[q], octets);
-            assert_eq!(port_common::receive(&mut to[q], |_| true).data(), octets);
-            port_common::send(&mut to[q], octets);
-            assert_eq!(port_common::receive(&mut from[q], |_| true).data(), octets);
+            let bytes = port_common::pattern(len + q);
+            let bytes = &bytes[q..];
+            port_common::send(&mut from[q], bytes);
+            assert_eq!(port_common::receive(&mut to[q], |_| true).data(), bytes);
+            port_common::send(&mut to[q], bytes);
+            assert_eq!(port_common::receive(&mut from[q], |_| true).data(), bytes);
         }
         assert_eq!(from[q].index(), q as u16);
         assert!(from[q].fd().is_none());
         let counters = *from[q].counters();
-        assert_eq!((counters.tx_frames, counters.tx_octets), (3, 60 + 1514 + 9018));
-        assert_eq!((counters.rx_frames, counters.rx_octets), (3, 60 + 1514 + 9018));
+        assert_eq!((counters.tx_frames, counters.tx_bytes), (3, 60 + 1514 + 9018));
+        assert_eq!((counters.rx_frames, counters.rx_bytes), (3, 60 + 1514 + 9018));
     }
     drop((b, to));
     assert!(!a.link().up);
@@ -112,9 +112,7 @@ fn fates(ports: &Ports, name: &str, impair: link::Config, count: u32) -> Vec<u32
         now += Duration::from_millis(1);
         let mut batch = RxBatch::new();
         to.rx_burst(now, &mut batch);
-        got.extend(
-            batch.iter().map(|f| u32::from_be_bytes(f.data().try_into().expect("4 octets"))),
-        );
+        got.extend(batch.iter().map(|f| u32::from_be_bytes(f.data().try_into().expect("4 bytes"))));
     }
     let counters = to.link_counters().expect("it is impaired");
     assert_eq!(counters.offered, u64::from(count));
@@ -172,7 +170,7 @@ fn damage_and_copies(ports: &Ports) {
     let mut batch = RxBatch::new();
     assert_eq!(to.rx_burst(Instant::ZERO, &mut batch), 2);
     for frame in &batch {
-        assert_eq!(frame.data().iter().map(|octet| octet.count_ones()).sum::<u32>(), 1);
+        assert_eq!(frame.data().iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
     }
     assert_eq!(batch[0].data(), batch[1].data());
     assert_ne!(batch[0].data().as_ptr(), batch[1].data().as_ptr());
@@ -201,7 +199,7 @@ fn refusals(ports: &Ports) {
     let text = error.to_string();
     assert!(text.contains("the other end of link \"uneven\" has 2"), "{text}");
     assert_eq!(error.key(), "workers");
-    // The end is still there for whoever does it right.
+    // The end is still there for a correct user.
     drop(ports.open(&PortConfig { queues: 2, ..config("b", "uneven") }).unwrap());
     for mtu in [575, 9001, 0, 65_535] {
         let error = ports.open(&PortConfig { mtu, ..config("c", "mtu") });

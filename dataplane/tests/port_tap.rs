@@ -43,12 +43,12 @@ fn frames_reach_a_socket_of_the_kernel() {
     let socket = UdpSocket::bind((kernel, 0)).unwrap();
     socket.send_to(b"wake", (own, 7)).unwrap();
     assert!(port_common::readable(&queue, Duration::from_secs(10)));
-    port_common::receive(&mut queue, |octets| octets.ends_with(b"wake"));
+    port_common::receive(&mut queue, |bytes| bytes.ends_with(b"wake"));
     assert!(!port_common::readable(&queue, Duration::ZERO));
     drop((queue, port));
     assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
 
-    // Jumbo frames: what DPDK's driver refuses is said before it does.
+    // Jumbo frames: what DPDK's driver refuses is reported before it does.
     let error = ports.open(&config("tap9", 9000)).expect_err("DPDK 22.11's tap has none");
     assert!(error.to_string().contains("carries 576 to 1500"), "{error}");
     assert_eq!(error.key(), "mtu");

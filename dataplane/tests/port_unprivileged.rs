@@ -68,19 +68,19 @@ fn as_user() {
     let (address, devargs) = ("0000:ff:1f.7".to_owned(), String::new());
     let error = refused(PortKind::Pci { address, devargs });
     assert!(error.to_string().contains("must exist and be bound to vfio-pci"), "{error}");
-    port_common::say("all as expected");
+    port_common::print_line("all as expected");
 }
 
 fn pass(from: &mut PortQueue, to: &mut PortQueue) {
     for len in [60, 1514] {
-        let octets = port_common::pattern(len);
-        port_common::send(from, &octets);
+        let bytes = port_common::pattern(len);
+        port_common::send(from, &bytes);
         // A memif server can send once its client has polled: the client provides the buffers.
         let mut batch = RxBatch::new();
         port_common::until("the frame arrives", || {
             from.flush();
             to.rx_burst(port_common::now(), &mut batch) > 0
         });
-        assert_eq!(batch[0].data(), octets);
+        assert_eq!(batch[0].data(), bytes);
     }
 }

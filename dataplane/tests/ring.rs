@@ -1,4 +1,4 @@
-//! The real thing in one process: EAL, ring ports, worker threads, two dataplanes. Octets written by one
+//! The real thing in one process: EAL, ring ports, worker threads, two dataplanes. Bytes written by one
 //! land in memory of the other.
 //!
 //! The environment starts once in a process, so all cases share it; each has ports of its own.
@@ -107,15 +107,15 @@ impl End {
         End { dataplane, events: Vec::new(), _ports: ports_of }
     }
 
-    fn tell(&mut self, worker: usize, command: Command) {
+    fn command(&mut self, worker: usize, command: Command) {
         self.dataplane.workers[worker].send(command).expect("room for a command");
     }
 
     /// Tells every worker, and waits until all have done it.
-    fn tell_all(&mut self, make: impl Fn(Ticket) -> Command) {
+    fn command_all(&mut self, make: impl Fn(Ticket) -> Command) {
         for worker in 0..self.dataplane.workers.len() {
             let ticket = Ticket(1_000_000 + worker as u64);
-            self.tell(worker, make(ticket));
+            self.command(worker, make(ticket));
             let done = self.wait("an answer", |e| match e {
                 Event::Done { ticket: t, result } if *t == ticket => Some(result.clone()),
                 _ => None,
@@ -169,7 +169,7 @@ impl End {
             memory: memory.clone(),
             memory_offset: 0,
         };
-        self.tell_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
+        self.command_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
         memory
     }
 
@@ -183,7 +183,7 @@ impl End {
             backlog: 16,
             credits: 16,
         });
-        self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
+        self.command_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
     }
 
     fn connect(&mut self, worker: usize, remote: SocketAddr) {
@@ -200,7 +200,7 @@ impl End {
             private_data: Vec::new(),
             timeout: Duration::from_secs(20),
         };
-        self.tell(worker, Command::Connect(Box::new(connect)));
+        self.command(worker, Command::Connect(Box::new(connect)));
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -222,7 +222,7 @@ fn open(a: &mut End, worker: usize, b: &mut End, v6: bool) -> (StreamId, StreamI
     let (private_data, ulp) = (Vec::new(), StreamConfig::default().into());
     let service = Service::Control;
     let accept = Command::Accept { stream: there, pd: PD, private_data, ulp, service };
-    b.tell(there.worker().into(), accept);
+    b.command(there.worker().into(), accept);
     let here = a.wait("a stream", |e| match e {
         Event::Established { stream, .. } => Some(*stream),
         Event::ConnectFailed { reason, .. } => panic!("{reason}"),
@@ -241,7 +241,7 @@ fn write(a: &mut End, stream: StreamId, source: &Memory, region: Stag, to: Stag)
         cookie: Cookie::of(0),
     };
     let post = Command::Post { stream, message, region: Some(region), ticket: Ticket(8) };
-    a.tell(stream.worker().into(), post);
+    a.command(stream.worker().into(), post);
 }
 
 fn pattern() -> Vec<u8> {
@@ -249,9 +249,9 @@ fn pattern() -> Vec<u8> {
 }
 
 fn holds(memory: &Memory, expected: &[u8]) -> bool {
-    let mut octets = vec![0; LEN];
-    memory.read(0, &mut octets);
-    octets == expected
+    let mut bytes = vec![0; LEN];
+    memory.read(0, &mut bytes);
+    bytes == expected
 }
 
 /// A stream from each worker of the one to the other, and a write through each.
@@ -274,7 +274,7 @@ fn run(case: &Case) -> (End, End) {
         assert_eq!(len, LEN as u64);
         a.wait("an acknowledgement", |e| matches!(e, Event::Sent { .. }).then_some(()));
         assert!(holds(&sink, &pattern()), "worker {worker}");
-        b.tell_all(|ticket| Command::RemoveStag { stag, sources: Sources::Wait, ticket });
+        b.command_all(|ticket| Command::RemoveStag { stag, sources: Sources::Wait, ticket });
     }
     (a, b)
 }

@@ -73,13 +73,13 @@ static struct attached attach_to(const char *path, const char *object)
 	char request[128];
 	unsigned char reply[512];
 	union {
-		char octets[CMSG_SPACE(3 * sizeof(int))];
+		char bytes[CMSG_SPACE(3 * sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec io = { .iov_base = reply, .iov_len = sizeof reply - 1 };
 	struct msghdr message = {
 		.msg_iov = &io, .msg_iovlen = 1,
-		.msg_control = control.octets, .msg_controllen = sizeof control.octets,
+		.msg_control = control.bytes, .msg_controllen = sizeof control.bytes,
 	};
 	int len = snprintf(request, sizeof request, "%s\n", object), fds[3];
 	ssize_t got;
@@ -120,7 +120,7 @@ static int print_record(const struct attached *a, uint64_t n)
 	size_t at = SLOTS + (n % a->capacity) * SLOT;
 	uint64_t kind_stag, offset, len, stream, i;
 
-	/* Acquire: the octets that the record speaks of are visible from here on. */
+	/* Acquire: the bytes that the record speaks of are visible from here on. */
 	if (atomic_load_explicit(shared(a, at), memory_order_acquire) != 2 * n + 2)
 		return 0;
 	offset = atomic_load_explicit(shared(a, at + 8), memory_order_relaxed);
@@ -134,7 +134,7 @@ static int print_record(const struct attached *a, uint64_t n)
 	printf("%" PRIu64 ": stream %016" PRIx64 " ", n, stream);
 	switch (kind_stag >> 32 & 0xffff) {
 	case 1:
-		printf("STag 0x%08" PRIx32 ": %" PRIu64 " octets at %" PRIu64 ":",
+		printf("STag 0x%08" PRIx32 ": %" PRIu64 " bytes at %" PRIu64 ":",
 		       (uint32_t)kind_stag, len, offset);
 		for (i = 0; i < len && i < 16 && offset + i < a->region_len; i++)
 			printf(" %02x", a->region[offset + i]);
@@ -147,7 +147,7 @@ static int print_record(const struct attached *a, uint64_t n)
 		printf("has ended\n");
 		break;
 	case 4:
-		printf("the region is gone from the network\n");
+		printf("the region was removed from the network\n");
 		break;
 	default:
 		printf("a kind that this program does not know\n");
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
 	}
 	count = argc > 3 ? strtoull(argv[3], NULL, 10) : UINT64_MAX;
 	a = attach_to(argv[1], argv[2]);
-	printf("attached: %" PRIu64 " octets, ring of %" PRIu64 " slots\n", a.region_len, a.capacity);
+	printf("attached: %" PRIu64 " bytes, ring of %" PRIu64 " slots\n", a.region_len, a.capacity);
 	fflush(stdout);
 	head = atomic_load_explicit(shared(&a, HEAD), memory_order_acquire);
 	next = head > a.capacity ? head - a.capacity : 0;

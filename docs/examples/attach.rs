@@ -45,7 +45,7 @@ fn fail(sentence: &str) -> ExitCode {
 fn run(socket: &str, object: &str, count: u64) -> io::Result<()> {
     let attached = Attached::to(socket, object)?;
     let mut out = io::stdout();
-    writeln!(out, "attached: {} octets, ring of {} slots", attached.region.len, attached.capacity)?;
+    writeln!(out, "attached: {} bytes, ring of {} slots", attached.region.len, attached.capacity)?;
     let mut next = attached.head().saturating_sub(attached.capacity);
     let mut seen = 0;
     loop {
@@ -116,7 +116,7 @@ impl Attached {
         let [region, ring, event]: [OwnedFd; 3] =
             fds.try_into().map_err(|_| bad("not three descriptors"))?;
         let word = |at: usize| {
-            u64::from_le_bytes(reply[at..at + 8].try_into().expect("eight octets are eight octets"))
+            u64::from_le_bytes(reply[at..at + 8].try_into().expect("eight bytes are eight bytes"))
         };
         let (region_len, capacity) = (word(8) as usize, word(32));
         let ring_len = SLOTS + capacity as usize * SLOT;
@@ -138,7 +138,7 @@ impl Attached {
     fn record(&self, n: u64) -> Option<Record> {
         let at = SLOTS + (n % self.capacity) as usize * SLOT;
         let field = |offset: usize| self.ring.word(at + offset).load(Ordering::Relaxed);
-        // Acquire: the octets that the record speaks of are visible from here on.
+        // Acquire: the bytes that the record speaks of are visible from here on.
         if self.ring.word(at).load(Ordering::Acquire) != 2 * n + 2 {
             return None;
         }
@@ -157,15 +157,15 @@ impl Attached {
         let Record { kind, stag, offset, len, stream } = record;
         match kind {
             1 => {
-                let first = self.region.octets(*offset as usize, (*len as usize).min(16));
+                let first = self.region.bytes(*offset as usize, (*len as usize).min(16));
                 writeln!(
                     out,
-                    "{n}: stream {stream:016x} STag {stag:#010x}: {len} octets at {offset}: {first:02x?}"
+                    "{n}: stream {stream:016x} STag {stag:#010x}: {len} bytes at {offset}: {first:02x?}"
                 )
             }
             2 => writeln!(out, "{n}: stream {stream:016x} may write"),
             3 => writeln!(out, "{n}: stream {stream:016x} has ended"),
-            4 => writeln!(out, "{n}: the region is gone from the network"),
+            4 => writeln!(out, "{n}: the region was removed from the network"),
             other => writeln!(out, "{n}: kind {other}, which this program does not know"),
         }
     }
@@ -200,11 +200,11 @@ impl Mapping {
         unsafe { &*self.start.add(at).cast() }
     }
 
-    /// Copies octets out of it.
-    fn octets(&self, at: usize, len: usize) -> Vec<u8> {
+    /// Copies bytes out of it.
+    fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at <= self.len && len <= self.len - at);
         let mut out = vec![0; len];
-        // SAFETY: inside the mapping, checked above; a peer that writes at the same time makes the octets
+        // SAFETY: inside the mapping, checked above; a peer that writes at the same time makes the bytes
         // a mix, never invalid.
         unsafe { std::ptr::copy_nonoverlapping(self.start.add(at), out.as_mut_ptr(), len) };
         out

@@ -39,26 +39,26 @@ pub(crate) fn frame(data: &[u8]) {
     assert!(stack.interfaces.iter().all(|i| i.neighbours.len() <= NEIGHBOURS));
     for (port, answer) in out.iter() {
         assert_eq!(port, 0);
-        assert!(answer.len() <= data.len().max(128), "an answer of {} octets", answer.len());
+        assert!(answer.len() <= data.len().max(128), "an answer of {} bytes", answer.len());
     }
 }
 
-/// Frames one after the other, each behind two octets with its length: fragments are put together.
+/// Frames one after the other, each behind two bytes with its length: fragments are put together.
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
-    const OCTETS: usize = 16 * 1024;
-    let (stack, mut reassembly) = (stack(), Reassembly::new(PACKETS, OCTETS));
+    const BYTES: usize = 16 * 1024;
+    let (stack, mut reassembly) = (stack(), Reassembly::new(PACKETS, BYTES));
     let mut rest = data;
     let mut taken = 0;
     while let Some(([hi, lo], behind)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_be_bytes([*hi, *lo])).min(behind.len());
-        let (octets, behind) = behind.split_at(len);
+        let (bytes, behind) = behind.split_at(len);
         rest = behind;
-        let Ok(packet) = demux(octets, 0, L4Check::Good, &stack.interfaces) else { continue };
+        let Ok(packet) = demux(bytes, 0, L4Check::Good, &stack.interfaces) else { continue };
         let Kind::Fragment(fragment) = &packet.kind else { continue };
         taken += fragment.payload.len();
-        let outcome = reassembly.input(packet.interface, fragment, octets, Instant::ZERO);
-        assert!(reassembly.len() <= PACKETS && reassembly.octets() <= OCTETS);
+        let outcome = reassembly.input(packet.interface, fragment, bytes, Instant::ZERO);
+        assert!(reassembly.len() <= PACKETS && reassembly.bytes() <= BYTES);
         if let Ok((Outcome::Whole(frame), _)) = outcome {
             let whole = demux(&frame, 0, L4Check::Good, &stack.interfaces);
             let Ok(Kind::Tcp { segment, .. }) = whole.map(|packet| packet.kind) else {
@@ -68,11 +68,11 @@ pub(crate) fn reassembly(data: &[u8]) {
         }
     }
     reassembly.expire(Instant::from_nanos(u64::MAX));
-    assert_eq!((reassembly.len(), reassembly.octets()), (0, 0));
+    assert_eq!((reassembly.len(), reassembly.bytes()), (0, 0));
 }
 
 /// The messages themselves, which damaged frames seldom reach because of their checksums. The first
-/// octet says which.
+/// byte says which.
 pub(crate) fn control_message(data: &[u8]) {
     let Some((&kind, message)) = data.split_first() else { return };
     let (stack, mut out) = (stack(), Outbox::default());

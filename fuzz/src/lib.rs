@@ -1,4 +1,4 @@
-//! One function per parser of what peers send. Each takes any octets and may only return: a panic, a
+//! One function per parser of what peers send. Each takes any bytes and may only return: a panic, a
 //! hang or a broken property is the finding. `targets/main.rs` puts them under libFuzzer;
 //! `tests/replay.rs` runs their corpora as ordinary tests.
 #![forbid(unsafe_code)]

@@ -2,19 +2,19 @@
 
 use tcp_lite::tcp::Segment;
 use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, UNTAGGED_HEADER_LEN};
-use wire::mpa::{FRAME_HEADER_LEN, FirstOctets, FrameKind, FrameRepr, START_KEY_LEN};
+use wire::mpa::{FRAME_HEADER_LEN, FirstBytes, FrameKind, FrameRepr, START_KEY_LEN};
 
 pub(crate) fn mpa_frame(data: &[u8]) {
     if let Some(first) = data.first_chunk::<START_KEY_LEN>()
-        && let Some(FirstOctets::StartKey(key)) = FirstOctets::parse(first)
+        && let Some(FirstBytes::StartKey(key)) = FirstBytes::parse(first)
     {
-        assert_eq!(FirstOctets::parse(&key.emit()), Some(FirstOctets::StartKey(key)));
+        assert_eq!(FirstBytes::parse(&key.emit()), Some(FirstBytes::StartKey(key)));
     }
     for kind in [FrameKind::Request, FrameKind::Reply] {
         if let Ok(frame) = FrameRepr::parse(data, kind) {
-            let mut octets = [0; FRAME_HEADER_LEN];
-            frame.emit(&mut octets);
-            assert_eq!(FrameRepr::parse(&octets, kind), Ok(frame));
+            let mut bytes = [0; FRAME_HEADER_LEN];
+            frame.emit(&mut bytes);
+            assert_eq!(FrameRepr::parse(&bytes, kind), Ok(frame));
         }
     }
 }
@@ -22,14 +22,14 @@ pub(crate) fn mpa_frame(data: &[u8]) {
 pub(crate) fn ddp_header(data: &[u8]) {
     match HeaderRepr::parse(data) {
         Ok(HeaderRepr::Tagged(header)) => {
-            let mut octets = [0; TAGGED_HEADER_LEN];
-            header.emit(&mut octets);
-            assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Tagged(header)));
+            let mut bytes = [0; TAGGED_HEADER_LEN];
+            header.emit(&mut bytes);
+            assert_eq!(HeaderRepr::parse(&bytes), Ok(HeaderRepr::Tagged(header)));
         }
         Ok(HeaderRepr::Untagged(header)) => {
-            let mut octets = [0; UNTAGGED_HEADER_LEN];
-            header.emit(&mut octets);
-            assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Untagged(header)));
+            let mut bytes = [0; UNTAGGED_HEADER_LEN];
+            header.emit(&mut bytes);
+            assert_eq!(HeaderRepr::parse(&bytes), Ok(HeaderRepr::Untagged(header)));
         }
         Err(_) => {}
     }
@@ -37,12 +37,12 @@ pub(crate) fn ddp_header(data: &[u8]) {
 
 pub(crate) fn advert(data: &[u8]) {
     if let Ok(regions) = ddp::advert::decode(data) {
-        let octets = ddp::advert::encode(&regions);
+        let bytes = ddp::advert::encode(&regions);
         assert!(
-            octets.len() <= data.len(),
+            bytes.len() <= data.len(),
             "what is read cannot be longer than what it was read from"
         );
-        assert_eq!(ddp::advert::decode(&octets), Ok(regions));
+        assert_eq!(ddp::advert::decode(&bytes), Ok(regions));
     }
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn last_message(data: &[u8]) {
 
 pub(crate) fn tcp_segment(data: &[u8]) {
     if let Ok(segment) = Segment::parse(data) {
-        let mut octets = vec![0; segment.wire_len()];
-        let written = segment.emit(&mut octets);
-        assert_eq!(Segment::parse(&octets[..written]), Ok(segment));
+        let mut bytes = vec![0; segment.wire_len()];
+        let written = segment.emit(&mut bytes);
+        assert_eq!(Segment::parse(&bytes[..written]), Ok(segment));
     }
 }

@@ -1,12 +1,12 @@
 //! RDMAP: its headers, and a whole stream that is given any segments in any order.
 //!
-//! Input of the stream: one octet of configuration, then records
+//! Input of the stream: one byte of configuration, then records
 //!
 //! ```text
 //!   how (1)   bit 0: the next record's place in the order goes to the one after it
 //!             bit 1: post a Read, bit 2: an atomic, bit 3: pull and acknowledge what there is
 //!   length (1)
-//!   ULPDU, that many octets
+//!   ULPDU, that many bytes
 //! ```
 
 use ddp::llp::{OrderKey, Ulpdu, UlpduSink as _, UlpduSource as _};
@@ -27,7 +27,7 @@ const SINK: Stag = Stag(0x900);
 /// Without any right, and nobody's business.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
-/// Octets of each of our Reads.
+/// Bytes of each of our Reads.
 const READ: u32 = 16;
 
 pub(crate) fn rdmap(data: &[u8]) {
@@ -51,13 +51,13 @@ fn headers(data: &[u8]) {
     }
     if let Ok(repr) = Terminate::parse(data) {
         // Once in the RFC's layout, it stays what it is.
-        let said = Terminate::parse(&repr.emit());
-        let Ok(said) = said else { panic!("{said:?} of what was written") };
-        assert_eq!(Terminate::parse(&said.emit()), Ok(said));
+        let parsed = Terminate::parse(&repr.emit());
+        let Ok(parsed) = parsed else { panic!("{parsed:?} of what was written") };
+        assert_eq!(Terminate::parse(&parsed.emit()), Ok(parsed));
     }
 }
 
-/// Octets that no input has by chance.
+/// Bytes that no input has by chance.
 fn secret() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
@@ -174,9 +174,8 @@ impl End {
             let mut payload = vec![0; out.payload_len];
             self.stream.read_payload(out.token, 0, &mut payload);
             let hidden = secret();
-            let leaks =
-                payload.windows(8).any(|seen| hidden.windows(8).any(|octets| octets == seen));
-            assert!(!leaks, "octets of a region without rights were sent");
+            let leaks = payload.windows(8).any(|seen| hidden.windows(8).any(|bytes| bytes == seen));
+            assert!(!leaks, "bytes of a region without rights were sent");
             self.terminated = opcode == Some(Opcode::Terminate);
             if self.terminated {
                 assert!(Terminate::parse(&payload).is_ok());
@@ -198,15 +197,12 @@ impl End {
     }
 
     fn check(mut self) {
-        let mut octets = vec![0; LEN];
-        self.secret.read(0, &mut octets);
-        assert!(octets == secret(), "a region without rights was written");
-        self.sink.read(0, &mut octets);
+        let mut bytes = vec![0; LEN];
+        self.secret.read(0, &mut bytes);
+        assert!(bytes == secret(), "a region without rights was written");
+        self.sink.read(0, &mut bytes);
         let asked = (self.reads * u64::from(READ)) as usize;
-        assert!(
-            octets[asked..].iter().all(|octet| *octet == 0),
-            "written beyond what was asked for"
-        );
+        assert!(bytes[asked..].iter().all(|byte| *byte == 0), "written beyond what was asked for");
         self.stream.release(&mut self.pool);
         assert_eq!(self.pool.in_use(), 0);
     }

@@ -16,7 +16,7 @@ pub(crate) fn sctp_packet(data: &[u8]) {
     for raw in packet.chunks() {
         let Ok(raw) = raw else { break };
         let Ok(chunk) = Chunk::parse(raw) else { continue };
-        let mut out = vec![0; 12 + padded(raw.octets.len()) + 8 * raw.octets.len()];
+        let mut out = vec![0; 12 + padded(raw.bytes.len()) + 8 * raw.bytes.len()];
         let mut builder = PacketBuilder::new(&mut out, packet.ports(), packet.tag());
         if write(&chunk, &mut builder) {
             let len = builder.finish();
@@ -28,9 +28,9 @@ pub(crate) fn sctp_packet(data: &[u8]) {
         if let Chunk::Data(data) = chunk
             && let Ok(control) = ControlRepr::parse(data.payload)
         {
-            let mut octets = vec![0; control.wire_len()];
-            control.emit(&mut octets);
-            assert_eq!(ControlRepr::parse(&octets), Ok(control));
+            let mut bytes = vec![0; control.wire_len()];
+            control.emit(&mut bytes);
+            assert_eq!(ControlRepr::parse(&bytes), Ok(control));
         }
     }
 }
@@ -165,23 +165,23 @@ pub(crate) fn ends() -> Ends {
     Ends { local, remote: ([10, 0, 0, 2], 4000).into() }
 }
 
-/// A packet of the peer with these octets behind its header.
+/// A packet of the peer with these bytes behind its header.
 pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
     let Ports { source, destination } = ends().ports().reversed();
-    let mut octets = Vec::new();
-    octets.extend(source.to_be_bytes());
-    octets.extend(destination.to_be_bytes());
-    octets.extend(tag.0.to_be_bytes());
-    octets.extend([0; 4]);
-    octets.extend(chunks);
-    octets
+    let mut bytes = Vec::new();
+    bytes.extend(source.to_be_bytes());
+    bytes.extend(destination.to_be_bytes());
+    bytes.extend(tag.0.to_be_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(chunks);
+    bytes
 }
 
-/// The octets are packets for an association, each behind its length and how long it takes to come. The first octet:
+/// The bytes are packets for an association, each behind its length and how long it takes to come. The first byte:
 ///
 /// ```text
 ///   bit 0: it was opened from here    bit 1: it shuts down     bit 2: its last packet finds no room
-///   bit 3: lengths count eight octets    bits 4 to 7: messages to send
+///   bit 3: lengths count eight bytes     bits 4 to 7: messages to send
 /// ```
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
@@ -200,8 +200,8 @@ pub(crate) fn sctp_association(data: &[u8]) {
         rest = next;
         now += core::time::Duration::from_millis(u64::from(wait).pow(2));
         let tag = [association.local_tag(), association.local_tag(), PEER_TAG, Tag::NONE];
-        let octets = packet(tag[usize::from(wait & 3)], chunks);
-        let packet = Packet::new(&octets).expect("a common header");
+        let bytes = packet(tag[usize::from(wait & 3)], chunks);
+        let packet = Packet::new(&bytes).expect("a common header");
         // Why it is dropped does not matter here.
         let _ = association.input(now, &packet, &mut upper);
         if association.poll_timeout().is_some_and(|at| at <= now) {
@@ -213,7 +213,7 @@ pub(crate) fn sctp_association(data: &[u8]) {
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
         assert!(!matches!(arrived, Arrived::Accept(_)), "nobody can make a cookie");
         let answered: usize = batch.packets.iter().map(Vec::len).sum();
-        assert!(batch.packets.len() <= 1 && answered <= 3 * octets.len(), "{answered} octets");
+        assert!(batch.packets.len() <= 1 && answered <= 3 * bytes.len(), "{answered} bytes");
     }
     finish(&mut association, now, &mut upper, how & 4 == 0);
 }
@@ -234,8 +234,8 @@ fn finish(association: &mut Association, now: Instant, upper: &mut Upper, has_ro
 fn drive(association: &mut Association, now: Instant, upper: &mut Upper) {
     let mut batch = Batch::default();
     association.poll_transmit(now, upper, &mut batch);
-    for octets in batch.packets {
-        let packet = Packet::new(&octets).expect("a common header");
+    for bytes in batch.packets {
+        let packet = Packet::new(&bytes).expect("a common header");
         assert!(packet.checksum_ok());
         for raw in packet.chunks() {
             Chunk::parse(raw.expect("whole")).expect("well formed");
@@ -248,7 +248,7 @@ fn config() -> (Arc<Config>, Arc<Secrets>) {
     (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])))
 }
 
-/// In COOKIE-WAIT: it must be up to the octets to get out of it.
+/// In COOKIE-WAIT: it must be up to the bytes to get out of it.
 fn active(now: Instant) -> Association {
     let (config, secrets) = config();
     Association::connect(config, secrets, ends(), 1480, now)

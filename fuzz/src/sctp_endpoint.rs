@@ -1,15 +1,15 @@
 //! A whole endpoint over SCTP: an association that is up, whose peer's sessions are accepted, and which is
 //! given any messages in any order.
 //!
-//! Input: one octet of configuration, then records
+//! Input: one byte of configuration, then records
 //!
 //! ```text
 //!   how (1)   bits 0, 1: 0 a message with the next TSN; 1 the same, the TSN behind it left out, to come with
-//!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its octets
+//!             the next such record; 2 any chunks; 3 time passes, 10 ms for each of its bytes
 //!             bit 2: session control and not a segment    bits 3 to 5: stream
 //!             bit 6: all that was sent is acknowledged    bit 7: a message is posted to each session
 //!   length (1)
-//!   that many octets
+//!   that many bytes
 //! ```
 
 use std::sync::Arc;
@@ -39,9 +39,9 @@ pub(crate) fn sctp_endpoint(data: &[u8]) {
     let Some((&how, mut records)) = data.split_first() else { return };
     let mut end = End::new(how);
     while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
-        let (octets, next) = rest.split_at(usize::from(len).min(rest.len()));
+        let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        end.record(how, octets);
+        end.record(how, bytes);
     }
     end.finish();
 }
@@ -126,27 +126,27 @@ impl End {
         end
     }
 
-    fn record(&mut self, how: u8, octets: &[u8]) {
+    fn record(&mut self, how: u8, bytes: &[u8]) {
         if how & 0x40 != 0 {
             self.acknowledge();
         }
         if how & 0x80 != 0 {
-            self.post(octets);
+            self.post(bytes);
         }
         match how & 3 {
             0 => {
                 let tsn = self.left_out.take().unwrap_or_else(|| self.step());
-                self.message(how, tsn, octets);
+                self.message(how, tsn, bytes);
             }
             1 => {
                 let skipped = self.step();
                 self.left_out.get_or_insert(skipped);
                 let tsn = self.step();
-                self.message(how, tsn, octets);
+                self.message(how, tsn, bytes);
             }
-            2 => self.input(&crate::sctp::packet(self.endpoint.local_tag(), octets)),
+            2 => self.input(&crate::sctp::packet(self.endpoint.local_tag(), bytes)),
             _ => {
-                self.now += Duration::from_millis(10 * octets.len() as u64);
+                self.now += Duration::from_millis(10 * bytes.len() as u64);
                 self.turn();
             }
         }
@@ -158,7 +158,7 @@ impl End {
         tsn
     }
 
-    fn message(&mut self, how: u8, tsn: Tsn, octets: &[u8]) {
+    fn message(&mut self, how: u8, tsn: Tsn, bytes: &[u8]) {
         let header = DataHeader {
             tsn,
             stream: u16::from(how >> 3 & 7),
@@ -168,10 +168,10 @@ impl End {
             end: true,
             ..DataHeader::default()
         };
-        let len = octets.len().max(1);
+        let len = bytes.len().max(1);
         self.chunk(|packet| {
             packet.data_buffer()[..len].fill(0);
-            packet.data_buffer()[..octets.len()].copy_from_slice(octets);
+            packet.data_buffer()[..bytes.len()].copy_from_slice(bytes);
             packet.push_data(&header, len).expect("room");
         });
     }
@@ -192,9 +192,9 @@ impl End {
         self.input(&out[..len]);
     }
 
-    fn post(&mut self, octets: &[u8]) {
+    fn post(&mut self, bytes: &[u8]) {
         for session in self.sessions.clone() {
-            let source = Source::Octets(Arc::from(octets));
+            let source = Source::Bytes(Arc::from(bytes));
             let (stag, to) = (Stag(1), TaggedOffset(0));
             let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
             // Refused before the session is accepted, after its end, and under RDMAP.
@@ -202,8 +202,8 @@ impl End {
         }
     }
 
-    fn input(&mut self, octets: &[u8]) {
-        let packet = Packet::new(octets).expect("a common header");
+    fn input(&mut self, bytes: &[u8]) {
+        let packet = Packet::new(bytes).expect("a common header");
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
         // Why it is dropped does not matter here.
         let _ = self.endpoint.input(self.now, &packet, cx);
@@ -219,8 +219,8 @@ impl End {
         self.events();
         let mut batch = Batch::default();
         self.endpoint.poll_transmit(self.now, &mut batch);
-        for octets in batch.packets() {
-            let packet = Packet::new(octets).expect("a common header");
+        for bytes in batch.packets() {
+            let packet = Packet::new(bytes).expect("a common header");
             assert!(packet.checksum_ok());
             for raw in packet.chunks() {
                 let chunk = Chunk::parse(raw.expect("whole")).expect("well formed");

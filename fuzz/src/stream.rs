@@ -13,10 +13,10 @@ use tcp_lite::seam::Taken;
 /// Reads that the fuzzed end takes and issues.
 const HERE: Depths = Depths { ird: 4, ord: 4 };
 
-/// Either role is fed the octets in pieces whose lengths the input chooses. The pieces must not
-/// matter: as one piece, the same octets have the same outcome.
+/// Either role is fed the bytes in pieces whose lengths the input chooses. The pieces must not
+/// matter: as one piece, the same bytes have the same outcome.
 pub(crate) fn mpa_startup(data: &[u8]) {
-    let Some((&how, octets)) = data.split_first() else { return };
+    let Some((&how, bytes)) = data.split_first() else { return };
     let peer = if how & 0x80 == 0 { Peer::Standard } else { Peer::SmbDirect };
     let config = Config { markers: how & 1 != 0, crc: how & 2 != 0, peer, ..Config::default() };
     let make = || {
@@ -28,15 +28,15 @@ pub(crate) fn mpa_startup(data: &[u8]) {
         Startup::initiator(&config, HERE, b"")
             .unwrap_or_else(|error| panic!("empty private data: {error}"))
     };
-    let whole = run_startup(make(), octets, usize::MAX);
-    let pieces = run_startup(make(), octets, usize::from(how >> 5) + 1);
+    let whole = run_startup(make(), bytes, usize::MAX);
+    let pieces = run_startup(make(), bytes, usize::from(how >> 5) + 1);
     assert_eq!(whole, pieces);
 }
 
-/// The outcome, and how many octets belonged to the start-up.
-fn run_startup(mut startup: Startup, octets: &[u8], piece: usize) -> Option<(usize, String)> {
+/// The outcome, and how many bytes belonged to the start-up.
+fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usize, String)> {
     let mut used = 0;
-    for chunk in octets.chunks(piece.min(octets.len().max(1))) {
+    for chunk in bytes.chunks(piece.min(bytes.len().max(1))) {
         match startup.input(chunk) {
             Err(error) => return Some((0, error.to_string())),
             Ok((n, progress)) => {
@@ -53,12 +53,12 @@ fn run_startup(mut startup: Startup, octets: &[u8], piece: usize) -> Option<(usi
     None
 }
 
-/// The octets are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
+/// The bytes are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
 /// of order and with refused ones again: the same messages are delivered, the same is in memory.
 pub(crate) fn mpa_stream(data: &[u8]) {
-    let Some((&[how, seed], octets)) = data.split_first_chunk::<2>() else { return };
-    let in_order = Sink::new(how).run(octets, &[(0, octets.len())]);
-    let shuffled = Sink::new(how).run(octets, &pieces(octets.len(), seed));
+    let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
+    let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
+    let shuffled = Sink::new(how).run(bytes, &pieces(bytes.len(), seed));
     assert_eq!(in_order.events, shuffled.events);
     assert_eq!(in_order.failed, shuffled.failed);
     if !in_order.failed {
@@ -66,7 +66,7 @@ pub(crate) fn mpa_stream(data: &[u8]) {
     }
 }
 
-/// Cuts `len` octets into pieces of 1 to 700 octets and shuffles them a little.
+/// Cuts `len` bytes into pieces of 1 to 700 bytes and shuffles them a little.
 fn pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
     let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
     let mut random = move |below: usize| {
@@ -145,17 +145,17 @@ impl Sink {
     }
 
     /// Offers the pieces, those that were refused again and again until all are taken.
-    fn run(mut self, octets: &[u8], pieces: &[(usize, usize)]) -> Outcome {
+    fn run(mut self, bytes: &[u8], pieces: &[(usize, usize)]) -> Outcome {
         let mut waiting: Vec<(usize, usize)> = pieces.to_vec();
         let mut rounds = 0;
         while !waiting.is_empty() {
             let mut refused = Vec::new();
             for (at, len) in waiting {
-                self.offer(octets, at, len, &mut refused);
+                self.offer(bytes, at, len, &mut refused);
             }
             waiting = refused;
             rounds += 1;
-            assert!(rounds <= pieces.len() + 1, "octets in order must be taken");
+            assert!(rounds <= pieces.len() + 1, "bytes in order must be taken");
         }
         let mut outcome =
             Outcome { events: Vec::new(), failed: false, memory: self.memory.to_vec() };
@@ -169,10 +169,10 @@ impl Sink {
         outcome
     }
 
-    fn offer(&mut self, octets: &[u8], at: usize, len: usize, refused: &mut Vec<(usize, usize)>) {
+    fn offer(&mut self, bytes: &[u8], at: usize, len: usize, refused: &mut Vec<(usize, usize)>) {
         let base = 20;
         let cx = Context { stags: &self.stags, buffers: &mut self.buffers };
-        let span = &octets[at..at + len];
+        let span = &bytes[at..at + len];
         let mut sink = self.stream.sink(cx);
         match self.receiver.span((at + base) as u64, span, &mut sink, &mut self.budget) {
             Taken::All => {}
@@ -202,8 +202,8 @@ mod tests {
         for name in ["good-4", "good-5"] {
             let path = format!("{}/corpus/mpa_stream/{name}", env!("CARGO_MANIFEST_DIR"));
             let data = std::fs::read(path).expect("the corpus is there");
-            let octets = &data[2..];
-            let outcome = Sink::new(data[0]).run(octets, &pieces(octets.len(), data[1]));
+            let bytes = &data[2..];
+            let outcome = Sink::new(data[0]).run(bytes, &pieces(bytes.len(), data[1]));
             assert!(!outcome.failed, "{name}");
             assert_eq!(outcome.events.len(), 5, "{name}");
             assert_eq!(outcome.memory[1200..1500], [b'b'; 300], "{name}");

@@ -191,7 +191,7 @@ void llp_start(const struct llp_options *o)
 	write_number("/proc/sys/net/sctp/encap_port", o->encapsulation);
 }
 
-/* The kernel would tell of the program's end; without a device it cannot. */
+/* The kernel would report the program's end; without a device it cannot. */
 void llp_vanish(struct llp *l)
 {
 	struct ifreq device = { .ifr_name = "eth0" };
@@ -295,7 +295,7 @@ struct llp *llp_connect(const struct llp_options *o)
 	set_options(l->socket, o);
 	own_length = parse_address(o->from ? o->from : any, o->local_port, &own);
 	if ((o->from || o->local_port) && bind_to(l->socket, (struct sockaddr *)&own, own_length)) fail("bind");
-	/* That it fails is told by an event, too. */
+	/* Its failure is reported by an event, too. */
 	if (connect_to(l->socket, (struct sockaddr *)&peer, length)) l->lost_connecting = errno ? errno : -1;
 	if (set_nonblocking(l->socket)) fail("non-blocking");
 	return l;
@@ -415,7 +415,7 @@ struct llp_event llp_event(struct llp *l, int ms)
 		ssize_t n;
 
 		if (l->ended) return e;
-		if (l->length == sizeof l->message) fail("a message of more than %zu octets", l->length);
+		if (l->length == sizeof l->message) fail("a message of more than %zu bytes", l->length);
 		n = receive_on(l->socket, l->message + l->length, sizeof l->message - l->length, &info, &flags);
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
 			if (left <= 0) return e;

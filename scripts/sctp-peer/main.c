@@ -7,16 +7,16 @@
  *
  * Keys: indication=N or none (1), streams=N (16), encapsulation=PORT (RFC 6951), from=ADDRESS and port=N (a
  * client's own), size=N (of the inbox, 4 MiB), segment=N (largest message sent; more than a packet carries
- * makes fragments), message=N (octets of a tagged message, 20000), rdmap=1 (RFC 5040 above), echo=1, fill=FILE, trust=1
+ * makes fragments), message=N (bytes of a tagged message, 20000), rdmap=1 (RFC 5040 above), echo=1, fill=FILE, trust=1
  * (a peer without the indication, too);
  * of a server besides: count=N (associations, 1), dump=FILE (the inbox, after each association), reject=TEXT,
- * text=TEXT (instead of the advertisement), after=N then=shutdown, abort or vanish (when N octets are placed).
+ * text=TEXT (instead of the advertisement), after=N then=shutdown, abort or vanish (when N bytes are placed).
  *
  * Operations, which succeed or end the program with status 1; S is a stream:
  *   open:S[:TEXT]    a session, accepted            refused:S:reject  refused:S:terminate  refused:S:end
  *   write:FILE:REGION   the file, its messages in turn over all open sessions
- *   read:S:FILE:REGION  (RDMAP) the region's first octets are the file
- *   echo:S:N         an untagged message of N octets comes back
+ *   read:S:FILE:REGION  (RDMAP) the region's first bytes are the file
+ *   echo:S:N         an untagged message of N bytes comes back
  *   send:S:N         one that does not
  *   close:S          Terminate, and the peer's         closed:S   the peer's first
  *   pastwrite:S:REGION  beyond the region; the last message (DDP) or Terminate (RDMAP) comes
@@ -146,7 +146,7 @@ static void op_write(struct peer *p, const char *path, const char *name)
 		if (p->end) fail("write: the association has ended");
 		at += part;
 	}
-	printf("wrote %zu octets over %d streams\n", length, n);
+	printf("wrote %zu bytes over %d streams\n", length, n);
 	free(data);
 }
 
@@ -171,8 +171,8 @@ static void op_read(struct peer *p, int stream, const char *path, const char *na
 		until(p, s->responses_done > done, "read");
 		at += part;
 	}
-	if (memcmp(data, p->inbox, length)) fail("read: other octets");
-	printf("read %zu octets\n", length);
+	if (memcmp(data, p->inbox, length)) fail("read: other bytes");
+	printf("read %zu bytes\n", length);
 	free(data);
 }
 
@@ -182,14 +182,14 @@ static void op_echo(struct peer *p, int stream, size_t length, int comes_back)
 	static uint8_t data[UNTAGGED_MAX];
 	unsigned before = s->answers;
 
-	if (length > sizeof data) fail("%zu octets are too many", length);
+	if (length > sizeof data) fail("%zu bytes are too many", length);
 	for (size_t i = 0; i < length; i++) data[i] = i * 7 + i / 251 + stream;
 	send_untagged(p, stream, OP_SEND, 0, data, length);
 	flush(p);
 	if (!comes_back) return;
 	until(p, s->answers > before, "echo");
-	if (s->answer_length != length || memcmp(s->answer, data, length)) fail("echo: other octets");
-	printf("%zu octets came back\n", length);
+	if (s->answer_length != length || memcmp(s->answer, data, length)) fail("echo: other bytes");
+	printf("%zu bytes came back\n", length);
 }
 
 static void op_close(struct peer *p, int stream)
@@ -294,7 +294,7 @@ static int client(int n, char **words)
 
 	/* What the handshake brought; RFC 5043 §11.1 refuses a peer without the indication. */
 	while (!p->end && p->indication < 0 && peer_turn(p, 2000)) ;
-	if (!p->end && p->indication != 1 && !trust) fail("the peer has not said that it speaks DDP");
+	if (!p->end && p->indication != 1 && !trust) fail("the peer has not announced DDP");
 	for (int i = 0; i < n; i++) operation(p, words[i]);
 	if (p->llp) llp_close(p->llp, 0);
 	bad = p->wrong;
@@ -320,11 +320,11 @@ static void serve_one(struct llp *listener, int number, int *bad)
 		else op_end(p, then);
 	}
 	if (p->indication != 1) {
-		printf("the peer has not said that it speaks DDP\n");
+		printf("the peer has not announced DDP\n");
 		*bad += 1;
 	}
 	write_dump(p);
-	printf("association %d: %u sessions, %u ended by the peer, %llu octets placed\n", number, p->opened, p->ended,
+	printf("association %d: %u sessions, %u ended by the peer, %llu bytes placed\n", number, p->opened, p->ended,
 	       (unsigned long long)p->placed);
 	fflush(stdout);
 	*bad += p->wrong;

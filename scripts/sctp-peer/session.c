@@ -117,7 +117,7 @@ void flush(struct peer *p)
 	long until = now_ms() + 120000;
 
 	while (!send_waiting(p)) {
-		if (now_ms() > until) fail("the peer takes nothing any more");
+		if (now_ms() > until) fail("the peer accepts nothing any more");
 		peer_turn(p, 2);
 	}
 }
@@ -235,7 +235,7 @@ static size_t advertisement(const struct peer *p, uint8_t *out)
 
 static void print_private(const struct session *s)
 {
-	printf("%zu octets of private data", s->private_length);
+	printf("%zu bytes of private data", s->private_length);
 	for (int i = 0; i < s->regions_length; i++) printf(", region %s", s->regions[i].name);
 	if (!s->regions_length && s->private_length) {
 		printf(": ");
@@ -250,7 +250,7 @@ static void keep_private(struct peer *p, int stream, const char *what, const uin
 	size_t at = 8;
 
 	if (length > PRIVATE_MAX) {
-		wrong(p, "%zu octets of private data", length);
+		wrong(p, "%zu bytes of private data", length);
 		length = PRIVATE_MAX;
 	}
 	memcpy(s->private, data, length);
@@ -420,7 +420,7 @@ static void arrived(struct peer *p, const struct llp_event *e)
 	struct held *h;
 
 	if (!e->unordered) wrong(p, "an ordered message");
-	if (e->length < 4 || (e->ppid != PPID_SEGMENT && e->ppid != PPID_CONTROL)) return wrong(p, "PPID %u, %zu octets", e->ppid, e->length);
+	if (e->length < 4 || (e->ppid != PPID_SEGMENT && e->ppid != PPID_CONTROL)) return wrong(p, "PPID %u, %zu bytes", e->ppid, e->length);
 	if (e->stream >= p->streams) return wrong(p, "stream %u", e->stream);
 	s = session_of(p, e->stream);
 	/* The next session on this stream. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lists the MPA frames and FPDUs in a capture of iWARP over TCP, with what a dissector does not show: whether
-each FPDU begins a TCP segment, whether its CRC is right, and what a Terminate says (RFC 5040 section 4.8).
+each FPDU begins a TCP segment, whether its CRC is right, and the content of a Terminate (RFC 5040 section 4.8).
 
 usage: fpdus.py FILE.pcap [PORT] [--terminates]
 
@@ -26,10 +26,10 @@ def crc_table():
 TABLE = list(crc_table())
 
 
-def crc32c(octets):
+def crc32c(data):
     crc = 0xFFFFFFFF
-    for octet in octets:
-        crc = (crc >> 8) ^ TABLE[(crc ^ octet) & 255]
+    for byte in data:
+        crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 255]
     return struct.pack("<I", crc ^ 0xFFFFFFFF)
 
 
@@ -61,7 +61,7 @@ def describe(ulpdu):
     text = f"{'T' if control & 128 else 'U'}{'L' if control & 64 else '-'} {name}"
     if control & 128:
         stag, offset = struct.unpack_from(">IQ", ulpdu, 2)
-        return f"{text} stag {stag:08x} to {offset:016x} octets {len(ulpdu) - 14}"
+        return f"{text} stag {stag:08x} to {offset:016x} bytes {len(ulpdu) - 14}"
     invalidate, queue, number, offset = struct.unpack_from(">IIII", ulpdu, 2)
     text += f" qn {queue} msn {number} mo {offset}" + (f" invalidates {invalidate:08x}" if invalidate else "")
     if opcode == 1 and len(ulpdu) >= 46:
@@ -69,7 +69,7 @@ def describe(ulpdu):
         return f"{text} sink {sink:08x}:{sink_to:x} size {size} source {source:08x}:{source_to:x}"
     if opcode == TERMINATE:
         return f"{text} {terminate(ulpdu)} rest {ulpdu[22:].hex()}"
-    return f"{text} octets {len(ulpdu) - 18}"
+    return f"{text} bytes {len(ulpdu) - 18}"
 
 
 def terminate(ulpdu):
@@ -77,10 +77,10 @@ def terminate(ulpdu):
 
 
 class Direction:
-    """The octets of one direction of a connection, in order."""
+    """The bytes of one direction of a connection, in order."""
 
     def __init__(self, ends, seq):
-        self.ends, self.next, self.octets, self.begins = ends, seq, b"", {}
+        self.ends, self.next, self.data, self.begins = ends, seq, b"", {}
         self.at, self.started, self.later = 0, False, {}
 
     def feed(self, seq, data):
@@ -94,47 +94,47 @@ class Direction:
             seq = min(ready, key=lambda s: (s - self.next) & 0xFFFFFFFF)
             data = self.later.pop(seq)[(self.next - seq) & 0xFFFFFFFF:]
             if data:
-                self.begins[self.at + len(self.octets)] = len(data)
-                self.octets += data
+                self.begins[self.at + len(self.data)] = len(data)
+                self.data += data
                 self.next = (self.next + len(data)) & 0xFFFFFFFF
 
-    def take(self, octets):
-        taken, self.octets = self.octets[:octets], self.octets[octets:]
-        self.at += octets
+    def take(self, count):
+        taken, self.data = self.data[:count], self.data[count:]
+        self.at += count
         return taken
 
     def messages(self):
-        """Yields where each MPA frame or FPDU begins, and its octets."""
+        """Yields where each MPA frame or FPDU begins, and its bytes."""
         while True:
-            start, have = self.at, len(self.octets)
+            start, have = self.at, len(self.data)
             if self.started:
-                size = (struct.unpack_from(">H", self.octets)[0] + 5) // 4 * 4 + 4 if have >= 2 else None
+                size = (struct.unpack_from(">H", self.data)[0] + 5) // 4 * 4 + 4 if have >= 2 else None
             else:
-                size = 20 + struct.unpack_from(">H", self.octets, 18)[0] if have >= 20 else None
+                size = 20 + struct.unpack_from(">H", self.data, 18)[0] if have >= 20 else None
             if size is None or have < size:
                 return
             yield start, self.take(size)
             self.started = True
 
 
-def show(direction, now, start, octets, terminates):
+def show(direction, now, start, frame, terminates):
     (source, sport), (destination, dport) = direction.ends
     ends = f"{now:9.6f} {source}:{sport} > {destination}:{dport}"
-    if octets[:4] == b"MPA " and start == 0:
+    if frame[:4] == b"MPA " and start == 0:
         if not terminates:
-            flags = "".join(name for bit, name in ((128, "M"), (64, "C"), (32, "R"), (16, "S")) if octets[16] & bit)
-            print(f"{ends} MPA {octets[7:10].decode()} flags {flags or '-'} rev {octets[17]} private {octets[20:].hex()}")
+            flags = "".join(name for bit, name in ((128, "M"), (64, "C"), (32, "R"), (16, "S")) if frame[16] & bit)
+            print(f"{ends} MPA {frame[7:10].decode()} flags {flags or '-'} rev {frame[17]} private {frame[20:].hex()}")
         return
-    length = struct.unpack_from(">H", octets)[0]
-    ulpdu = octets[2:2 + length]
+    length = struct.unpack_from(">H", frame)[0]
+    ulpdu = frame[2:2 + length]
     if terminates:
         if length >= 22 and not ulpdu[0] & 128 and ulpdu[1] & 15 == TERMINATE:
             print(sport, dport, terminate(ulpdu))
         return
-    crc = "0" if octets[-4:] == bytes(4) else "good" if octets[-4:] == crc32c(octets[:-4]) else "BAD"
+    crc = "0" if frame[-4:] == bytes(4) else "good" if frame[-4:] == crc32c(frame[:-4]) else "BAD"
     where = "begins a segment" if start in direction.begins else "WITHIN a segment"
     text = describe(ulpdu) if length >= 18 or (length >= 14 and ulpdu[0] & 128) else "shorter than its header"
-    print(f"{ends} FPDU {len(octets)} ({where}, crc {crc}) {text}")
+    print(f"{ends} FPDU {len(frame)} ({where}, crc {crc}) {text}")
 
 
 def main():
@@ -149,8 +149,8 @@ def main():
             directions[ends] = Direction(ends, (seq + (flags >> 1 & 1)) & 0xFFFFFFFF)
         direction = directions[ends]
         direction.feed(seq, data)
-        for start, octets in direction.messages():
-            show(direction, now, start, octets, args.terminates)
+        for start, frame in direction.messages():
+            show(direction, now, start, frame, args.terminates)
         if flags & 7 and not args.terminates:
             names = ((2, "SYN"), (1, "FIN"), (4, "RST"))
             print(f"{now:9.6f} {ends[0][0]}:{ends[0][1]} " + "+".join(name for bit, name in names if flags & bit))

@@ -15,15 +15,15 @@ from fpdus import crc32c, terminate
 
 
 def fpdu(ulpdu):
-    octets = struct.pack(">H", len(ulpdu)) + ulpdu
-    octets += bytes(-len(octets) % 4)
-    return octets + crc32c(octets)
+    framed = struct.pack(">H", len(ulpdu)) + ulpdu
+    framed += bytes(-len(framed) % 4)
+    return framed + crc32c(framed)
 
 
-def receive(sock, octets):
+def receive(sock, length):
     data = b""
-    while len(data) < octets:
-        more = sock.recv(octets - len(data))
+    while len(data) < length:
+        more = sock.recv(length - len(data))
         if not more:
             raise EOFError
         data += more

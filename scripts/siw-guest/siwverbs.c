@@ -6,17 +6,17 @@
  *   siwverbs cycle ADDRESS PORT [KEY=N]... COUNT      connects and disconnects COUNT times
  *   siwverbs serve PORT [KEY=N]... [fill=FILE] [dump=FILE] [count=N] [echo=1]
  *
- * Keys: ird, ord (of the connection), recv (receives posted), len (octets of each).
+ * Keys: ird, ord (of the connection), recv (receives posted), len (bytes of each).
  *
  * Operations of a client, which succeed or end the program with status 1:
  *   region:NAME      what follows is for this region of the advertisement (else the first one)
- *   write:FILE       the file's octets to the region's start, in Writes of unequal lengths
- *   read:FILE        the region's first octets, in Reads of unequal lengths, are those of the file
- *   echo:N           a Send of N octets comes back octet by octet
+ *   write:FILE       the file's bytes to the region's start, in Writes of unequal lengths
+ *   read:FILE        the region's first bytes, in Reads of unequal lengths, are those of the file
+ *   echo:N           a Send of N bytes comes back byte by byte
  *   send:N, sendse:N
  *   trysend:N, trysendinv:N (invalidates the region's STag)   may fail
  *   recv:FILE        the next Send from the peer is the file
- *   put:N, get:N     one Write or Read of N octets at the region's start
+ *   put:N, get:N     one Write or Read of N bytes at the region's start
  *   gets:N           N Reads at once
  *   badput badget    STag that nobody has        pastput pastget    half behind the region
  *   ended:MS         the peer ends the connection within this time
@@ -323,7 +323,7 @@ static void move_file(struct conn *c, const char *path, int write)
 		at += len;
 	}
 	if (!write && memcmp(c->buffer, file, total)) fail("the region differs from the file");
-	printf("%s %zu octets in %zu messages\n", write ? "wrote" : "read and compared", total, n);
+	printf("%s %zu bytes in %zu messages\n", write ? "wrote" : "read and compared", total, n);
 	free(file);
 }
 
@@ -491,7 +491,7 @@ static int advertise(struct conn *c, unsigned char *p)
 
 	memcpy(p, "DDPA\1\0\0\1", 8);
 	memcpy(p + 8, &stag, 4);
-	memcpy(p + 12, "\3\5\0\0", 4); /* writes and reads; 5 octets of name */
+	memcpy(p + 12, "\3\5\0\0", 4); /* writes and reads; 5 bytes of name */
 	memcpy(p + 16, &base, 8);
 	memcpy(p + 24, &len, 8);
 	memcpy(p + 32, "inbox", 5);
@@ -536,7 +536,7 @@ static int serve_one(struct conn *c)
 			int slot = echoed % nrecv;
 			uint32_t n = c->received_len[slot];
 
-			printf("received a Send of %u octets\n", n);
+			printf("received a Send of %u bytes\n", n);
 			if (echo && !echo_back(c, slot, n)) failed++;
 			else post_recv(c, slot);
 		}

@@ -1,9 +1,9 @@
-//! The seam between TCP and MPA. Both count octets of the stream from the first one after the SYN
+//! The seam between TCP and MPA. Both count bytes of the stream from the first one after the SYN
 //! (offset 0) in 64 bits; sequence numbers stay inside TCP.
 
 use base::Instant;
 
-/// What became of a span of received octets.
+/// What became of a span of received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// All of it: TCP counts it as received and may acknowledge or SACK it.
@@ -13,29 +13,29 @@ pub enum Taken {
     Only(core::ops::Range<u64>),
 }
 
-/// Receive side: what TCP calls with every octet it has not handed up before.
+/// Receive side: what TCP calls with every byte it has not handed up before.
 pub trait SpanSink {
-    /// Octets at `offset..offset + octets.len()` of the stream, none of which was taken before.
+    /// Bytes at `offset..offset + bytes.len()` of the stream, none of which was taken before.
     /// `in_order` says that everything before `offset` has been taken.
-    fn span(&mut self, now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken;
+    fn span(&mut self, now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken;
 
     /// Everything before `offset` has been taken. Follows each `span` that moved this point.
     fn in_order_until(&mut self, now: Instant, offset: u64);
 
-    /// Octets beyond the in-order point that the upper layer can still take now; bounds the window
+    /// Bytes beyond the in-order point that the upper layer can still take now; bounds the window
     /// TCP advertises. An upper layer that places everything at arrival says `u64::MAX`.
     fn room(&self) -> u64;
 }
 
 /// Send side: what TCP asks when it may send.
 pub trait SegmentSource {
-    /// True when [`fill`](Self::fill) with ample room would give octets.
+    /// True when [`fill`](Self::fill) with ample room would give bytes.
     fn has_data(&self) -> bool;
 
-    /// Writes the octets of the next segment, which starts at stream offset `offset` (right after the
+    /// Writes the bytes of the next segment, which starts at stream offset `offset` (right after the
     /// previous one), into `out` and returns how many. `out` is what the windows allow now, at most
     /// `emss`; `emss` is the effective maximum segment size. Zero: nothing to send, or nothing that is
-    /// worth sending in so little room (`in_flight` tells whether an acknowledgement will come and ask
+    /// worth sending in so little room (`in_flight`: whether an acknowledgement will come and poll
     /// again; with nothing in flight the source must use whatever room there is).
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
@@ -47,14 +47,14 @@ pub trait SegmentSource {
         0
     }
 
-    /// How many of the octets from `offset` on, sent before and not acknowledged, make a good segment of at
+    /// How many of the bytes from `offset` on, sent before and not acknowledged, make a good segment of at
     /// most `most`; more than `most` are to be sent again. Not zero, at most `most`.
     fn cut(&self, offset: u64, most: usize) -> usize {
         let _ = offset;
         most
     }
 
-    /// Writes again the octets at `offset..offset + out.len()`, sent before and not acknowledged,
+    /// Writes again the bytes at `offset..offset + out.len()`, sent before and not acknowledged,
     /// the very same ones.
     fn refill(&mut self, offset: u64, out: &mut [u8]);
 
@@ -65,9 +65,9 @@ pub trait SegmentSource {
     fn emss_changed(&mut self, emss: usize);
 }
 
-/// A batch of outgoing TCP segments, given by whoever owns the packet buffers.
+/// A batch of outgoing TCP segments, given by the owner of the packet buffers.
 pub trait TxBatch {
-    /// Room for one TCP segment (header, options and payload) of at most `len` octets, or `None`
+    /// Room for one TCP segment (header, options and payload) of at most `len` bytes, or `None`
     /// when the batch is full or no buffer is left: stop and come back.
     fn segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
@@ -85,7 +85,7 @@ pub trait TxBatch {
     /// Something was not sent because of [`keep_limit`](Self::keep_limit).
     fn keep_limited(&mut self) {}
 
-    /// The first `len` octets of the room given last are a complete segment; its checksum field is
+    /// The first `len` bytes of the room given last are a complete segment; its checksum field is
     /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
     /// `segment` not committed is dropped.
     fn commit(&mut self, len: usize);

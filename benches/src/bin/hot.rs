@@ -29,12 +29,12 @@ const PATHS: &[(&str, u32, &str)] = &[
     ("sctp-rx-1480", 40, "packet"),
     ("sctp-rx-reordered", 40, "packet"),
     ("sctp-sacks", 10, "burst of four packets"),
-    ("sctp-tx-64", 200, "write of 64 octets"),
-    ("sctp-rx-64", 200, "write of 64 octets"),
+    ("sctp-tx-64", 200, "write of 64 bytes"),
+    ("sctp-rx-64", 200, "write of 64 bytes"),
     ("tx-64", 544, "message, 17 in a segment"),
     ("rx-64", 544, "message, 17 in a segment"),
-    ("acks-64", 544, "message acknowledged and told of"),
-    ("echo", 100, "round trip of 64 octets"),
+    ("acks-64", 544, "message acknowledged and completed"),
+    ("echo", 100, "round trip of 64 bytes"),
     ("timer", 1000, "timer set and fired"),
     ("flow", 1000, "look-up among 10 000"),
 ];
@@ -124,10 +124,10 @@ fn acks(units: u32) {
     }
 }
 
-/// Octets of a write in an SCTP packet of 1480 octets.
+/// Bytes of a write in an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
-/// Packets of `messages` writes of `len` octets, written.
+/// Packets of `messages` writes of `len` bytes, written.
 fn sctp_burst(len: u32, messages: u32) -> SctpPairing {
     let mut pairing = SctpPairing::new(1480);
     (0..messages).for_each(|_| pairing.write(len));
@@ -162,7 +162,7 @@ fn sacks(units: u32) {
     }
 }
 
-/// Writes of 64 octets: posted and sent, taken, or acknowledged.
+/// Writes of 64 bytes: posted and sent, taken, or acknowledged.
 fn messages(name: &str, units: u32) {
     let mut pairing = Pairing::for_messages(1448);
     let measured = |step: &str, work: &mut dyn FnMut()| {
@@ -184,11 +184,11 @@ fn messages(name: &str, units: u32) {
 
 fn echo(units: u32) {
     let mut pairing = Pairing::for_messages(1448);
-    let octets: Arc<[u8]> = vec![7; 64].into();
+    let bytes: Arc<[u8]> = vec![7; 64].into();
     let mut came = 0;
     measure(&mut || {
         for _ in 0..units {
-            came += pairing.echo(&octets);
+            came += pairing.echo(&bytes);
             pairing.now += Duration::from_micros(2);
         }
     });

@@ -10,7 +10,7 @@ use super::{Cell, Heap, What};
 use crate::rig::Rig;
 use crate::row::{Quantiles, Row};
 
-/// Measures what the cell says.
+/// Measures what the cell is configured to.
 pub(super) fn measure(
     cell: &Cell,
     rig: &mut Rig,
@@ -54,7 +54,7 @@ impl Sample {
         Sample {
             // The asked side's are none unless both make the load.
             messages: both("load_messages").iter().sum(),
-            bytes: both("load_octets").iter().sum(),
+            bytes: both("load_bytes").iter().sum(),
             frames: both("tx_frames"),
             cpu: worker_seconds(),
             busy: both("busy_nanoseconds").map(|nanoseconds| nanoseconds as f64 * 1e-9),
@@ -74,7 +74,7 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     let before = Sample::take(rig);
     pause(rig, cell.time())?;
     let after = Sample::take(rig);
-    let held = rig.asked.as_ref().map_or(0.0, |asked| asked.count("held_octets_max") as f64);
+    let held = rig.asked.as_ref().map_or(0.0, |asked| asked.count("held_bytes_max") as f64);
     row.also("held_bytes_max", held);
     if let Some(StreamStats::Tcp(stats)) = rig.asked_stats()? {
         let unlocatable = stats.mpa_rx.unlocatable_max as f64;
@@ -215,7 +215,7 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     let ended = rig.until("streams", time * 2 + Duration::from_secs(10), |asking, event| {
         match event {
             Event::Established { stream, .. } => {
-                asking.tell(Command::Close { stream, abort: false })?;
+                asking.command(Command::Close { stream, abort: false })?;
             }
             Event::Closed { .. } => {
                 ended += 1;
@@ -239,7 +239,7 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Silence after which a stream has given back what it needed to begin.
+/// Silence after which a stream has freed the memory of its start-up.
 const IDLE: Duration = Duration::from_millis(2500);
 
 fn memory(cell: &Cell, rig: &mut Rig, row: &mut Row, heap: Heap<'_>) -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ pub struct Call {
     /// What is asked.
     pub request: Request,
     /// Where the answer goes. It may be kept and used later (`connect` answers when the stream
-    /// stands); dropped without an answer, the client is told that the appliance gave none.
+    /// stands); dropped without an answer, the client gets an error.
     pub answer: Answer,
 }
 
@@ -38,7 +38,7 @@ impl Answer {
 
     /// Gives the answer. A client that has gone away is no error.
     pub fn send(self, result: Result<Reply, ApiError>) {
-        // The receiver is gone when the client hung up: nobody is left to be told.
+        // The receiver is gone when the client hung up.
         drop(self.0.send(result));
     }
 

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 
 use super::{ApiError, ErrorKind};
 
-/// Longest line of a followed stream, octets: one event with the largest message.
+/// Longest line of a followed stream, bytes: one event with the largest message.
 const MAX_LINE: usize = 64 << 20;
 
 /// A client of one appliance.
@@ -37,7 +37,7 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(#[from] ApiError),
     /// The connection broke, or what answers is no appliance.
-    #[error("the appliance's answer cannot be understood: {0}")]
+    #[error("the appliance's answer cannot be parsed: {0}")]
     Protocol(String),
 }
 
@@ -80,16 +80,16 @@ impl Client {
 
     /// GET of text.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
-        String::from_utf8(self.octets(path)?).map_err(protocol)
+        String::from_utf8(self.bytes(path)?).map_err(protocol)
     }
 
-    /// GET of octets.
-    pub fn octets(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let octets = self.runtime.block_on(async {
+    /// GET of bytes.
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        let bytes = self.runtime.block_on(async {
             let response = self.send(Method::GET, path, None).await?;
             collect(response).await
         })?;
-        Ok(octets.to_vec())
+        Ok(bytes.to_vec())
     }
 
     /// GET of a body that does not end: calls `line` with each line until it returns false or the
@@ -110,7 +110,7 @@ impl Client {
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame.map_err(protocol)?.into_data() else { continue };
                 buffer.extend_from_slice(&data);
-                while let Some(end) = buffer.iter().position(|&octet| octet == b'\n') {
+                while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
                     let rest = buffer.split_off(end + 1);
                     let text = std::str::from_utf8(&buffer[..end]).map_err(protocol)?;
                     if !line(text)? {
@@ -132,11 +132,11 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<T, ClientError> {
-        let octets = self.runtime.block_on(async {
+        let bytes = self.runtime.block_on(async {
             let response = self.send(method, path, body).await?;
             collect(response).await
         })?;
-        serde_json::from_slice(&octets).map_err(protocol)
+        serde_json::from_slice(&bytes).map_err(protocol)
     }
 
     async fn send(
@@ -164,11 +164,11 @@ impl Client {
 
 async fn collect(response: Response<Incoming>) -> Result<Bytes, ClientError> {
     let status = response.status();
-    let octets = response.into_body().collect().await.map_err(protocol)?.to_bytes();
+    let bytes = response.into_body().collect().await.map_err(protocol)?.to_bytes();
     if status.is_success() {
-        return Ok(octets);
+        return Ok(bytes);
     }
-    Err(match serde_json::from_slice::<ApiError>(&octets) {
+    Err(match serde_json::from_slice::<ApiError>(&bytes) {
         Ok(error) => error.into(),
         Err(_) => {
             ApiError::new(ErrorKind::Internal, format!("the appliance answered {status}")).into()
@@ -183,11 +183,11 @@ fn protocol(error: impl std::fmt::Display) -> ClientError {
 /// One segment of a path: everything but letters, digits and `-._~` is escaped.
 pub fn path_segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for octet in text.bytes() {
-        if octet.is_ascii_alphanumeric() || b"-._~".contains(&octet) {
-            out.push(char::from(octet));
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{octet:02X}"));
+            out.push_str(&format!("%{byte:02X}"));
         }
     }
     out

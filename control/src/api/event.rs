@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::StreamId;
-use super::spec::octets;
+use super::spec::bytes;
 
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,14 +84,14 @@ pub enum EventKind {
         /// The region.
         region: String,
     },
-    /// A job (`get`) has brought octets of a peer into a region.
+    /// A job (`get`) has brought bytes of a peer into a region.
     RegionFetched {
         /// The region.
         region: String,
-        /// The first octet, from the region's start.
+        /// The first byte, from the region's start.
         offset: u64,
-        /// Octets.
-        octets: u64,
+        /// Bytes.
+        bytes: u64,
     },
     /// A stream has ended.
     StreamClosed {
@@ -99,9 +99,9 @@ pub enum EventKind {
         stream: StreamId,
         /// Why, one sentence.
         reason: String,
-        /// Octets placed in regions and buffers.
+        /// Bytes placed in regions and buffers.
         placed: u64,
-        /// Octets sent and acknowledged.
+        /// Bytes sent and acknowledged.
         sent: u64,
     },
     /// A tagged message was delivered.
@@ -110,9 +110,9 @@ pub enum EventKind {
         stream: StreamId,
         /// The region.
         region: String,
-        /// Tagged offset of its first octet.
+        /// Tagged offset of its first byte.
         to: u64,
-        /// Its octets.
+        /// Its bytes.
         len: u64,
     },
     /// An untagged message was delivered to a queue with `deliver_to = "events"`.
@@ -125,8 +125,8 @@ pub enum EventKind {
         queue: u32,
         /// Message sequence number.
         msn: u32,
-        /// The octets, in base64.
-        #[serde(with = "octets")]
+        /// The bytes, in base64.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// A region was added.
@@ -134,7 +134,7 @@ pub enum EventKind {
         /// Its name.
         region: String,
     },
-    /// A region was removed: no octet can be placed in it any more.
+    /// A region was removed: no byte can be placed in it any more.
     RegionRemoved {
         /// Its name.
         region: String,
@@ -191,23 +191,23 @@ pub struct EventLog {
 #[derive(Debug)]
 struct Inner {
     events: VecDeque<Event>,
-    /// Octets of message data in `events`.
-    octets: u64,
+    /// Bytes of message data in `events`.
+    bytes: u64,
     last: u64,
     max_events: usize,
-    max_octets: u64,
+    max_bytes: u64,
 }
 
 impl EventLog {
-    /// A log of at most `max_events` events with at most `max_octets` octets of message data; the
+    /// A log of at most `max_events` events with at most `max_bytes` bytes of message data; the
     /// oldest go first. The newest is always kept.
-    pub fn new(max_events: usize, max_octets: u64) -> Self {
+    pub fn new(max_events: usize, max_bytes: u64) -> Self {
         let inner = Inner {
             events: VecDeque::new(),
-            octets: 0,
+            bytes: 0,
             last: 0,
             max_events: max_events.max(1),
-            max_octets,
+            max_bytes,
         };
         Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
     }
@@ -265,13 +265,13 @@ impl EventLog {
 impl Inner {
     fn push(&mut self, time_us: u64, kind: EventKind) -> u64 {
         self.last += 1;
-        self.octets += weight(&kind);
+        self.bytes += weight(&kind);
         self.events.push_back(Event { seq: self.last, time_us, kind });
         while self.events.len() > 1
-            && (self.events.len() > self.max_events || self.octets > self.max_octets)
+            && (self.events.len() > self.max_events || self.bytes > self.max_bytes)
         {
             if let Some(old) = self.events.pop_front() {
-                self.octets -= weight(&old.kind);
+                self.bytes -= weight(&old.kind);
             }
         }
         self.last

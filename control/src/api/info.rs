@@ -1,6 +1,6 @@
 //! The JSON objects that show the state of the appliance: what replies hold.
 //!
-//! The JSON is stable: members may be added, never renamed or removed. Sizes are octets, times
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub struct PortInfo {
     pub mac: String,
     /// Link is up.
     pub up: bool,
-    /// Megabits per second, if the device says.
+    /// Megabits per second, if the device reports it.
     pub speed_mbps: Option<u32>,
     /// Largest IP packet.
     pub mtu: u16,
@@ -126,7 +126,7 @@ pub struct WorkerInfo {
 pub struct RegionInfo {
     /// Its name.
     pub name: String,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// `anonymous`, `hugepages`, `shared-memory` or `file`.
     pub backing: String,
@@ -134,7 +134,7 @@ pub struct RegionInfo {
     pub path: Option<String>,
     /// Steering tag, `0x` and eight hexadecimal digits.
     pub stag: String,
-    /// Tagged offset of the first octet, as a string of decimal digits (it may exceed 2^53).
+    /// Tagged offset of the first byte, as a string of decimal digits (it may exceed 2^53).
     pub base_to: String,
     /// `rw`, `rwa` (with atomics), `r`, `w` or `-`.
     pub access: String,
@@ -142,11 +142,11 @@ pub struct RegionInfo {
     pub shared: bool,
     /// The stream that has it for itself.
     pub bound_to: Option<StreamId>,
-    /// The octets cannot be paged out.
+    /// The bytes cannot be paged out.
     pub locked: bool,
     /// Listeners that advertise it.
     pub listeners: Vec<String>,
-    /// Octets that peers have placed in it.
+    /// Bytes that peers have placed in it.
     pub placed: u64,
     /// Tagged messages delivered to it.
     pub messages: u64,
@@ -203,7 +203,7 @@ pub struct QueueInfo {
     pub qn: u32,
     /// Buffers per stream.
     pub buffers: u32,
-    /// Octets per buffer.
+    /// Bytes per buffer.
     pub buffer_size: u32,
     /// `events`, `file`, `echo` or `discard`.
     pub deliver_to: String,
@@ -230,7 +230,7 @@ pub struct StreamInfo {
     /// Over SCTP, the association that it is a session of; other sessions of it have the same.
     #[serde(default)]
     pub association: Option<StreamId>,
-    /// Longest ULPDU when it was established, octets.
+    /// Longest ULPDU when it was established, bytes.
     #[serde(default)]
     pub mulpdu: Option<u32>,
     /// What MPA agreed on, once it has; none over SCTP.
@@ -264,17 +264,17 @@ pub struct AssociationInfo {
     pub sessions: u32,
     /// Streams at most: pairs of SCTP streams, 0 before they are agreed on.
     pub streams: u16,
-    /// Octets of the largest IP packet that the path is known to carry.
+    /// Bytes of the largest IP packet that the path is known to carry.
     pub path_mtu: u16,
     /// Smoothed round trip, microseconds; none before one was measured.
     pub round_trip_us: Option<u64>,
     /// Retransmission time-out, microseconds.
     pub rto_us: u64,
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Octets of DATA chunks that are thought to be in the network.
+    /// Bytes of DATA chunks that are thought to be in the network.
     pub in_flight: u64,
-    /// The peer's window as it told last, octets.
+    /// The peer's window as last received, bytes.
     pub peer_window: u64,
     /// Retransmissions and heartbeats in a row that went unanswered.
     pub unanswered: u32,
@@ -293,7 +293,7 @@ pub struct MpaInfo {
     pub markers_rx: bool,
     /// CRCs are checked.
     pub crc: bool,
-    /// Longest ULPDU, octets.
+    /// Longest ULPDU, bytes.
     pub mulpdu: u32,
 }
 
@@ -304,9 +304,9 @@ pub struct PeerRegion {
     pub name: String,
     /// Steering tag, `0x` and eight hexadecimal digits.
     pub stag: String,
-    /// Tagged offset of the first octet, decimal digits.
+    /// Tagged offset of the first byte, decimal digits.
     pub base_to: String,
-    /// Octets.
+    /// Bytes.
     pub size: u64,
     /// `rw`, `r`, `w` or `-`.
     pub access: String,
@@ -378,18 +378,18 @@ pub struct JobInfo {
     pub kind: String,
     /// The file; empty when a region of the appliance takes its place.
     pub file: PathBuf,
-    /// That region, into which octets are got.
+    /// That region, into which bytes are got.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// Address and port of the peer.
     pub remote: String,
     /// How far it is.
     pub state: JobState,
-    /// Octets to move; 0 until they are known.
+    /// Bytes to move; 0 until they are known.
     pub total: u64,
-    /// Octets that the peer's LLP has acknowledged, or that its responses have brought.
+    /// Bytes that the peer's LLP has acknowledged, or that its responses have brought.
     pub acknowledged: u64,
-    /// Seconds from the first octet to now or to the end.
+    /// Seconds from the first byte to now or to the end.
     pub seconds: f64,
     /// What went wrong, one sentence.
     pub error: Option<String>,
@@ -410,9 +410,9 @@ pub enum JobState {
     Staging,
     /// The stream is being opened.
     Connecting,
-    /// Octets are on their way.
+    /// Bytes are on their way.
     Running,
-    /// Octets are being written to the file.
+    /// Bytes are being written to the file.
     Saving,
     /// Everything is acknowledged.
     Done,

@@ -21,7 +21,7 @@ use crate::{config, metrics};
 
 /// Longest time that a long poll waits.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// Most octets of a region in one answer.
+/// Most bytes of a region in one answer.
 const MAX_READ: u64 = 16 * 1024 * 1024;
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
@@ -82,7 +82,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/connect", post(connect))
         .route("/v1/put", post(put))
         .route("/v1/send", post(send))
-        .route("/v1/get", post(get_octets))
+        .route("/v1/get", post(get_bytes))
         .route("/v1/ping", post(ping))
         .route("/v1/atomic", post(atomic))
         .route("/v1/jobs", plain(Request::Jobs))
@@ -142,14 +142,14 @@ async fn region_data(
     Params(part): Params<Part>,
 ) -> Answer {
     if part.length > MAX_READ {
-        let message = format!("at most {MAX_READ} octets of a region are read at once");
+        let message = format!("at most {MAX_READ} bytes of a region are read at once");
         return Err(ApiError::bad_request(message));
     }
     let request = Request::ReadRegion { name, offset: part.offset, length: part.length };
-    let Reply::Octets(octets) = app.ask(request).await? else {
-        return Err(ApiError::internal("the control thread did not answer with octets"));
+    let Reply::Bytes(bytes) = app.ask(request).await? else {
+        return Err(ApiError::internal("the control thread did not answer with bytes"));
     };
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], octets).into_response())
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
 async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {
@@ -195,7 +195,7 @@ async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
     app.ok(Request::Send(spec)).await
 }
 
-async fn get_octets(State(app): State<App>, Json(spec): Json<GetSpec>) -> Answer {
+async fn get_bytes(State(app): State<App>, Json(spec): Json<GetSpec>) -> Answer {
     if let GetSink::File(file) = &spec.sink
         && !file.is_absolute()
     {
@@ -376,24 +376,24 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         let announced = announced.and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
         let too_large = || {
             let message = format!(
-                "the body is longer than {limit} octets: send less, or raise limits.api_body"
+                "the body is longer than {limit} bytes: send less, or raise limits.api_body"
             );
             ApiError::new(ErrorKind::TooLarge, message)
         };
         if announced.is_some_and(|len| len > limit as u64) {
             return Err(too_large());
         }
-        let octets = to_bytes(request.into_body(), limit).await.map_err(|error| {
+        let bytes = to_bytes(request.into_body(), limit).await.map_err(|error| {
             match std::error::Error::source(&error) {
                 Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
                 _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
             }
         })?;
-        let value: serde_json::Value = serde_json::from_slice(&octets)
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
             .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;
-        serde_json::from_value(value).map(Self).map_err(|error| {
-            ApiError::bad_request(format!("the body cannot be understood: {error}"))
-        })
+        serde_json::from_value(value)
+            .map(Self)
+            .map_err(|error| ApiError::bad_request(format!("the body cannot be parsed: {error}")))
     }
 }
 
@@ -405,7 +405,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Self::Rejection> {
         let query = Query::<T>::try_from_uri(&parts.uri).map_err(|error| {
-            ApiError::bad_request(format!("the query cannot be understood: {}", error.body_text()))
+            ApiError::bad_request(format!("the query cannot be parsed: {}", error.body_text()))
         })?;
         Ok(Self(query.0))
     }

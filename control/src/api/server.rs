@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::routes::{App, router};
 use super::{EventLog, Requester};
 
-/// How long requests may go on after the server was told to stop.
+/// How long requests may go on after the server was stopped.
 const GRACE: Duration = Duration::from_secs(1);
 /// Connections that wait for `accept`.
 const BACKLOG: i32 = 64;
@@ -50,7 +50,7 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Makes the socket and serves it. `body_limit` bounds request bodies, octets.
+    /// Makes the socket and serves it. `body_limit` bounds request bodies, bytes.
     pub fn start(
         path: &Path,
         requester: Requester,

@@ -77,7 +77,7 @@ pub struct ConnectSpec {
     /// Over SCTP, the peer's UDP port where packets are to go in UDP (RFC 6951).
     #[serde(default)]
     pub udp_port: Option<u16>,
-    /// What speaks above DDP.
+    /// The protocol above DDP.
     #[serde(default)]
     pub ulp: UlpChoice,
     /// RDMAP's parameters; of no meaning for bare DDP.
@@ -86,7 +86,7 @@ pub struct ConnectSpec {
     /// MPA parameters; of no meaning over SCTP.
     #[serde(default)]
     pub mpa: MpaChoice,
-    /// Regions that the peer may reach and is told about in our private data.
+    /// Regions that the peer may reach; our private data advertises them.
     #[serde(default)]
     pub regions: Vec<String>,
 }
@@ -150,7 +150,7 @@ pub enum PutTarget {
     Region {
         /// Its name.
         name: String,
-        /// Octets from its first one.
+        /// Bytes from its first one.
         #[serde(default)]
         offset: u64,
     },
@@ -163,7 +163,7 @@ pub enum PutTarget {
     },
 }
 
-/// Octets of a peer's memory to fetch with RDMA Reads.
+/// Bytes of a peer's memory to fetch with RDMA Reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GetSpec {
@@ -171,14 +171,14 @@ pub struct GetSpec {
     pub via: Via,
     /// Where in the peer's memory.
     pub source: PutTarget,
-    /// Octets; of an advertised region by default all that follow.
+    /// Bytes; of an advertised region by default all that follow.
     #[serde(default)]
     pub length: Option<u64>,
     /// Where they go.
     pub sink: GetSink,
 }
 
-/// Where fetched octets go.
+/// Where fetched bytes go.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
@@ -188,7 +188,7 @@ pub enum GetSink {
     Region {
         /// Its name.
         name: String,
-        /// Octets from its first one.
+        /// Bytes from its first one.
         #[serde(default)]
         offset: u64,
     },
@@ -202,7 +202,7 @@ pub struct PingSpec {
     pub connect: ConnectSpec,
     /// Rounds, 1 to 100000.
     pub count: u32,
-    /// Octets that the peer reads and writes in each, 1 to 65536.
+    /// Bytes that the peer reads and writes in each, 1 to 65536.
     pub size: u32,
     /// Time for one round, microseconds.
     pub timeout_us: u64,
@@ -213,9 +213,9 @@ pub struct PingSpec {
 pub struct PingReport {
     /// The peer.
     pub remote: String,
-    /// Rounds, in each of which every octet was compared.
+    /// Rounds, in each of which every byte was compared.
     pub rounds: u32,
-    /// Octets of each.
+    /// Bytes of each.
     pub size: u32,
     /// The shortest, nanoseconds.
     pub min_ns: u64,
@@ -282,8 +282,8 @@ pub struct SendSpec {
     /// Queue number.
     #[serde(default)]
     pub queue: u32,
-    /// The octets, in base64.
-    #[serde(with = "octets")]
+    /// The bytes, in base64.
+    #[serde(with = "bytes")]
     pub data: Vec<u8>,
     /// Wait this long for one message from the peer on the same queue (an echo) and return it;
     /// microseconds, 0 for not at all.
@@ -294,26 +294,23 @@ pub struct SendSpec {
 /// A message was acknowledged by the peer's LLP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
-    /// Its octets.
-    pub octets: u64,
+    /// Its bytes.
+    pub bytes: u64,
     /// Microseconds from post to acknowledgement.
     pub time_us: u64,
     /// The peer's message, in base64, if one was awaited.
-    #[serde(default, with = "optional_octets")]
+    #[serde(default, with = "optional_bytes")]
     pub reply: Option<Vec<u8>>,
 }
 
-/// Octets as base64 in JSON.
-pub(crate) mod octets {
+/// Bytes as base64 in JSON.
+pub(crate) mod bytes {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(
-        octets: &[u8],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(octets))
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
@@ -322,18 +319,18 @@ pub(crate) mod octets {
     }
 }
 
-/// Optional octets as base64 or null in JSON.
-mod optional_octets {
+/// Optional bytes as base64 or null in JSON.
+mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
-    struct Wrapper(#[serde(with = "super::octets")] Vec<u8>);
+    struct Wrapper(#[serde(with = "super::bytes")] Vec<u8>);
 
     pub(super) fn serialize<S: Serializer>(
-        octets: &Option<Vec<u8>>,
+        bytes: &Option<Vec<u8>>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
-        octets.clone().map(Wrapper).serialize(s)
+        bytes.clone().map(Wrapper).serialize(s)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Sends raw octets, returns status and body.
+/// Sends raw bytes, returns status and body.
 fn raw(fake: &Fake, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(fake.socket()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -88,12 +88,12 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
 }
 
 #[test]
-fn octets_of_a_region_are_read() {
+fn bytes_of_a_region_are_read() {
     let fake = Fake::start();
     http(&fake, "POST", "/v1/regions", r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#);
     let client = Client::new(fake.socket()).unwrap();
-    let octets = client.octets("/v1/regions/new/data?offset=5&length=3").unwrap();
-    assert_eq!(octets, [5, 6, 7]);
+    let bytes = client.bytes("/v1/regions/new/data?offset=5&length=3").unwrap();
+    assert_eq!(bytes, [5, 6, 7]);
     let long = http(&fake, "GET", "/v1/regions/new/data?offset=0&length=16777217", "");
     assert_eq!(long.0, 400, "{long:?}");
     assert_eq!(http(&fake, "GET", "/v1/regions/old/data?offset=0&length=1", "").0, 404);
@@ -122,7 +122,7 @@ fn bad_bodies_are_400_with_a_sentence() {
         (
             "/v1/regions",
             r#"{"name": "a", "size": "big", "access": "w"}"#,
-            "region.size: is \"big\", but must be octets or a size such as \"64 MiB\"",
+            "region.size: is \"big\", but must be bytes or a size such as \"64 MiB\"",
         ),
         (
             "/v1/listeners",
@@ -132,9 +132,9 @@ fn bad_bodies_are_400_with_a_sentence() {
         (
             "/v1/connect",
             r#"{"remote": "10.0.0.1:1", "fast": true}"#,
-            "the body cannot be understood: unknown field `fast`",
+            "the body cannot be parsed: unknown field `fast`",
         ),
-        ("/v1/connect", r#"{"remote": "peer:1"}"#, "the body cannot be understood: "),
+        ("/v1/connect", r#"{"remote": "peer:1"}"#, "the body cannot be parsed: "),
         (
             "/v1/put",
             r#"{"file": "x", "via": {"stream": "1"}, "target": {"region": {"name": "r"}}}"#,
@@ -143,13 +143,9 @@ fn bad_bodies_are_400_with_a_sentence() {
         (
             "/v1/send",
             r#"{"via": {"stream": "1"}, "data": "%"}"#,
-            "the body cannot be understood: not base64",
+            "the body cannot be parsed: not base64",
         ),
-        (
-            "/v1/send",
-            r#"{"via": {"stream": "zz"}, "data": ""}"#,
-            "the body cannot be understood: `zz`",
-        ),
+        ("/v1/send", r#"{"via": {"stream": "zz"}, "data": ""}"#, "the body cannot be parsed: `zz`"),
     ];
     for (path, body, sentence) in cases {
         let answer = http(&fake, "POST", path, body);
@@ -186,8 +182,8 @@ fn unknown_paths_methods_names_and_queries() {
         ("GET", "/v1/streams/5", 404, "there is no stream 0000000000000005"),
         ("DELETE", "/v1/listeners/none", 404, "there is no listener \"none\""),
         ("GET", "/v1/jobs/-1", 404, "there is nothing with the number `-1`"),
-        ("GET", "/v1/events?limit=x", 400, "the query cannot be understood"),
-        ("GET", "/v1/events?colour=red", 400, "the query cannot be understood"),
+        ("GET", "/v1/events?limit=x", 400, "the query cannot be parsed"),
+        ("GET", "/v1/events?colour=red", 400, "the query cannot be parsed"),
         ("GET", "/v1/events?queue=0", 400, "listener, queue and stream select messages"),
     ];
     for (method, path, status, sentence) in cases {
@@ -315,7 +311,7 @@ fn events_are_followed_until_the_server_stops() {
 }
 
 #[test]
-fn the_log_is_bounded_in_events_and_octets() {
+fn the_log_is_bounded_in_events_and_bytes() {
     let log = EventLog::new(3, 10);
     for _ in 0..5 {
         log.push(EventKind::Draining);

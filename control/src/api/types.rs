@@ -1,6 +1,6 @@
 //! Requests and replies. The JSON objects that replies hold are in `info`.
 //!
-//! The JSON is stable: members may be added, never renamed or removed. Sizes are octets, times
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub enum Request {
         /// Streams that use it are aborted; else its use is a conflict.
         force: bool,
     },
-    /// Copies octets out of a region; [`Reply::Octets`].
+    /// Copies bytes out of a region; [`Reply::Bytes`].
     ReadRegion {
         /// Its name.
         name: String,
@@ -73,7 +73,7 @@ pub enum Request {
     Put(PutSpec),
     /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
-    /// Starts to fetch octets of a peer's memory; [`Reply::Job`] at once.
+    /// Starts to fetch bytes of a peer's memory; [`Reply::Job`] at once.
     Get(GetSpec),
     /// Rounds of rping; [`Reply::Ping`] after the last one.
     Ping(PingSpec),
@@ -103,8 +103,8 @@ pub enum Reply {
     Regions(Vec<RegionInfo>),
     /// To [`Request::AddRegion`].
     Region(RegionInfo),
-    /// To [`Request::ReadRegion`]; not JSON but the octets themselves.
-    Octets(Vec<u8>),
+    /// To [`Request::ReadRegion`]; not JSON but the bytes themselves.
+    Bytes(Vec<u8>),
     /// To [`Request::Listeners`].
     Listeners(Vec<ListenerInfo>),
     /// To [`Request::AddListener`].

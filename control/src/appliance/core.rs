@@ -121,7 +121,7 @@ impl Core {
         self.env.commands(worker)
     }
 
-    /// Every worker has acknowledged all that it was told. At the start: regions and listeners of the configuration.
+    /// Every worker has acknowledged all its commands. At the start: regions and listeners of the configuration.
     pub fn is_set_up(&self) -> bool {
         self.env.is_answered()
     }
@@ -161,7 +161,7 @@ impl Core {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }
             Request::ReadRegion { name, offset, length } => {
-                answer.send(self.regions.read(&name, offset, length).map(Reply::Octets));
+                answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
             Request::Listeners => {
                 answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.facts))))

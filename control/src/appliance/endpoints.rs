@@ -16,7 +16,7 @@ use crate::config::{
 };
 use crate::transport::Transport;
 
-/// Buffers of the message queue of streams that are opened from here, and octets of each.
+/// Buffers of the message queue of streams that are opened from here, and bytes of each.
 const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
 
 /// A listener as each of `workers` workers has it.
@@ -195,7 +195,7 @@ pub fn connect_endpoint(
     }
 }
 
-/// How FPDUs are received, whoever opened the stream.
+/// How FPDUs are received, on streams opened from either side.
 fn receiving(config: &Config) -> mpa::Config {
     mpa::Config {
         max_fpdu: config.mpa.max_fpdu,

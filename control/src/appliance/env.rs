@@ -54,7 +54,7 @@ pub(super) enum Phase {
         asked: bool,
         drained: usize,
     },
-    /// Workers have been told to stop.
+    /// Workers have been sent the command to stop.
     Stopping {
         stopped: usize,
     },

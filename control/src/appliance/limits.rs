@@ -1,6 +1,6 @@
 //! Who may have how many streams: per listener, per peer address, and handshakes pending.
 //!
-//! A stream is counted from the moment the control thread learns of it until its worker says that it is
+//! A stream is counted from the moment the control thread learns of it until its worker reports that it is
 //! closed. What is above a bound is refused with a reason that operators read in `ddpctl events`.
 
 use std::collections::HashMap;
@@ -19,10 +19,10 @@ pub struct Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// The listener has all the streams it may have.
-    #[error("the listener has its {0} streams")]
+    #[error("the listener has reached its limit of {0} streams")]
     Listener(u32),
     /// The peer has all the streams it may have.
-    #[error("the peer has its {0} streams")]
+    #[error("the peer has reached its limit of {0} streams")]
     Peer(u32),
 }
 

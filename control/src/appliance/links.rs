@@ -1,6 +1,6 @@
-//! Links of ports: their changes are told, and streams end when one stays down for too long.
+//! Links of ports: their changes are reported, and streams end when one stays down for too long.
 //!
-//! Not every driver tells of changes, so links are looked at [ten times a second](LOOK). TCP alone would
+//! Not every driver reports changes, so links are polled [ten times a second](LOOK). TCP alone would
 //! wait: a sender for `tcp.user_timeout`, a receiver for ever, with its region bound to a peer that is gone
 //! (RFC 9293 §3.8.4 has keepalives off by default). How long to wait is the port's `link_down_timeout`.
 
@@ -26,7 +26,7 @@ struct Link {
     down: Option<Instant>,
     /// It has been up.
     used: bool,
-    /// It has been down for longer than its port's streams live without it.
+    /// It has been down for longer than its port's streams survive.
     lost: bool,
 }
 

@@ -21,9 +21,9 @@ pub enum Wanted {
     Region(RegionSection),
     /// A file's content, to be sent.
     File(PathBuf),
-    /// So many octets of zeros that peers may write to, locked if that is possible.
+    /// So many bytes of zeros that peers may write to, locked if that is possible.
     Scratch(u64),
-    /// A file with these octets.
+    /// A file with these bytes.
     Save {
         /// Where they are.
         memory: Memory,
@@ -32,7 +32,7 @@ pub enum Wanted {
         /// The file; made anew.
         path: PathBuf,
     },
-    /// Zeros in these octets of these.
+    /// Zeros in these bytes of these.
     Clear(Vec<(Memory, Range<u64>)>),
 }
 
@@ -48,9 +48,9 @@ pub struct Load {
 /// What was made.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The octets.
+    /// The bytes.
     pub memory: Memory,
-    /// Octets of it that count; the memory of an empty file has one more.
+    /// Bytes of it that count; the memory of an empty file has one more.
     pub len: u64,
     /// A file region's file, open for writing.
     pub file: Option<File>,
@@ -138,8 +138,8 @@ pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
             Ok(Loaded { memory: memory.clone(), len: *len, file: None })
         }
         Wanted::Clear(all) => {
-            all.iter().for_each(|(memory, octets)| clear(memory, octets));
-            // Nothing is made: the one octet stands for it.
+            all.iter().for_each(|(memory, bytes)| clear(memory, bytes));
+            // Nothing is made: the one byte stands for it.
             scratch(1)
         }
     }
@@ -152,16 +152,16 @@ fn scratch(len: u64) -> Result<Loaded, String> {
     Ok(Loaded { memory, len, file: None })
 }
 
-/// Octets that are copied at a time.
+/// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 
 fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
     let mut file = File::create(path)?;
-    let mut octets = vec![0; COPY];
+    let mut bytes = vec![0; COPY];
     let mut at = 0;
     while at < len {
         let n = (len - at).min(COPY as u64);
-        let part = &mut octets[..n as usize];
+        let part = &mut bytes[..n as usize];
         memory.read(at, part);
         file.write_all(part)?;
         at += n;
@@ -169,11 +169,11 @@ fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn clear(memory: &Memory, octets: &Range<u64>) {
+fn clear(memory: &Memory, bytes: &Range<u64>) {
     let zeros = vec![0; COPY];
-    let mut at = octets.start;
-    while at < octets.end {
-        let n = (octets.end - at).min(COPY as u64);
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let n = (bytes.end - at).min(COPY as u64);
         memory.write(at, &zeros[..n as usize]);
         at += n;
     }
@@ -259,9 +259,9 @@ mod tests {
         assert!(refused.ends_with("is empty: give the region a size"), "{refused}");
         std::fs::write(&path, b"content").unwrap();
         let loaded = load(&Wanted::Region(section(backing.clone(), None))).unwrap();
-        let mut octets = [0; 7];
-        loaded.memory.read(0, &mut octets);
-        assert_eq!((&octets, loaded.len), (b"content", 7));
+        let mut bytes = [0; 7];
+        loaded.memory.read(0, &mut bytes);
+        assert_eq!((&bytes, loaded.len), (b"content", 7));
         assert!(loaded.file.is_some() && !loaded.memory.is_stable());
         let loaded = load(&Wanted::Region(section(backing, Some(100)))).unwrap();
         assert_eq!(loaded.memory.len(), 100);

@@ -154,14 +154,14 @@ pub(super) enum Loading {
     },
     /// Buffers of a run of pings.
     Ping(StreamId),
-    /// A stream's regions are cleared before it is told of them.
+    /// A stream's regions are cleared before they are advertised.
     Clear {
         stream: StreamId,
         exclusive: Vec<String>,
     },
     /// A slot is cleared before another stream gets it.
     ClearSlot(TakenSlot),
-    /// The regions of an active open are cleared before its peer is told of them.
+    /// The regions of an active open are cleared before they are advertised to its peer.
     ClearFor(Box<ConnectPlan>),
     Reload,
 }
@@ -170,7 +170,7 @@ pub(super) enum Loading {
 pub(super) struct Piece {
     pub listener: ListenerId,
     pub number: u32,
-    /// Octets of each piece of the region.
+    /// Bytes of each piece of the region.
     pub each: u64,
     pub kind: ServiceKind,
     pub region: String,
@@ -194,7 +194,7 @@ pub(super) enum AfterPost {
     Nothing,
     /// The receive buffer that it answers is posted again.
     GiveBack,
-    /// The service is told.
+    /// The service is notified.
     Read,
     Write,
 }

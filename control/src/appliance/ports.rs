@@ -90,8 +90,8 @@ pub(super) fn checksum(port: &Port) -> &'static str {
     }
 }
 
-fn mac(octets: &[u8; 6]) -> String {
-    octets.map(|octet| format!("{octet:02x}")).join(":")
+fn mac(bytes: &[u8; 6]) -> String {
+    bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 #[cfg(test)]

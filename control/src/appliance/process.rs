@@ -247,10 +247,10 @@ fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) 
         .map(|worker| worker.core.map_or("any core".into(), |core| format!("core {core}")))
         .collect();
     tracing::info!("{name}: workers: {} ({})", cores.len(), cores.join(", "));
-    let octets: u64 = regions.iter().map(|(_, loaded)| loaded.len).sum();
+    let bytes: u64 = regions.iter().map(|(_, loaded)| loaded.len).sum();
     let locked = regions.iter().filter(|(_, loaded)| loaded.memory.is_locked()).count();
     tracing::info!(
-        "{name}: regions: {}, {octets} octets, {locked} of them locked in memory",
+        "{name}: regions: {}, {bytes} bytes, {locked} of them locked in memory",
         regions.len()
     );
     for listener in &config.listeners {

@@ -1,7 +1,7 @@
 //! Choice of STags: random, nonzero, not guessable and not reused soon.
 //!
 //! A peer that learned an STag may go on using it after the region is gone; were the number given to
-//! another region at once, its octets would land there. Released numbers therefore rest in a quarantine
+//! another region at once, its bytes would land there. Released numbers therefore rest in a quarantine
 //! and come back only after many others have been released.
 
 use std::collections::{HashSet, VecDeque};
@@ -19,7 +19,7 @@ const MAX_DRAWS: usize = 64;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoStag {
     /// The system's random source failed.
-    #[error("the system's random source gives nothing: {0}")]
+    #[error("the system's random source cannot be read: {0}")]
     Random(String),
     /// The random source repeats itself.
     #[error("no unused STag in {MAX_DRAWS} draws")]

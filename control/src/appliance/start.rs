@@ -24,7 +24,7 @@ pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
     for config in configs {
         for section in &config.ports {
             pci.extend(section.kind.eal_device());
-            pools += port_config(config, section)?.pool_octets();
+            pools += port_config(config, section)?.pool_bytes();
         }
     }
     let needed = EAL_EXTRA_MIB + pools.div_ceil(1 << 20) * 5 / 4;
@@ -99,9 +99,9 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         },
         delay: impairment.delay,
         jitter: impairment.jitter,
-        // The configuration counts frames, the link octets: full frames are meant.
-        rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_octets: queue * 1518 }),
-        mark_octets: None,
+        // The configuration counts frames, the link bytes: full frames are meant.
+        rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_bytes: queue * 1518 }),
+        mark_bytes: None,
         duplicate: Probability::new(impairment.duplicate)?,
         corrupt: Probability::new(impairment.corrupt)?,
         black_holes: Vec::new(),
@@ -116,7 +116,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
 pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
-        .map_err(|error| format!("the system's random source gives nothing: {error}"))?;
+        .map_err(|error| format!("the system's random source cannot be read: {error}"))?;
     let worker = |(id, section): (usize, &config::WorkerSection)| WorkerConfig {
         id: WorkerId(id as u16),
         core: section.core.map(usize::from),
@@ -147,7 +147,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
 
 fn worker_limits(config: &Config) -> Limits {
     let limits = &config.limits;
-    let octets = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let pending: u32 =
         config.listeners.iter().fold(0, |sum, l| sum.saturating_add(l.limits.pending));
     let defaults = Limits::default();
@@ -158,9 +158,9 @@ fn worker_limits(config: &Config) -> Limits {
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),
         syn_cookies: config.tcp.syn_cookies,
         neighbours: limits.neighbours as usize,
-        untagged_octets: octets(limits.buffers_per_worker),
-        hold_octets: octets(limits.held_per_worker),
-        keep_bytes: octets(limits.kept_per_worker),
+        untagged_bytes: bytes(limits.buffers_per_worker),
+        hold_bytes: bytes(limits.held_per_worker),
+        keep_bytes: bytes(limits.kept_per_worker),
         ..defaults
     }
 }

@@ -14,12 +14,12 @@ use super::core::Core;
 use super::loader::Loader;
 use crate::api::Inbox;
 
-/// Events of one worker, and requests, that are handled before others get their turn.
+/// Events of one worker, and requests, that are handled before others are scheduled.
 const BATCH: usize = 256;
 /// How soon a full command ring is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(1);
 
-/// What the process tells its control threads.
+/// Commands of the process to its control threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
     /// End in order.
@@ -79,7 +79,7 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
-    /// Sent to once, when the workers have set up what the configuration says.
+    /// Sent to once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
 }
 

@@ -1,6 +1,6 @@
 //! Commands that several workers must acknowledge before something may follow.
 //!
-//! One ticket goes to every worker concerned. When the last of them has answered, the table gives back
+//! One ticket goes to every worker concerned. When the last of them has answered, the table returns
 //! what was waiting: deregistration, for example, frees a region's memory only then.
 
 use std::collections::HashMap;

@@ -25,7 +25,7 @@ pub(super) struct Sections {
     pub(super) sctp: (SctpSection, Places),
 }
 
-/// Least memory of one stream of rping and perftest, octets.
+/// Least memory of one stream of rping and perftest, bytes.
 const MIN_SLOT: u64 = 4096;
 
 /// Reports everything that is wrong between the sections of one file.
@@ -220,7 +220,7 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
         listener.transport == Transport::Sctp || listener.mpa.revision_1 || listener.mpa.revision_2;
     if !listener.regions.is_empty() && frames && needed > limit {
         messages.push(format!(
-            "need {needed} octets of private data, but `private_data_limit` is {limit}: list fewer \
+            "need {needed} bytes of private data, but `private_data_limit` is {limit}: list fewer \
              regions or give them shorter names{}",
             if limit < advert::MAX_PRIVATE_DATA { ", or raise it" } else { "" }
         ));

@@ -209,9 +209,9 @@ fn from_json<T>(
         return Err(errors(format!("the body must be a JSON object with the keys of [[{key}]]")));
     }
     let text = toml::to_string(&serde_json::json!({ key: [object] }))
-        .map_err(|error| errors(format!("the body cannot be understood: {error}")))?;
+        .map_err(|error| errors(format!("the body cannot be parsed: {error}")))?;
     let table = DeTable::parse(&text)
-        .map_err(|error| errors(format!("the body cannot be understood: {}", error.message())))?;
+        .map_err(|error| errors(format!("the body cannot be parsed: {}", error.message())))?;
     let mut root = Section::root(&sink, table.get_ref());
     let value = root.tables(key).into_iter().next().and_then(|section| read(section).0);
     let reported = sink.take();

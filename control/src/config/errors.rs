@@ -80,7 +80,7 @@ impl Places {
 #[derive(Debug)]
 pub(super) struct Sink {
     file: PathBuf,
-    /// Offset of each line's first octet; empty if lines make no sense.
+    /// Offset of each line's first byte; empty if lines make no sense.
     lines: Vec<usize>,
     errors: RefCell<Vec<ConfigError>>,
 }

@@ -60,7 +60,7 @@ impl Machine {
         set >> capability & 1 == 1
     }
 
-    /// Free hugepages, octets.
+    /// Free hugepages, bytes.
     pub(super) fn free_hugepages(&self) -> u64 {
         let Ok(sizes) = fs::read_dir(self.root.join("sys/kernel/mm/hugepages")) else { return 0 };
         let mut total = 0u64;

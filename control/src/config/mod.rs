@@ -46,7 +46,7 @@ pub use tuning::{Limits, ManagementSection, MpaReceiveSection, TcpSection};
 pub use types::*;
 pub(crate) use values::{parse_u64, show_size};
 
-/// The API's socket where nothing else is said, for `ddpd` and for `ddpctl`.
+/// The API's default socket, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
 
 /// One appliance, as one file describes it.

@@ -86,7 +86,7 @@ fn access(section: &mut Section<'_, '_>) -> Option<Rights> {
                 atomic: all.atomic || one.atomic,
             }
         });
-    // An atomic both changes memory and tells what was there.
+    // An atomic both changes memory and returns the old value.
     if all.atomic && !(all.read && all.write) {
         section
             .fail("access", "has \"atomic\", which needs \"remote-read\" and \"remote-write\" too");

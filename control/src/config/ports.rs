@@ -179,7 +179,7 @@ fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     let secret = section.optional("secret", |value: &DeValue<'_>| {
         let secret = string(value)?;
         if secret.len() > 24 || secret.contains(',') {
-            return Err("must have at most 24 octets and no comma: choose another".into());
+            return Err("must have at most 24 bytes and no comma: choose another".into());
         }
         Ok(secret)
     });
@@ -190,10 +190,9 @@ fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
     let file = |value: &DeValue<'_>| {
         let path = path(value)?;
         match path.to_string_lossy().contains([',', '=', '[', ']', '"', '\'', ' ']) {
-            true => Err(
-                "has a character that DPDK takes for its own: use none of , = [ ] \" ' and space"
-                    .into(),
-            ),
+            true => {
+                Err("has a character that DPDK reserves: use none of , = [ ] \" ' and space".into())
+            }
             false => Ok(path),
         }
     };

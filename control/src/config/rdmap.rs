@@ -28,7 +28,7 @@ pub(super) fn ulp(section: &mut Section<'_, '_>) -> Ulp {
     })
 }
 
-/// What the parts of an RDMAP listener say against each other; adds the default receive buffers.
+/// Conflicts between the keys of an RDMAP listener; adds the default receive buffers.
 pub(super) fn complete(
     section: &Section<'_, '_>,
     rdmap: &RdmapSection,
@@ -46,13 +46,14 @@ pub(super) fn complete(
         queues.extend(rdmap.service.default_queue());
     }
     if markers && !rdmap.peer.has_markers() {
-        section.fail("markers", "is true, but peer \"siw\" knows no markers: write false");
+        section.fail("markers", "is true, but peer \"siw\" does not support markers: write false");
     }
     let limit = rdmap.peer.private_data_limit();
     if usize::from(private_data_limit) > limit {
         let peer = rdmap.peer.name();
-        let message =
-            format!("is {private_data_limit}, but peer \"{peer}\" takes {limit}: lower it");
+        let message = format!(
+            "is {private_data_limit}, but peer \"{peer}\" accepts at most {limit}: lower it"
+        );
         section.fail("private_data_limit", message);
     }
 }

@@ -14,12 +14,13 @@ const LISTS: [&str; 6] =
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = |size: u64| show_size(size).replace("octets", "bytes");
         match self {
             Shape::Boolean => f.write_str("true or false"),
             Shape::Integer { min, max } => write!(f, "a number from {min} to {max}"),
             Shape::PowerOfTwo { min, max } => write!(f, "a power of two from {min} to {max}"),
-            Shape::Size { min, max } => write!(f, "a size from {} to {}", size(*min), size(*max)),
+            Shape::Size { min, max } => {
+                write!(f, "a size from {} to {}", show_size(*min), show_size(*max))
+            }
             Shape::Duration { min, max } => {
                 let time = humantime::format_duration;
                 write!(f, "a time from {} to {}", time(*min), time(*max))

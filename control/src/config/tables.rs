@@ -27,7 +27,7 @@ fn second() -> Duration {
     Duration::from_secs(1)
 }
 
-/// One of several words that the reader tells apart itself.
+/// One of several words that the reader distinguishes itself.
 fn word(words: &[&'static str]) -> Rule<String> {
     by(Shape::Words(words.to_vec()), values::string)
 }
@@ -139,7 +139,7 @@ pub(super) mod listener {
         port: u16 = int(1u16, u16::MAX), "";
         /// What carries its streams.
         transport: Transport = one_of(&Transport::WORDS), "\"tcp\"";
-        /// What speaks above DDP.
+        /// The protocol above DDP.
         ulp: &'static str = one_of(&[("ddp", "ddp"), ("rdmap", "rdmap")]), "\"ddp\"";
         /// For `rdmap`: what the listener does for its peers.
         service: ServiceKind = one_of(&ServiceKind::WORDS), "\"region\"";
@@ -158,8 +158,8 @@ pub(super) mod listener {
         /// We ask for CRCs; they are on if either side asks.
         crc: bool = boolean(), "true";
         /// Most private data we send, bytes.
-        private_data_limit: u16 = int(0, u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX)), "what the kind of peer takes";
-        /// Regions that its streams are told about and may reach.
+        private_data_limit: u16 = int(0, u16::try_from(MAX_PRIVATE_DATA).unwrap_or(u16::MAX)), "the most that the kind of peer accepts";
+        /// Regions that are advertised to its streams' peers, which may reach them.
         regions: Vec<String> = list(REFERENCE), "[]";
     }}
 }

@@ -1,6 +1,6 @@
 //! The checked configuration: values of these types are possible and consistent.
 //!
-//! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are octets.
+//! Names in `port`, `interface` and `regions` refer to existing sections. Sizes are bytes.
 
 mod ports;
 mod rdmap;
@@ -40,7 +40,7 @@ pub struct InterfaceSection {
     pub addresses: Vec<IpNet>,
     /// Routes through routers, `gateway` included.
     pub routes: Vec<Route>,
-    /// Largest IP packet, octets: the port's or less, 1280 or more if there is an IPv6 address.
+    /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
 }
 
@@ -49,11 +49,11 @@ pub struct InterfaceSection {
 pub struct RegionSection {
     /// Unique name, at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// Octets; for a file region without `size`, `None`: the file's length when it is opened.
+    /// Bytes; for a file region without `size`, `None`: the file's length when it is opened.
     pub size: Option<u64>,
-    /// Where the octets lie.
+    /// Where the bytes lie.
     pub backing: Backing,
-    /// Tagged offset of the first octet; base and size stay below 2^64.
+    /// Tagged offset of the first byte; base and size stay below 2^64.
     pub base_to: u64,
     /// Peers may write.
     pub remote_write: bool,
@@ -68,7 +68,7 @@ pub struct RegionSection {
     pub clear_between_peers: bool,
 }
 
-/// Where a region's octets lie.
+/// Where a region's bytes lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// Ordinary memory.
@@ -115,11 +115,11 @@ pub struct ListenerSection {
     pub port: u16,
     /// What carries its streams.
     pub transport: Transport,
-    /// What speaks above DDP.
+    /// The protocol above DDP.
     pub ulp: Ulp,
     /// MPA as the listener speaks it; over SCTP nothing but the limit of private data counts.
     pub mpa: MpaSection,
-    /// Names of the regions that its streams are told about and may reach.
+    /// Names of the regions that are advertised to its streams' peers, which may reach them.
     pub regions: Vec<String>,
     /// Untagged queues, by number.
     pub queues: Vec<QueueSection>,
@@ -147,7 +147,7 @@ pub struct MpaSection {
     pub markers: bool,
     /// We ask for CRCs (our C). They are on if either side asks.
     pub crc: bool,
-    /// Most private data we send, octets, at most 512.
+    /// Most private data we send, bytes, at most 512.
     pub private_data_limit: u16,
 }
 
@@ -158,7 +158,7 @@ pub struct QueueSection {
     pub qn: u32,
     /// Buffers posted per stream, 1 to 65536.
     pub buffers: u32,
-    /// Octets per buffer: the longest message, 1 to 16 MiB.
+    /// Bytes per buffer: the longest message, 1 to 16 MiB.
     pub buffer_size: u32,
     /// Where the messages go.
     pub deliver_to: Delivery,
@@ -169,7 +169,7 @@ pub struct QueueSection {
 pub enum Delivery {
     /// To the event log, where `ddpctl events` and the API read them.
     Events,
-    /// Appended to a file, each message after its length (4 octets, big-endian).
+    /// Appended to a file, each message after its length (4 bytes, big-endian).
     File {
         /// The file.
         path: PathBuf,

@@ -55,7 +55,7 @@ pub(super) fn socket_path() -> Rule<PathBuf> {
         let len = path.as_os_str().len();
         if len > MAX {
             return Err(format!(
-                "has {len} octets, but a socket's path has at most {MAX}: choose a shorter one"
+                "has {len} bytes, but a socket's path has at most {MAX}: choose a shorter one"
             ));
         }
         Ok(path)
@@ -152,13 +152,13 @@ pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
     })
 }
 
-/// Octets: a number, or a string with a unit.
+/// Bytes: a number, or a string with a unit.
 pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
         |size: &u64| written_size(*size),
         move |value| {
-            const EXAMPLE: &str = "octets or a size such as \"64 MiB\"";
+            const EXAMPLE: &str = "bytes or a size such as \"64 MiB\"";
             let size = match (integer(value), value) {
                 (Some(number), _) => u64::try_from(number?)
                     .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
@@ -195,19 +195,19 @@ pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
 /// A size as the file has it.
 fn written_size(size: u64) -> String {
     match show_size(size) {
-        shown if shown.ends_with("octets") => size.to_string(),
+        shown if shown.ends_with("bytes") => size.to_string(),
         shown => format!("\"{shown}\""),
     }
 }
 
 /// A size for people: exact in the largest binary unit that divides it.
-pub(crate) fn show_size(octets: u64) -> String {
+pub(crate) fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if octets >= 1 << shift && octets.trailing_zeros() >= shift {
-            return format!("{} {unit}", octets >> shift);
+        if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
+            return format!("{} {unit}", bytes >> shift);
         }
     }
-    format!("{octets} octets")
+    format!("{bytes} bytes")
 }
 
 /// A UDP port, or "off".
@@ -374,9 +374,9 @@ pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
     let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
     let mut mac = [0; 6];
     let mut parts = text.split(':');
-    for octet in &mut mac {
+    for byte in &mut mac {
         let part = parts.next().filter(|part| part.len() == 2).ok_or_else(wrong)?;
-        *octet = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
     }
     if parts.next().is_some() {
         return Err(wrong());

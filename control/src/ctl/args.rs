@@ -34,7 +34,7 @@ pub struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The appliance in a few numbers
+    /// Status of the appliance
     Status,
     /// Ports, their interfaces and neighbours
     Ports,
@@ -61,17 +61,17 @@ pub enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// What happened
+    /// Events
     Events(Events),
     /// Open a stream and leave it open
     Connect(Connect),
     /// Send a file into a peer's region
     Put(Put),
-    /// Fetch octets of a peer's memory with RDMA Reads
+    /// Fetch bytes of a peer's memory with RDMA Reads
     Get(Get),
     /// Send an untagged message
     Send(Send),
-    /// Rounds with an rping server: it reads and writes memory of the appliance; times are told
+    /// Rounds with an rping server: it reads and writes memory of the appliance; times are printed
     Ping(Ping),
     /// Add to 64 bits of a peer's memory and print what they were
     FetchAdd(FetchAdd),
@@ -108,11 +108,11 @@ pub enum Regions {
     List,
     /// Register a region
     Add(RegionAdd),
-    /// Copy a region's octets, as they are now, to a file or the standard output
+    /// Copy a region's bytes, as they are now, to a file or the standard output
     Read {
         /// Its name
         name: String,
-        /// The first octet
+        /// The first byte
         #[arg(long, value_parser = number, default_value = "0")]
         offset: u64,
         /// How many; by default all that follow
@@ -122,7 +122,7 @@ pub enum Regions {
         #[arg(long, short, default_value = "-")]
         output: PathBuf,
     },
-    /// Deregister a region: afterwards no octet can be placed in it
+    /// Deregister a region: afterwards no byte can be placed in it
     Remove {
         /// Its name
         name: String,
@@ -137,13 +137,13 @@ pub enum Regions {
 pub struct RegionAdd {
     /// Its name
     pub name: String,
-    /// Octets, or such as 64MiB; for a file, its length if not given
+    /// Bytes, or such as 64MiB; for a file, its length if not given
     #[arg(long)]
     pub size: Option<String>,
     /// What peers may do: r, w, rw or none
     #[arg(long, default_value = "rw")]
     pub access: String,
-    /// Where the octets lie: anonymous, hugepages, shared-memory or file
+    /// Where the bytes lie: anonymous, hugepages, shared-memory or file
     #[arg(long)]
     pub backing: Option<String>,
     /// The file
@@ -155,7 +155,7 @@ pub struct RegionAdd {
     /// The shared-memory object
     #[arg(long)]
     pub object: Option<String>,
-    /// Tagged offset of the first octet
+    /// Tagged offset of the first byte
     #[arg(long, value_name = "TO")]
     pub base_to: Option<String>,
     /// Several streams at a time may reach it
@@ -222,7 +222,7 @@ pub enum Jobs {
         /// Its number
         id: u64,
     },
-    /// Give a job up
+    /// Cancel a job
     Cancel {
         /// Its number
         id: u64,
@@ -362,7 +362,7 @@ pub struct Get {
     /// A region of the appliance instead of a file
     #[arg(long, value_name = "REGION[@OFFSET]")]
     pub into: Option<RegionAt>,
-    /// How many octets; by default all that follow in the region
+    /// How many bytes; by default all that follow in the region
     #[arg(long, value_parser = number)]
     pub length: Option<u64>,
     #[command(flatten)]
@@ -381,7 +381,7 @@ pub struct Ping {
     /// Rounds
     #[arg(long, short, default_value_t = 10)]
     pub count: u32,
-    /// Octets that the peer reads and writes in each, 1 to 65536
+    /// Bytes that the peer reads and writes in each, 1 to 65536
     #[arg(long, short, default_value_t = 64)]
     pub size: u32,
     /// Time for each round
@@ -449,7 +449,7 @@ pub struct Put {
     /// Do not wait: print the job's number
     #[arg(long)]
     pub detach: bool,
-    /// With --kernel: give up when nothing moves for so long
+    /// With --kernel: give up after this time without progress
     #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
     pub timeout: Duration,
     /// With --kernel: the kernel's congestion control, such as cubic
@@ -510,16 +510,16 @@ pub struct ServeKernel {
     /// Its size, such as 64MiB
     #[arg(long, value_parser = size, default_value = "64MiB")]
     pub size: u64,
-    /// File for its octets
+    /// File for its bytes
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Its steering tag; by default a random one
     #[arg(long, value_parser = stag)]
     pub stag: Option<u32>,
-    /// Tagged offset of its first octet
+    /// Tagged offset of its first byte
     #[arg(long, value_parser = number, default_value = "0", value_name = "TO")]
     pub base_to: u64,
-    /// Speak only this MPA revision; may be repeated
+    /// Accept only this MPA revision; may be repeated
     #[arg(long = "mpa-rev", value_enum)]
     pub revisions: Vec<MpaRev>,
     /// Ask peers for markers
@@ -531,7 +531,7 @@ pub struct ServeKernel {
     /// End after so many connections
     #[arg(long, value_name = "N")]
     pub connections: Option<usize>,
-    /// Give a silent peer up after this time
+    /// Close a connection whose peer is silent for this time
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
 }
@@ -555,8 +555,8 @@ fn stag(text: &str) -> Result<u32, String> {
 
 fn size(text: &str) -> Result<u64, String> {
     let size: bytesize::ByteSize =
-        text.parse().map_err(|_| "write octets or a size such as 64MiB".to_owned())?;
-    if size.as_u64() == 0 { Err("must be 1 octet or more".into()) } else { Ok(size.as_u64()) }
+        text.parse().map_err(|_| "write bytes or a size such as 64MiB".to_owned())?;
+    if size.as_u64() == 0 { Err("must be 1 byte or more".into()) } else { Ok(size.as_u64()) }
 }
 
 fn region_name(text: &str) -> Result<String, String> {

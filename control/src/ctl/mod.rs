@@ -67,7 +67,7 @@ pub fn run(
                 true => serde_json::to_string(&failure).unwrap_or(failure.message),
                 false => format!("ddpctl: {}", failure.message),
             };
-            // Nobody is left to be told when the standard error cannot be written either.
+            // When the standard error cannot be written either, nothing can be reported.
             drop(writeln!(err, "{text}"));
             failure.exit
         }
@@ -169,19 +169,19 @@ fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result
                 return Ok(());
             }
             let file = file.display().to_string();
-            output.answer(&json!({ "region": name, "octets": copied, "file": file }), |_| {
-                format!("{copied} octets of region \"{name}\" are in {file}\n")
+            output.answer(&json!({ "region": name, "bytes": copied, "file": file }), |_| {
+                format!("{copied} bytes of region \"{name}\" are in {file}\n")
             })
         }
         Regions::Remove { name, force } => {
             let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
             client.delete::<Done>(&path)?;
-            output.done(format!("region \"{name}\" is gone: no octet can be placed in it"))
+            output.done(format!("region \"{name}\" is removed: no byte can be placed in it"))
         }
     }
 }
 
-/// Copies octets of a region; returns how many.
+/// Copies bytes of a region; returns how many.
 fn read_region(
     client: &Client,
     name: &str,
@@ -190,7 +190,7 @@ fn read_region(
     file: &Path,
     out: &mut dyn Write,
 ) -> Result<u64, Failure> {
-    /// Octets per request, as many as the API gives.
+    /// Bytes per request, as many as the API gives.
     const PART: u64 = 16 << 20;
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
@@ -199,7 +199,7 @@ fn read_region(
         .ok_or_else(|| Failure::new(Exit::Failed, format!("there is no region \"{name}\"")))?;
     let end = length.map_or(size, |length| offset.saturating_add(length));
     if offset > end || end > size {
-        let message = format!("region \"{name}\" has {size} octets: ask for a part of them");
+        let message = format!("region \"{name}\" has {size} bytes: ask for a part of them");
         return Err(Failure::new(Exit::Usage, message));
     }
     let mut sink: Box<dyn Write + '_> =
@@ -214,7 +214,7 @@ fn read_region(
         let length = (end - at).min(PART);
         let name = path_segment(name);
         let path = format!("/v1/regions/{name}/data?offset={at}&length={length}");
-        sink.write_all(&client.octets(&path)?)?;
+        sink.write_all(&client.bytes(&path)?)?;
         at += length;
     }
     sink.flush()?;
@@ -254,7 +254,7 @@ fn listeners(
         }
         Listeners::Remove { name } => {
             client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
-            output.done(format!("listener \"{name}\" is gone; its streams stay"))
+            output.done(format!("listener \"{name}\" is removed; its streams stay"))
         }
     }
 }
@@ -432,24 +432,24 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
 
 /// A file, or the standard input.
 fn read_input(file: Option<impl AsRef<Path>>) -> Result<Vec<u8>, Failure> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     match file {
-        None => io::stdin().lock().read_to_end(&mut octets).map(drop)?,
+        None => io::stdin().lock().read_to_end(&mut bytes).map(drop)?,
         Some(file) => {
-            octets = std::fs::read(&file).map_err(|error| {
+            bytes = std::fs::read(&file).map_err(|error| {
                 Failure::new(Exit::Usage, format!("{}: {error}", file.as_ref().display()))
             })?;
         }
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
-/// Octets as hexadecimal digits, or as text if they are printable.
-fn printable(octets: &[u8]) -> String {
-    match std::str::from_utf8(octets) {
+/// Bytes as hexadecimal digits, or as text if they are printable.
+fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),
         _ => {
-            let digits: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("0x{}", digits.concat())
         }
     }

@@ -39,7 +39,7 @@ struct Summary {
     via: &'static str,
     file: String,
     peer: String,
-    octets: u64,
+    bytes: u64,
     seconds: f64,
     gbit_per_s: f64,
     /// The appliance's number of it.
@@ -48,7 +48,7 @@ struct Summary {
     to: Option<String>,
     mpa: Option<serde_json::Value>,
     fpdus: Option<u64>,
-    stream_octets: Option<u64>,
+    stream_bytes: Option<u64>,
 }
 
 /// Has the appliance send the file, and watches it.
@@ -100,13 +100,13 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
         let (done, total) = (job.acknowledged, job.total);
-        return Err(Failure::new(exit, format!("after {done} of {total} octets: {reason}")));
+        return Err(Failure::new(exit, format!("after {done} of {total} bytes: {reason}")));
     }
     let summary = Summary {
         via: "appliance",
         file: job.file.display().to_string(),
         peer: job.remote,
-        octets: job.total,
+        bytes: job.total,
         seconds: job.seconds,
         gbit_per_s: gbit_per_s(job.total, job.seconds),
         job: Some(job.id),
@@ -114,7 +114,7 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
         to: None,
         mpa: None,
         fpdus: None,
-        stream_octets: None,
+        stream_bytes: None,
     };
     let what = transfer.into.map_or(summary.file.clone(), |name| format!("region {name}"));
     let direction = if transfer.get { "from" } else { "to" };
@@ -149,7 +149,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         via: "kernel",
         file: put.file.display().to_string(),
         peer: report.peer.to_string(),
-        octets: report.octets,
+        bytes: report.bytes,
         seconds: report.elapsed.as_secs_f64(),
         gbit_per_s: report.gbit_per_s(),
         job: None,
@@ -157,7 +157,7 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         to: Some(report.to.to_string()),
         mpa: Some(parameters(&report.parameters)),
         fpdus: Some(report.fpdus),
-        stream_octets: Some(report.stream_octets),
+        stream_bytes: Some(report.stream_bytes),
     };
     output.answer(&summary, |summary| sentence(summary, &summary.file, "to"))
 }
@@ -191,7 +191,7 @@ fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
     let revision = mpa_rev.unwrap_or(MpaRev::One);
     let plain = put.url.peer.ulp == UlpChoice::Ddp && put.url.peer.transport == Transport::Tcp;
     if !plain || revision == MpaRev::Two {
-        let message = "--kernel speaks bare DDP: write tcp://, and revision 0 or 1";
+        let message = "--kernel has bare DDP only: write tcp://, and revision 0 or 1";
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(kernel::MpaOptions { revision: revision.into(), markers: markers.unwrap_or(true), crc })
@@ -241,12 +241,12 @@ fn sentence(summary: &Summary, what: &str, direction: &str) -> String {
     format!(
         "{what} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
         summary.peer,
-        ByteSize(summary.octets).display().iec(),
+        ByteSize(summary.bytes).display().iec(),
         summary.seconds,
         summary.gbit_per_s
     )
 }
 
-fn gbit_per_s(octets: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { octets as f64 * 8e-9 / seconds } else { 0.0 }
+fn gbit_per_s(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8e-9 / seconds } else { 0.0 }
 }

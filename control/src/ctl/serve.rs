@@ -50,7 +50,7 @@ pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), F
             "event": "served",
             "connections": served.connections,
             "complete": served.complete,
-            "octets": served.octets,
+            "bytes": served.bytes,
         }),
     )
 }
@@ -91,10 +91,10 @@ fn describe(event: &ServeEvent) -> serde_json::Value {
         }),
         ServeEvent::Delivered { peer, stag, to, len } => json!({
             "event": "delivered", "peer": peer.to_string(), "stag": format!("{stag:#010x}"),
-            "to": to.to_string(), "octets": len,
+            "to": to.to_string(), "bytes": len,
         }),
         ServeEvent::Closed { peer, placed, outcome } => json!({
-            "event": "closed", "peer": peer.to_string(), "octets": placed,
+            "event": "closed", "peer": peer.to_string(), "bytes": placed,
             "complete": *outcome == Outcome::Complete, "outcome": outcome_sentence(outcome),
         }),
     }
@@ -105,8 +105,8 @@ fn outcome_sentence(outcome: &Outcome) -> String {
         Outcome::Complete => "closed in order".into(),
         Outcome::Incomplete => "the peer closed within a message".into(),
         Outcome::Startup(error) => format!("MPA start-up: {error}"),
-        Outcome::Mpa(error) => format!("the peer broke MPA: {error}"),
-        Outcome::Ddp(error) => format!("the peer broke DDP: {error}"),
+        Outcome::Mpa(error) => format!("the peer violated MPA: {error}"),
+        Outcome::Ddp(error) => format!("the peer violated DDP: {error}"),
         Outcome::Broken(kind) => format!("the connection broke: {kind}"),
         Outcome::Idle => "the peer was silent for too long".into(),
     }

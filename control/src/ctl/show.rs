@@ -52,7 +52,7 @@ fn yes(value: bool) -> String {
     if value { "yes".into() } else { "no".into() }
 }
 
-fn octets(value: u64) -> String {
+fn bytes(value: u64) -> String {
     if value < 1024 { value.to_string() } else { ByteSize(value).display().iec().to_string() }
 }
 
@@ -190,7 +190,7 @@ pub(super) fn regions(regions: &[RegionInfo]) -> String {
                 backing,
                 or_dash(region.bound_to),
                 yes(region.locked),
-                octets(region.placed),
+                bytes(region.placed),
                 region.messages.to_string(),
             ]
         }),
@@ -375,8 +375,8 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
                 job.id.to_string(),
                 job.kind.clone(),
                 format!("{:?}", job.state).to_lowercase(),
-                octets(job.acknowledged),
-                octets(job.total),
+                bytes(job.acknowledged),
+                bytes(job.total),
                 format!("{:.3}", job.seconds),
                 job.remote.clone(),
                 job.region.clone().unwrap_or_else(|| job.file.display().to_string()),
@@ -389,7 +389,7 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
 pub(super) fn sent(sent: &Sent) -> String {
     match &sent.reply {
         Some(reply) => printable(reply),
-        None => format!("{} octets sent and acknowledged in {} us", sent.octets, sent.time_us),
+        None => format!("{} bytes sent and acknowledged in {} us", sent.bytes, sent.time_us),
     }
 }
 

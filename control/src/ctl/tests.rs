@@ -61,7 +61,7 @@ fn tables_for_people() {
     let streams = fake.good(&["streams", "list"]);
     assert!(streams.contains("0001000000000007  ingest"), "{streams}");
     let stream = fake.good(&["streams", "show", "1000000000007"]);
-    assert!(stream.contains("placed_octets  1048576"), "{stream}");
+    assert!(stream.contains("placed_bytes  1048576"), "{stream}");
     assert_eq!(
         fake.good(&["associations", "list"]),
         "ASSOCIATION       LOCAL          REMOTE          UDP        STATE        SESSIONS  PATH MTU  \
@@ -112,7 +112,7 @@ fn regions_are_added_and_removed() {
     assert_eq!(again.err, "ddpctl: there is a region \"x\" already\n");
     assert_eq!(
         fake.good(&["regions", "remove", "x", "--force"]),
-        "region \"x\" is gone: no octet can be placed in it\n"
+        "region \"x\" is removed: no byte can be placed in it\n"
     );
     let bad = fake.ctl(&["regions", "add", "y", "--size", "huge"]);
     assert_eq!(bad.exit, Exit::Usage);
@@ -125,14 +125,14 @@ fn regions_are_read() {
     let file = fake.dir().join("copy");
     let path = file.to_str().unwrap();
     let answer = fake.json(&["regions", "read", "inbox", "--output", path]);
-    assert_eq!(answer["octets"], 64 << 20);
+    assert_eq!(answer["bytes"], 64 << 20);
     let copy = std::fs::read(&file).unwrap();
     assert_eq!(copy.len(), 64 << 20);
-    assert!(copy.iter().enumerate().all(|(at, &octet)| octet == at as u8));
+    assert!(copy.iter().enumerate().all(|(at, &byte)| byte == at as u8));
     assert_eq!(fake.good(&["regions", "read", "inbox", "--offset", "65", "--length", "3"]), "ABC");
     let wrong = fake.ctl(&["regions", "read", "inbox", "--offset", "0x4000001"]);
     assert_eq!(wrong.exit, Exit::Usage);
-    assert!(wrong.err.contains("region \"inbox\" has 67108864 octets"), "{}", wrong.err);
+    assert!(wrong.err.contains("region \"inbox\" has 67108864 bytes"), "{}", wrong.err);
     assert_eq!(fake.ctl(&["regions", "read", "none"]).exit, Exit::Failed);
 }
 
@@ -158,7 +158,7 @@ fn put_through_the_appliance_waits_for_the_end() {
     let file = file.to_str().unwrap();
     let summary = fake.json(&["put", file, "tcp://10.0.0.2:7471/inbox@4096"]);
     assert_eq!(
-        (&summary["octets"], &summary["via"], &summary["job"]),
+        (&summary["bytes"], &summary["via"], &summary["job"]),
         (&json!(4000), &json!("appliance"), &json!(1))
     );
     assert_eq!(
@@ -236,7 +236,7 @@ fn put_and_serve_over_kernel_sockets() {
     let ran = ddpctl(&["--json", "put", "--kernel", source, &format!("tcp://{address}/in@4096")]);
     assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""));
     let summary: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!((&summary["octets"], &summary["via"]), (&json!(300_000), &json!("kernel")));
+    assert_eq!((&summary["bytes"], &summary["via"]), (&json!(300_000), &json!("kernel")));
     assert_eq!(summary["mpa"]["markers_tx"], true);
     assert_eq!(std::fs::read(&sink).unwrap()[4096..304_096], content);
 
@@ -255,13 +255,13 @@ fn put_and_serve_over_kernel_sockets() {
 struct Lines(mpsc::Sender<Value>, Vec<u8>);
 
 impl Write for Lines {
-    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        self.1.extend_from_slice(octets);
-        while let Some(end) = self.1.iter().position(|&octet| octet == b'\n') {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.1.extend_from_slice(bytes);
+        while let Some(end) = self.1.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.1.drain(..=end).collect();
             self.0.send(serde_json::from_slice(&line).unwrap()).map_err(io::Error::other)?;
         }
-        Ok(octets.len())
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -274,7 +274,7 @@ fn messages_are_sent_and_echoed() {
     let fake = Fake::start();
     assert_eq!(
         fake.good(&["send", "1000000000007", "hello"]),
-        "5 octets sent and acknowledged in 150 us\n"
+        "5 bytes sent and acknowledged in 150 us\n"
     );
     assert_eq!(fake.good(&["send", "10.0.0.2:7471", "hello", "--wait-reply", "1s"]), "hello\n");
     let file = fake.dir().join("m");

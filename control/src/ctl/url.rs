@@ -47,7 +47,7 @@ pub struct Url {
 pub struct RegionAt {
     /// The region's name.
     pub name: String,
-    /// Octets from its first one.
+    /// Bytes from its first one.
     pub offset: u64,
 }
 
@@ -72,7 +72,7 @@ pub enum UrlError {
     #[error("`{0}` is no region's name: 1 to 64 of A-Z a-z 0-9 . _ -")]
     Region(String),
     /// An impossible offset.
-    #[error("`{0}` is no offset: write octets, decimal or 0x")]
+    #[error("`{0}` is no offset: write bytes, decimal or 0x")]
     Offset(String),
 }
 

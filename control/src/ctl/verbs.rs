@@ -11,7 +11,7 @@ use crate::api::{
     PingSpec, PutTarget, UlpChoice, Via,
 };
 
-/// Has the appliance fetch octets, and watches it.
+/// Has the appliance fetch bytes, and watches it.
 pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Get { place, file, into, length, verbs, detach } = get;
     let (source, via) = source(&place, &verbs)?;
@@ -20,7 +20,7 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
         (Some(file), None) => GetSink::File(std::path::absolute(file)?),
         (None, Some(region)) => GetSink::Region { name: region.name, offset: region.offset },
         _ => {
-            let message = "write the file that the octets go to, or --into REGION";
+            let message = "write the file that the bytes go to, or --into REGION";
             return Err(Failure::new(Exit::Usage, message));
         }
     };
@@ -38,7 +38,7 @@ pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Resu
     output.answer(&report, |report| {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         format!(
-            "{} rounds of {} octets with {}, each octet compared: min {:.1}, mean {:.1}, median {:.1}, \
+            "{} rounds of {} bytes with {}, each byte compared: min {:.1}, mean {:.1}, median {:.1}, \
              99 % {:.1}, max {:.1} us\n",
             report.rounds,
             report.size,

@@ -1,6 +1,6 @@
 //! Writing regions and message queues to files, on a thread of its own.
 //!
-//! Workers place octets in memory and never touch a file; the control thread hears of deliveries and must
+//! Workers place bytes in memory and never touch a file; the control thread is notified of deliveries and must
 //! not wait for a disk. It marks ranges as dirty, or appends messages, and this thread writes and syncs
 //! them. Dirty ranges are coalesced and bounded ([`ranges`]); appended messages are bounded by their
 //! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
@@ -31,7 +31,7 @@ use crate::config::Fsync;
 
 /// Pause between attempts after a failure.
 pub const RETRY: Duration = Duration::from_secs(1);
-/// Octets copied from a region and written at once.
+/// Bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;
 
 /// One file that the writer knows.
@@ -41,9 +41,9 @@ pub struct FileId(pub u64);
 /// What the writer did for one file.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileStats {
-    /// Octets of regions written; ranges that were joined count once.
+    /// Bytes of regions written; ranges that were joined count once.
     pub written: u64,
-    /// Octets of messages appended, with their framing.
+    /// Bytes of messages appended, with their framing.
     pub appended: u64,
     /// Calls of fsync that succeeded.
     pub syncs: u64,
@@ -51,7 +51,7 @@ pub struct FileStats {
     pub errors: u64,
 }
 
-/// What the control thread hears.
+/// Notices for the control thread.
 #[derive(Debug)]
 pub enum Report {
     /// The message is in the file, and durable if the policy is [`Fsync::Message`].
@@ -102,7 +102,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         Ok(Writer { shared, reports, next: 1, thread: Some(thread) })
     }
 
-    /// Gives the thread a file whose octets are those of `memory` (from its start).
+    /// Gives the thread a file whose bytes are those of `memory` (from its start).
     pub fn open_region(&mut self, path: PathBuf, file: File, memory: M, fsync: Fsync) -> FileId {
         self.open(path, file, Some(memory), fsync)
     }
@@ -112,7 +112,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.open(path, file, None, fsync)
     }
 
-    /// `len` octets from `offset` of the region were delivered. Nothing happens for unknown files.
+    /// `len` bytes from `offset` of the region were delivered. Nothing happens for unknown files.
     pub fn dirty(&self, file: FileId, offset: u64, len: u64) {
         self.change(file, |slot| slot.dirty.insert(offset, len));
     }
@@ -199,7 +199,7 @@ impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
     }
 }
 
-/// One message as it stands in a queue's file: its octets (u32, big-endian), then the message.
+/// One message as it stands in a queue's file: its bytes (u32, big-endian), then the message.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(4 + message.len());
     record.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -240,7 +240,7 @@ struct Slot<M> {
     fsync: Fsync,
     dirty: Ranges,
     appends: VecDeque<(Vec<u8>, u64)>,
-    /// A job with octets to write is under way.
+    /// A job with bytes to write is under way.
     writing: bool,
     /// Something was written since the last sync.
     unsynced: bool,
@@ -269,8 +269,8 @@ struct Done {
     left_ranges: Vec<(u64, u64)>,
     left_appends: VecDeque<(Vec<u8>, u64)>,
     appended: Vec<u64>,
-    written_octets: u64,
-    appended_octets: u64,
+    written_bytes: u64,
+    appended_bytes: u64,
     synced: bool,
     /// A sync was due and did not come about.
     sync_failed: bool,
@@ -319,14 +319,14 @@ impl<M: RegionMemory> Slot<M> {
 
     /// Takes the outcome over.
     fn settle(&mut self, done: &mut Done, now: Instant) {
-        self.stats.written += done.written_octets;
-        self.stats.appended += done.appended_octets;
+        self.stats.written += done.written_bytes;
+        self.stats.appended += done.appended_bytes;
         for (start, len) in done.left_ranges.drain(..) {
             self.dirty.insert(start, len);
         }
         done.left_appends.append(&mut self.appends);
         self.appends = std::mem::take(&mut done.left_appends);
-        let wrote = done.written_octets + done.appended_octets > 0;
+        let wrote = done.written_bytes + done.appended_bytes > 0;
         self.writing = false;
         self.unsynced = !done.synced && (self.unsynced || wrote);
         if done.synced {
@@ -353,8 +353,8 @@ impl<M: RegionMemory> Job<M> {
             left_ranges: Vec::new(),
             left_appends: VecDeque::new(),
             appended: Vec::new(),
-            written_octets: 0,
-            appended_octets: 0,
+            written_bytes: 0,
+            appended_bytes: 0,
             synced: false,
             sync_failed: false,
             failed: None,
@@ -376,7 +376,7 @@ impl<M: RegionMemory> Job<M> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {
                 write_range(&self.file, memory, start, len, buffer)?;
-                done.written_octets += len;
+                done.written_bytes += len;
                 self.ranges.pop();
             }
         }
@@ -390,7 +390,7 @@ impl<M: RegionMemory> Job<M> {
                 }
                 return Err(error);
             }
-            done.appended_octets += record.len() as u64;
+            done.appended_bytes += record.len() as u64;
             done.appended.push(*tag);
             self.appends.pop_front();
         }

@@ -1,6 +1,6 @@
-//! A bounded set of octet ranges that are to be written.
+//! A bounded set of byte ranges that are to be written.
 
-/// Most ranges kept apart. Beyond it the two with the smallest gap between them become one: the octets
+/// Most ranges kept apart. Beyond it the two with the smallest gap between them become one: the bytes
 /// of the gap are then written once more than needed, which is harmless because the region always holds
 /// what the file should.
 pub(super) const MAX_RANGES: usize = 1024;
@@ -35,7 +35,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// Takes all ranges, in order, as (start, octets).
+    /// Takes all ranges, in order, as (start, bytes).
     pub(super) fn take(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.ranges).into_iter().map(|(s, e)| (s, e - s)).collect()
     }

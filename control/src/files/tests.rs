@@ -4,20 +4,20 @@ use super::*;
 
 /// A region in a vector.
 #[derive(Clone, Debug)]
-struct Octets(Arc<Mutex<Vec<u8>>>);
+struct Bytes(Arc<Mutex<Vec<u8>>>);
 
-impl Octets {
+impl Bytes {
     fn new(len: usize) -> Self {
-        Octets(Arc::new(Mutex::new(vec![0; len])))
+        Bytes(Arc::new(Mutex::new(vec![0; len])))
     }
 }
 
-impl RegionMemory for Octets {
+impl RegionMemory for Bytes {
     fn len(&self) -> u64 {
         self.0.lock().unwrap().len() as u64
     }
-    fn write(&self, offset: u64, octets: &[u8]) {
-        self.0.lock().unwrap()[offset as usize..][..octets.len()].copy_from_slice(octets);
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
     fn read(&self, offset: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..out.len()]);
@@ -27,16 +27,16 @@ impl RegionMemory for Octets {
     }
 }
 
-fn writer() -> Writer<Octets> {
+fn writer() -> Writer<Bytes> {
     Writer::start("files-test", || ()).unwrap()
 }
 
-fn report(writer: &Writer<Octets>) -> Report {
+fn report(writer: &Writer<Bytes>) -> Report {
     writer.reports.recv_timeout(Duration::from_secs(20)).expect("a report")
 }
 
 /// Waits for the file's closing report.
-fn closed(writer: &Writer<Octets>, id: FileId) -> (FileStats, Result<(), String>) {
+fn closed(writer: &Writer<Bytes>, id: FileId) -> (FileStats, Result<(), String>) {
     loop {
         if let Report::Closed { file, stats, result } = report(writer)
             && file == id
@@ -56,7 +56,7 @@ fn scratch(dir: &tempfile::TempDir, name: &str) -> (PathBuf, File) {
 fn delivered_ranges_and_only_they_reach_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
-    let memory = Octets::new(3 << 20);
+    let memory = Bytes::new(3 << 20);
     let mut writer = writer();
     let id = writer.open_region(path.clone(), file, memory.clone(), Fsync::Never);
     memory.write(0, &vec![1; 3 << 20]);
@@ -66,10 +66,10 @@ fn delivered_ranges_and_only_they_reach_the_file() {
     let (stats, result) = closed(&writer, id);
     assert_eq!(result, Ok(()));
     assert_eq!((stats.written, stats.syncs), ((2 << 20) + 5, 0));
-    let octets = std::fs::read(path).unwrap();
-    assert_eq!(octets.len(), 3 << 20);
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len(), 3 << 20);
     let expected = |i: usize| u8::from((10..10 + (2 << 20)).contains(&i) || i >= (3 << 20) - 5);
-    assert!(octets.iter().enumerate().all(|(i, &o)| o == expected(i)));
+    assert!(bytes.iter().enumerate().all(|(i, &o)| o == expected(i)));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn on_message_syncs_after_every_write() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
-    let id = writer.open_region(path, file, Octets::new(100), Fsync::Message);
+    let id = writer.open_region(path, file, Bytes::new(100), Fsync::Message);
     for round in 1..=3 {
         writer.dirty(id, 0, 50);
         assert!(matches!(report(&writer), Report::Synced { file } if file == id));
@@ -90,10 +90,10 @@ fn interval_syncs_later_and_never_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();
     let (path, file) = scratch(&dir, "never");
-    let never = writer.open_region(path, file, Octets::new(100), Fsync::Never);
+    let never = writer.open_region(path, file, Bytes::new(100), Fsync::Never);
     let (path, file) = scratch(&dir, "interval");
     let policy = Fsync::Interval(Duration::from_millis(1));
-    let interval = writer.open_region(path, file, Octets::new(100), policy);
+    let interval = writer.open_region(path, file, Bytes::new(100), policy);
     writer.dirty(never, 0, 100);
     writer.dirty(interval, 0, 100);
     assert!(matches!(report(&writer), Report::Synced { file } if file == interval));
@@ -107,7 +107,7 @@ fn closing_before_the_interval_has_passed_still_syncs() {
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
     let policy = Fsync::Interval(Duration::from_secs(3600));
-    let id = writer.open_region(path, file, Octets::new(100), policy);
+    let id = writer.open_region(path, file, Bytes::new(100), policy);
     writer.dirty(id, 0, 100);
     writer.close(id);
     let (stats, result) = closed(&writer, id);
@@ -115,11 +115,11 @@ fn closing_before_the_interval_has_passed_still_syncs() {
 }
 
 #[test]
-fn with_close_only_a_closed_stream_makes_octets_durable() {
+fn with_close_only_a_closed_stream_makes_bytes_durable() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
-    let id = writer.open_region(path, file, Octets::new(100), Fsync::Close);
+    let id = writer.open_region(path, file, Bytes::new(100), Fsync::Close);
     writer.stream_closed(id);
     writer.dirty(id, 0, 50);
     writer.stream_closed(id);
@@ -180,11 +180,11 @@ fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
     let bad = writer.open_region(
         path.clone(),
         File::open(&path).unwrap(),
-        Octets::new(10),
+        Bytes::new(10),
         Fsync::Message,
     );
     let (path, file) = scratch(&dir, "good");
-    let good = writer.open_region(path, file, Octets::new(10), Fsync::Message);
+    let good = writer.open_region(path, file, Bytes::new(10), Fsync::Message);
     writer.dirty(bad, 0, 10);
     assert!(matches!(report(&writer), Report::Failed { file, .. } if file == bad));
     writer.dirty(good, 0, 10);
@@ -198,7 +198,7 @@ fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
 fn dropping_the_handle_writes_what_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
-    let memory = Octets::new(100);
+    let memory = Bytes::new(100);
     memory.write(0, &[9; 100]);
     let mut writer = writer();
     let id = writer.open_region(path.clone(), file, memory, Fsync::Never);

@@ -1,8 +1,8 @@
-//! An MPA connection with its DDP stream, above an ordered stream of octets. Sans-IO: the owner of the
-//! socket carries the octets.
+//! An MPA connection with its DDP stream, above an ordered stream of bytes. Sans-IO: the owner of the
+//! socket carries the bytes.
 //!
 //! ```text
-//!  input(octets) --> Startup --> Receiver --> ddp::Stream --> poll_event
+//!  input(bytes) --> Startup --> Receiver --> ddp::Stream --> poll_event
 //!  fill(room)    <-- Startup <-- Sender   <-- ddp::Stream <-- post
 //! ```
 
@@ -18,7 +18,7 @@ use tcp_lite::mpa::{
 
 use super::{KernelMemory, MpaOptions, Parameters};
 
-/// Octets of untagged messages that a peer may have unfinished.
+/// Bytes of untagged messages that a peer may have unfinished.
 const BUFFERS: u64 = 1 << 20;
 
 /// One connection.
@@ -27,9 +27,9 @@ pub(super) struct Channel {
     config: Config,
     startup: Startup,
     operation: Option<Operation>,
-    /// Stream offset of the next octet in.
+    /// Stream offset of the next byte in.
     received: u64,
-    /// Stream offset of the next octet out.
+    /// Stream offset of the next byte out.
     sent: u64,
     initiator: bool,
     budget: HoldBudget,
@@ -77,13 +77,13 @@ impl Channel {
         }
     }
 
-    /// Octets of the start-up that are still to come, in order. Returns how many of `octets` belong to
+    /// Bytes of the start-up that are still to come, in order. Returns how many of `bytes` belong to
     /// it, and what they brought.
     pub(super) fn start_input(
         &mut self,
-        octets: &[u8],
+        bytes: &[u8],
     ) -> Result<(usize, Option<Progress>), StartupError> {
-        let (used, progress) = self.startup.input(octets)?;
+        let (used, progress) = self.startup.input(bytes)?;
         self.received += used as u64;
         Ok((used, progress))
     }
@@ -93,7 +93,7 @@ impl Channel {
         self.startup.accept(Depths::NONE, private_data)
     }
 
-    /// Both: Full Operation begins, once the start-up is done. `mss`: octets of a segment.
+    /// Both: Full Operation begins, once the start-up is done. `mss`: bytes of a segment.
     pub(super) fn operate(&mut self, id: StreamId, pd: PdId, params: Params, mss: usize) {
         let version = match params.revision {
             // The first draft belongs with DDP's first drafts, whose version is 0.
@@ -116,20 +116,20 @@ impl Channel {
         self.operation.is_some()
     }
 
-    /// Octets of FPDUs, in order.
+    /// Bytes of FPDUs, in order.
     ///
     /// # Errors
     /// The peer broke MPA; nothing is placed any more. What it did wrong in DDP is an event.
     pub(super) fn input(
         &mut self,
-        octets: &[u8],
+        bytes: &[u8],
         stags: &StagTable<KernelMemory>,
     ) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
         // In order, everything is taken: at least one FPDU can always be held.
-        op.receiver.span(self.received, octets, &mut op.stream.sink(cx), &mut self.budget);
-        self.received += octets.len() as u64;
+        op.receiver.span(self.received, bytes, &mut op.stream.sink(cx), &mut self.budget);
+        self.received += bytes.len() as u64;
         op.receiver.error().map_or(Ok(()), Err)
     }
 
@@ -146,7 +146,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Replaces `room` by the octets of the next segment, none when there is nothing to send. They
+    /// Replaces `room` by the bytes of the next segment, none when there is nothing to send. They
     /// count as acknowledged by the next call: the kernel keeps them.
     pub(super) fn fill(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
@@ -220,19 +220,19 @@ impl Channel {
         self.operation.as_ref().map_or(0, |op| op.sender.stats().fpdus)
     }
 
-    /// Payload octets placed.
+    /// Payload bytes placed.
     pub(super) fn placed(&self) -> u64 {
         let stats = self.operation.as_ref().map(|op| op.receiver.stats());
         stats.map_or(0, |s| s.placed_in_order + s.placed_out_of_order)
     }
 
-    /// Octets given to TCP.
-    pub(super) fn stream_octets(&self) -> u64 {
+    /// Bytes given to TCP.
+    pub(super) fn stream_bytes(&self) -> u64 {
         self.sent
     }
 }
 
-/// Room for the smallest FPDU, whatever the kernel says about segments.
+/// Room for the smallest FPDU, whatever segment size the kernel reports.
 const MIN_ROOM: usize = 256;
 
 /// What the last message says about an error of DDP.

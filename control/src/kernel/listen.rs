@@ -1,5 +1,5 @@
 //! A peer over kernel sockets that offers one region: it accepts connections one after the other or
-//! together, places what they write, and says so.
+//! together, places what they write, and reports it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -20,9 +20,9 @@ use crate::advert::{self, Advertised};
 const MAX_CONNECTIONS: usize = 64;
 /// Longest time between two looks at the stop flag.
 const TICK: Duration = Duration::from_millis(100);
-/// Octets read at once.
+/// Bytes read at once.
 const READ: usize = 256 * 1024;
-/// Reads of one connection before the next one has its turn.
+/// Reads of one connection before the next one is polled.
 const TURNS: usize = 16;
 
 /// The region that a listener offers.
@@ -30,11 +30,11 @@ const TURNS: usize = 16;
 pub struct RegionSpec {
     /// Its name in the advertisement.
     pub name: String,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
     /// STag; `None`: a random one.
     pub stag: Option<u32>,
-    /// TO of its first octet.
+    /// TO of its first byte.
     pub base_to: u64,
     /// File behind it; `None`: memory of the process.
     pub file: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub struct ListenConfig {
     pub region: RegionSpec,
     /// Silence after which a connection is given up.
     pub idle_timeout: Duration,
-    /// End after this many connections; `None`: when told to stop.
+    /// End after this many connections; `None`: when stopped.
     pub connections: Option<usize>,
 }
 
@@ -71,16 +71,16 @@ pub enum ServeEvent {
         peer: SocketAddr,
         /// STag, as sent.
         stag: u32,
-        /// TO of its first octet.
+        /// TO of its first byte.
         to: u64,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// A connection is over.
     Closed {
         /// The peer.
         peer: SocketAddr,
-        /// Payload octets placed.
+        /// Payload bytes placed.
         placed: u64,
         /// How it ended.
         outcome: Outcome,
@@ -113,8 +113,8 @@ pub struct Served {
     pub connections: u64,
     /// Of these, those that ended in order.
     pub complete: u64,
-    /// Payload octets placed.
-    pub octets: u64,
+    /// Payload bytes placed.
+    pub bytes: u64,
 }
 
 /// A listening socket with its region.
@@ -184,7 +184,7 @@ impl Listener {
         self.stag.0
     }
 
-    /// The region's octets.
+    /// The region's bytes.
     pub fn memory(&self) -> &KernelMemory {
         &self.memory
     }
@@ -214,7 +214,7 @@ impl Listener {
             connections.retain(|connection| match &connection.outcome {
                 None => true,
                 Some(outcome) => {
-                    served.octets += connection.channel.placed();
+                    served.bytes += connection.channel.placed();
                     served.complete += u64::from(*outcome == Outcome::Complete);
                     on_event(connection.closed(outcome.clone()));
                     false
@@ -292,7 +292,7 @@ struct Connection {
     incomplete: bool,
     /// Our direction is closed.
     finished: bool,
-    /// An error that the peer is being told; input is discarded from then on.
+    /// An error that is being sent to the peer; input is discarded from then on.
     dying: Option<Outcome>,
     outcome: Option<Outcome>,
     moved: Instant,
@@ -354,7 +354,7 @@ impl Connection {
             match self.socket.receive(buffer).map_err(|e| self.broken(&e))? {
                 Arrived::Nothing => break,
                 Arrived::End => self.end()?,
-                Arrived::Octets(n) => {
+                Arrived::Bytes(n) => {
                     self.moved = Instant::now();
                     self.arrived(listener, &buffer[..n], on_event)?;
                 }
@@ -367,15 +367,15 @@ impl Connection {
     fn arrived(
         &mut self,
         listener: &Listener,
-        mut octets: &[u8],
+        mut bytes: &[u8],
         on_event: &mut dyn FnMut(ServeEvent),
     ) -> Result<(), Outcome> {
         if self.dying.is_some() {
             return Ok(());
         }
         if !self.channel.is_operating() {
-            let (used, progress) = self.channel.start_input(octets).map_err(Outcome::Startup)?;
-            octets = &octets[used..];
+            let (used, progress) = self.channel.start_input(bytes).map_err(Outcome::Startup)?;
+            bytes = &bytes[used..];
             match progress {
                 Some(Progress::Request(request)) => {
                     // The draft's Start Key carries no advertisement.
@@ -394,7 +394,7 @@ impl Connection {
                 _ => return Ok(()),
             }
         }
-        if let Err(error) = self.channel.input(octets, &listener.stags) {
+        if let Err(error) = self.channel.input(bytes, &listener.stags) {
             self.die(Outcome::Mpa(error), &LastMessage::llp(MpaError::ETYPE, error.code()));
         }
         Ok(())

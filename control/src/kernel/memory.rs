@@ -1,4 +1,4 @@
-//! Where octets come from and go to without a data plane: a vector or a file.
+//! Where bytes come from and go to without a data plane: a vector or a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ddp::{AtomicError, RegionMemory, VecMemory};
 
-/// Octets read ahead of a file.
+/// Bytes read ahead of a file.
 const READ_AHEAD: usize = 1 << 20;
 
-/// A region's octets.
+/// A region's bytes.
 #[derive(Clone, Debug)]
 pub enum KernelMemory {
     /// In memory.
-    Octets(VecMemory),
+    Bytes(VecMemory),
     /// In a file; written and read as asked for.
     File(Arc<FileMemory>),
 }
@@ -32,21 +32,21 @@ pub struct FileMemory {
 #[derive(Debug, Default)]
 struct Ahead {
     at: u64,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 impl KernelMemory {
-    /// `len` zero octets.
+    /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
-        KernelMemory::Octets(VecMemory::new(len))
+        KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// These octets, which nobody else changes.
-    pub fn octets(octets: Vec<u8>) -> Self {
-        KernelMemory::Octets(VecMemory::from_vec(octets).into_stable())
+    /// These bytes, which nobody else changes.
+    pub fn bytes(bytes: Vec<u8>) -> Self {
+        KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }
 
-    /// The octets of a file, to be sent.
+    /// The bytes of a file, to be sent.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -56,7 +56,7 @@ impl KernelMemory {
         Ok(Self::file(file, len))
     }
 
-    /// A file of `len` octets, made if it is not there, to be written.
+    /// A file of `len` bytes, made if it is not there, to be written.
     ///
     /// # Errors
     /// When it cannot be opened or made that long.
@@ -75,7 +75,7 @@ impl KernelMemory {
     /// The first error of the file, once.
     pub fn take_error(&self) -> Option<io::Error> {
         match self {
-            KernelMemory::Octets(_) => None,
+            KernelMemory::Bytes(_) => None,
             KernelMemory::File(file) => {
                 file.error.lock().unwrap_or_else(PoisonError::into_inner).take()
             }
@@ -86,35 +86,35 @@ impl KernelMemory {
 impl RegionMemory for KernelMemory {
     fn len(&self) -> u64 {
         match self {
-            KernelMemory::Octets(octets) => octets.len(),
+            KernelMemory::Bytes(bytes) => bytes.len(),
             KernelMemory::File(file) => file.len,
         }
     }
 
-    fn write(&self, offset: u64, octets: &[u8]) {
+    fn write(&self, offset: u64, bytes: &[u8]) {
         match self {
-            KernelMemory::Octets(memory) => memory.write(offset, octets),
-            KernelMemory::File(file) => file.write(offset, octets),
+            KernelMemory::Bytes(memory) => memory.write(offset, bytes),
+            KernelMemory::File(file) => file.write(offset, bytes),
         }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) {
         match self {
-            KernelMemory::Octets(memory) => memory.read(offset, out),
+            KernelMemory::Bytes(memory) => memory.read(offset, out),
             KernelMemory::File(file) => file.read(offset, out),
         }
     }
 
     fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
         match self {
-            KernelMemory::Octets(memory) => memory.atomic_u64(offset, update),
+            KernelMemory::Bytes(memory) => memory.atomic_u64(offset, update),
             KernelMemory::File(_) => Err(AtomicError::Unsupported),
         }
     }
 
     fn is_stable(&self) -> bool {
         match self {
-            KernelMemory::Octets(memory) => memory.is_stable(),
+            KernelMemory::Bytes(memory) => memory.is_stable(),
             // What the kernel has taken is never asked for again, so changes cannot matter.
             KernelMemory::File(_) => true,
         }
@@ -122,9 +122,9 @@ impl RegionMemory for KernelMemory {
 }
 
 impl FileMemory {
-    fn write(&self, offset: u64, octets: &[u8]) {
-        assert!(offset + octets.len() as u64 <= self.len, "write outside the region");
-        if let Err(error) = self.file.write_all_at(octets, offset) {
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        assert!(offset + bytes.len() as u64 <= self.len, "write outside the region");
+        if let Err(error) = self.file.write_all_at(bytes, offset) {
             self.keep(error);
         }
     }
@@ -143,8 +143,8 @@ impl FileMemory {
                 return;
             }
             let skip = (at - ahead.at) as usize;
-            let n = (ahead.octets.len() - skip).min(out.len() - done);
-            out[done..done + n].copy_from_slice(&ahead.octets[skip..skip + n]);
+            let n = (ahead.bytes.len() - skip).min(out.len() - done);
+            out[done..done + n].copy_from_slice(&ahead.bytes[skip..skip + n]);
             done += n;
         }
     }
@@ -156,19 +156,19 @@ impl FileMemory {
 
 impl Ahead {
     fn holds(&self, at: u64) -> bool {
-        at >= self.at && at < self.at + self.octets.len() as u64
+        at >= self.at && at < self.at + self.bytes.len() as u64
     }
 
     fn load(&mut self, file: &File, at: u64) -> io::Result<()> {
-        self.octets.resize(READ_AHEAD, 0);
+        self.bytes.resize(READ_AHEAD, 0);
         self.at = at;
         let n = loop {
-            match file.read_at(&mut self.octets, at) {
+            match file.read_at(&mut self.bytes, at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        self.octets.truncate(*n.as_ref().unwrap_or(&0));
+        self.bytes.truncate(*n.as_ref().unwrap_or(&0));
         match n {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => Ok(()),
@@ -186,16 +186,16 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         let memory = KernelMemory::create(&path, 3 << 20).expect("created");
-        let octets: Vec<u8> = (0..2_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
-        memory.write(1000, &octets);
+        let bytes: Vec<u8> = (0..2_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
+        memory.write(1000, &bytes);
         drop(memory);
         let memory = KernelMemory::open(&path).expect("opened");
         assert_eq!(memory.len(), 3 << 20);
-        let mut out = vec![0; octets.len()];
+        let mut out = vec![0; bytes.len()];
         for (n, part) in out.chunks_mut(1441).enumerate() {
             memory.read(1000 + 1441 * n as u64, part);
         }
-        assert_eq!(out, octets);
+        assert_eq!(out, bytes);
         assert!(memory.take_error().is_none());
     }
 

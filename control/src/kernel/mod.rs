@@ -1,7 +1,7 @@
 //! MPA and DDP over ordinary kernel sockets, with no data plane and no DPDK: [`put`] writes a file into
 //! a region of a peer, [`Listener`] is a peer that offers one region.
 //!
-//! The protocol is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. So octets
+//! The protocol is the appliance's own (`tcp_lite::mpa`, `ddp`); only TCP is the kernel's. So bytes
 //! come in order, and acknowledgement means that the kernel has taken them: a transfer is confirmed by
 //! the peer's orderly close after ours, which follows everything we sent (RFC 5041 §6.2.1).
 //!
@@ -63,11 +63,11 @@ pub struct Parameters {
     pub markers_rx: bool,
     /// CRCs are generated and checked.
     pub crc: bool,
-    /// DDP version; `None`: the first segment will tell.
+    /// DDP version; `None`: that of the first segment.
     pub ddp_version: Option<DdpVersion>,
-    /// Payload octets of a full TCP segment.
+    /// Payload bytes of a full TCP segment.
     pub mss: usize,
-    /// Octets of the largest ULPDU that we send.
+    /// Bytes of the largest ULPDU that we send.
     pub mulpdu: usize,
 }
 
@@ -80,23 +80,23 @@ pub struct Report {
     pub parameters: Parameters,
     /// STag written to.
     pub stag: u32,
-    /// TO of the first octet.
+    /// TO of the first byte.
     pub to: u64,
-    /// Octets of the file.
-    pub octets: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
     /// From the first FPDU to the peer's close.
     pub elapsed: Duration,
     /// FPDUs sent.
     pub fpdus: u64,
-    /// Octets given to TCP: start-up, headers, markers, pads and CRCs included.
-    pub stream_octets: u64,
+    /// Bytes given to TCP: start-up, headers, markers, pads and CRCs included.
+    pub stream_bytes: u64,
 }
 
 impl Report {
     /// Payload in gigabits per second.
     pub fn gbit_per_s(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
-        if seconds > 0.0 { self.octets as f64 * 8e-9 / seconds } else { 0.0 }
+        if seconds > 0.0 { self.bytes as f64 * 8e-9 / seconds } else { 0.0 }
     }
 }
 
@@ -136,10 +136,10 @@ pub enum KernelError {
         source: io::Error,
     },
     /// The connection broke.
-    #[error("the connection to the peer broke after {octets} octets of payload: {source}")]
+    #[error("the connection to the peer broke after {bytes} bytes of payload: {source}")]
     Socket {
-        /// Payload octets given to TCP so far.
-        octets: u64,
+        /// Payload bytes given to TCP so far.
+        bytes: u64,
         /// Why.
         source: io::Error,
     },
@@ -155,9 +155,9 @@ pub enum KernelError {
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
     /// The peer does not want the connection.
-    #[error("the peer rejected the connection (MPA reject, {private_data} octets of private data)")]
+    #[error("the peer rejected the connection (MPA reject, {private_data} bytes of private data)")]
     Rejected {
-        /// Octets of private data in the reject.
+        /// Bytes of private data in the reject.
         private_data: usize,
     },
     /// The private data of the reply is no advertisement.
@@ -178,13 +178,13 @@ pub enum KernelError {
         name: String,
     },
     /// The file does not fit.
-    #[error("{octets} octets at offset {offset} do not fit the region's {len} octets")]
+    #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
     TooLarge {
-        /// Octets of the file.
-        octets: u64,
+        /// Bytes of the file.
+        bytes: u64,
         /// Offset in the region.
         offset: u64,
-        /// Octets of the region.
+        /// Bytes of the region.
         len: u64,
     },
     /// Revision 0 of the first draft carries no advertisement.
@@ -197,17 +197,17 @@ pub enum KernelError {
     #[error("the peer ended the stream: {}", Reason(.0))]
     Peer(LastMessage),
     /// The peer's FPDUs are wrong.
-    #[error("the peer broke MPA: {0}")]
+    #[error("the peer violated MPA: {0}")]
     Mpa(#[from] MpaError),
     /// The peer's DDP segments are wrong.
-    #[error("the peer broke DDP: {0}")]
+    #[error("the peer violated DDP: {0}")]
     Ddp(ddp::DdpError),
     /// The peer closed before it had everything.
-    #[error("the peer closed the connection after {sent} of {total} octets")]
+    #[error("the peer closed the connection after {sent} of {total} bytes")]
     ClosedEarly {
-        /// Payload octets given to TCP.
+        /// Payload bytes given to TCP.
         sent: u64,
-        /// Octets of the file.
+        /// Bytes of the file.
         total: u64,
     },
     /// Nothing moved for too long.

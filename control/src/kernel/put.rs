@@ -20,7 +20,7 @@ use crate::advert;
 const MAX_MESSAGE: u64 = 1 << 30;
 /// Segments given to the kernel before arrivals and progress are looked at.
 const BURST: usize = 64;
-/// Octets read at once.
+/// Bytes read at once.
 const READ: usize = 64 * 1024;
 
 /// Where to write.
@@ -30,14 +30,14 @@ pub enum Target {
     Region {
         /// Its name.
         name: String,
-        /// Octets from its start.
+        /// Bytes from its start.
         offset: u64,
     },
     /// A place known beforehand; needs no advertisement.
     Stag {
         /// Steering tag.
         stag: u32,
-        /// Tagged offset of the first octet.
+        /// Tagged offset of the first byte.
         to: u64,
     },
 }
@@ -64,9 +64,9 @@ pub struct PutRequest {
 /// How far a transfer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Octets given to TCP, headers included and so possibly a little more than the payload.
+    /// Bytes given to TCP, headers included and so possibly a little more than the payload.
     pub sent: u64,
-    /// Octets of the file.
+    /// Bytes of the file.
     pub total: u64,
 }
 
@@ -107,9 +107,9 @@ struct Transfer {
     moved: Instant,
     started: Instant,
     total: u64,
-    /// Payload octets posted.
+    /// Payload bytes posted.
     posted: u64,
-    /// Octets of a segment that the kernel has not taken yet, from `pending_at` on.
+    /// Bytes of a segment that the kernel has not taken yet, from `pending_at` on.
     pending: Vec<u8>,
     pending_at: usize,
     buffer: Vec<u8>,
@@ -150,7 +150,7 @@ impl Transfer {
             match self.receive()? {
                 Arrived::End => return Err(StartupError::Closed.into()),
                 Arrived::Nothing => self.wait("waiting for the peer's MPA reply")?,
-                Arrived::Octets(n) => {
+                Arrived::Bytes(n) => {
                     let (used, progress) = self.channel.start_input(&self.buffer[..n])?;
                     let Some(progress) = progress else { continue };
                     let rest = self.buffer[used..n].to_vec();
@@ -188,7 +188,7 @@ impl Transfer {
         }
         let len = region.len;
         if offset.checked_add(self.total).is_none_or(|end| end > len) {
-            return Err(KernelError::TooLarge { octets: self.total, offset, len });
+            return Err(KernelError::TooLarge { bytes: self.total, offset, len });
         }
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
@@ -208,16 +208,16 @@ impl Transfer {
             }
             let blocked = self.burst()?;
             self.listen()?;
-            progress(Progress { sent: self.channel.stream_octets(), total: self.total });
+            progress(Progress { sent: self.channel.stream_bytes(), total: self.total });
             if self.pending.is_empty() && self.posted == self.total && !self.channel.has_unsent() {
                 break;
             }
             if self.peer_closed {
-                let sent = self.channel.stream_octets().min(self.total);
+                let sent = self.channel.stream_bytes().min(self.total);
                 return Err(KernelError::ClosedEarly { sent, total: self.total });
             }
             if blocked {
-                self.wait("the peer takes nothing more")?;
+                self.wait("waiting for the peer to accept more data")?;
             }
         }
         self.socket.finish().or_else(|source| {
@@ -285,7 +285,7 @@ impl Transfer {
 
     fn flush(&mut self) -> Result<(), KernelError> {
         while self.burst()? {
-            self.wait("the peer takes nothing")?;
+            self.wait("waiting for the peer to accept data")?;
         }
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Transfer {
                     self.peer_closed = true;
                     self.channel.peer_closed()?;
                 }
-                Arrived::Octets(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
+                Arrived::Bytes(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
             }
         }
         Ok(())
@@ -317,7 +317,7 @@ impl Transfer {
         while let Some(event) = self.channel.poll_event() {
             match event {
                 Event::UntaggedDelivered { qn, data, .. } if qn == ERROR_QUEUE => {
-                    return Err(peer_said(&data));
+                    return Err(peer_error(&data));
                 }
                 Event::Error(error) => return Err(KernelError::Ddp(error)),
                 _ => {}
@@ -346,17 +346,17 @@ impl Transfer {
             parameters: self.channel.parameters(mss).ok_or(closed)?,
             stag: stag.0,
             to: to.0,
-            octets: self.total,
+            bytes: self.total,
             elapsed,
             fpdus: self.channel.fpdus_sent(),
-            stream_octets: self.channel.stream_octets(),
+            stream_bytes: self.channel.stream_bytes(),
         })
     }
 
     fn receive(&mut self) -> Result<Arrived, KernelError> {
         let arrived = self.socket.receive(&mut self.buffer);
         let arrived = self.checked(arrived)?;
-        if matches!(arrived, Arrived::Octets(_)) {
+        if matches!(arrived, Arrived::Bytes(_)) {
             self.moved = Instant::now();
         }
         Ok(arrived)
@@ -378,7 +378,7 @@ impl Transfer {
     }
 
     fn broken(&self, source: io::Error) -> KernelError {
-        KernelError::Socket { octets: self.channel.stream_octets().min(self.total), source }
+        KernelError::Socket { bytes: self.channel.stream_bytes().min(self.total), source }
     }
 }
 
@@ -393,7 +393,7 @@ fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
     }
 }
 
-fn peer_said(data: &[u8]) -> KernelError {
+fn peer_error(data: &[u8]) -> KernelError {
     match LastMessage::parse(data) {
         Ok(message) => KernelError::Peer(message),
         // Not in the layout of docs/protocol.md; that it is on the error queue says enough.

@@ -10,7 +10,7 @@ use rustix::net::SendFlags;
 
 use super::KernelError;
 
-/// MSS where the kernel does not tell (draft-culley-iwarp-mpa-03 §5.1.1).
+/// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
 
 /// A connected socket that never blocks.
@@ -23,8 +23,8 @@ pub(super) struct Socket {
 /// What a read brought.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrived {
-    /// This many octets.
-    Octets(usize),
+    /// This many bytes.
+    Bytes(usize),
     /// Nothing now.
     Nothing,
     /// The peer has closed its direction.
@@ -60,7 +60,7 @@ impl Socket {
         self.peer
     }
 
-    /// Payload octets of a full segment now: options are deducted.
+    /// Payload bytes of a full segment now: options are deducted.
     pub(super) fn mss(&self) -> usize {
         let mss = socket2::SockRef::from(&self.stream).tcp_mss();
         mss.ok().and_then(|mss| usize::try_from(mss).ok()).filter(|&m| m > 0).unwrap_or(DEFAULT_MSS)
@@ -72,10 +72,10 @@ impl Socket {
     }
 
     /// Sends as much as the kernel takes, as a record that it joins with nothing; `None`: nothing now.
-    pub(super) fn send(&self, octets: &[u8]) -> io::Result<Option<usize>> {
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | SendFlags::EOR;
         loop {
-            match rustix::net::send(&self.stream, octets, flags) {
+            match rustix::net::send(&self.stream, bytes, flags) {
                 Ok(n) => return Ok(Some(n)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
@@ -89,7 +89,7 @@ impl Socket {
         loop {
             return match self.stream.read(out) {
                 Ok(0) => Ok(Arrived::End),
-                Ok(n) => Ok(Arrived::Octets(n)),
+                Ok(n) => Ok(Arrived::Bytes(n)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Arrived::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),

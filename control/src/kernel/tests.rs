@@ -14,13 +14,13 @@ use super::*;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const BASE_TO: u64 = 0x1_0000_0000;
 
-fn octets(len: usize) -> Vec<u8> {
+fn bytes(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9E37_79B9) >> 13) as u8).collect()
 }
 
 fn file(dir: &Path, len: usize) -> PathBuf {
     let path = dir.join("source");
-    std::fs::write(&path, octets(len)).expect("written");
+    std::fs::write(&path, bytes(len)).expect("written");
     path
 }
 
@@ -120,12 +120,12 @@ fn every_combination_carries_a_file() {
             assert_eq!(report.parameters.markers_tx, theirs, "{case}");
             assert_eq!(report.parameters.markers_rx, ours, "{case}");
             assert_eq!(report.parameters.crc, crc || their_crc, "{case}");
-            assert_eq!((report.octets, report.to), (len as u64, BASE_TO + 77), "{case}");
+            assert_eq!((report.bytes, report.to), (len as u64, BASE_TO + 77), "{case}");
             let memory = contents(&run.memory);
-            assert!(memory[77..77 + len] == octets(len), "{case}: the region differs");
+            assert!(memory[77..77 + len] == bytes(len), "{case}: the region differs");
             assert!(memory[..77].iter().chain(&memory[77 + len..]).all(|&o| o == 0), "{case}");
             assert_eq!(*outcome(&run.events), Outcome::Complete, "{case}");
-            assert_eq!((run.served.complete, run.served.octets), (1, len as u64), "{case}");
+            assert_eq!((run.served.complete, run.served.bytes), (1, len as u64), "{case}");
             let delivered = |e: &ServeEvent| {
                 matches!(e, ServeEvent::Delivered { to, len: n, .. }
                     if *to == BASE_TO + 77 && *n == len as u64)
@@ -150,12 +150,12 @@ fn ipv6_and_a_region_in_a_file() {
         put(&request, &mut |progress| seen.push(progress)).map(|report| (report, seen))
     });
     let (report, seen) = run.result.expect("sent");
-    let (got, wanted) = (std::fs::read(path).expect("readable"), octets(len));
+    let (got, wanted) = (std::fs::read(path).expect("readable"), bytes(len));
     let differs = got.iter().zip(&wanted).position(|(a, b)| a != b);
     assert_eq!((got.len(), differs), (len, None));
     assert!(seen.windows(2).all(|w| w[0].sent <= w[1].sent && w[0].total == len as u64));
     assert!(report.fpdus >= (len / report.parameters.mulpdu) as u64);
-    assert!(report.stream_octets > len as u64 && report.gbit_per_s() > 0.0);
+    assert!(report.stream_bytes > len as u64 && report.gbit_per_s() > 0.0);
 }
 
 // RFC 5041 §5.1, §8.2: a zero-length message is a message.
@@ -166,7 +166,7 @@ fn an_empty_file_is_one_empty_message() {
     let run = with_listener(listen_config(V4, Config::default(), 10), |address, _| {
         put(&request(source, address, region(10), MpaOptions::default()), &mut |_| {})
     });
-    assert_eq!(run.result.expect("sent").octets, 0);
+    assert_eq!(run.result.expect("sent").bytes, 0);
     assert!(run.events.iter().any(|e| matches!(e, ServeEvent::Delivered { len: 0, .. })));
 }
 
@@ -203,7 +203,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
     let run = with_listener(config(), |address, _| {
         put(&request(source.clone(), address, region(0), mpa), &mut |_| {})
     });
-    assert!(matches!(run.result, Err(KernelError::TooLarge { octets: 2000, len: 1000, .. })));
+    assert!(matches!(run.result, Err(KernelError::TooLarge { bytes: 2000, len: 1000, .. })));
 
     let draft = MpaOptions { revision: Revision::Draft, ..mpa };
     let never = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1);
@@ -293,7 +293,7 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
         good
     });
     run.result.expect("the other stream is untouched");
-    assert!(contents(&run.memory) == octets(100_000));
+    assert!(contents(&run.memory) == bytes(100_000));
     let bad = run
         .events
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! Sans-IO: what streams do comes in, what is to be posted goes out ([`Action`]). One [`Service`] per
 //! listener holds all of its streams, because some programs (perftest) use two of them together. A
-//! service keeps a few dozen octets per stream; its streams and their memory are bounded by the listener.
+//! service keeps a few dozen bytes per stream; its streams and their memory are bounded by the listener.
 //!
 //! | service | what it does |
 //! |---|---|
@@ -34,9 +34,9 @@ use rping::Rping;
 pub struct Slot {
     /// Its steering tag, which only this stream may use.
     pub stag: Stag,
-    /// Tagged offset of its first octet.
+    /// Tagged offset of its first byte.
     pub to: u64,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Slot {
 pub struct Place {
     /// The peer's steering tag.
     pub stag: Stag,
-    /// Tagged offset of the first octet.
+    /// Tagged offset of the first byte.
     pub to: u64,
 }
 
@@ -56,12 +56,12 @@ pub enum Input {
     Received(Vec<u8>),
     /// A Write is in its place.
     Written {
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
     /// An [`Action::Read`] is complete.
     ReadDone,
-    /// An [`Action::WriteOctets`] is acknowledged.
+    /// An [`Action::WriteBytes`] is acknowledged.
     WriteDone,
 }
 
@@ -71,29 +71,29 @@ pub enum Action {
     /// Posts a Send. `answers`: when it is complete, the receive buffer that it answers is posted again.
     Send {
         /// The message.
-        octets: Vec<u8>,
+        bytes: Vec<u8>,
         /// It answers a Send of the peer.
         answers: bool,
     },
     /// Posts a receive buffer again.
     GiveBack,
-    /// Posts a Write of the slot's first octets.
+    /// Posts a Write of the slot's first bytes.
     Write {
-        /// Octets.
+        /// Bytes.
         len: u32,
         /// Where they go.
         at: Place,
     },
-    /// Posts a Write of these octets.
-    WriteOctets {
-        /// The octets.
-        octets: Vec<u8>,
+    /// Posts a Write of these bytes.
+    WriteBytes {
+        /// The bytes.
+        bytes: Vec<u8>,
         /// Where they go.
         at: Place,
     },
-    /// Posts a Read into the slot's first octets.
+    /// Posts a Read into the slot's first bytes.
     Read {
-        /// Octets.
+        /// Bytes.
         len: u32,
         /// Where they come from.
         from: Place,
@@ -115,7 +115,7 @@ pub struct Arrival {
     pub peer: IpAddr,
     /// Its memory; `None` for services without.
     pub slot: Option<Slot>,
-    /// The peer said that it will issue Reads (its ORD is not 0).
+    /// The peer announced that it will issue Reads (its ORD is not 0).
     pub reads: bool,
 }
 

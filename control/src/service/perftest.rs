@@ -40,11 +40,11 @@ use super::{Action, Actions, Arrival, Input, Place, Slot};
 /// Silence after the tenth control message that means the latency of Writes. No other program is silent:
 /// its first message is on the way, and has arrived whole by then.
 const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(3);
-/// Time in which a client has to open its data stream when it has been told to.
+/// Time in which a client has to open its data stream once it has been sent the request.
 const OPENING: Duration = Duration::from_secs(10);
-/// Octets of a control message that says where memory is.
+/// Bytes of a control message with the place of memory.
 const DEST: usize = 56;
-/// Octets of the first control message.
+/// Bytes of the first control message.
 const VERSION: usize = 16;
 /// Pages are where perftest's own buffers begin; a credit counter does not.
 const PAGE: u64 = 4096;
@@ -58,7 +58,7 @@ pub struct Perftest {
     conns: BTreeMap<StreamId, Conn>,
     /// Streams that have come so far.
     arrivals: u64,
-    /// Octets of the first Write of the latency test.
+    /// Bytes of the first Write of the latency test.
     message_size: u32,
 }
 
@@ -84,7 +84,7 @@ enum Role {
 struct Control {
     /// Messages received.
     messages: u32,
-    /// Its client was told to open the data stream and has not said that it has.
+    /// Its client was asked to open the data stream and has not confirmed it.
     opening: Option<Opening>,
     data: Option<StreamId>,
     /// A message whose answer waits.
@@ -144,21 +144,22 @@ impl Perftest {
     ) {
         let Some(conn) = self.conns.get_mut(&stream) else { return };
         match (&mut conn.role, input) {
-            (Role::Unknown, Input::Received(octets)) if is_version(&octets) => {
+            (Role::Unknown, Input::Received(bytes)) if is_version(&bytes) => {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
-                answer(stream, octets, out);
+                answer(stream, bytes, out);
                 // One stream less that could be another client's data stream.
                 self.go_on(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
-                let sentence = "perftest: the first Send is no version of perftest with -R";
+                let sentence =
+                    "perftest: the first Send is not the version that perftest sends with -R";
                 out.push_back((stream, Action::End(sentence.into())));
             }
-            (Role::Control(control), Input::Received(octets)) => {
+            (Role::Control(control), Input::Received(bytes)) => {
                 control.messages = control.messages.saturating_add(1);
                 let peer = conn.peer;
-                self.control(stream, octets, now, out);
+                self.control(stream, bytes, now, out);
                 self.go_on(peer, now, out);
             }
             (Role::Data(_), input) => self.data(stream, input, out),
@@ -226,16 +227,16 @@ impl Perftest {
                 && known.writes == 0
             {
                 (known.answered, known.answering) = (Some(0), 1);
-                // The client looks at the last octet of as many as it was told to measure: all are 1.
-                let octets = vec![1; self.message_size as usize];
+                // The client looks at the last byte of as many as it was configured to measure: all are 1.
+                let bytes = vec![1; self.message_size as usize];
                 out.push_back((data, Action::PeerIsReady));
-                out.push_back((data, Action::WriteOctets { octets, at }));
+                out.push_back((data, Action::WriteBytes { bytes, at }));
             }
         }
     }
 
     /// A control message; its number has been counted.
-    fn control(&mut self, stream: StreamId, octets: Vec<u8>, now: Instant, out: &mut Actions) {
+    fn control(&mut self, stream: StreamId, bytes: Vec<u8>, now: Instant, out: &mut Actions) {
         let slot = self.data_slot(stream);
         let Some(control) = self.control_of(stream) else { return };
         if control.held.is_some() {
@@ -245,18 +246,18 @@ impl Perftest {
         }
         match control.messages {
             // The answers to these wait for others, see `go_on`.
-            5 | 6 => control.held = Some(octets),
-            7.. if octets.len() == DEST => {
-                control.memory = memory_of(&octets).or(control.memory);
+            5 | 6 => control.held = Some(bytes),
+            7.. if bytes.len() == DEST => {
+                control.memory = memory_of(&bytes).or(control.memory);
                 control.silent_until =
                     (control.messages == 10).then(|| now + WRITE_LATENCY_SILENCE);
-                let own = slot.map_or(octets.clone(), |slot| dest(octets, slot));
+                let own = slot.map_or(bytes.clone(), |slot| dest(bytes, slot));
                 answer(stream, own, out);
                 self.wait_for_silence(stream);
             }
             _ => {
                 control.silent_until = None;
-                answer(stream, octets, out);
+                answer(stream, bytes, out);
             }
         }
     }
@@ -300,13 +301,13 @@ impl Perftest {
         let opening = Opening { after: self.arrivals, until: now + OPENING };
         if let Some(control) = self.control_of(stream) {
             control.opening = Some(opening);
-            if let Some(octets) = control.held.take() {
-                answer(stream, octets, out);
+            if let Some(bytes) = control.held.take() {
+                answer(stream, bytes, out);
             }
         }
     }
 
-    /// The client says that its data stream stands: it is the one that has said nothing.
+    /// The client reports that its data stream is open: it is the one that has sent nothing.
     fn pair(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
         let Some(Opening { after, .. }) = control.opening else { return };
@@ -342,8 +343,8 @@ impl Perftest {
         if let Some(control) = self.control_of(stream) {
             control.opening = None;
             control.data = Some(data);
-            if let Some(octets) = control.held.take() {
-                answer(stream, octets, out);
+            if let Some(bytes) = control.held.take() {
+                answer(stream, bytes, out);
             }
         }
     }
@@ -360,9 +361,9 @@ impl Perftest {
         };
         let most = slot.map_or(0, |slot| slot.len);
         match (input, memory) {
-            (Input::Received(octets), Some(at)) if at.to % PAGE == 0 => {
+            (Input::Received(bytes), Some(at)) if at.to % PAGE == 0 => {
                 data.sends = data.sends.wrapping_add(1);
-                answer(stream, octets, out);
+                answer(stream, bytes, out);
             }
             (Input::Received(_), _) => {
                 data.sends = data.sends.wrapping_add(1);
@@ -381,19 +382,18 @@ impl Perftest {
                 if let Some(answered) = &mut data.answered {
                     // An answer is as long as the Write, and stays until it is acknowledged.
                     if len > most || data.answering >= MAX_ANSWERING {
-                        let sentence =
-                            "perftest: more Writes, or longer ones, than latency is measured by";
+                        let sentence = "perftest: more or longer Writes than a latency test has";
                         out.push_back((stream, Action::End(sentence.into())));
                         return;
                     }
                     *answered += 1;
                     data.answering += 1;
-                    let mut octets = vec![0; usize::try_from(len).unwrap_or(0)];
+                    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
                     // The first Write from here was number 1.
-                    if let Some(last) = octets.last_mut() {
+                    if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }
-                    out.push_back((stream, Action::WriteOctets { octets, at }));
+                    out.push_back((stream, Action::WriteBytes { bytes, at }));
                 }
             }
             (Input::Written { .. }, None) => data.writes += 1,
@@ -426,39 +426,39 @@ impl Data {
             self.crediting = true;
             self.credit = self.sends;
             // As perftest has it: in the byte order of its host.
-            let octets = self.sends.to_le_bytes().to_vec();
-            out.push_back((stream, Action::WriteOctets { octets, at }));
+            let bytes = self.sends.to_le_bytes().to_vec();
+            out.push_back((stream, Action::WriteBytes { bytes, at }));
         }
     }
 }
 
-fn answer(stream: StreamId, octets: Vec<u8>, out: &mut Actions) {
-    out.push_back((stream, Action::Send { octets, answers: true }));
+fn answer(stream: StreamId, bytes: Vec<u8>, out: &mut Actions) {
+    out.push_back((stream, Action::Send { bytes, answers: true }));
 }
 
 /// Digits, a dot, digits, then zeros.
-fn is_version(octets: &[u8]) -> bool {
-    let text = octets.iter().position(|&octet| octet == 0).map(|end| octets.split_at(end));
+fn is_version(bytes: &[u8]) -> bool {
+    let text = bytes.iter().position(|&byte| byte == 0).map(|end| bytes.split_at(end));
     let Some((text, rest)) = text else { return false };
-    octets.len() == VERSION
+    bytes.len() == VERSION
         && text.first().is_some_and(u8::is_ascii_digit)
-        && text.iter().all(|octet| octet.is_ascii_digit() || *octet == b'.')
-        && rest.iter().all(|&octet| octet == 0)
+        && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+        && rest.iter().all(|&byte| byte == 0)
 }
 
-// Octets of perftest's `pingpong_dest`:
+// Bytes of perftest's `pingpong_dest`:
 //
 //   0 lid   4 out_reads   8 qpn   12 psn   16 rkey   20 (pad)   24 vaddr   32 gid   48 srqn   52 gid_index
 
-fn memory_of(octets: &[u8]) -> Option<Place> {
-    let stag = u32::from_be_bytes(octets.get(16..20)?.try_into().ok()?);
-    let to = u64::from_be_bytes(octets.get(24..32)?.try_into().ok()?);
+fn memory_of(bytes: &[u8]) -> Option<Place> {
+    let stag = u32::from_be_bytes(bytes.get(16..20)?.try_into().ok()?);
+    let to = u64::from_be_bytes(bytes.get(24..32)?.try_into().ok()?);
     (stag != 0).then_some(Place { stag: Stag(stag), to })
 }
 
 /// The client's own message with our memory in it.
-fn dest(mut octets: Vec<u8>, slot: Slot) -> Vec<u8> {
-    octets[16..20].copy_from_slice(&slot.stag.0.to_be_bytes());
-    octets[24..32].copy_from_slice(&slot.to.to_be_bytes());
-    octets
+fn dest(mut bytes: Vec<u8>, slot: Slot) -> Vec<u8> {
+    bytes[16..20].copy_from_slice(&slot.stag.0.to_be_bytes());
+    bytes[24..32].copy_from_slice(&slot.to.to_be_bytes());
+    bytes
 }

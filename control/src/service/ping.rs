@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::rping::{Buffer, MESSAGE};
 use super::{Place, Slot};
 
-/// Most octets of a round, as rping has it.
+/// Most bytes of a round, as rping has it.
 pub const MAX_SIZE: u32 = 65_536;
 
 /// What comes next.
@@ -31,7 +31,7 @@ pub struct Ping {
     count: u32,
     round: u32,
     begun: Option<Instant>,
-    told_sink: bool,
+    sink_sent: bool,
     times: Vec<Duration>,
 }
 
@@ -53,13 +53,13 @@ pub struct Times {
 }
 
 impl Ping {
-    /// `count` rounds of `size` octets, both at least 1; the slot holds twice `size`.
+    /// `count` rounds of `size` bytes, both at least 1; the slot holds twice `size`.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
-        Ping { slot, size, count, round: 0, begun: None, told_sink: false, times }
+        Ping { slot, size, count, round: 0, begun: None, sink_sent: false, times }
     }
 
-    /// The octets of this round, other ones in each: a C string, because rping's server writes back what it
+    /// The bytes of this round, other ones in each: a C string, because rping's server writes back what it
     /// finds up to the first zero.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
@@ -70,18 +70,18 @@ impl Ping {
     pub fn begin(&mut self, now: Instant) -> Step {
         self.round += 1;
         self.begun = Some(now);
-        self.told_sink = false;
+        self.sink_sent = false;
         Step::Begin(self.buffer(0))
     }
 
     /// A Send of the server.
-    pub fn received(&mut self, octets: &[u8], now: Instant) -> Step {
-        if octets.len() != MESSAGE {
-            let octets = octets.len();
-            return Step::Failed(format!("a Send of {octets} octets, {MESSAGE} are expected"));
+    pub fn received(&mut self, bytes: &[u8], now: Instant) -> Step {
+        if bytes.len() != MESSAGE {
+            let bytes = bytes.len();
+            return Step::Failed(format!("a Send of {bytes} bytes, {MESSAGE} are expected"));
         }
-        if !self.told_sink {
-            self.told_sink = true;
+        if !self.sink_sent {
+            self.sink_sent = true;
             return Step::Send(self.buffer(u64::from(self.size)));
         }
         match self.begun.take() {
@@ -159,7 +159,7 @@ mod tests {
         let first = ping.pattern();
         ping.begin(Instant::now());
         let second = ping.pattern();
-        assert_eq!(first.iter().position(|&octet| octet == 0), Some(31), "a C string");
+        assert_eq!(first.iter().position(|&byte| byte == 0), Some(31), "a C string");
         assert!(first[..31].iter().zip(&second[..31]).all(|(a, b)| a != b));
     }
 }

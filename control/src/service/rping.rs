@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!  client                                                    here
-//!    | -- Send: address, STag, octets of its source ---------> |
+//!    | -- Send: address, STag, bytes of its source ---------> |
 //!    | <------------------------------- Read of the source --- |
-//!    | <------------------------- Send of 16 octets: go on --- |
-//!    | -- Send: address, STag, octets of its sink -----------> |
-//!    | <---------------------- Write of the same octets to it --- |
-//!    | <------------------------ Send of 16 octets: look --- |     and again
+//!    | <------------------------- Send of 16 bytes: go on --- |
+//!    | -- Send: address, STag, bytes of its sink -----------> |
+//!    | <---------------------- Write of the same bytes to it --- |
+//!    | <------------------------ Send of 16 bytes: look --- |      and again
 //! ```
 
 use ddp::Stag;
 
 use super::{Action, Input, Place, Slot};
 
-/// Octets of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
+/// Bytes of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
 pub(super) const MESSAGE: usize = 16;
 
 /// What a client's Send says.
@@ -25,20 +25,20 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn parse(octets: &[u8]) -> Option<Buffer> {
-        let octets: &[u8; MESSAGE] = octets.try_into().ok()?;
+    pub(super) fn parse(bytes: &[u8]) -> Option<Buffer> {
+        let bytes: &[u8; MESSAGE] = bytes.try_into().ok()?;
         let word = |at: usize| {
-            u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let to = u64::from(word(0)) << 32 | u64::from(word(4));
         Some(Buffer { at: Place { stag: Stag(word(8)), to }, len: word(12) })
     }
 
     pub(super) fn emit(self) -> Vec<u8> {
-        let mut octets = self.at.to.to_be_bytes().to_vec();
-        octets.extend(self.at.stag.0.to_be_bytes());
-        octets.extend(self.len.to_be_bytes());
-        octets
+        let mut bytes = self.at.to.to_be_bytes().to_vec();
+        bytes.extend(self.at.stag.0.to_be_bytes());
+        bytes.extend(self.len.to_be_bytes());
+        bytes
     }
 }
 
@@ -67,27 +67,27 @@ impl Rping {
     }
 
     pub(super) fn input(&mut self, input: Input, mut act: impl FnMut(Action)) {
-        let octets = match input {
-            Input::Received(octets) => octets,
+        let bytes = match input {
+            Input::Received(bytes) => bytes,
             Input::ReadDone => {
                 if let State::Reading { len } = self.state {
                     self.state = State::AwaitsSink { len };
-                    act(Action::Send { octets: vec![0; MESSAGE], answers: true });
+                    act(Action::Send { bytes: vec![0; MESSAGE], answers: true });
                 }
                 return;
             }
             Input::Written { .. } | Input::WriteDone => return,
         };
-        let Some(buffer) = Buffer::parse(&octets) else {
-            let octets = octets.len();
-            act(Action::End(format!("rping: a Send of {octets} octets, {MESSAGE} are expected")));
+        let Some(buffer) = Buffer::parse(&bytes) else {
+            let bytes = bytes.len();
+            act(Action::End(format!("rping: a Send of {bytes} bytes, {MESSAGE} are expected")));
             return;
         };
         match self.state {
             State::AwaitsSource if u64::from(buffer.len) > self.slot.len => {
                 let (asked, most) = (buffer.len, self.slot.len);
                 act(Action::End(format!(
-                    "rping: the client's buffer has {asked} octets, a stream of this listener {most}"
+                    "rping: the client's buffer has {asked} bytes, more than a stream's {most} at this listener"
                 )));
             }
             State::AwaitsSource => {
@@ -96,12 +96,12 @@ impl Rping {
             }
             State::AwaitsSink { len } if buffer.len < len => {
                 let sink = buffer.len;
-                act(Action::End(format!("rping: a sink of {sink} octets for {len}")));
+                act(Action::End(format!("rping: the sink has {sink} bytes, {len} are needed")));
             }
             State::AwaitsSink { len } => {
                 self.state = State::AwaitsSource;
                 act(Action::Write { len, at: buffer.at });
-                act(Action::Send { octets: vec![0; MESSAGE], answers: true });
+                act(Action::Send { bytes: vec![0; MESSAGE], answers: true });
             }
             State::Reading { .. } => {
                 act(Action::End("rping: a Send while the source is being read".into()));
@@ -134,16 +134,16 @@ mod tests {
 
     #[test]
     fn a_message_is_read_as_it_is_written() {
-        let octets = buffer(0x1122334455667788, 64).emit();
-        assert_eq!(octets[..12], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4]);
-        assert_eq!(Buffer::parse(&octets), Some(buffer(0x1122334455667788, 64)));
-        assert_eq!(Buffer::parse(&octets[1..]), None);
+        let bytes = buffer(0x1122334455667788, 64).emit();
+        assert_eq!(bytes[..12], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4]);
+        assert_eq!(Buffer::parse(&bytes), Some(buffer(0x1122334455667788, 64)));
+        assert_eq!(Buffer::parse(&bytes[1..]), None);
     }
 
     #[test]
     fn two_rounds() {
         let mut session = session();
-        let answer = Action::Send { octets: vec![0; 16], answers: true };
+        let answer = Action::Send { bytes: vec![0; 16], answers: true };
         for len in [64, 100] {
             let (source, sink) = (buffer(1000, len), buffer(2000, len));
             assert_eq!(turn(&mut session, send(source)), [Action::Read { len, from: source.at }]);

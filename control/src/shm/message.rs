@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  request:  name '\n'
-//!  reply:    0 "DDPM" | 4 status u32 | 8 region octets u64 | 16 base TO u64 | 24 STag u32 | 28 access u32
+//!  reply:    0 "DDPM" | 4 status u32 | 8 region bytes u64 | 16 base TO u64 | 24 STag u32 | 28 access u32
 //!            32 slots of the ring u64 | 40 zero u64 | 48 (refusals only) a sentence, to end-of-file
 //! ```
 
-/// Octets of the longest request, its line end included.
+/// Bytes of the longest request, its line end included.
 pub const MAX_REQUEST: usize = crate::advert::MAX_NAME + 1;
-/// Octets of a reply without a sentence.
+/// Bytes of a reply without a sentence.
 pub const REPLY_LEN: usize = 48;
 
 const MAGIC: [u8; 4] = *b"DDPM";
@@ -27,12 +27,12 @@ pub enum Status {
     BadRequest = 2,
 }
 
-/// What a program is told about the region.
+/// Description of the region, sent to a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attached {
-    /// Octets.
+    /// Bytes.
     pub region_len: u64,
-    /// Tagged offset of the first octet.
+    /// Tagged offset of the first byte.
     pub base_to: u64,
     /// Steering tag.
     pub stag: u32,
@@ -57,7 +57,7 @@ impl Attached {
     }
 }
 
-/// A reply that says nothing but `status`.
+/// A reply with nothing but `status`.
 pub(super) fn refusal(status: Status) -> [u8; REPLY_LEN] {
     let mut reply = [0; REPLY_LEN];
     reply[..4].copy_from_slice(&MAGIC);

@@ -1,8 +1,8 @@
-//! Shared regions for local programs: attaching, and telling them what was delivered.
+//! Shared regions for local programs: attaching, and reporting deliveries to them.
 //!
 //! A program connects to the appliance's attach socket, names a shared-memory object and receives three
 //! descriptors: the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an
-//! eventfd of its own. `docs/shared-memory.md` describes every octet of it. As long as the connection
+//! eventfd of its own. `docs/shared-memory.md` describes every byte of it. As long as the connection
 //! stands the program is attached; it learns from end-of-file that the region or the appliance is gone.
 //!
 //! Everything here runs on the control thread and never blocks: the control thread is the only producer
@@ -38,11 +38,11 @@ pub const MAX_CONNECTIONS: usize = 64;
 /// What programs may attach to.
 #[derive(Debug)]
 pub struct Object {
-    /// The region's octets; its backing is shared.
+    /// The region's bytes; its backing is shared.
     pub memory: Memory,
     /// Its completion ring.
     pub ring: Producer,
-    /// What the program is told.
+    /// Description for the program.
     pub attached: Attached,
 }
 
@@ -86,7 +86,7 @@ struct Connection {
 enum Phase {
     /// The request so far.
     Asking(Vec<u8>),
-    /// The object, the program's eventfd, and the octets so far of a report of lost completions.
+    /// The object, the program's eventfd, and the bytes so far of a report of lost completions.
     Attached { object: String, event: OwnedFd, report: Vec<u8> },
 }
 
@@ -246,8 +246,8 @@ impl Server {
     }
 
     fn look_at(&mut self, connection: &mut Connection) -> Next {
-        let mut octets = [0; MAX_REQUEST];
-        let n = match rustix::net::recv(&connection.socket, &mut octets, RecvFlags::DONTWAIT) {
+        let mut bytes = [0; MAX_REQUEST];
+        let n = match rustix::net::recv(&connection.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Next::Close,
             Ok((n, _)) => n,
             Err(Errno::AGAIN | Errno::INTR) => return Next::Keep,
@@ -255,7 +255,7 @@ impl Server {
         };
         match &mut connection.phase {
             Phase::Asking(request) => {
-                request.extend_from_slice(&octets[..n]);
+                request.extend_from_slice(&bytes[..n]);
                 let complete = request.iter().position(|&o| o == b'\n');
                 match complete {
                     Some(end) => {
@@ -270,7 +270,7 @@ impl Server {
                 }
             }
             Phase::Attached { report, .. } => {
-                report.extend_from_slice(&octets[..n]);
+                report.extend_from_slice(&bytes[..n]);
                 let whole = report.len() / 8 * 8;
                 for word in report.drain(..whole).collect::<Vec<u8>>().chunks_exact(8) {
                     let lost = u64::from_le_bytes(word.try_into().unwrap_or_default());
@@ -294,7 +294,7 @@ impl Server {
                 Next::Keep
             }
             Err(error) => {
-                tracing::warn!("cannot hand {name} to a program: {error}");
+                tracing::warn!("cannot pass {name} to a program: {error}");
                 self.counters.refused += 1;
                 Next::Close
             }

@@ -90,9 +90,9 @@ fn a_program_sees_what_was_delivered_before_the_completion() {
     assert_eq!(rustix::io::read(event, &mut count), Ok(8));
     assert_eq!(u64::from_ne_bytes(count), 1, "one wake-up for a burst");
     assert_eq!(ring.poll(), Some((0, record(100, 9))));
-    let mut octets = [0; 9];
-    rustix::io::pread(region, &mut octets, 100).unwrap();
-    assert_eq!(&octets, b"delivered");
+    let mut bytes = [0; 9];
+    rustix::io::pread(region, &mut bytes, 100).unwrap();
+    assert_eq!(&bytes, b"delivered");
 }
 
 #[test]

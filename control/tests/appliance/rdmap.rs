@@ -88,13 +88,13 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
 fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 1 });
     let len = (2 << 20) + 5;
-    let (file, octets) = ddpd.file("file", len);
+    let (file, bytes) = ddpd.file("file", len);
     let via = json!({ "connect": to(7471) });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": region("box", 3) }));
     assert_eq!((put.state, put.error), (JobState::Done, None));
     assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
-    let held = ddpd.sink.octets(&format!("/v1/regions/box/data?offset=3&length={len}")).unwrap();
-    assert!(held == octets, "the region differs");
+    let held = ddpd.sink.bytes(&format!("/v1/regions/box/data?offset=3&length={len}")).unwrap();
+    assert!(held == bytes, "the region differs");
 
     let got = ddpd.path("got");
     let sink = json!({ "file": got });
@@ -102,7 +102,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let get = json!({ "via": via, "source": source, "length": len, "sink": sink });
     let job = ddpd.job("get", get);
     assert_eq!((job.state, job.error, job.acknowledged), (JobState::Done, None, len as u64));
-    assert!(std::fs::read(&got).unwrap() == octets, "the file differs");
+    assert!(std::fs::read(&got).unwrap() == bytes, "the file differs");
 
     let own = json!({ "name": "own", "size": 4 << 20, "access": "none" });
     let _: RegionInfo = ddpd.source.post("/v1/regions", &own).unwrap();
@@ -111,7 +111,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let job = ddpd.job("get", get);
     assert_eq!((job.state, job.error), (JobState::Done, None));
     let path = format!("/v1/regions/own/data?offset=100&length={len}");
-    assert!(ddpd.source.octets(&path).unwrap() == octets, "the region differs");
+    assert!(ddpd.source.bytes(&path).unwrap() == bytes, "the region differs");
 
     ended(&ddpd, 3);
     let served = totals(&ddpd, &ddpd.sink);
@@ -147,7 +147,7 @@ fn sends_come_back_or_are_taken() {
     let away = open(&ddpd, 7476);
     let sink = json!({ "stream": away.id });
     for round in 0..70u8 {
-        assert_eq!(send(&sink, &[round; 1000], 0).octets, 1000);
+        assert_eq!(send(&sink, &[round; 1000], 0).bytes, 1000);
     }
     let streams: Vec<StreamInfo> = ddpd.sink.get("/v1/streams").unwrap();
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
@@ -174,10 +174,10 @@ fn an_rping_server_is_pinged() {
     assert_eq!((client["rdmap_reads_served"], client["rdmap_writes_in"]), (60, 60));
     assert_eq!(client["rdmap_read_bytes_served"], 20 * (1 + 64 + 65_536));
     assert_eq!(server["rdmap_read_bytes"], client["rdmap_written_bytes"]);
-    // A listener that is no rping server: its echoes are as long as rping's answers, but no octet comes back.
+    // A listener that is no rping server: its echoes are as long as rping's answers, but no byte comes back.
     let spec = json!({ "connect": to(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
     let error = ddpd.source.post::<PingReport>("/v1/ping", &spec).unwrap_err().to_string();
-    assert!(error.contains("round 1: octet 0 came back changed"), "{error}");
+    assert!(error.contains("round 1: byte 0 came back changed"), "{error}");
     assert!(ddpd.end().0.success());
 }
 
@@ -189,7 +189,7 @@ fn atomic(ddpd: &Ddpd, via: &Value, target: Value, operation: Value) -> Result<u
 
 fn held(ddpd: &Ddpd, offset: u64) -> u64 {
     let path = format!("/v1/regions/counter/data?offset={offset}&length=8");
-    u64::from_ne_bytes(ddpd.sink.octets(&path).unwrap().try_into().unwrap())
+    u64::from_ne_bytes(ddpd.sink.bytes(&path).unwrap().try_into().unwrap())
 }
 
 // RFC 7306 §5.1
@@ -269,7 +269,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
     assert!(error.contains("is not open to atomics"), "{error}");
     let error = atomic(&ddpd, &other, region("counter", 4), add()).unwrap_err().to_string();
     assert!(error.contains("is not 64-bit aligned"), "{error}");
-    let boxed = ddpd.sink.octets("/v1/regions/box/data?offset=0&length=64").unwrap();
+    let boxed = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=64").unwrap();
     assert_eq!(boxed, [0; 64]);
     assert_eq!((held(&ddpd, 0), held(&ddpd, 8)), (1, 0), "nothing but the first one");
     assert_eq!(atomic(&ddpd, &other, region("counter", 0), add()).unwrap(), 1, "goes on");

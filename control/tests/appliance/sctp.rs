@@ -50,7 +50,7 @@ fn to(port: u16, ulp: &str) -> serde_json::Value {
 fn what_is_put_is_got_over_both_ulps() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2 });
     let len = (2 << 20) + 5;
-    let (file, octets) = ddpd.file("file", len);
+    let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 3 } });
     for (port, ulp) in [(7500, "ddp"), (7501, "rdmap")] {
         let via = json!({ "connect": to(port, ulp) });
@@ -58,14 +58,14 @@ fn what_is_put_is_got_over_both_ulps() {
         assert_eq!((put.state, put.error), (JobState::Done, None), "{ulp}");
         assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
         let path = format!("/v1/regions/box/data?offset=3&length={len}");
-        assert!(ddpd.sink.octets(&path).unwrap() == octets, "the region differs");
+        assert!(ddpd.sink.bytes(&path).unwrap() == bytes, "the region differs");
     }
     let via = json!({ "connect": to(7501, "rdmap") });
     let got = ddpd.path("got");
     let get = json!({ "via": via, "source": target, "length": len, "sink": { "file": got } });
     let job = ddpd.job("get", get);
     assert_eq!((job.state, job.error, job.acknowledged), (JobState::Done, None, len as u64));
-    assert!(std::fs::read(&got).unwrap() == octets, "the file differs");
+    assert!(std::fs::read(&got).unwrap() == bytes, "the file differs");
     assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
 }
 
@@ -111,7 +111,7 @@ udp_encapsulation = 9899
 fn what_is_put_in_udp_is_got_in_udp() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY_UDP, workers: 2 });
     let len = (1 << 20) + 7;
-    let (file, octets) = ddpd.file("file", len);
+    let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 5 } });
     let mut connect = to(7501, "rdmap");
     connect["udp_port"] = json!(9899);
@@ -121,12 +121,12 @@ fn what_is_put_in_udp_is_got_in_udp() {
     let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));
     assert_eq!((put.state, put.error), (JobState::Done, None));
     let path = format!("/v1/regions/box/data?offset=5&length={len}");
-    assert!(ddpd.sink.octets(&path).unwrap() == octets, "the region differs");
+    assert!(ddpd.sink.bytes(&path).unwrap() == bytes, "the region differs");
     let got = ddpd.path("got");
     let get = json!({ "via": via, "source": target, "length": len, "sink": { "file": got } });
     let job = ddpd.job("get", get);
     assert_eq!((job.state, job.error, job.acknowledged), (JobState::Done, None, len as u64));
-    assert!(std::fs::read(&got).unwrap() == octets, "the file differs");
+    assert!(std::fs::read(&got).unwrap() == bytes, "the file differs");
     for client in [&ddpd.source, &ddpd.sink] {
         let list: Vec<AssociationInfo> = client.get("/v1/associations").unwrap();
         assert!(!list.is_empty());

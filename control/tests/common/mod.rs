@@ -63,10 +63,10 @@ impl Ddpd {
         self.dir.path().join(name)
     }
 
-    /// Writes a file of `len` octets that do not repeat.
+    /// Writes a file of `len` bytes that do not repeat.
     pub(crate) fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let octets: Vec<u8> = (0..len)
+        let bytes: Vec<u8> = (0..len)
             .map(|_| {
                 state ^= state << 13;
                 state ^= state >> 7;
@@ -75,8 +75,8 @@ impl Ddpd {
             })
             .collect();
         let path = self.path(name);
-        std::fs::write(&path, &octets).unwrap();
-        (path, octets)
+        std::fs::write(&path, &bytes).unwrap();
+        (path, bytes)
     }
 
     /// Starts a job that puts, and waits for its end.

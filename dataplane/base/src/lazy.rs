@@ -111,7 +111,7 @@ impl<T> LazyDeque<T> {
     }
 
     /// Frees its memory if nothing is in it.
-    pub fn relax(&mut self) {
+    pub fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|queue| queue.is_empty()) {
             self.0 = None;
         }
@@ -205,10 +205,10 @@ mod tests {
         assert!(queue.is_blank());
         queue.push_back(1);
         assert_eq!((queue.len(), queue.front()), (1, Some(&1)));
-        queue.relax();
+        queue.shrink();
         assert_eq!(queue.pop_front(), Some(1));
         assert!(!queue.is_blank());
-        queue.relax();
+        queue.shrink();
         assert!(queue.is_blank());
         queue.push_back(2);
         assert_eq!(queue.take(), [2]);

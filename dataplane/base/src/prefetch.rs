@@ -52,7 +52,7 @@ impl<T> Prefetch for Box<[T]> {
     }
 }
 
-/// The front of the queue; nothing of an empty one, since `VecDeque` does not tell where the next item goes.
+/// The front of the queue; nothing of an empty one, since `VecDeque` does not expose where the next item goes.
 impl<T> Prefetch for VecDeque<T> {
     #[inline]
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {

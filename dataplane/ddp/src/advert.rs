@@ -1,6 +1,6 @@
 //! The advertisement of regions in a connection's private data, as `ulp = "ddp"` sends it.
 //!
-//! Bare DDP has no way to tell a peer which STags exist (RFC 5041 §5.1.1 leaves it to the ULP), so the
+//! Bare DDP has no message to advertise STags (RFC 5041 §5.1.1 leaves it to the ULP), so the
 //! side that has regions says it once, at set-up. All numbers are big-endian, nothing is padded. The
 //! layout is also in `docs/protocol.md`.
 //!
@@ -15,9 +15,9 @@
 //! +-------+-------+-------+-------+-------+-------+-------+-------+
 //! |                            base TO                            |
 //! +-------+-------+-------+-------+-------+-------+-------+-------+
-//! |                        length (octets)                        |
+//! |                        length (bytes)                         |
 //! +-------+-------+-------+-------+-------+-------+-------+-------+
-//! |  name: namelen octets of [A-Za-z0-9._-]                       |
+//! |  name: namelen bytes of [A-Za-z0-9._-]                        |
 //! +---------------------------------------------------------------+
 //! ```
 //!
@@ -51,13 +51,13 @@ mod field {
     const _: () = assert!(STAG.end == ACCESS && RESERVED.end == BASE_TO.start);
 }
 
-/// Octets in front of the first region.
+/// Bytes in front of the first region.
 pub const HEADER_LEN: usize = field::COUNT.end;
-/// Octets of one region without its name.
+/// Bytes of one region without its name.
 pub const ENTRY_LEN: usize = field::LEN.end;
-/// Longest region name, octets.
+/// Longest region name, bytes.
 pub const MAX_NAME: usize = 64;
-/// Most private data an MPA frame carries, octets (RFC 5044 §7.1.1).
+/// Most private data an MPA frame carries, bytes (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = wire::mpa::MAX_PRIVATE_DATA;
 
 const MAGIC: [u8; 4] = *b"DDPA";
@@ -66,13 +66,13 @@ const VERSION: u8 = 1;
 /// One advertised region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertised {
-    /// The region's name, 1 to [`MAX_NAME`] octets of `[A-Za-z0-9._-]`.
+    /// The region's name, 1 to [`MAX_NAME`] bytes of `[A-Za-z0-9._-]`.
     pub name: String,
     /// The steering tag that names the region in tagged segments.
     pub stag: u32,
-    /// Tagged offset of the region's first octet.
+    /// Tagged offset of the region's first byte.
     pub base_to: u64,
-    /// Octets in the region.
+    /// Bytes in the region.
     pub len: u64,
     /// The peer may write.
     pub remote_write: bool,
@@ -89,7 +89,7 @@ pub enum AdvertError {
     #[error("the private data is not an advertisement of regions")]
     NotAnAdvertisement,
     /// Another version of this layout.
-    #[error("the advertisement has version {0}, this program knows version 1")]
+    #[error("the advertisement has version {0}, this program supports version 1")]
     Version(u8),
     /// It ends inside an entry.
     #[error("the advertisement is cut off")]
@@ -107,7 +107,7 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// Octets that the advertisement of regions with these names takes.
+/// Bytes that the advertisement of regions with these names takes.
 pub fn encoded_len<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     names.into_iter().fold(HEADER_LEN, |sum, name| sum + ENTRY_LEN + name.len())
 }
@@ -144,7 +144,7 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
     out.extend_from_slice(name);
 }
 
-/// Reads an advertisement. Octets after the last region are ignored, so that later versions of the
+/// Reads an advertisement. Bytes after the last region are ignored, so that later versions of the
 /// appliance can append to it.
 pub fn decode(private_data: &[u8]) -> Result<Vec<Advertised>, AdvertError> {
     if !private_data.starts_with(&MAGIC) {
@@ -188,9 +188,9 @@ fn decode_entry<'a>(
     Ok((region, tail))
 }
 
-/// A big-endian number of at most 8 octets.
-fn number(octets: &[u8]) -> u64 {
-    octets.iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet))
+/// A big-endian number of at most 8 bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -250,16 +250,16 @@ mod tests {
     proptest! {
         #[test]
         fn round_trips(regions in prop::collection::vec(region(), 0..8), trailing: Vec<u8>) {
-            let mut octets = encode(&regions);
-            prop_assert_eq!(octets.len(), encoded_len(regions.iter().map(|r| r.name.as_str())));
-            octets.extend_from_slice(&trailing);
-            prop_assert_eq!(decode(&octets), Ok(regions));
+            let mut bytes = encode(&regions);
+            prop_assert_eq!(bytes.len(), encoded_len(regions.iter().map(|r| r.name.as_str())));
+            bytes.extend_from_slice(&trailing);
+            prop_assert_eq!(decode(&bytes), Ok(regions));
         }
 
         #[test]
-        fn never_panics(octets: Vec<u8>) {
-            let _ = decode(&octets);
-            let _ = decode(&[&b"DDPA\x01\x00"[..], &octets].concat());
+        fn never_panics(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+            let _ = decode(&[&b"DDPA\x01\x00"[..], &bytes].concat());
         }
     }
 }

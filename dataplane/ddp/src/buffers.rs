@@ -1,10 +1,10 @@
-//! Untagged receive buffers of one worker: a bounded number of octets for messages that are still
-//! being put together. They are taken when a message's first octet arrives, not when they are posted.
+//! Untagged receive buffers of one worker: a bounded number of bytes for messages that are still
+//! being put together. They are taken when a message's first byte arrives, not when they are posted.
 //!
-//! No octet of one message is ever seen in another: a buffer is empty when it is taken and what is
+//! No byte of one message is ever seen in another: a buffer is empty when it is taken and what is
 //! skipped is filled with zeros.
 //!
-//! The octets are shared, and nobody takes so much that others get none (RFC 5041 §8.3.2 (5), RFC 5042
+//! The bytes are shared, and nobody takes so much that others get none (RFC 5041 §8.3.2 (5), RFC 5042
 //! §6.4.3.1): a peer, and a stream of what its peer may have, gets one more buffer only if what is left is
 //! as much as it then has.
 //!
@@ -14,7 +14,7 @@
 //!   n of them                                                     leave 1 / (n + 1)
 //! ```
 //!
-//! Who has nothing is asked only whether there is any left. Messages beyond a gap share half of the octets
+//! Who has nothing is asked only whether there is any left. Messages beyond a gap share half of the bytes
 //! by the same rule, apart from those in order: they cannot keep out the one that closes the gap, without
 //! which they never end.
 
@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 /// Most buffers kept for reuse.
 const MAX_SPARE: usize = 64;
-/// Longest buffer kept for reuse, in octets.
+/// Longest buffer kept for reuse, in bytes.
 const MAX_SPARE_LEN: usize = 64 * 1024;
 
 /// Who is at the other end of the LLP: streams with the same one share what one peer may have.
@@ -44,7 +44,7 @@ impl PeerId {
     }
 }
 
-/// Octets of unfinished messages: of those that began in order, and of those that began beyond a gap.
+/// Bytes of unfinished messages: of those that began in order, and of those that began beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Use {
     in_order: u64,
@@ -95,7 +95,7 @@ pub struct BufferPool {
 }
 
 impl BufferPool {
-    /// A pool of at most `capacity` octets in unfinished messages. It should be several times the
+    /// A pool of at most `capacity` bytes in unfinished messages. It should be several times the
     /// longest buffer of any queue; with less than one such buffer no message of several segments ever
     /// gets through.
     pub fn new(capacity: u64) -> Self {
@@ -110,17 +110,17 @@ impl BufferPool {
         }
     }
 
-    /// Octets that unfinished messages may take.
+    /// Bytes that unfinished messages may take.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Octets that unfinished messages have taken, whole buffers counted.
+    /// Bytes that unfinished messages have taken, whole buffers counted.
     pub fn in_use(&self) -> u64 {
         self.used.in_order + self.used.beyond
     }
 
-    /// Most octets ever in use.
+    /// Most bytes ever in use.
     pub fn high_water(&self) -> u64 {
         self.high_water
     }
@@ -130,18 +130,18 @@ impl BufferPool {
         self.refused_full
     }
 
-    /// Buffers refused although there were enough octets left, because the stream or its peer has its
+    /// Buffers refused although there were enough bytes left, because the stream or its peer has its
     /// share: it takes more than others leave it.
     pub fn refused_share(&self) -> u64 {
         self.refused_share
     }
 
-    /// Octets that the unfinished messages of one peer have taken.
+    /// Bytes that the unfinished messages of one peer have taken.
     pub fn in_use_by(&self, peer: PeerId) -> u64 {
         self.peers.get(&peer).map_or(0, |used| used.in_order + used.beyond)
     }
 
-    /// Gives back the octets of a delivered message, to be cleared and used again.
+    /// Gives back the bytes of a delivered message, to be cleared and used again.
     pub fn recycle(&mut self, mut data: Vec<u8>) {
         if self.spare.len() < MAX_SPARE && data.capacity() <= MAX_SPARE_LEN && data.capacity() > 0 {
             data.clear();
@@ -149,7 +149,7 @@ impl BufferPool {
         }
     }
 
-    /// Whether there is room for a buffer of `size` octets that is given back at once: its message is whole.
+    /// Whether there is room for a buffer of `size` bytes that is released at once: its message is whole.
     pub(crate) fn lets_through(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;
@@ -161,7 +161,7 @@ impl BufferPool {
         fits
     }
 
-    /// Takes `size` octets out of the bound, or refuses.
+    /// Takes `size` bytes out of the bound, or refuses.
     pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
         let size = u64::from(size);
         let left = if in_order {
@@ -190,8 +190,8 @@ impl BufferPool {
     /// Gives back what [`reserve`](Self::reserve) took.
     pub(crate) fn release(&mut self, account: &mut Account, size: u32, in_order: bool) {
         let give = |used: &mut Use| {
-            let octets = used.of(in_order);
-            *octets = octets.saturating_sub(u64::from(size));
+            let bytes = used.of(in_order);
+            *bytes = bytes.saturating_sub(u64::from(size));
         };
         give(&mut self.used);
         give(&mut account.used);

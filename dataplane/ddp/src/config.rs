@@ -1,4 +1,4 @@
-//! What a stream is told when it is made, with bare DDP's queue numbers.
+//! Parameters of a stream, with bare DDP's queue numbers.
 
 use wire::{DdpVersion, Qn};
 
@@ -15,7 +15,7 @@ pub struct QueueConfig {
     pub qn: Qn,
     /// Buffers posted at the start.
     pub buffers: u32,
-    /// Octets of each, the longest message that fits.
+    /// Bytes of each, the longest message that fits.
     pub buffer_size: u32,
 }
 
@@ -51,25 +51,25 @@ impl VersionPolicy {
     }
 }
 
-/// What a stream is told when it is made.
+/// Parameters of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamConfig {
     /// The untagged queues that the peer may name; each number once.
     pub queues: Vec<QueueConfig>,
     /// The version.
     pub version: VersionPolicy,
-    /// Most segments beyond a gap that are remembered, about 40 octets each. Beyond it they are
+    /// Most segments beyond a gap that are remembered, about 40 bytes each. Beyond it they are
     /// refused.
     pub max_ooo_records: usize,
     /// Most messages posted and not yet acknowledged.
     pub max_posts: usize,
-    /// Deliveries of tagged messages are told of as [`Event::TaggedDelivered`](crate::Event); counted they are
+    /// Deliveries of tagged messages are reported as [`Event::TaggedDelivered`](crate::Event); counted they are
     /// in any case. A ULP that does not look at them is quicker without.
     pub tagged_events: bool,
 }
 
 impl Default for StreamConfig {
-    /// Version 1, the error queue alone, 8192 records, 256 posts, all deliveries told of.
+    /// Version 1, the error queue alone, 8192 records, 256 posts, all deliveries reported.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],

@@ -43,7 +43,7 @@ pub enum Fault {
     Delay,
     /// It arrives twice.
     Duplicate,
-    /// It arrives with an octet of its payload changed, in a way that only a strong digest sees.
+    /// It arrives with a byte of its payload changed, in a way that only a strong digest sees.
     Corrupt,
 }
 
@@ -53,7 +53,7 @@ pub trait Pair: Sized {
     const PLACES_OUT_OF_ORDER: bool;
 
     /// A pair of which both ends may send. Each has a region of at least 256 KiB of zeros that the other
-    /// may write, from TO 0 on, and a message queue of at least 32 buffers of at least 4096 octets, which
+    /// may write, from TO 0 on, and a message queue of at least 32 buffers of at least 4096 bytes, which
     /// are posted again. An end whose peer closes stays open until it is closed.
     fn new() -> Self;
     /// The STag of either region.
@@ -68,7 +68,7 @@ pub trait Pair: Sized {
     fn plan(&mut self, from: Side, fault: Fault);
     /// From now on nothing arrives at either end.
     fn cut(&mut self);
-    /// The MULPDU that the LLP tells the end's DDP.
+    /// The MULPDU that the LLP reports to the end's DDP.
     fn mulpdu(&self, side: Side) -> usize;
     /// The path from that end changes so that its MULPDU is at most this.
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize);
@@ -77,7 +77,7 @@ pub trait Pair: Sized {
     /// Runs until the LLP has nothing to send (again), not so long that it loses its patience with a half
     /// that stays open; after [`cut`](Self::cut), until it has given up.
     fn run(&mut self);
-    /// What DDP told the ULP of that end since the last call.
+    /// Events of DDP for the ULP of that end since the last call.
     fn events(&mut self, side: Side) -> Vec<Event>;
     /// DDP's counters of that end.
     fn counters(&self, side: Side) -> Counters;
@@ -85,13 +85,13 @@ pub trait Pair: Sized {
     fn is_up(&self, side: Side) -> bool;
 }
 
-fn octets(seed: usize, len: usize) -> Vec<u8> {
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
     // Never zero, so that it differs from what the regions begin with.
     (0..len).map(|i| ((i * 7 + i / 251 + seed * 13) % 255) as u8 + 1).collect()
 }
 
 fn write(stag: Stag, to: usize, data: &[u8], cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(Arc::from(data));
+    let source = Source::Bytes(Arc::from(data));
     Message::Tagged {
         stag,
         to: TaggedOffset(to as u64),
@@ -102,7 +102,7 @@ fn write(stag: Stag, to: usize, data: &[u8], cookie: u64) -> Message<VecMemory> 
 }
 
 fn send(data: &[u8], cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(Arc::from(data));
+    let source = Source::Bytes(Arc::from(data));
     Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
 }
 
@@ -168,7 +168,7 @@ impl<P: Pair> Run<P> {
 /// RFC 5041 §3 (1): MULPDU and its changes are exposed, and DDP segments by it.
 pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
     let mut run = Run::<P>::new();
-    let data = octets(1, 20_000);
+    let data = bytes(1, 20_000);
     let least = |mulpdu: usize| data.len().div_ceil(mulpdu - 14) as u64;
     let before = run.pair.mulpdu(Side::A);
     assert!(before >= 128);
@@ -189,7 +189,7 @@ pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
 /// RFC 5041 §3 (2): a segment that was given to the LLP is not segmented again when MULPDU changes.
 pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     let mut run = Run::<P>::new();
-    let data = octets(2, 60_000);
+    let data = bytes(2, 60_000);
     run.plan(&[Fault::Lose, Fault::None, Fault::Lose, Fault::Lose]);
     run.post(write(run.pair.stag(), 0, &data, 1));
     run.pair.start();
@@ -202,11 +202,11 @@ pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     assert_eq!(sent(&run.pair.events(Side::A)), [Cookie::of(1)]);
 }
 
-/// RFC 5041 §3 (3): what the LLP takes arrives, or it says that it did not.
+/// RFC 5041 §3 (3): what the LLP takes arrives, or its failure is reported.
 pub fn transfer_is_reliable_or_reported<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Lose, Fault::Lose, Fault::None, Fault::Lose]);
-    let messages: Vec<_> = (0..10).map(|i| octets(i, 3000)).collect();
+    let messages: Vec<_> = (0..10).map(|i| bytes(i, 3000)).collect();
     messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
     run.pair.run();
     assert_eq!(delivered(&run.pair.events(Side::B)), messages);
@@ -231,7 +231,7 @@ pub fn boundaries_are_preserved<P: Pair>() {
     let mut region = Vec::new();
     let mut expected = Vec::new();
     for (i, size) in sizes.into_iter().enumerate() {
-        let (data, cookie, stag) = (octets(i, size), i as u64, run.pair.stag());
+        let (data, cookie, stag) = (bytes(i, size), i as u64, run.pair.stag());
         let to = region.len();
         run.post(send(&data, cookie));
         run.post(write(stag, to, &data, cookie));
@@ -254,7 +254,7 @@ pub fn boundaries_are_preserved<P: Pair>() {
 pub fn segments_out_of_order_carry_their_order<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Delay, Fault::None, Fault::Lose, Fault::None, Fault::Delay]);
-    let data = octets(5, 40_000);
+    let data = bytes(5, 40_000);
     for (i, chunk) in data.chunks(2000).enumerate() {
         run.post(write(run.pair.stag(), i * 2000, chunk, i as u64));
     }
@@ -271,9 +271,9 @@ pub fn segments_out_of_order_carry_their_order<P: Pair>() {
     assert_eq!(tos, (0..20).map(|i| i * 2000).collect::<Vec<_>>());
     run.region_begins_with(&data);
     let after = run.pair.counters(Side::B);
-    let ahead = after.placed_out_of_order_octets - before.placed_out_of_order_octets;
-    let in_order = after.placed_in_order_octets - before.placed_in_order_octets;
-    assert_eq!(ahead + in_order, 40_000, "each octet is placed once");
+    let ahead = after.placed_out_of_order_bytes - before.placed_out_of_order_bytes;
+    let in_order = after.placed_in_order_bytes - before.placed_in_order_bytes;
+    assert_eq!(ahead + in_order, 40_000, "each byte is placed once");
     assert_eq!(ahead > 0, P::PLACES_OUT_OF_ORDER);
 }
 
@@ -281,15 +281,15 @@ pub fn segments_out_of_order_carry_their_order<P: Pair>() {
 pub fn nothing_corrupt_is_placed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::None, Fault::Corrupt]);
-    let data = octets(6, 12_000);
+    let data = bytes(6, 12_000);
     for (i, chunk) in data.chunks(3000).enumerate() {
         run.post(write(run.pair.stag(), i * 3000, chunk, i as u64));
     }
     run.pair.run();
     let region = run.pair.region(Side::B);
     let wrong = region.iter().zip(&data).filter(|(seen, sent)| **seen != 0 && seen != sent).count();
-    assert_eq!(wrong, 0, "octets that were never sent are in the region");
-    assert!(region[data.len()..].iter().all(|octet| *octet == 0));
+    assert_eq!(wrong, 0, "bytes that were never sent are in the region");
+    assert!(region[data.len()..].iter().all(|byte| *byte == 0));
     // The LLP may recover, or end the stream.
     let whole = run
         .pair
@@ -308,7 +308,7 @@ pub fn nothing_corrupt_is_placed<P: Pair>() {
 /// RFC 5041 §3 (7): the length of each segment is provided.
 pub fn lengths_are_provided<P: Pair>() {
     let mut run = Run::<P>::new();
-    let messages: Vec<_> = (0..64).map(|len| octets(len, len)).collect();
+    let messages: Vec<_> = (0..64).map(|len| bytes(len, len)).collect();
     for batch in messages.chunks(16) {
         batch.iter().for_each(|message| run.post(send(message, 0)));
         run.pair.run();
@@ -339,7 +339,7 @@ pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
     let of_b = |event: &Event| matches!(event, Event::Sent { .. } | Event::Failed(_));
     assert!(events[2..].iter().all(of_b), "{events:?}");
     assert_eq!(run.pair.post(Side::B, send(b"x", 4)), Err(PostError::Closed));
-    // Whether A has heard of it yet or not: nothing that it sends now is placed.
+    // Whether A has been notified or not: nothing that it sends now is placed.
     let stag = run.pair.stag();
     let _told = run.pair.post(Side::A, write(stag, 4, b"late", 5));
     run.pair.run();
@@ -354,12 +354,12 @@ pub fn graceful_teardown_is_indicated<P: Pair>() {
 
 fn gracefully_closed<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
-    run.post(send(&octets(9, 4000), 1));
+    run.post(send(&bytes(9, 4000), 1));
     run.pair.close(Side::A);
     assert_eq!(run.pair.post(Side::A, send(b"x", 2)), Err(PostError::Closed));
     run.pair.run();
     let events = run.pair.events(Side::B);
-    assert_eq!(delivered(&events), [octets(9, 4000)]);
+    assert_eq!(delivered(&events), [bytes(9, 4000)]);
     assert_eq!(events[1..], [Event::PeerClosed { incomplete: false }]);
     // Half closed: the other direction goes on.
     run.pair.post(Side::B, send(b"answer", 3)).expect("half open");
@@ -389,7 +389,7 @@ pub fn duplicates_are_not_passed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::Duplicate; 6]);
     run.plan(&[Fault::Lose, Fault::Duplicate, Fault::Delay, Fault::Duplicate]);
-    let messages: Vec<_> = (0..12).map(|i| octets(i, 2500)).collect();
+    let messages: Vec<_> = (0..12).map(|i| bytes(i, 2500)).collect();
     messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
     run.pair.run();
     assert_eq!(delivered(&run.pair.events(Side::B)), messages);

@@ -4,13 +4,13 @@ use base::Blank;
 
 use crate::error::ErrorCode;
 
-/// Counters of one stream. Octets are payload octets.
+/// Counters of one stream. Bytes are payload bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Octets placed in order.
-    pub placed_in_order_octets: u64,
-    /// Octets placed beyond a gap.
-    pub placed_out_of_order_octets: u64,
+    /// Bytes placed in order.
+    pub placed_in_order_bytes: u64,
+    /// Bytes placed beyond a gap.
+    pub placed_out_of_order_bytes: u64,
     /// Segments taken, in order or not.
     pub segments_received: u64,
     /// Segments refused because a bound was reached; the peer sends them again.
@@ -23,12 +23,12 @@ pub struct Counters {
     pub tagged_delivered: u64,
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
-    /// Octets of delivered messages.
-    pub delivered_octets: u64,
+    /// Bytes of delivered messages.
+    pub delivered_bytes: u64,
     /// Segments given to the LLP for the first time.
     pub segments_sent: u64,
-    /// Octets in them.
-    pub sent_octets: u64,
+    /// Bytes in them.
+    pub sent_bytes: u64,
     /// Messages acknowledged whole.
     pub messages_sent: u64,
     /// Messages that were not sent, or not whole.
@@ -42,17 +42,17 @@ base::prefetch!(Counters:);
 impl Blank for Counters {
     fn blank() -> &'static Self {
         static BLANK: Counters = Counters {
-            placed_in_order_octets: 0,
-            placed_out_of_order_octets: 0,
+            placed_in_order_bytes: 0,
+            placed_out_of_order_bytes: 0,
             segments_received: 0,
             segments_refused: 0,
             segments_ignored: 0,
             ooo_records_max: 0,
             tagged_delivered: 0,
             untagged_delivered: 0,
-            delivered_octets: 0,
+            delivered_bytes: 0,
             segments_sent: 0,
-            sent_octets: 0,
+            sent_bytes: 0,
             messages_sent: 0,
             messages_flushed: 0,
             errors: [0; ErrorCode::ALL.len()],

@@ -1,5 +1,5 @@
 //! What an enhanced start-up of any lower layer negotiates (RFC 6581 §9): how many RDMA Reads each end has
-//! outstanding towards the other, and the message by which an initiator tells a responder that it may
+//! outstanding towards the other, and the message by which an initiator signals a responder that it may
 //! speak first.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //!     |  --------------------------------------------------------------->    |  answer
 //!     |  settle   <------------------------------------------------------    |
 //!     |           IRD, ORD as it uses them, A=1, B C D: those it takes       |
-//!     |  ==== the ready-to-receive message: no octets, first ULPDU =====>    |  may send now
+//!     |  ==== the ready-to-receive message: no bytes, first ULPDU =====>     |  may send now
 //! ```
 
 use thiserror::Error;
@@ -36,7 +36,7 @@ impl Default for Enhanced {
     }
 }
 
-/// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in what a frame says.
+/// Numbers of RDMA Reads, each 0 to [`MAX_DEPTH`], or [`NO_LIMIT`] in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
     /// Read Requests of the peer that this end takes at once.
@@ -51,8 +51,8 @@ impl Depths {
 }
 
 impl From<EnhancedRepr> for Depths {
-    fn from(said: EnhancedRepr) -> Self {
-        Depths { ird: said.ird, ord: said.ord }
+    fn from(repr: EnhancedRepr) -> Self {
+        Depths { ird: repr.ird, ord: repr.ord }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Agreed {
     pub readiness: Readiness,
 }
 
-/// Why two ends cannot have a stream; the peer is told so (RFC 6581 §8).
+/// Why two ends cannot have a stream; sent to the peer (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum Unsuitable {
     /// An end takes fewer RDMA Reads than the other must issue (§9.1, code 6).
@@ -145,7 +145,7 @@ pub fn answer(
         let (offered, needed) = (asked.ird, enhanced.required_ord);
         return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
-    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours as it is and is said back.
+    // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours as it is and is echoed.
     let (ord, said_ord) = limit(here.ord, asked.ird);
     let (mut ird, mut said_ird) = limit(here.ird, asked.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
@@ -171,7 +171,7 @@ pub fn answer(
 ///
 /// # Errors
 /// The responder wants to issue more Reads than this end takes, or they have no ready-to-receive
-/// message in common. The peer is to be told in a Terminate.
+/// message in common. The peer is to be sent a Terminate.
 pub fn settle(
     asked: &EnhancedRepr,
     reply: &EnhancedRepr,
@@ -198,7 +198,7 @@ pub fn settle(
     Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
-/// A depth of this end under the peer's limit: what holds here, and what is said of it.
+/// A depth of this end under the peer's limit: what holds here, and what is sent of it.
 fn limit(here: u16, peers: u16) -> (u16, u16) {
     if peers == NO_LIMIT { (here, NO_LIMIT) } else { (here.min(peers), here.min(peers)) }
 }

@@ -124,7 +124,7 @@ impl fmt::Display for ErrorCode {
 /// Which value of a segment was not as expected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
-    /// Octets of the segment, against those of its header.
+    /// Bytes of the segment, against those of its header.
     SegmentLength,
     /// DV.
     Version,
@@ -136,9 +136,9 @@ pub enum Field {
     Stream,
     /// Access rights: bits needed, against the entry's.
     Access,
-    /// TO of the first octet.
+    /// TO of the first byte.
     TaggedOffset,
-    /// TO of the octet after the last, modulo 2^64.
+    /// TO of the byte after the last, modulo 2^64.
     TaggedEnd,
     /// QN.
     Qn,
@@ -146,19 +146,19 @@ pub enum Field {
     Msn,
     /// Buffers posted for the message.
     Buffers,
-    /// MO of the first octet.
+    /// MO of the first byte.
     MessageOffset,
-    /// MO of the octet after the last.
+    /// MO of the byte after the last.
     MessageEnd,
     /// RV of RDMAP.
     RdmapVersion,
     /// Opcode of RDMAP.
     Opcode,
-    /// Octets of an RDMA message, against those of its kind.
+    /// Bytes of an RDMA message, against those of its kind.
     MessageLength,
     /// AOpCode of an atomic operation.
     AtomicCode,
-    /// Octets of an atomic's address beyond a multiple of 8.
+    /// Bytes of an atomic's address beyond a multiple of 8.
     Alignment,
     /// Identifier in an Atomic Response, against that of the request.
     RequestId,
@@ -175,12 +175,12 @@ impl Field {
             Field::Stream => "DDP stream",
             Field::Access => "access rights",
             Field::TaggedOffset => "TO",
-            Field::TaggedEnd => "TO after the last octet",
+            Field::TaggedEnd => "TO after the last byte",
             Field::Qn => "QN",
             Field::Msn => "MSN",
             Field::Buffers => "buffers posted",
             Field::MessageOffset => "MO",
-            Field::MessageEnd => "MO after the last octet",
+            Field::MessageEnd => "MO after the last byte",
             Field::RdmapVersion => "RV",
             Field::Opcode => "RDMAP opcode",
             Field::MessageLength => "message length",
@@ -248,7 +248,7 @@ pub struct DdpError {
     pub key: OrderKey,
     /// The segment's header as it came, shorter when the segment was.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
-    /// Octets of the whole segment, header included.
+    /// Bytes of the whole segment, header included.
     pub segment_len: u32,
 }
 
@@ -269,38 +269,38 @@ pub enum PostError {
     /// The stream is closing or closed (RFC 5041 §6.2.1).
     #[error("the stream is closed for sending")]
     Closed,
-    /// A message has at most 2^32 - 1 octets (RFC 5041 §5.2).
-    #[error("the message has {0} octets, more than 4294967295")]
+    /// A message has at most 2^32 - 1 bytes (RFC 5041 §5.2).
+    #[error("the message has {0} bytes, more than 4294967295")]
     TooLong(u64),
-    /// The octets asked for are not all in the source region.
-    #[error("octets {offset} to {end} are not all in a region of {len}")]
+    /// The bytes asked for are not all in the source region.
+    #[error("bytes {offset} to {end} are not all in a region of {len}")]
     OutOfBounds {
-        /// First octet asked for.
+        /// First byte asked for.
         offset: u64,
         /// One after the last.
         end: u64,
-        /// Octets in the region.
+        /// Bytes in the region.
         len: u64,
     },
-    /// The last octet's TO would not fit into 64 bits.
-    #[error("TO {to} plus {len} octets wraps")]
+    /// The last byte's TO would not fit into 64 bits.
+    #[error("TO {to} plus {len} bytes wraps")]
     ToWrap {
-        /// TO of the first octet.
+        /// TO of the first byte.
         to: u64,
-        /// Octets of the message.
+        /// Bytes of the message.
         len: u64,
     },
     /// The stream has no such queue.
     #[error("the stream has no queue {0}")]
     NoSuchQueue(u32),
     /// The peer takes no Read and no atomic: the negotiated ORD is 0.
-    #[error("the peer takes no RDMA Read: ORD is 0")]
+    #[error("the peer accepts no RDMA Read: ORD is 0")]
     NoReads,
     /// The stream was set up without this part of RFC 7306.
     #[error("the stream does not use RFC 7306's messages")]
     NoExtensions,
     /// The stream speaks RDMAP and was given bare DDP's message, or the other way about.
-    #[error("the stream speaks another protocol than the message is of")]
+    #[error("the message is of another protocol than the stream's")]
     OtherUlp,
 }
 

@@ -1,14 +1,14 @@
 //! The one message that bare DDP sends after a peer's error (RFC 5041 §7.1): an untagged message to
-//! queue [`ERROR_QUEUE`](crate::ERROR_QUEUE), MSN 1, RsvdULP zero, with these octets
+//! queue [`ERROR_QUEUE`](crate::ERROR_QUEUE), MSN 1, RsvdULP zero, with these bytes
 //! (docs/protocol.md):
 //!
 //! ```text
 //!  0  version, 1
 //!  1  layer (high 4 bits), error type (low 4 bits)
 //!  2  error code
-//!  3  H: octets of DDP header that follow, 0 to 18
-//!  4  length of the wrong DDP segment in octets, 32 bits, big-endian; 0 if not known
-//!  8  the wrong segment's DDP header as it came, H octets
+//!  3  H: bytes of DDP header that follow, 0 to 18
+//!  4  length of the wrong DDP segment in bytes, 32 bits, big-endian; 0 if not known
+//!  8  the wrong segment's DDP header as it came, H bytes
 //! ```
 //!
 //! What follows is ignored. Layer, type and code are those of an RDMAP Terminate (RFC 5040 §4.8).
@@ -31,7 +31,7 @@ mod field {
 
 /// The version of the layout.
 pub const VERSION: u8 = 1;
-/// Octets of the longest one.
+/// Bytes of the longest one.
 pub const MAX_LEN: usize = field::HEADER + MAX_DDP_HEADER;
 
 /// What the last message says.
@@ -43,23 +43,23 @@ pub struct LastMessage {
     pub error_type: u8,
     /// Error code.
     pub code: u8,
-    /// Octets of the wrong DDP segment, 0 if not known.
+    /// Bytes of the wrong DDP segment, 0 if not known.
     pub segment_len: u32,
     /// Its DDP header, empty if not known.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
 }
 
-/// Why octets are not a last message.
+/// Why bytes are not a last message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LastMessageError {
-    /// Shorter than it says or than it must be.
-    #[error("last message: {0} octets are too few")]
+    /// Shorter than its length field or than it must be.
+    #[error("last message: {0} bytes are too few")]
     Truncated(usize),
     /// Another version of the layout.
     #[error("last message: version {0} is unknown")]
     Version(u8),
     /// The header would be longer than a DDP header can be.
-    #[error("last message: a DDP header has no {0} octets")]
+    #[error("last message: a DDP header has no {0} bytes")]
     HeaderLength(u8),
 }
 
@@ -76,25 +76,24 @@ impl LastMessage {
             .flatten()
     }
 
-    /// The octets of the message.
+    /// The bytes of the message.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
-        let mut octets = ArrayVec::from([0; MAX_LEN]);
-        octets[field::VERSION] = VERSION;
-        octets[field::LAYER_TYPE] =
-            self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE;
-        octets[field::CODE] = self.code;
-        octets[field::HEADER_LEN] = self.header.len() as u8;
-        octets[field::SEGMENT_LEN].copy_from_slice(&self.segment_len.to_be_bytes());
+        let mut bytes = ArrayVec::from([0; MAX_LEN]);
+        bytes[field::VERSION] = VERSION;
+        bytes[field::LAYER_TYPE] = self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE;
+        bytes[field::CODE] = self.code;
+        bytes[field::HEADER_LEN] = self.header.len() as u8;
+        bytes[field::SEGMENT_LEN].copy_from_slice(&self.segment_len.to_be_bytes());
         let end = field::HEADER + self.header.len();
-        octets[field::HEADER..end].copy_from_slice(&self.header);
-        octets.truncate(end);
-        octets
+        bytes[field::HEADER..end].copy_from_slice(&self.header);
+        bytes.truncate(end);
+        bytes
     }
 
-    /// Reads the octets of such a message.
-    pub fn parse(octets: &[u8]) -> Result<LastMessage, LastMessageError> {
-        let truncated = LastMessageError::Truncated(octets.len());
-        let fixed = octets.first_chunk::<{ field::HEADER }>().ok_or(truncated)?;
+    /// Reads the bytes of such a message.
+    pub fn parse(bytes: &[u8]) -> Result<LastMessage, LastMessageError> {
+        let truncated = LastMessageError::Truncated(bytes.len());
+        let fixed = bytes.first_chunk::<{ field::HEADER }>().ok_or(truncated)?;
         if fixed[field::VERSION] != VERSION {
             return Err(LastMessageError::Version(fixed[field::VERSION]));
         }
@@ -103,7 +102,7 @@ impl LastMessage {
             return Err(LastMessageError::HeaderLength(header_len));
         }
         let end = field::HEADER + usize::from(header_len);
-        let header = octets.get(field::HEADER..end).ok_or(truncated)?;
+        let header = bytes.get(field::HEADER..end).ok_or(truncated)?;
         let mut segment_len = [0; 4];
         segment_len.copy_from_slice(&fixed[field::SEGMENT_LEN]);
         Ok(LastMessage {
@@ -143,28 +142,28 @@ mod tests {
         ) {
             let header = header.into_iter().collect();
             let message = LastMessage { layer, error_type, code, segment_len, header };
-            let mut octets = message.emit().to_vec();
-            prop_assert!(octets.len() <= MAX_LEN);
-            octets.extend(trailing);
-            prop_assert_eq!(LastMessage::parse(&octets), Ok(message));
+            let mut bytes = message.emit().to_vec();
+            prop_assert!(bytes.len() <= MAX_LEN);
+            bytes.extend(trailing);
+            prop_assert_eq!(LastMessage::parse(&bytes), Ok(message));
         }
 
         #[test]
-        fn any_octets_parse_or_name_the_reason(
-            octets in proptest::collection::vec(any::<u8>(), 0..40),
+        fn any_bytes_parse_or_name_the_reason(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
-            match LastMessage::parse(&octets) {
-                Ok(m) => prop_assert!(octets.starts_with(&m.emit())),
+            match LastMessage::parse(&bytes) {
+                Ok(m) => prop_assert!(bytes.starts_with(&m.emit())),
                 Err(LastMessageError::Version(v)) => prop_assert_ne!(v, VERSION),
                 Err(LastMessageError::HeaderLength(n)) => prop_assert!(n > 18),
-                Err(LastMessageError::Truncated(n)) => prop_assert_eq!(n, octets.len()),
+                Err(LastMessageError::Truncated(n)) => prop_assert_eq!(n, bytes.len()),
             }
         }
     }
 
-    // The example of docs/protocol.md, octet by octet.
+    // The example of docs/protocol.md, byte by byte.
     #[test]
-    fn octets_are_those_of_the_document() {
+    fn bytes_are_those_of_the_document() {
         let message = LastMessage {
             layer: LAYER_DDP,
             error_type: 1,

@@ -2,7 +2,7 @@
 //!
 //! What crosses upward is a ULPDU, its length, its order key, the point up to which the order is
 //! complete, and the stream's end. What crosses downward is asked for by the LLP: it pulls the next
-//! ULPDU of at most MULPDU octets when it may send. Markers, CRCs, segments and chunks never cross.
+//! ULPDU of at most MULPDU bytes when it may send. Markers, CRCs, segments and chunks never cross.
 //!
 //! ```text
 //!  receive                                   send
@@ -17,11 +17,11 @@ use wire::ddp::PackedHeader;
 /// A ULPDU's place in the order in which the peer's DDP submitted it (RFC 5041 §3 (5)).
 ///
 /// Strictly increasing within a stream, not dense. MPA uses the stream offset of the FPDU's first
-/// octet, SCTP the DDP-SSN.
+/// byte, SCTP the DDP-SSN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct OrderKey(pub u64);
 
-/// One received ULPDU as the pieces between which the LLP had octets of its own (markers).
+/// One received ULPDU as the pieces between which the LLP had bytes of its own (markers).
 #[derive(Clone, Copy, Debug)]
 pub struct Ulpdu<'a> {
     pieces: &'a [&'a [u8]],
@@ -29,22 +29,22 @@ pub struct Ulpdu<'a> {
 }
 
 impl<'a> Ulpdu<'a> {
-    /// The ULPDU whose octets are those of `pieces`, one after the other.
+    /// The ULPDU whose bytes are those of `pieces`, one after the other.
     pub fn new(pieces: &'a [&'a [u8]]) -> Self {
         Ulpdu { pieces, len: pieces.iter().map(|p| p.len()).sum() }
     }
 
-    /// Octets in the ULPDU (RFC 5041 §3 (7)).
+    /// Bytes in the ULPDU (RFC 5041 §3 (7)).
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True when the ULPDU has no octets.
+    /// True when the ULPDU has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies the first octets into `out` and returns how many there were, at most `out.len()`.
+    /// Copies the first bytes into `out` and returns how many there were, at most `out.len()`.
     #[inline]
     pub fn copy_prefix(&self, out: &mut [u8]) -> usize {
         if let Some(first) = self.pieces.first().and_then(|first| first.get(..out.len())) {
@@ -63,7 +63,7 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
-    /// The pieces without the first `skip` octets.
+    /// The pieces without the first `skip` bytes.
     pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.pieces.iter().filter_map(move |piece| {
             let n = skip.min(piece.len());
@@ -99,13 +99,13 @@ pub trait UlpduSink {
 /// What became of one ULPDU at arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
-    /// Its payload octets, this many, are in their place.
+    /// Its payload bytes, this many, are in their place.
     Placed(usize),
     /// Not placed: it is at or beyond an error, or is itself wrong. The LLP counts it as received.
     Ignored,
-    /// A bound is reached (records of segments beyond a gap, or octets of untagged buffers): nothing
+    /// A bound is reached (records of segments beyond a gap, or bytes of untagged buffers): nothing
     /// was placed or remembered. The LLP treats the ULPDU as never arrived: it neither acknowledges
-    /// its octets nor lets `order_complete` pass its key, the peer sends it again, and it is handed
+    /// its bytes nor lets `order_complete` pass its key, the peer sends it again, and it is handed
     /// over again. That slows the peer and is no error (RFC 5041 §7.1, note at (2): recovery by LLP
     /// means).
     Refused,
@@ -151,11 +151,11 @@ impl KeepLimit {
 pub struct UlpduToken {
     /// The message, numbered by the source; wraps.
     pub message: u32,
-    /// Octets of the message's payload before this ULPDU's.
+    /// Bytes of the message's payload before this ULPDU's.
     pub offset: u32,
 }
 
-/// Most octets that a DDP header takes (untagged, RFC 5041 §4.3).
+/// Most bytes that a DDP header takes (untagged, RFC 5041 §4.3).
 pub const MAX_DDP_HEADER: usize = 18;
 
 /// A ULPDU to send: its header, and how to get its payload.
@@ -165,15 +165,15 @@ pub struct Outgoing {
     pub token: UlpduToken,
     /// The DDP header.
     pub header: PackedHeader,
-    /// Payload octets after the header.
+    /// Payload bytes after the header.
     pub payload_len: usize,
-    /// True when `read_pieces` gives the same octets until the message is acknowledged; if false, the
+    /// True when `read_pieces` gives the same bytes until the message is acknowledged; if false, the
     /// LLP keeps what it has sent.
     pub stable: bool,
 }
 
 impl Outgoing {
-    /// Octets of the ULPDU.
+    /// Bytes of the ULPDU.
     pub fn len(&self) -> usize {
         self.header.len() + self.payload_len
     }
@@ -194,7 +194,7 @@ pub trait UlpduSource {
     /// the LLP keeps a copy until it is acknowledged. True when there is nothing to send.
     fn next_is_stable(&self) -> bool;
 
-    /// Takes the next ULPDU, of at most `mulpdu` octets (RFC 5041 §5.1). It will be sent, and is never
+    /// Takes the next ULPDU, of at most `mulpdu` bytes (RFC 5041 §5.1). It will be sent, and is never
     /// segmented again (§3 (2)). `mulpdu` is at least 128 (RFC 5044 §4.5); less is taken as 128.
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
@@ -210,7 +210,7 @@ pub trait UlpduSource {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     );
 
-    /// Copies the octets `at..at + out.len()` of that ULPDU's payload.
+    /// Copies the bytes `at..at + out.len()` of that ULPDU's payload.
     #[inline]
     fn read_payload(&self, token: UlpduToken, at: usize, out: &mut [u8]) {
         self.read_pieces(token, at, core::iter::once(out));

@@ -3,29 +3,29 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A cheap handle on a region's octets, shared by every worker's replica of the STag table.
+/// A cheap handle on a region's bytes, shared by every worker's replica of the STag table.
 ///
-/// Peers, local programs and several workers may touch the same octets at the same time, so access is
-/// by copy and never by reference. Offsets are octets from the start of the region. The caller has
+/// Peers, local programs and several workers may touch the same bytes at the same time, so access is
+/// by copy and never by reference. Offsets are bytes from the start of the region. The caller has
 /// checked the bounds; an implementation checks them again and panics rather than touch other memory.
 pub trait RegionMemory: Clone + 'static {
-    /// Octets in the region.
+    /// Bytes in the region.
     fn len(&self) -> u64;
 
-    /// True when the region has no octets.
+    /// True when the region has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True when both are known to be handles on the same octets: one is as good as the other then.
+    /// True when both are known to be handles on the same bytes: one is as good as the other then.
     fn is_same(&self, _other: &Self) -> bool {
         false
     }
 
-    /// Copies `octets` to `offset`.
-    fn write(&self, offset: u64, octets: &[u8]);
+    /// Copies `bytes` to `offset`.
+    fn write(&self, offset: u64, bytes: &[u8]);
 
-    /// Copies `pieces` to `offset`, one behind the other. Together they have `len` octets, which helps to choose how;
+    /// Copies `pieces` to `offset`, one behind the other. Together they have `len` bytes, which helps to choose how;
     /// a wrong `len` costs time, and changes nothing of what is written.
     #[inline]
     fn write_pieces<'a>(
@@ -49,13 +49,13 @@ pub trait RegionMemory: Clone + 'static {
     /// (RFC 7306 §5.3). `update` may be called several times.
     ///
     /// # Errors
-    /// The octets are untouched when their address is not 64-bit aligned, when not all eight lie in the
+    /// The bytes are untouched when their address is not 64-bit aligned, when not all eight lie in the
     /// region, or when the region knows no atomics.
     fn atomic_u64(&self, _offset: u64, _update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
         Err(AtomicError::Unsupported)
     }
 
-    /// True when nobody can change the octets while a message from them is unacknowledged: the region
+    /// True when nobody can change the bytes while a message from them is unacknowledged: the region
     /// is local, not remotely writable and not mapped writable by another program. Such a source needs
     /// no send buffer.
     fn is_stable(&self) -> bool;
@@ -67,45 +67,45 @@ pub enum AtomicError {
     /// The address of the 64 bits is not a multiple of 8.
     #[error("the address is not 64-bit aligned")]
     Unaligned,
-    /// Not all eight octets are in the region.
-    #[error("the octets are not all in the region")]
+    /// Not all eight bytes are in the region.
+    #[error("the bytes are not all in the region")]
     OutOfBounds,
     /// The region knows no atomics.
-    #[error("the region knows no atomic operations")]
+    #[error("the region does not support atomic operations")]
     Unsupported,
 }
 
 /// A region in a plain vector, for tests and for programs without a data plane.
 #[derive(Clone, Debug)]
 pub struct VecMemory {
-    octets: Arc<Mutex<Vec<u8>>>,
+    bytes: Arc<Mutex<Vec<u8>>>,
     stable: bool,
 }
 
 impl VecMemory {
-    /// `len` zero octets that may change at any time.
+    /// `len` zero bytes that may change at any time.
     pub fn new(len: usize) -> Self {
         Self::from_vec(vec![0; len])
     }
 
-    /// These octets, which may change at any time.
-    pub fn from_vec(octets: Vec<u8>) -> Self {
-        VecMemory { octets: Arc::new(Mutex::new(octets)), stable: false }
+    /// These bytes, which may change at any time.
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        VecMemory { bytes: Arc::new(Mutex::new(bytes)), stable: false }
     }
 
-    /// The same octets, promised not to change while a message from them is unacknowledged.
+    /// The same bytes, promised not to change while a message from them is unacknowledged.
     #[must_use]
     pub fn into_stable(self) -> Self {
         VecMemory { stable: true, ..self }
     }
 
-    /// A copy of all octets.
+    /// A copy of all bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.octets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,12 +115,12 @@ impl RegionMemory for VecMemory {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.octets, &other.octets) && self.stable == other.stable
+        Arc::ptr_eq(&self.bytes, &other.bytes) && self.stable == other.stable
     }
 
-    fn write(&self, offset: u64, octets: &[u8]) {
+    fn write(&self, offset: u64, bytes: &[u8]) {
         let at = offset as usize;
-        self.lock()[at..at + octets.len()].copy_from_slice(octets);
+        self.lock()[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) {
@@ -132,9 +132,9 @@ impl RegionMemory for VecMemory {
         if !offset.is_multiple_of(8) {
             return Err(AtomicError::Unaligned);
         }
-        let mut octets = self.lock();
+        let mut bytes = self.lock();
         let end = usize::try_from(offset).ok().and_then(|at| Some((at, at.checked_add(8)?)));
-        let place = end.and_then(|(at, end)| octets.get_mut(at..end));
+        let place = end.and_then(|(at, end)| bytes.get_mut(at..end));
         let place = place.ok_or(AtomicError::OutOfBounds)?;
         let mut value = [0; 8];
         value.copy_from_slice(place);

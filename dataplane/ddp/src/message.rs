@@ -7,28 +7,28 @@ use wire::{Msn, Qn, Stag, TaggedOffset};
 use crate::cookie::Cookie;
 use crate::error::DdpError;
 
-/// Where a message's octets come from.
+/// Where a message's bytes come from.
 #[derive(Clone, Debug)]
 pub enum Source<M> {
-    /// `len` octets of a region from `offset` on.
+    /// `len` bytes of a region from `offset` on.
     Region {
         /// The region.
         memory: M,
-        /// Offset of the first octet in it.
+        /// Offset of the first byte in it.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         len: u32,
     },
-    /// These octets, which nobody changes.
-    Octets(Arc<[u8]>),
+    /// These bytes, which nobody changes.
+    Bytes(Arc<[u8]>),
 }
 
 impl<M> Source<M> {
-    /// Octets of the message.
+    /// Bytes of the message.
     pub fn len(&self) -> u64 {
         match self {
             Source::Region { len, .. } => u64::from(*len),
-            Source::Octets(octets) => octets.len() as u64,
+            Source::Bytes(bytes) => bytes.len() as u64,
         }
     }
 
@@ -45,7 +45,7 @@ impl<M: Clone> Source<&M> {
             Source::Region { memory, offset, len } => {
                 Source::Region { memory: memory.clone(), offset, len }
             }
-            Source::Octets(octets) => Source::Octets(octets),
+            Source::Bytes(bytes) => Source::Bytes(bytes),
         }
     }
 }
@@ -57,11 +57,11 @@ pub enum Message<M> {
     Tagged {
         /// The peer's STag.
         stag: Stag,
-        /// TO of the first octet.
+        /// TO of the first byte.
         to: TaggedOffset,
         /// RsvdULP, carried unmodified in every segment.
         rsvd_ulp: u8,
-        /// The octets.
+        /// The bytes.
         source: Source<M>,
         /// What its completion carries.
         cookie: Cookie,
@@ -72,7 +72,7 @@ pub enum Message<M> {
         qn: Qn,
         /// RsvdULP, carried unmodified in every segment.
         rsvd_ulp: [u8; 5],
-        /// The octets.
+        /// The bytes.
         source: Source<M>,
         /// What its completion carries.
         cookie: Cookie,
@@ -80,7 +80,7 @@ pub enum Message<M> {
 }
 
 impl<M> Message<M> {
-    /// Its octets' source.
+    /// Its bytes' source.
     pub fn source(&self) -> &Source<M> {
         match self {
             Message::Tagged { source, .. } | Message::Untagged { source, .. } => source,
@@ -109,16 +109,16 @@ impl<M: Clone> Message<&M> {
     }
 }
 
-/// What a stream tells its ULP, in the order in which it happened.
+/// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A whole tagged message is in its place, and so is all before it (RFC 5041 §5.4).
     TaggedDelivered {
-        /// STag of the message; as sent, unchecked, if it has no octets.
+        /// STag of the message; as sent, unchecked, if it has no bytes.
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
-        /// Payload octets.
+        /// Payload bytes.
         len: u64,
         /// RsvdULP of its last segment.
         rsvd_ulp: u8,
@@ -130,12 +130,12 @@ pub enum Event {
         qn: Qn,
         /// Its number.
         msn: Msn,
-        /// Its octets; their number is the ULP Message Length.
+        /// Its bytes; their number is the ULP Message Length.
         data: Vec<u8>,
         /// RsvdULP of its last segment.
         rsvd_ulp: [u8; 5],
     },
-    /// The peer's LLP has all octets of a posted message (RFC 5041 §5.4).
+    /// The peer's LLP has all bytes of a posted message (RFC 5041 §5.4).
     ///
     /// Messages in a row with the same cookie are reported together.
     Sent {
@@ -166,7 +166,7 @@ pub enum Event {
 pub enum Failure {
     /// The LLP lost the connection or reported a fatal error of its own.
     LlpLost,
-    /// A segment came after the peer's LLP had said that nothing more comes (RFC 5041 §6.2.1).
+    /// A segment came after the peer's LLP had closed its direction (RFC 5041 §6.2.1).
     DataAfterClose,
     /// The ULP asked for it.
     Aborted,

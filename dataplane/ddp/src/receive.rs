@@ -52,7 +52,7 @@ pub(crate) struct Env<'a, M, C> {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     header: HeaderRepr,
-    /// Payload octets.
+    /// Payload bytes.
     len: u32,
     /// Index of an untagged segment's queue.
     queue: u16,
@@ -74,7 +74,7 @@ struct TaggedMessage {
     stag: Stag,
     to: TaggedOffset,
     any: bool,
-    /// Payload octets.
+    /// Payload bytes.
     len: u64,
 }
 
@@ -205,12 +205,12 @@ impl<E: Copy> Receiver<E> {
         Some(unfinished || !self.records.is_empty())
     }
 
-    pub(crate) fn relax(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.unfinished.tagged.is_none() && self.unfinished.account.has_nothing() {
             self.unfinished.release();
         }
-        self.records.relax();
-        self.queues.iter_mut().for_each(Queue::relax);
+        self.records.shrink();
+        self.queues.iter_mut().for_each(Queue::shrink);
     }
 
     pub(crate) fn stop(&mut self) {
@@ -263,11 +263,11 @@ impl<E: Copy> Receiver<E> {
             env.counters.segments_refused += 1;
             return Disposition::Refused;
         }
-        let mut octets = [0; MAX_DDP_HEADER];
-        let seen = ulpdu.copy_prefix(&mut octets);
+        let mut bytes = [0; MAX_DDP_HEADER];
+        let seen = ulpdu.copy_prefix(&mut bytes);
         // A segment is written once and then looked at where it is: copied, it would have to wait for all stores
         // before it, among them those of the payload before.
-        let taken = match parse(&octets[..seen], ulpdu.len()) {
+        let taken = match parse(&bytes[..seen], ulpdu.len()) {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;
                 let mut segment = Segment { header, len, queue: 0 };
@@ -296,7 +296,7 @@ impl<E: Copy> Receiver<E> {
                 Disposition::Refused
             }
             Err(reject) => {
-                let header = header_of(&octets[..seen]);
+                let header = header_of(&bytes[..seen]);
                 self.reject_at(key, reject, header, ulpdu.len() as u32);
                 self.catch_up(env);
                 Disposition::Ignored
@@ -409,9 +409,9 @@ impl<E: Copy> Receiver<E> {
     #[inline]
     fn count_placed(&self, len: u32, in_order: bool, counters: &mut Counters) {
         if in_order {
-            counters.placed_in_order_octets += u64::from(len);
+            counters.placed_in_order_bytes += u64::from(len);
         } else {
-            counters.placed_out_of_order_octets += u64::from(len);
+            counters.placed_out_of_order_bytes += u64::from(len);
         }
     }
 
@@ -478,7 +478,7 @@ impl<E: Copy> Receiver<E> {
                     env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
                 }
                 env.counters.tagged_delivered += 1;
-                env.counters.delivered_octets += len;
+                env.counters.delivered_bytes += len;
             }
             HeaderRepr::Untagged(header) => {
                 let queue = &mut self.queues[usize::from(segment.queue)];
@@ -498,7 +498,7 @@ impl<E: Copy> Receiver<E> {
     ) {
         env.checks.delivered(segment.header, segment.len);
         env.counters.untagged_delivered += 1;
-        env.counters.delivered_octets += data.len() as u64;
+        env.counters.delivered_bytes += data.len() as u64;
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
     }
 
@@ -526,7 +526,7 @@ impl<E: Copy> Receiver<E> {
                 Ok(true) => self.deliver(&record.segment, env),
                 Ok(false) => {}
                 Err(reject) => {
-                    let header = record.segment.header.pack().octets();
+                    let header = record.segment.header.pack().bytes();
                     let segment_len = record.segment.len + header.len() as u32;
                     self.reject_at(record.key, reject, header, segment_len);
                 }

@@ -1,7 +1,7 @@
 //! The data source: posted messages, cut into segments as the LLP asks for them (RFC 5041 §5.2, §5.3).
 //!
 //! One record per message; nothing per segment. Messages from one region share one handle on it: its count is
-//! not touched for each of them. A message stays until its last octet is acknowledged,
+//! not touched for each of them. A message stays until its last byte is acknowledged,
 //! so that any segment of it can be framed again.
 //!
 //! ```text
@@ -35,9 +35,9 @@ struct Posted {
     kind: Kind,
     from: ReadFrom,
     cookie: Cookie,
-    /// Octets of the message.
+    /// Bytes of the message.
     len: u32,
-    /// Octets given to the LLP.
+    /// Bytes given to the LLP.
     sent: u32,
     state: PostedState,
 }
@@ -60,14 +60,14 @@ enum Kind {
     },
 }
 
-/// Where its octets are.
+/// Where its bytes are.
 #[derive(Debug)]
 enum ReadFrom {
     /// In the region of its [`Run`], from here on.
     Region {
         offset: u64,
     },
-    Octets(Arc<[u8]>),
+    Bytes(Arc<[u8]>),
 }
 
 /// Messages from one region, among which others may be that are from none: one handle for all of them.
@@ -146,12 +146,12 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    pub(crate) fn relax(&mut self) {
-        self.queue.relax();
-        self.runs.relax();
+    pub(crate) fn shrink(&mut self) {
+        self.queue.shrink();
+        self.runs.shrink();
     }
 
-    /// `message` owns its region's handle, or lends it: only the first one of several from a region keeps
+    /// `message` owns its region's handle, or borrows it: only the first one of several from a region keeps
     /// a handle of its own.
     #[inline]
     pub(crate) fn post<N: Borrow<M>>(&mut self, message: Message<N>) -> Result<(), PostError> {
@@ -166,7 +166,7 @@ impl<M: RegionMemory> Sender<M> {
         Ok(())
     }
 
-    /// Flushes what has not begun, cuts what has and is more than `finish` octets from its end, and
+    /// Flushes what has not begun, cuts what has and is more than `finish` bytes from its end, and
     /// closes behind this message.
     pub(crate) fn post_last(
         &mut self,
@@ -200,7 +200,7 @@ impl<M: RegionMemory> Sender<M> {
                 self.read_from(memory.borrow());
                 ReadFrom::Region { offset }
             }
-            Source::Octets(octets) => ReadFrom::Octets(octets),
+            Source::Bytes(bytes) => ReadFrom::Bytes(bytes),
         };
         let state = PostedState::Waiting;
         self.queue.push_back(Posted { kind, from, cookie, len, sent: 0, state });
@@ -260,7 +260,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Nothing more of the posted messages is given to the LLP, but what is missing of one that has
-    /// begun if that is at most `finish` octets. Else it comes back as flushed when what is out is
+    /// begun if that is at most `finish` bytes. Else it comes back as flushed when what is out is
     /// acknowledged, so that its source stays until then.
     fn cut(&mut self, finish: u32, events: &mut LazyDeque<Event>, counters: &mut Counters) {
         let mut keep = self.unsent as usize;
@@ -313,7 +313,7 @@ impl<M: RegionMemory> Sender<M> {
         (self.unsent as usize) < self.queue.len()
     }
 
-    /// Octets given to the LLP of the message that is not wholly with it.
+    /// Bytes given to the LLP of the message that is not wholly with it.
     pub(crate) fn begun(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
@@ -360,7 +360,7 @@ impl<M: RegionMemory> Sender<M> {
     fn is_stable(&self, posted: &Posted, number: u32) -> bool {
         match posted.from {
             ReadFrom::Region { .. } => self.run_of(number).is_some_and(|run| run.stable),
-            ReadFrom::Octets(_) => true,
+            ReadFrom::Bytes(_) => true,
         }
     }
 
@@ -391,7 +391,7 @@ impl<M: RegionMemory> Sender<M> {
             self.unsent += 1;
         }
         counters.segments_sent += 1;
-        counters.sent_octets += u64::from(payload);
+        counters.sent_bytes += u64::from(payload);
         let token = UlpduToken { message: self.first.wrapping_add(index as u32), offset };
         Some(self.outgoing(&self.queue[index], token, payload, version))
     }
@@ -426,7 +426,7 @@ impl<M: RegionMemory> Sender<M> {
                 (Some(ReadFrom::Region { offset }), Some(run)) => {
                     run.memory.read(offset + at as u64, piece);
                 }
-                (Some(ReadFrom::Octets(octets)), _) => piece.copy_from_slice(&octets[at..end]),
+                (Some(ReadFrom::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
                 _ => piece.fill(0),
             }
             at = end;
@@ -447,7 +447,7 @@ impl<M: RegionMemory> Sender<M> {
         if token.message != self.first || !at_end || !out {
             return;
         }
-        // RFC 5041 §5.4: complete when the LLP says so.
+        // RFC 5041 §5.4: complete when the LLP reports it.
         if front.state == PostedState::Sent {
             sent(front.cookie, events);
             counters.messages_sent += 1;
@@ -500,12 +500,12 @@ fn check<M: RegionMemory, N: Borrow<M>>(message: &Message<N>) -> Result<u32, Pos
     Ok(len)
 }
 
-/// The octets of a source, if they are no more than a message has and all there.
+/// The bytes of a source, if they are no more than a message has and all there.
 pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
     let len = source.len();
-    // RFC 5041 §5.2: less than 2^32 octets.
+    // RFC 5041 §5.2: less than 2^32 bytes.
     let short = u32::try_from(len).map_err(|_| PostError::TooLong(len))?;
     if let Source::Region { memory, offset, .. } = source {
         let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
@@ -543,7 +543,7 @@ fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters
     counters.messages_flushed += 1;
 }
 
-/// Header and payload octets of the message's next segment.
+/// Header and payload bytes of the message's next segment.
 #[inline]
 fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
     let header = match posted.kind {

@@ -38,7 +38,7 @@ impl Access {
     pub const NONE: Access = Access(0);
     /// Peers may read (RDMA Read).
     pub const REMOTE_READ: Access = Access(1);
-    /// Peers may place octets.
+    /// Peers may place bytes.
     pub const REMOTE_WRITE: Access = Access(2);
     /// Peers may do atomic operations (RFC 7306).
     pub const ATOMIC: Access = Access(4);
@@ -64,7 +64,7 @@ impl Access {
         self.contains(Self::REMOTE_READ)
     }
 
-    /// True when peers may place octets.
+    /// True when peers may place bytes.
     pub const fn remote_write(self) -> bool {
         self.contains(Self::REMOTE_WRITE)
     }
@@ -97,15 +97,15 @@ pub struct StagEntry<M> {
     pub pd: PdId,
     /// If set, only this stream may use it.
     pub stream: Option<StreamId>,
-    /// TO of its first octet.
+    /// TO of its first byte.
     pub base_to: TaggedOffset,
-    /// Octets.
+    /// Bytes.
     pub len: u64,
     /// What peers may do with it.
     pub access: Access,
-    /// Where the octets are.
+    /// Where the bytes are.
     pub memory: M,
-    /// Offset of its first octet in `memory`.
+    /// Offset of its first byte in `memory`.
     pub memory_offset: u64,
 }
 
@@ -118,22 +118,22 @@ pub enum StagError {
     /// The STag is not in the table.
     #[error("STag {0} is unknown")]
     Unknown(Stag),
-    /// The last octet's TO plus one does not fit into 64 bits.
-    #[error("base TO {base_to} plus {len} octets does not fit into 64 bits")]
+    /// The last byte's TO plus one does not fit into 64 bits.
+    #[error("base TO {base_to} plus {len} bytes does not fit into 64 bits")]
     ToRange {
-        /// TO of the first octet.
+        /// TO of the first byte.
         base_to: TaggedOffset,
-        /// Octets.
+        /// Bytes.
         len: u64,
     },
-    /// Not all octets are in the memory.
-    #[error("octets {offset} to {offset}+{len} are not all in a memory of {memory_len}")]
+    /// Not all bytes are in the memory.
+    #[error("bytes {offset} to {offset}+{len} are not all in a memory of {memory_len}")]
     OutOfMemory {
-        /// Offset of the first octet.
+        /// Offset of the first byte.
         offset: u64,
-        /// Octets.
+        /// Bytes.
         len: u64,
-        /// Octets of the memory.
+        /// Bytes of the memory.
         memory_len: u64,
     },
 }
@@ -142,7 +142,7 @@ pub enum StagError {
 ///
 /// Invariant: every entry lies within its memory and its TO range does not wrap.
 ///
-/// The worker lends the table to one stream at a time by shared reference. The one thing that a stream
+/// One stream at a time borrows the worker's table by shared reference. The one thing that a stream
 /// may do to it is to end an STag of its own ([`invalidate`](Self::invalidate)), and that ends for good.
 #[derive(Clone, Debug)]
 pub struct StagTable<M> {
@@ -168,7 +168,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         Self::default()
     }
 
-    /// Makes an STag valid over exactly the entry's octets (RFC 5041 §8.3 (1), (2)).
+    /// Makes an STag valid over exactly the entry's bytes (RFC 5041 §8.3 (1), (2)).
     pub fn insert(&mut self, entry: StagEntry<M>) -> Result<(), StagError> {
         let StagEntry { stag, base_to, len, memory_offset: offset, .. } = entry;
         if base_to.0.checked_add(len).is_none() {

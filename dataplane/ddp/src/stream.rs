@@ -22,7 +22,7 @@ use crate::stag::{PdId, StagTable, StreamId};
 #[cfg(test)]
 mod tests;
 
-/// What the worker lends to a stream while it takes segments.
+/// The worker's state that a stream borrows while it takes segments.
 #[derive(Debug)]
 pub struct Context<'a, M> {
     /// The worker's STags.
@@ -73,7 +73,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Bare DDP's last message with this content, for an error of the LLP.
     pub fn message_of(content: &LastMessage) -> Message<M> {
-        let source = Source::Octets(Arc::from(content.emit().as_slice()));
+        let source = Source::Bytes(Arc::from(content.emit().as_slice()));
         Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::STACK }
     }
 }
@@ -134,7 +134,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         &self.counters
     }
 
-    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M, C> {
         Sink { stream: self, cx }
     }
@@ -160,7 +160,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// As [`post_last`](Self::post_last), behind the message that has begun if no more than `finish`
-    /// octets are missing of it.
+    /// bytes are missing of it.
     pub(crate) fn post_last_behind(
         &mut self,
         message: Message<M>,
@@ -169,7 +169,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post_last(message, finish, &mut self.events, &mut self.counters)
     }
 
-    /// Octets given to the LLP of the message that is not wholly with it.
+    /// Bytes given to the LLP of the message that is not wholly with it.
     pub(crate) fn begun(&self) -> u32 {
         self.sender.begun()
     }
@@ -207,11 +207,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.events.len()
     }
 
-    /// Nothing has come or gone for a while: gives back memory that nothing is in.
-    pub fn relax(&mut self) {
-        self.receiver.relax();
-        self.sender.relax();
-        self.events.relax();
+    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    pub fn shrink(&mut self) {
+        self.receiver.shrink();
+        self.sender.shrink();
+        self.events.shrink();
     }
 
     /// The ULP sends nothing more: posting fails from now on, what is posted still goes out and

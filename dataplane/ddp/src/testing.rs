@@ -10,9 +10,9 @@ use crate::*;
 pub(crate) const STAG: Stag = Stag(0x0102_0304);
 /// Its first TO.
 pub(crate) const BASE: u64 = 1 << 40;
-/// Its octets.
+/// Its bytes.
 pub(crate) const LEN: u64 = 4096;
-/// The rig's queue of four buffers of 256 octets.
+/// The rig's queue of four buffers of 256 bytes.
 pub(crate) const QUEUE: Qn = Qn(0);
 
 pub(crate) struct Rig {
@@ -75,7 +75,7 @@ impl Rig {
         core::iter::from_fn(|| self.stream.poll_event()).collect()
     }
 
-    /// Octets of the region from its TO `BASE + at` on.
+    /// Bytes of the region from its TO `BASE + at` on.
     pub(crate) fn region(&self, at: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
         self.memory.read(32 + at, &mut out);
@@ -99,7 +99,7 @@ pub(crate) fn tagged_to(stag: Stag, to: u64, last: bool, payload: &[u8]) -> Vec<
     [&header[..], payload].concat()
 }
 
-/// A segment into the rig's region, `at` octets from its start.
+/// A segment into the rig's region, `at` bytes from its start.
 pub(crate) fn tagged(at: u64, last: bool, payload: &[u8]) -> Vec<u8> {
     tagged_to(STAG, BASE + at, last, payload)
 }

@@ -21,7 +21,7 @@ mod config;
 
 pub use config::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 
-/// What a stream of either kind tells its ULP.
+/// Events of a stream of either kind for its ULP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UlpEvent {
     /// Bare DDP's.
@@ -148,7 +148,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> UlpSink<'a, M> {
         match self {
             Ulp::Ddp(stream) => UlpSink::Ddp(stream.sink(cx)),
@@ -241,11 +241,11 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Nothing has come or gone for a while: gives back memory that nothing is in.
-    pub fn relax(&mut self) {
+    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    pub fn shrink(&mut self) {
         match self {
-            Ulp::Ddp(stream) => stream.relax(),
-            Ulp::Rdmap(stream) => stream.relax(),
+            Ulp::Ddp(stream) => stream.shrink(),
+            Ulp::Rdmap(stream) => stream.shrink(),
         }
     }
 

@@ -405,8 +405,8 @@ int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out)
 		return negative(rc);
 	out->rx_packets = s.ipackets;
 	out->tx_packets = s.opackets;
-	out->rx_octets = s.ibytes;
-	out->tx_octets = s.obytes;
+	out->rx_bytes = s.ibytes;
+	out->tx_bytes = s.obytes;
 	out->rx_missed = s.imissed;
 	out->rx_errors = s.ierrors;
 	out->tx_errors = s.oerrors;

@@ -3,7 +3,7 @@
  * of their members change from release to release, so each is filled or read here, by the compiler
  * that has the installed headers, and what crosses is a flat structure of ours.
  *
- * The fields of a packet buffer that the data path touches are given as octet offsets, so that
+ * The fields of a packet buffer that the data path touches are given as byte offsets, so that
  * reading one costs a load and not a call.
  *
  * Functions return 0 or a count when they succeed, a negative errno otherwise.
@@ -24,11 +24,11 @@ struct ddpd_port_info {
 	int numa_socket;
 	uint16_t max_rx_queues;
 	uint16_t max_tx_queues;
-	uint32_t max_rx_packet;     /* octets, CRC included */
-	uint32_t min_rx_buffer;     /* octets */
+	uint32_t max_rx_packet;     /* bytes, CRC included */
+	uint32_t min_rx_buffer;     /* bytes */
 	uint16_t max_mtu;
 	uint16_t reta_size;         /* entries, 0: no table */
-	uint8_t hash_key_size;      /* octets, 0: no key */
+	uint8_t hash_key_size;      /* bytes, 0: no key */
 	uint16_t rx_desc_max;
 	uint16_t tx_desc_max;
 	uint64_t rss_functions;     /* RTE_ETH_RSS_* */
@@ -55,8 +55,8 @@ struct ddpd_port_conf {
 struct ddpd_port_stats {
 	uint64_t rx_packets;
 	uint64_t tx_packets;
-	uint64_t rx_octets;
-	uint64_t tx_octets;
+	uint64_t rx_bytes;
+	uint64_t tx_bytes;
 	uint64_t rx_missed;         /* no descriptor or no room: the host was too slow */
 	uint64_t rx_errors;
 	uint64_t tx_errors;
@@ -96,7 +96,7 @@ int ddpd_has_hugepages(void);
 
 /*
  * A multi-producer pool of zeroed, and so pre-faulted, buffers. `room` counts the headroom; 0 makes each
- * buffer with all its headers exactly one page of 4096 octets.
+ * buffer with all its headers exactly one page of 4096 bytes.
  */
 struct rte_mempool *ddpd_pool_create(const char *name, uint32_t buffers, uint32_t cache, uint16_t room,
 				     int socket);

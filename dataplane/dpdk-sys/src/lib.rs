@@ -2,7 +2,7 @@
 //!
 //! None of DPDK's structures is here. `c/shim.c` is compiled against the installed headers, wraps their
 //! inline functions, and turns their structures into flat ones of ours; the packet buffer's fields come
-//! as octet offsets (`DDPD_MBUF_*`). So a new release of DPDK changes this crate and nothing above it.
+//! as byte offsets (`DDPD_MBUF_*`). So a new release of DPDK changes this crate and nothing above it.
 //!
 //! Everything is unsafe and unchecked; the `dpdk` crate is its only user.
 

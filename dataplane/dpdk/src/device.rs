@@ -228,9 +228,9 @@ impl Started {
         check(format!("the counters of {} cannot be read", self.handle.name()), code)?;
         Ok(DeviceStats {
             rx_frames: stats.rx_packets,
-            rx_octets: stats.rx_octets,
+            rx_bytes: stats.rx_bytes,
             tx_frames: stats.tx_packets,
-            tx_octets: stats.tx_octets,
+            tx_bytes: stats.tx_bytes,
             rx_missed: stats.rx_missed,
             rx_errors: stats.rx_errors,
             tx_errors: stats.tx_errors,

@@ -85,7 +85,7 @@ impl Eal {
     /// Starts the environment. It can be done once in the life of a process, and needs no privilege
     /// unless PCI devices are named.
     pub fn start(config: &EalConfig) -> Result<Eal, EalError> {
-        let free = free_hugepage_octets();
+        let free = free_hugepage_bytes();
         let enough = free >= u64::from(config.memory_mib) << 20;
         let hugepages = match config.hugepages {
             Hugepages::Auto => enough,
@@ -304,7 +304,7 @@ fn statement(config: &EalConfig, hugepages: bool, free: u64) -> String {
 }
 
 /// Bytes in hugepages that are free, of all sizes and nodes.
-fn free_hugepage_octets() -> u64 {
+fn free_hugepage_bytes() -> u64 {
     let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
     sizes
         .flatten()

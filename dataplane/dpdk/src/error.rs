@@ -6,19 +6,19 @@ use crate::log;
 
 /// A call of DPDK that failed.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{what}: {} ({errno}){}", strerror(*.errno), appendix(.said))]
+#[error("{what}: {} ({errno}){}", strerror(*.errno), appendix(.logged))]
 pub struct Error {
     /// What was being done, in words.
     pub what: String,
     /// A positive `errno`, or 0 when DPDK gave none.
     pub errno: i32,
     /// What DPDK logged meanwhile at warning level or worse, the latest last.
-    pub said: Vec<String>,
+    pub logged: Vec<String>,
 }
 
 impl Error {
     pub(crate) fn new(what: impl Into<String>, errno: c_int) -> Error {
-        Error { what: what.into(), errno: errno.abs(), said: log::take_recent() }
+        Error { what: what.into(), errno: errno.abs(), logged: log::take_recent() }
     }
 }
 
@@ -55,7 +55,7 @@ pub enum EalError {
     )]
     NoHugepages,
     /// DPDK takes arguments that end with a NUL.
-    #[error("a string for DPDK holds a NUL octet: {0:?}")]
+    #[error("a string for DPDK holds a NUL byte: {0:?}")]
     Nul(String),
     /// `rte_eal_init` failed.
     #[error("DPDK's environment does not start: {0}")]

@@ -278,7 +278,7 @@ impl Drop for Mbuf {
 
 impl fmt::Debug for Mbuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mbuf({} octets)", self.len())
+        write!(f, "Mbuf({} bytes)", self.len())
     }
 }
 

@@ -33,7 +33,7 @@ pub struct MempoolConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// So many, at most 65,407.
-    Octets(u16),
+    Bytes(u16),
     /// What is left of a page of 4096 bytes, which the buffer and its headers fill. The AF_XDP driver
     /// hands the pool to the kernel and miscounts unless buffers lie exactly as far apart as they are long;
     /// in ordinary memory that is so for whole pages only.
@@ -42,9 +42,9 @@ pub enum Room {
 
 impl Room {
     /// As a number.
-    pub fn octets(self) -> u16 {
+    pub fn bytes(self) -> u16 {
         match self {
-            Room::Octets(bytes) => bytes,
+            Room::Bytes(bytes) => bytes,
             // Headers of the pool's and the buffer's own, 64 and 128.
             Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
@@ -75,8 +75,8 @@ impl Mempool {
         let cache = Self::CACHE.min(config.buffers / 4);
         let room = match config.room {
             Room::Page => 0,
-            Room::Octets(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
-                .map_err(|_| Error::new("a packet buffer of more than 65,407 octets", 22))?,
+            Room::Bytes(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
+                .map_err(|_| Error::new("a packet buffer of more than 65,407 bytes", 22))?,
         };
         let numa = config.numa.map_or(-1, |node| node as i32);
         // SAFETY: the name is NUL-terminated and copied by DPDK.
@@ -86,9 +86,9 @@ impl Mempool {
             // SAFETY: reads a number of this thread.
             let errno = unsafe { sys::ddpd_errno() };
             let what = format!(
-                "a pool of {} packet buffers of {} octets cannot be made",
+                "a pool of {} packet buffers of {} bytes cannot be made",
                 config.buffers,
-                config.room.octets()
+                config.room.bytes()
             );
             return Err(Error::new(what, errno));
         };

@@ -109,11 +109,11 @@ pub struct DeviceStats {
     /// Frames received.
     pub rx_frames: u64,
     /// Bytes received.
-    pub rx_octets: u64,
+    pub rx_bytes: u64,
     /// Frames sent.
     pub tx_frames: u64,
     /// Bytes sent.
-    pub tx_octets: u64,
+    pub tx_bytes: u64,
     /// Frames that came while no descriptor was free.
     pub rx_missed: u64,
     /// Frames received damaged.

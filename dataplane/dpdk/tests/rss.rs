@@ -45,7 +45,7 @@ fn a_device_takes_key_and_table() {
     assert!(error.to_string().contains("refuses the RSS table"), "{error}");
     let error = Device::virtual_device(&eal, "net_nothing0", "").expect_err("no such driver");
     assert!(error.to_string().contains("net_nothing0"), "{error}");
-    assert!(!error.said.is_empty());
+    assert!(!error.logged.is_empty());
     drop(Device::virtual_device(&eal, "net_null0", "").unwrap());
     assert_eq!(eal.retired_pools(), 0);
 }

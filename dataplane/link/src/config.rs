@@ -24,7 +24,7 @@ pub struct Config {
     pub rate: Option<Rate>,
     /// A frame that finds more bytes than this waiting in front of the slow link is marked, if it can
     /// be ([`Frame::mark`](crate::Frame::mark)): congestion is signalled before the queue is full.
-    pub mark_octets: Option<u64>,
+    pub mark_bytes: Option<u64>,
     /// Frames that arrive twice.
     pub duplicate: Probability,
     /// Frames of which one bit is flipped.
@@ -54,7 +54,7 @@ impl Default for Config {
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
             rate: None,
-            mark_octets: None,
+            mark_bytes: None,
             duplicate: Probability::NEVER,
             corrupt: Probability::NEVER,
             black_holes: Vec::new(),
@@ -106,7 +106,7 @@ pub struct Rate {
     pub bits_per_second: NonZeroU64,
     /// Bytes that may wait, the frame being sent included; a frame that finds the link idle always
     /// passes. What does not fit is dropped (tail drop).
-    pub queue_octets: u64,
+    pub queue_bytes: u64,
 }
 
 impl Rate {
@@ -117,7 +117,7 @@ impl Rate {
     }
 
     /// Bytes that the link sends in `time`, rounded up.
-    pub fn octets_in(&self, time: Duration) -> u64 {
+    pub fn bytes_in(&self, time: Duration) -> u64 {
         let bytes =
             (time.as_nanos() * u128::from(self.bits_per_second.get())).div_ceil(8_000_000_000);
         u64::try_from(bytes).unwrap_or(u64::MAX)

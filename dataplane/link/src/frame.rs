@@ -12,7 +12,7 @@ pub trait Frame: Sized {
     }
 
     /// The bytes in which a bit may be flipped. Empty: the frame is never damaged.
-    fn octets_mut(&mut self) -> &mut [u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
 
     /// A second frame with the same bytes, or `None` where that is impossible now (no packet buffer)
     /// or never.
@@ -30,7 +30,7 @@ impl Frame for Vec<u8> {
         Vec::len(self)
     }
 
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         self
     }
 

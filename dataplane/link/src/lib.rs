@@ -10,7 +10,7 @@
 //!                                                                                           └─> late ──────> pop
 //! ```
 //!
-//! A queue that is long may mark frames ([`Config::mark_octets`]) before it drops any.
+//! A queue that is long may mark frames ([`Config::mark_bytes`]) before it drops any.
 //!
 //! Not here: re-segmentation and changes of the MTU, which need to know TCP (the `sim` crate has them).
 //!
@@ -72,11 +72,11 @@ pub struct Counters {
     /// Given to [`FaultyLink::push`].
     pub offered: u64,
     /// Bytes of those.
-    pub offered_octets: u64,
+    pub offered_bytes: u64,
     /// Returned by [`FaultyLink::pop`].
     pub delivered: u64,
     /// Bytes of those.
-    pub delivered_octets: u64,
+    pub delivered_bytes: u64,
     /// Taken by the loss model.
     pub lost: u64,
     /// Taken by black-hole periods.
@@ -127,7 +127,7 @@ impl<F: Frame> FaultyLink<F> {
     pub fn push(&mut self, now: Instant, mut frame: F) -> Fate {
         let len = frame.len();
         self.counters.offered += 1;
-        self.counters.offered_octets += len as u64;
+        self.counters.offered_bytes += len as u64;
         if self.config.black_holes.iter().any(|hole| hole.covers(now)) {
             self.counters.black_holed += 1;
             return Fate::BlackHole;
@@ -145,7 +145,7 @@ impl<F: Frame> FaultyLink<F> {
             self.counters.tail_dropped += 1;
             return Fate::TailDrop;
         };
-        if self.config.mark_octets.is_some_and(|mark| waiting > mark) && frame.mark() {
+        if self.config.mark_bytes.is_some_and(|mark| waiting > mark) && frame.mark() {
             self.counters.marked += 1;
         }
         if self.rng.chance(self.config.corrupt) {
@@ -175,7 +175,7 @@ impl<F: Frame> FaultyLink<F> {
         let due = if late_first { self.late.pop() } else { self.in_order.pop_front() }?;
         debug_assert_eq!(due.at, next);
         self.counters.delivered += 1;
-        self.counters.delivered_octets += due.frame.len() as u64;
+        self.counters.delivered_bytes += due.frame.len() as u64;
         Some(due.frame)
     }
 
@@ -196,7 +196,7 @@ impl<F: Frame> FaultyLink<F> {
 
     /// Bytes that wait in front of the slow link at `now`, the frame being sent included.
     pub fn waiting(&self, now: Instant) -> u64 {
-        self.config.rate.map_or(0, |rate| rate.octets_in(self.busy_until.saturating_since(now)))
+        self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }
 
     /// What it did so far.
@@ -244,7 +244,7 @@ impl<F: Frame> FaultyLink<F> {
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
         let waiting = self.waiting(now);
-        if waiting > 0 && waiting + len as u64 > rate.queue_octets {
+        if waiting > 0 && waiting + len as u64 > rate.queue_bytes {
             return None;
         }
         self.busy_until = self.busy_until.max(now) + rate.time_for(len);
@@ -252,7 +252,7 @@ impl<F: Frame> FaultyLink<F> {
     }
 
     fn corrupt(&mut self, frame: &mut F) {
-        let bytes = frame.octets_mut();
+        let bytes = frame.bytes_mut();
         if bytes.is_empty() {
             return;
         }

@@ -43,7 +43,7 @@ fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
 fn a_perfect_link_hands_everything_over_at_once() {
     let mut link = FaultyLink::new(Config::default());
     assert_eq!(run(&mut link, 100), (0..100).collect::<Vec<_>>());
-    assert_eq!(link.counters().delivered_octets, 100 * 100);
+    assert_eq!(link.counters().delivered_bytes, 100 * 100);
     assert_eq!(link.counters().all_lost(), 0);
 }
 
@@ -109,8 +109,7 @@ fn jitter_alone_keeps_the_order() {
 #[test]
 fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
     // 8 Mbit/s: 1 byte per µs. Room for three frames of 100 bytes.
-    let rate =
-        Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 300 };
+    let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 300 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
     assert_eq!(link.push(us(0), frame(0, 100)), Fate::Queued(us(100)));
     assert_eq!(link.push(us(0), frame(1, 100)), Fate::Queued(us(200)));
@@ -128,7 +127,7 @@ impl Frame for Markable {
     fn len(&self) -> usize {
         100
     }
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         &mut []
     }
     fn duplicate(&self) -> Option<Self> {
@@ -142,9 +141,8 @@ impl Frame for Markable {
 
 #[test]
 fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
-    let rate =
-        Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 400 };
-    let config = Config { rate: Some(rate), mark_octets: Some(150), ..Config::default() };
+    let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 400 };
+    let config = Config { rate: Some(rate), mark_bytes: Some(150), ..Config::default() };
     let mut link = FaultyLink::new(config);
     for capable in [true, true, true, false, true] {
         link.push(us(0), Markable(capable, false));
@@ -199,7 +197,7 @@ fn another_behaviour_holds_from_then_on_and_what_is_inside_keeps_its_time() {
 
 #[test]
 fn an_idle_slow_link_takes_a_frame_larger_than_its_queue() {
-    let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_octets: 10 };
+    let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 10 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
     assert_eq!(link.push(us(0), frame(0, 1500)), Fate::Queued(us(1500)));
 }
@@ -211,7 +209,7 @@ fn a_frame_that_cannot_be_copied_is_not_duplicated() {
         fn len(&self) -> usize {
             60
         }
-        fn octets_mut(&mut self) -> &mut [u8] {
+        fn bytes_mut(&mut self) -> &mut [u8] {
             &mut []
         }
         fn duplicate(&self) -> Option<Self> {
@@ -272,9 +270,9 @@ fn any_config() -> impl Strategy<Value = Config> {
         })),
     ];
     let rate = proptest::option::of((1_000_000..10_000_000_000u64, 0..100_000u64).prop_map(
-        |(bits, queue_octets)| Rate {
+        |(bits, queue_bytes)| Rate {
             bits_per_second: NonZeroU64::new(bits).expect("not zero"),
-            queue_octets,
+            queue_bytes,
         },
     ));
     let times = (0..200u64, 0..50u64, 0..100u64);
@@ -291,7 +289,7 @@ fn any_config() -> impl Strategy<Value = Config> {
                 duplicate: p(duplicate),
                 corrupt: p(corrupt),
                 black_holes: Vec::new(),
-                mark_octets: Some(20_000),
+                mark_bytes: Some(20_000),
                 max_frames,
             }
         },

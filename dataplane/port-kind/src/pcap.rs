@@ -1,6 +1,6 @@
 //! Capture files of a `pcap` port: what a file must be so that DPDK's `net_pcap` reads or writes it.
 //!
-//! The driver says only that it cannot be made, so the files are looked at before. A reason is the end of a
+//! The driver reports only that it cannot be made, so the files are looked at before. A reason is the end of a
 //! sentence and names the remedy.
 
 use std::fs::{self, File, OpenOptions};

@@ -1,7 +1,7 @@
 //! Frames of the tester: one address on one link, and one host that it speaks to.
 //!
 //! Answers ARP and neighbour solicitations for its address, asks for the host's, wraps and unwraps TCP
-//! segments and SCTP packets. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are octets.
+//! segments and SCTP packets. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are bytes.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use smoltcp::wire::{
     TcpPacket,
 };
 
-/// Octets of an Ethernet header.
+/// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
@@ -49,7 +49,7 @@ pub enum Carried {
 
 /// What a received frame is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum Received {
     /// Of the tested host to the tester.
     Carried(Carried),
     /// A question for the tester's address; this frame answers it.
@@ -96,48 +96,48 @@ impl Station {
     /// `carried` in a frame to the host, or `None` before the next hop's hardware address is known. TCP's
     /// checksum is made right, and its IP header carries the segment's ECN field.
     pub fn wrap(&self, carried: &Carried) -> Option<Vec<u8>> {
-        let (protocol, ecn, octets) = match carried {
+        let (protocol, ecn, bytes) = match carried {
             Carried::Tcp(segment) => {
-                let mut octets = segment.emit();
-                TcpPacket::new_unchecked(&mut octets)
+                let mut bytes = segment.emit();
+                TcpPacket::new_unchecked(&mut bytes)
                     .fill_checksum(&self.address.into(), &self.host.into());
                 let ecn = match segment.ecn {
                     Ecn::NotEct => 0,
                     Ecn::Ect => 2,
                     Ecn::Ce => 3,
                 };
-                (IpProtocol::Tcp, ecn, octets)
+                (IpProtocol::Tcp, ecn, bytes)
             }
-            Carried::Sctp(octets) => (SCTP, 0, octets.clone()),
+            Carried::Sctp(bytes) => (SCTP, 0, bytes.clone()),
         };
-        let packet = self.ip(self.address, self.host, protocol, ecn, &octets)?;
+        let packet = self.ip(self.address, self.host, protocol, ecn, &bytes)?;
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
     /// Takes a frame from the port.
-    pub fn input(&mut self, frame: &[u8]) -> Heard {
-        let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return Heard::Other };
+    pub fn input(&mut self, frame: &[u8]) -> Received {
+        let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return Received::Other };
         if ethernet.src_addr() == self.mac {
-            return Heard::Other;
+            return Received::Other;
         }
         match ethernet.ethertype() {
             EthernetProtocol::Arp => self.arp_input(ethernet.payload()),
             EthernetProtocol::Ipv4 => self.ipv4_input(ethernet.payload()),
             EthernetProtocol::Ipv6 => self.ipv6_input(ethernet.payload()),
-            _ => Heard::Other,
+            _ => Received::Other,
         }
     }
 
-    fn arp_input(&mut self, octets: &[u8]) -> Heard {
+    fn arp_input(&mut self, bytes: &[u8]) -> Received {
         let Some(ArpRepr::EthernetIpv4 {
             operation,
             source_hardware_addr: mac,
             source_protocol_addr: sender,
             target_protocol_addr: target,
             ..
-        }) = ArpPacket::new_checked(octets).ok().and_then(|p| ArpRepr::parse(&p).ok())
+        }) = ArpPacket::new_checked(bytes).ok().and_then(|p| ArpRepr::parse(&p).ok())
         else {
-            return Heard::Other;
+            return Received::Other;
         };
         if operation == ArpOperation::Request && self.address == IpAddr::V4(target) {
             let repr = ArpRepr::EthernetIpv4 {
@@ -147,66 +147,66 @@ impl Station {
                 target_hardware_addr: mac,
                 target_protocol_addr: sender,
             };
-            return Heard::Question(self.arp(&repr, mac));
+            return Received::Question(self.arp(&repr, mac));
         }
         if operation == ArpOperation::Reply && self.next_hop == IpAddr::V4(sender) {
             self.next_mac = Some(mac);
-            return Heard::Learnt;
+            return Received::Learnt;
         }
-        Heard::Other
+        Received::Other
     }
 
-    fn ipv4_input(&mut self, octets: &[u8]) -> Heard {
-        let Ok(packet) = Ipv4Packet::new_checked(octets) else { return Heard::Other };
+    fn ipv4_input(&mut self, bytes: &[u8]) -> Received {
+        let Ok(packet) = Ipv4Packet::new_checked(bytes) else { return Received::Other };
         let ends = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
         let protocol = packet.next_header();
         if !matches!(protocol, IpProtocol::Tcp | SCTP) || ends != (self.host, self.address) {
-            return Heard::Other;
+            return Received::Other;
         }
         if !packet.verify_checksum() {
-            return Heard::Damaged("the IP header's checksum is wrong");
+            return Received::Damaged("the IP header's checksum is wrong");
         }
         match protocol {
-            SCTP => Heard::Carried(Carried::Sctp(packet.payload().to_vec())),
+            SCTP => Received::Carried(Carried::Sctp(packet.payload().to_vec())),
             _ => self.segment(packet.payload(), packet.ecn()),
         }
     }
 
-    fn ipv6_input(&mut self, octets: &[u8]) -> Heard {
-        let Ok(packet) = Ipv6Packet::new_checked(octets) else { return Heard::Other };
+    fn ipv6_input(&mut self, bytes: &[u8]) -> Received {
+        let Ok(packet) = Ipv6Packet::new_checked(bytes) else { return Received::Other };
         let (source, destination) = (packet.src_addr(), packet.dst_addr());
         match packet.next_header() {
             IpProtocol::Tcp if (source, destination) == both(self.host, self.address) => {
                 self.segment(packet.payload(), packet.traffic_class() & 3)
             }
             SCTP if (source, destination) == both(self.host, self.address) => {
-                Heard::Carried(Carried::Sctp(packet.payload().to_vec()))
+                Received::Carried(Carried::Sctp(packet.payload().to_vec()))
             }
             IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
                 self.nd_input(source, packet.payload())
             }
-            _ => Heard::Other,
+            _ => Received::Other,
         }
     }
 
-    fn nd_input(&mut self, source: Ipv6Addr, octets: &[u8]) -> Heard {
-        let repr = Icmpv6Packet::new_checked(octets).ok().and_then(|p| NdiscRepr::parse(&p).ok());
+    fn nd_input(&mut self, source: Ipv6Addr, bytes: &[u8]) -> Received {
+        let repr = Icmpv6Packet::new_checked(bytes).ok().and_then(|p| NdiscRepr::parse(&p).ok());
         let hardware = |lladdr: Option<smoltcp::wire::RawHardwareAddress>| {
-            let octets: [u8; 6] = lladdr?.as_bytes().try_into().ok()?;
-            Some(EthernetAddress(octets))
+            let bytes: [u8; 6] = lladdr?.as_bytes().try_into().ok()?;
+            Some(EthernetAddress(bytes))
         };
         match repr {
             Some(NdiscRepr::NeighborSolicit { target_addr, lladdr })
                 if self.address == IpAddr::V6(target_addr) =>
             {
                 let known = || self.next_mac.filter(|_| self.next_hop == IpAddr::V6(source));
-                let Some(mac) = hardware(lladdr).or_else(known) else { return Heard::Other };
+                let Some(mac) = hardware(lladdr).or_else(known) else { return Received::Other };
                 let repr = NdiscRepr::NeighborAdvert {
                     flags: NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE,
                     target_addr,
                     lladdr: Some(self.mac.into()),
                 };
-                Heard::Question(self.nd(&repr, target_addr, source, mac))
+                Received::Question(self.nd(&repr, target_addr, source, mac))
             }
             Some(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. })
                 if self.next_hop == IpAddr::V6(target_addr) =>
@@ -214,39 +214,39 @@ impl Station {
                 match hardware(lladdr) {
                     Some(mac) => {
                         self.next_mac = Some(mac);
-                        Heard::Learnt
+                        Received::Learnt
                     }
-                    None => Heard::Other,
+                    None => Received::Other,
                 }
             }
-            _ => Heard::Other,
+            _ => Received::Other,
         }
     }
 
-    fn segment(&self, octets: &[u8], ecn: u8) -> Heard {
-        let Ok(packet) = TcpPacket::new_checked(octets) else {
-            return Heard::Damaged("the TCP header is cut short");
+    fn segment(&self, bytes: &[u8], ecn: u8) -> Received {
+        let Ok(packet) = TcpPacket::new_checked(bytes) else {
+            return Received::Damaged("the TCP header is cut short");
         };
         if !packet.verify_checksum(&self.host.into(), &self.address.into()) {
-            return Heard::Damaged(
+            return Received::Damaged(
                 "the TCP checksum is wrong (between virtual interfaces of one machine: ethtool -K DEV tx off)",
             );
         }
-        let Some(mut segment) = Segment::parse(octets) else {
-            return Heard::Damaged("the TCP header is cut short");
+        let Some(mut segment) = Segment::parse(bytes) else {
+            return Received::Damaged("the TCP header is cut short");
         };
         segment.ecn = match ecn {
             0 => Ecn::NotEct,
             3 => Ecn::Ce,
             _ => Ecn::Ect,
         };
-        Heard::Carried(Carried::Tcp(segment))
+        Received::Carried(Carried::Tcp(segment))
     }
 
     fn arp(&self, repr: &ArpRepr, to: EthernetAddress) -> Vec<u8> {
-        let mut octets = vec![0; repr.buffer_len()];
-        repr.emit(&mut ArpPacket::new_unchecked(&mut octets));
-        self.ethernet(to, EthernetProtocol::Arp, &octets)
+        let mut bytes = vec![0; repr.buffer_len()];
+        repr.emit(&mut ArpPacket::new_unchecked(&mut bytes));
+        self.ethernet(to, EthernetProtocol::Arp, &bytes)
     }
 
     fn nd(
@@ -256,11 +256,11 @@ impl Station {
         to: Ipv6Addr,
         mac: EthernetAddress,
     ) -> Vec<u8> {
-        let mut octets = vec![0; repr.buffer_len()];
-        let mut message = Icmpv6Packet::new_unchecked(&mut octets);
+        let mut bytes = vec![0; repr.buffer_len()];
+        let mut message = Icmpv6Packet::new_unchecked(&mut bytes);
         repr.emit(&mut message);
         message.fill_checksum(&from, &to);
-        let packet = self.ip(from.into(), to.into(), IpProtocol::Icmpv6, 0, &octets);
+        let packet = self.ip(from.into(), to.into(), IpProtocol::Icmpv6, 0, &bytes);
         self.ethernet(mac, EthernetProtocol::Ipv6, &packet.unwrap_or_default())
     }
 
@@ -273,13 +273,13 @@ impl Station {
         ecn: u8,
         payload: &[u8],
     ) -> Option<Vec<u8>> {
-        let mut octets;
+        let mut bytes;
         match (from, to) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
-                octets = vec![0; IPV4 + payload.len()];
-                octets[IPV4..].copy_from_slice(payload);
-                let len = octets.len() as u16;
-                let mut packet = Ipv4Packet::new_unchecked(&mut octets);
+                bytes = vec![0; IPV4 + payload.len()];
+                bytes[IPV4..].copy_from_slice(payload);
+                let len = bytes.len() as u16;
+                let mut packet = Ipv4Packet::new_unchecked(&mut bytes);
                 packet.set_version(4);
                 packet.set_header_len(IPV4 as u8);
                 packet.set_ecn(ecn);
@@ -292,9 +292,9 @@ impl Station {
                 packet.fill_checksum();
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
-                octets = vec![0; IPV6 + payload.len()];
-                octets[IPV6..].copy_from_slice(payload);
-                let mut packet = Ipv6Packet::new_unchecked(&mut octets);
+                bytes = vec![0; IPV6 + payload.len()];
+                bytes[IPV6..].copy_from_slice(payload);
+                let mut packet = Ipv6Packet::new_unchecked(&mut bytes);
                 packet.set_version(6);
                 packet.set_traffic_class(ecn);
                 packet.set_payload_len(payload.len() as u16);
@@ -305,7 +305,7 @@ impl Station {
             }
             _ => return None,
         }
-        Some(octets)
+        Some(bytes)
     }
 
     fn ethernet(
@@ -314,11 +314,11 @@ impl Station {
         ethertype: EthernetProtocol,
         payload: &[u8],
     ) -> Vec<u8> {
-        let mut octets = vec![0; ETHERNET + payload.len()];
-        octets[ETHERNET..].copy_from_slice(payload);
+        let mut bytes = vec![0; ETHERNET + payload.len()];
+        bytes[ETHERNET..].copy_from_slice(payload);
         let repr = EthernetRepr { src_addr: self.mac, dst_addr: to, ethertype };
-        repr.emit(&mut EthernetFrame::new_unchecked(&mut octets));
-        octets
+        repr.emit(&mut EthernetFrame::new_unchecked(&mut bytes));
+        bytes
     }
 }
 
@@ -366,19 +366,19 @@ mod tests {
             };
             let segment = Carried::Tcp(segment);
             assert_eq!(one.wrap(&segment), None, "nobody to send it to yet");
-            let Heard::Question(answer) = other.input(&one.question()) else { panic!("{a}") };
-            assert_eq!(one.input(&answer), Heard::Learnt);
+            let Received::Question(answer) = other.input(&one.question()) else { panic!("{a}") };
+            assert_eq!(one.input(&answer), Received::Learnt);
             assert_eq!(one.next_mac, Some(other.mac));
             let mut frame = one.wrap(&segment).expect("the address is known");
-            assert_eq!(other.input(&frame), Heard::Carried(segment));
+            assert_eq!(other.input(&frame), Received::Carried(segment));
             let last = frame.len() - 1;
             frame[last] ^= 1;
-            assert!(matches!(other.input(&frame), Heard::Damaged(_)));
+            assert!(matches!(other.input(&frame), Received::Damaged(_)));
             let packet = Carried::Sctp(vec![1; 13]);
             let frame = one.wrap(&packet).expect("the address is known");
-            assert_eq!(other.input(&frame), Heard::Carried(packet));
+            assert_eq!(other.input(&frame), Received::Carried(packet));
             // Its own frames may come back.
-            assert_eq!(one.input(&one.question()), Heard::Other);
+            assert_eq!(one.input(&one.question()), Received::Other);
         }
     }
 
@@ -386,12 +386,12 @@ mod tests {
     fn questions_for_others_are_not_answered() {
         let (one, _) = stations("192.0.2.1", "192.0.2.2");
         let (_, mut third) = stations("192.0.2.1", "192.0.2.3");
-        assert_eq!(third.input(&one.question()), Heard::Other);
+        assert_eq!(third.input(&one.question()), Received::Other);
         let (one, _) = stations("2001:db8::1", "2001:db8::2");
         let (_, mut third) = stations("2001:db8::1", "2001:db8::3");
-        assert_eq!(third.input(&one.question()), Heard::Other);
+        assert_eq!(third.input(&one.question()), Received::Other);
         for cut in 0..one.question().len() {
-            assert_eq!(third.input(&one.question()[..cut]), Heard::Other);
+            assert_eq!(third.input(&one.question()[..cut]), Received::Other);
         }
     }
 }

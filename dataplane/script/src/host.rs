@@ -39,12 +39,12 @@ pub struct Service {
     pub settings: BTreeMap<String, String>,
 }
 
-/// What a service makes of the octets that it gets.
+/// What a service makes of the bytes that it gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Takes {
-    /// Reads and ignores any octets, writes none, and keeps the connection open.
-    Octets,
+    /// Reads and ignores any bytes, writes none, and keeps the connection open.
+    Bytes,
     /// It is an MPA responder that accepts.
     Mpa,
     /// It is SCTP, with sessions of RFC 5043 that are accepted.
@@ -58,11 +58,11 @@ impl std::str::FromStr for Takes {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "octets" => Ok(Takes::Octets),
+            "bytes" => Ok(Takes::Bytes),
             "mpa" => Ok(Takes::Mpa),
             "sctp" => Ok(Takes::Sctp),
             "nothing" => Ok(Takes::Nothing),
-            _ => Err("write octets, mpa, sctp or nothing".into()),
+            _ => Err("write bytes, mpa, sctp or nothing".into()),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Service {
         let wanted = wanted(script);
         if !wanted.contains(&self.takes) {
             let what = match wanted[0] {
-                Takes::Octets => "needs a service that takes any octets",
+                Takes::Bytes => "needs a service that takes any bytes",
                 Takes::Mpa => "needs an MPA responder",
                 Takes::Sctp => "needs SCTP",
                 Takes::Nothing => "needs a port without a listener",
@@ -171,7 +171,7 @@ fn asks(script: &Script) -> bool {
     })
 }
 
-/// What the service may make of octets, the best first.
+/// What the service may make of bytes, the best first.
 fn wanted(script: &Script) -> &'static [Takes] {
     let opens = |action: &Action| match action {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
@@ -184,9 +184,9 @@ fn wanted(script: &Script) -> &'static [Takes] {
     } else if script.settings.iter().any(|s| s.key == "stack" && s.value == "mpa") {
         &[Takes::Mpa]
     } else if script.pieces.iter().any(|piece| piece.direction == Direction::In) {
-        &[Takes::Octets]
+        &[Takes::Bytes]
     } else {
-        &[Takes::Octets, Takes::Mpa]
+        &[Takes::Bytes, Takes::Mpa]
     }
 }
 
@@ -199,7 +199,7 @@ fn required(script: &Script) -> Vec<(&str, String)> {
         .filter(|s| !ours.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
-    // Of the same link an IPv6 host says 20 octets less.
+    // Of the same link an IPv6 host offers 20 bytes less.
     let says_mss = |action: &Action| match action {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,
@@ -223,7 +223,7 @@ mod tests {
 
     fn host() -> Host {
         toml::from_str(
-            "[[service]]\nport = 1\ntakes = \"octets\"\n\
+            "[[service]]\nport = 1\ntakes = \"bytes\"\n\
              [[service]]\nport = 2\ntakes = \"mpa\"\nsettings = { markers = \"on\", crc = \"on\" }\n\
              [[service]]\nport = 3\ntakes = \"mpa\"\nsettings = { markers = \"off\", crc = \"on\" }\n\
              [[service]]\nport = 4\ntakes = \"nothing\"\n\

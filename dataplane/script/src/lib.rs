@@ -1,7 +1,7 @@
 //! Packet dialogues against another host: the script is the tester, the host is what is tested.
 //!
 //! The same files and the same comparison as in `sim::dialogue`, which plays them against our own stack in
-//! virtual time. Here time is real, the host is behind a port, and nobody can tell it what to do or look
+//! virtual time. Here time is real, the host is behind a port, and nobody can control it or look
 //! into it:
 //!
 //! | a script that | is |
@@ -10,7 +10,7 @@
 //! | only sends and expects | played; its `event` and `check` lines are not looked at, and counted |
 //!
 //! [`frames`] knows Ethernet, ARP, ND and IP; [`player`] is a dialogue going on, sans-IO; [`host`] is what is
-//! known of the tested host; [`session`] joins them with a port and a clock. Whoever shares a network with
+//! known of the tested host; [`session`] joins them with a port and a clock. Any host that shares a network with
 //! the tester's kernel: the tester's address must not be one of the kernel's, which would reset what it does
 //! not know.
 #![forbid(unsafe_code)]

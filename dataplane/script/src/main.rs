@@ -27,7 +27,7 @@ use sim::dialogue::script::Script;
     after_help = "Exit codes: 0 nothing failed, 1 a script failed, 2 the command line, a file or the port \
                   is wrong.\nThe tester's address must not be one of the kernel's: it would reset the \
                   connections.\n\nExample, a veth whose end vs has no address, the host behind it:\n  \
-                  ddp-script --port af_packet:vs --address 192.0.2.2 --to 192.0.2.1:7 --takes octets \
+                  ddp-script --port af_packet:vs --address 192.0.2.2 --to 192.0.2.1:7 --takes bytes \
                   dataplane/sim/dialogues/rfc5961-attacks"
 )]
 struct Args {
@@ -43,9 +43,9 @@ struct Args {
     /// The tested host; with a port number, the only service that is tested
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = target)]
     to: Option<(IpAddr, Option<u16>)>,
-    /// What the service at --to makes of octets: "octets" reads any and keeps the connection, "mpa" is an
+    /// What the service at --to makes of bytes: "bytes" reads any and keeps the connection, "mpa" is an
     /// MPA responder, "sctp" takes sessions of RFC 5043, "nothing" does not listen
-    #[arg(long, default_value = "octets", conflicts_with = "host")]
+    #[arg(long, default_value = "bytes", conflicts_with = "host")]
     takes: Takes,
     /// How that service is set, in the words of the scripts' `set` lines; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = setting)]
@@ -59,7 +59,7 @@ struct Args {
     /// Hardware address of the port
     #[arg(long, value_name = "MAC", value_parser = mac)]
     mac: Option<[u8; 6]>,
-    /// Largest IP packet of the link, in octets
+    /// Largest IP packet of the link, in bytes
     #[arg(long, default_value_t = 1500)]
     mtu: u16,
     /// How far times may be off: a share of the time since the line before, and a constant
@@ -111,7 +111,7 @@ impl Args {
             return Err("--address, --to and --via are of different families".into());
         }
         let mut known = self.known(port)?;
-        // The family is no choice of the host's: scripts about IPv6 have their turn where it is spoken.
+        // The family is no choice of the host's: scripts about IPv6 run where the host has IPv6.
         let family = if host.is_ipv6() { "6" } else { "4" };
         for service in &mut known.services {
             service.settings.entry("ip".into()).or_insert_with(|| family.into());
@@ -233,8 +233,8 @@ impl<'a> Report<'a> {
                     self.row(name, "ok", &remarks(&played, attempt, differs.is_some()))?;
                     return self.details(&transcript);
                 }
-                Err(PlayError::TooLong(octets)) => {
-                    let reason = format!("needs an MTU of {octets} octets");
+                Err(PlayError::TooLong(bytes)) => {
+                    let reason = format!("needs an MTU of {bytes} bytes");
                     return self.skip(name, &reason);
                 }
                 Err(error) => failure = Some(error.to_string()),
@@ -332,10 +332,10 @@ fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
-    let octets: Vec<u8> = text
+    let bytes: Vec<u8> = text
         .split(':')
         .map(|part| u8::from_str_radix(part, 16))
         .collect::<Result<_, _>>()
-        .map_err(|_| "write six octets, such as 02:00:00:00:00:01")?;
-    octets.try_into().map_err(|_| "write six octets, such as 02:00:00:00:00:01".into())
+        .map_err(|_| "write six bytes, such as 02:00:00:00:00:01")?;
+    bytes.try_into().map_err(|_| "write six bytes, such as 02:00:00:00:00:01".into())
 }

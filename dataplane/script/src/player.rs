@@ -264,7 +264,7 @@ impl<P: Partner> Player<P> {
             let line = self.rest.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
-        // The host does by itself what it is told, and nobody sees what it says of itself: that takes no time.
+        // The host does by itself what the script wants, and its facts cannot be seen: that takes no time.
         if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
             self.played.unseen += usize::from(!matches!(step.action, Action::Do(_)));
             return Ok(Some(Progress::Done));

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sim::dialogue::script::{Script, ScriptError};
 use smoltcp::wire::EthernetAddress;
 
-use crate::frames::{Carried, ETHERNET, Heard, Station};
+use crate::frames::{Carried, ETHERNET, Received, Station};
 use crate::player::chunks::Chunks;
 use crate::player::segments::Segments;
 use crate::player::{Partner, Played, Player, Tolerance};
@@ -53,8 +53,8 @@ pub enum PlayError {
     /// The port takes no frames.
     #[error("the port has no free packet buffer")]
     NoBuffer,
-    /// A segment of the script is an IP packet of so many octets: more than the port's MTU.
-    #[error("an IP packet of {0} octets is longer than the MTU")]
+    /// A segment of the script is an IP packet of so many bytes: more than the port's MTU.
+    #[error("an IP packet of {0} bytes is longer than the MTU")]
     TooLong(usize),
 }
 
@@ -78,7 +78,7 @@ pub struct Session {
     _port: Port,
     began: Clock,
     own_port: u16,
-    heard: Vec<(Instant, Heard)>,
+    received: Vec<(Instant, Received)>,
 }
 
 impl Session {
@@ -93,7 +93,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let pci = Vec::from_iter(config.kind.eal_device());
         let hugepages = if pci.is_empty() { Hugepages::Never } else { Hugepages::Auto };
-        let memory_mib = 64 + (config.pool_octets() >> 20) as u32;
+        let memory_mib = 64 + (config.pool_bytes() >> 20) as u32;
         let eal = EalConfig {
             hugepages,
             memory_mib,
@@ -114,7 +114,7 @@ impl Session {
         let own_port = FIRST_PORT + random()? as u16 % 8192;
         let began = Clock::now();
         let mut session =
-            Session { station, queue, _port: port, began, own_port, heard: Vec::new() };
+            Session { station, queue, _port: port, began, own_port, received: Vec::new() };
         session.find_next_hop()?;
         Ok(session)
     }
@@ -161,13 +161,13 @@ impl Session {
                 return Ok(outcome.clone()?);
             }
             self.receive(player.poll_timeout().unwrap_or(self.now()));
-            for (time, heard) in std::mem::take(&mut self.heard) {
-                match heard {
-                    Heard::Carried(carried) => {
+            for (time, received) in std::mem::take(&mut self.received) {
+                match received {
+                    Received::Carried(carried) => {
                         player.input(time, carried).map_err(PlayError::Damaged)?;
                     }
-                    Heard::Damaged(what) => return Err(PlayError::Damaged(what.into())),
-                    Heard::Question(_) | Heard::Learnt | Heard::Other => {}
+                    Received::Damaged(what) => return Err(PlayError::Damaged(what.into())),
+                    Received::Question(_) | Received::Learnt | Received::Other => {}
                 }
             }
             player.handle_timeout(self.now());
@@ -182,7 +182,7 @@ impl Session {
             let until = self.now() + Duration::from_secs(1);
             while self.now() < until {
                 self.receive(until);
-                self.heard.clear();
+                self.received.clear();
                 if self.station.next_mac.is_some() {
                     return Ok(());
                 }
@@ -205,15 +205,15 @@ impl Session {
         self.frame(&frame).ok_or(PlayError::NoBuffer)
     }
 
-    fn frame(&mut self, octets: &[u8]) -> Option<()> {
+    fn frame(&mut self, bytes: &[u8]) -> Option<()> {
         let mut frame = self.queue.alloc()?;
-        frame.append(octets.len())?.copy_from_slice(octets);
+        frame.append(bytes.len())?.copy_from_slice(bytes);
         self.queue.tx(frame);
         self.queue.flush();
         Some(())
     }
 
-    /// Waits for frames until `until`; what they are is in `heard`. Questions are answered.
+    /// Waits for frames until `until`; what they are is in `received`. Requests are answered.
     fn receive(&mut self, until: Instant) {
         self.queue.flush();
         let mut batch = RxBatch::new();
@@ -224,12 +224,12 @@ impl Session {
         let now = self.now();
         for frame in batch {
             match self.station.input(frame.data()) {
-                Heard::Other => {}
-                Heard::Question(answer) => {
-                    // Lost like a frame on the wire: it is asked again.
+                Received::Other => {}
+                Received::Question(answer) => {
+                    // Lost like a frame on the wire: the request is sent again.
                     let _ = self.frame(&answer);
                 }
-                heard => self.heard.push((now, heard)),
+                received => self.received.push((now, received)),
             }
         }
     }

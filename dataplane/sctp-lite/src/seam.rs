@@ -13,7 +13,7 @@ pub struct Received<'a> {
     pub ppid: u32,
     /// The U flag was set.
     pub unordered: bool,
-    /// Its octets, one piece after the other.
+    /// Its bytes, one piece after the other.
     pub pieces: &'a [&'a [u8]],
 }
 
@@ -29,18 +29,18 @@ pub enum Taken {
 
 /// Receive side: what SCTP calls.
 pub trait MessageSink {
-    /// A user message, none of whose TSNs was taken before. Called when its last octet is there, whatever is
+    /// A user message, none of whose TSNs was taken before. Called when its last byte is there, whatever is
     /// missing before it.
     fn message(&mut self, now: Instant, message: Received<'_>) -> Taken;
 
     /// The peer has restarted, and the association has so many pairs of streams now: messages that follow
     /// belong to nothing that was before, and what was sent and not acknowledged is forgotten. They may be
-    /// in the very packet that tells of it, so this is not left to an event.
+    /// in the very packet that acknowledges it, so this is not left to an event.
     fn restarted(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
 
-    /// Octets of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
+    /// Bytes of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
     /// upper layer that places everything at arrival says `u32::MAX`.
     fn room(&self) -> u32;
 }
@@ -50,7 +50,7 @@ pub trait MessageSink {
 pub struct MessageRef {
     /// Its stream.
     pub stream: u16,
-    /// Octets of user data.
+    /// Bytes of user data.
     pub len: u16,
     /// The source's own name for it.
     pub tag: u64,
@@ -72,13 +72,13 @@ pub trait MessageSource {
     /// True when [`next`](Self::next) with ample room would give a message.
     fn has_data(&self) -> bool;
 
-    /// Writes the next message's octets to the front of `out`; `None` when there is none, or none that
+    /// Writes the next message's bytes to the front of `out`; `None` when there is none, or none that
     /// fits. `most` is the largest message that an empty packet carries; a source that could fill more
     /// than `out` may hold back until it gets a packet of its own (`out` as long as `most`), and must give
     /// something then if it has anything.
     fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written>;
 
-    /// Writes again the octets of a message that was sent and not acknowledged, the very same ones.
+    /// Writes again the bytes of a message that was sent and not acknowledged, the very same ones.
     /// `out` has its length.
     fn again(&mut self, message: MessageRef, out: &mut [u8]);
 
@@ -90,9 +90,9 @@ pub trait MessageSource {
     fn most_changed(&mut self, most: usize);
 }
 
-/// A batch of outgoing SCTP packets, given by whoever owns the packet buffers.
+/// A batch of outgoing SCTP packets, given by the owner of the packet buffers.
 pub trait TxBatch {
-    /// Room for one SCTP packet (common header and chunks) of at most `len` octets, or `None` when the
+    /// Room for one SCTP packet (common header and chunks) of at most `len` bytes, or `None` when the
     /// batch is full or no buffer is left: stop and come back.
     fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
 
@@ -110,7 +110,7 @@ pub trait TxBatch {
     /// Something was not sent because of [`keep_limit`](Self::keep_limit).
     fn keep_limited(&mut self) {}
 
-    /// The first `len` octets of the room given last are a complete packet, checksum and all. Never called
+    /// The first `len` bytes of the room given last are a complete packet, checksum and all. Never called
     /// without a preceding `packet`; a `packet` not committed is dropped.
     fn commit(&mut self, len: usize);
 }

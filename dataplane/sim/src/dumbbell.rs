@@ -119,7 +119,7 @@ impl Dumbbell {
     /// # Errors
     /// When time stands still.
     pub fn measure(&mut self, time: Duration) -> Result<Vec<u64>, Stall> {
-        let bytes = |flow: &Flow| flow.server.stats().tcp.recv.octets;
+        let bytes = |flow: &Flow| flow.server.stats().tcp.recv.bytes;
         let before: Vec<u64> = self.flows.iter().map(bytes).collect();
         self.run_for(time)?;
         Ok(self.flows.iter().zip(before).map(|(flow, b)| bytes(flow) - b).collect())
@@ -141,7 +141,7 @@ impl Dumbbell {
             }
             let (source, got) = (flow.source.to_vec(), flow.server.region());
             if let Some(at) = got.iter().zip(&source).position(|(g, s)| *g != 0 && g != s) {
-                return Err(format!("flow {n}: a wrong octet at {at}"));
+                return Err(format!("flow {n}: a wrong byte at {at}"));
             }
         }
         Ok(())

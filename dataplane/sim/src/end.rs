@@ -45,7 +45,7 @@ pub trait End: Debug {
 
     /// IP may cut this packet into fragments: the host knows that it is longer than the path
     /// carries.
-    fn is_for_fragments(&self, _octets: &[u8]) -> bool {
+    fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
 
@@ -92,7 +92,7 @@ pub trait End: Debug {
         from: core::ops::Range<u64>,
         at: u64,
     ) {
-        debug_assert!(from.end <= memory.len(), "the source has these octets");
+        debug_assert!(from.end <= memory.len(), "the source has these bytes");
         let source = Source::Region {
             memory: memory.clone(),
             offset: from.start,
@@ -113,9 +113,9 @@ pub struct Totals {
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
     /// Bytes that the lower layer has taken and will not ask for again.
-    pub octets_in: u64,
+    pub bytes_in: u64,
     /// Bytes that the peer has acknowledged.
-    pub octets_acknowledged: u64,
+    pub bytes_acknowledged: u64,
     /// Segments or chunks sent again.
     pub retransmitted: u64,
     /// Retransmission time-outs.

@@ -1,4 +1,4 @@
-//! One end of a simulated connection: an endpoint and what a worker would lend to it.
+//! One end of a simulated connection: an endpoint and the worker's state that it borrows.
 
 mod end;
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
-use ddp::rdmap::{self, Event as Heard, Outcome, WorkRequest};
+use ddp::rdmap::{self, Event as RdmapEvent, Outcome, WorkRequest};
 use ddp::{
     Access, BufferPool, Cookie, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
@@ -182,8 +182,8 @@ impl Host {
     }
 
     /// Puts bytes into its own region.
-    pub fn fill(&mut self, at: usize, octets: &[u8]) {
-        self.memory.write((GUARD + at) as u64, octets);
+    pub fn fill(&mut self, at: usize, bytes: &[u8]) {
+        self.memory.write((GUARD + at) as u64, bytes);
     }
 
     /// What its Reads have brought.
@@ -192,13 +192,14 @@ impl Host {
     }
 
     /// Sends of RDMAP delivered so far.
-    pub fn heard(&self) -> Vec<&[u8]> {
-        let heard = |event: &'_ Event| matches!(event, Event::Rdmap(Heard::Received { .. }));
+    pub fn received_sends(&self) -> Vec<&[u8]> {
+        let received_sends =
+            |event: &'_ Event| matches!(event, Event::Rdmap(RdmapEvent::Received { .. }));
         self.events
             .iter()
-            .filter(|event| heard(event))
+            .filter(|event| received_sends(event))
             .filter_map(|event| match event {
-                Event::Rdmap(Heard::Received { data, .. }) => Some(data.as_slice()),
+                Event::Rdmap(RdmapEvent::Received { data, .. }) => Some(data.as_slice()),
                 _ => None,
             })
             .collect()
@@ -207,7 +208,7 @@ impl Host {
     /// Operations of RDMAP that ended well so far, in order.
     pub fn completed(&self) -> Vec<(Cookie, Outcome)> {
         let completed = |event: &Event| match event {
-            Event::Rdmap(Heard::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
+            Event::Rdmap(RdmapEvent::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
             _ => None,
         };
         self.events.iter().filter_map(completed).collect()
@@ -240,7 +241,7 @@ impl Host {
 
     /// A packet arrives.
     pub fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
-        let mut segment = match Segment::parse(&packet.octets) {
+        let mut segment = match Segment::parse(&packet.bytes) {
             Ok(segment) => segment,
             Err(reason) => return self.drops.push(reason),
         };
@@ -401,7 +402,7 @@ impl Host {
     pub fn is_guard_untouched(&self) -> bool {
         let memory = self.memory.to_vec();
         let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
-        outside.copied().all(|octet| octet == 0)
+        outside.copied().all(|byte| byte == 0)
     }
 
     /// Bytes of untagged buffers and of held pieces that are in use: zero after a stream's end.
@@ -445,7 +446,7 @@ impl Host {
                     debug_assert!(accepted == Some(Ok(())) || accepted == over);
                 }
                 Event::Ddp(ddp::Event::UntaggedDelivered { qn: QUEUE, .. })
-                | Event::Rdmap(Heard::Received { .. } | Heard::Immediate { .. }) => {
+                | Event::Rdmap(RdmapEvent::Received { .. } | RdmapEvent::Immediate { .. }) => {
                     if let Some(endpoint) = &mut self.endpoint {
                         // Refused only when the stream is over.
                         let _ = endpoint.post_buffers(QUEUE, 1);

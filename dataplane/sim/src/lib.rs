@@ -22,9 +22,9 @@
 //! failure prints the command that plays its seed again, both ends' state and the last segments. The same
 //! seed is another scenario once the code that draws it has changed.
 //!
-//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and what a worker lends to it; a [`path::Path`] is
-//! one direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in everything; a
-//! [`pair::Pair`] is two hosts, two paths and the clock.
+//! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and the worker's state that it borrows; a
+//! [`path::Path`] is one direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in
+//! everything; a [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
 pub mod dialogue;

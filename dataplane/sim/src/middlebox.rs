@@ -175,8 +175,8 @@ mod tests {
             for segment in out {
                 assert_eq!(segment.seq, next);
                 assert!(segment.payload.len() <= 3000);
-                for (i, octet) in segment.payload.iter().enumerate() {
-                    assert_eq!(*octet, (next as usize + i) as u8);
+                for (i, byte) in segment.payload.iter().enumerate() {
+                    assert_eq!(*byte, (next as usize + i) as u8);
                 }
                 next += segment.payload.len() as u32;
             }

@@ -10,7 +10,7 @@ const MARKER_SPACING: usize = 512;
 /// byte after the SYN.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     /// Where full operation starts, known when the first FPDU is framed.
     operation: Option<usize>,
     /// This direction carries markers.
@@ -61,7 +61,7 @@ impl StartFrame {
     pub const REPLY: [u8; 16] = *b"MPA ID Rep Frame";
 
     /// The frame's bytes.
-    pub fn octets(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let mut out = self.key.to_vec();
         let flag = |on: bool, bit: u8| if on { 1 << bit } else { 0 };
         let flags = flag(self.markers, 7) | flag(self.crc, 6) | flag(self.reject, 5);
@@ -76,57 +76,57 @@ impl StartFrame {
 
 impl Stream {
     /// Everything built so far.
-    pub fn octets(&self) -> &[u8] {
-        &self.octets
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Bytes built so far.
     pub fn len(&self) -> usize {
-        self.octets.len()
+        self.bytes.len()
     }
 
     /// True when nothing was built.
     pub fn is_empty(&self) -> bool {
-        self.octets.is_empty()
+        self.bytes.is_empty()
     }
 
     /// Appends bytes as they are.
-    pub fn raw(&mut self, octets: &[u8]) {
-        self.octets.extend(octets);
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
     }
 
     /// Appends an FPDU that holds `ulpdu`, with markers at their places (RFC 5044 §4.1, §4.3).
     pub fn fpdu(&mut self, ulpdu: &[u8], flaw: Flaw) {
-        let operation = *self.operation.get_or_insert(self.octets.len());
+        let operation = *self.operation.get_or_insert(self.bytes.len());
         let claimed = ulpdu.len() + if let Flaw::BadLength(n) = flaw { usize::from(n) } else { 0 };
         let mut body = (claimed as u16).to_be_bytes().to_vec();
         body.extend(ulpdu);
         body.resize(body.len().next_multiple_of(4), 0);
-        let from = self.octets.len();
+        let from = self.bytes.len();
         let mut start = None;
-        for octet in body {
+        for byte in body {
             self.marker_if_due(operation, start, flaw);
-            start.get_or_insert(self.octets.len());
-            self.octets.push(octet);
+            start.get_or_insert(self.bytes.len());
+            self.bytes.push(byte);
         }
         // A marker right after the pad belongs to this FPDU and to its CRC (§4.4).
         self.marker_if_due(operation, start, flaw);
-        let mut crc = if self.crc { crc32c(&self.octets[from..]) } else { 0 };
+        let mut crc = if self.crc { crc32c(&self.bytes[from..]) } else { 0 };
         if flaw == Flaw::BadCrc {
             crc ^= 1;
         }
-        self.octets.extend(crc.to_le_bytes());
+        self.bytes.extend(crc.to_le_bytes());
     }
 
     fn marker_if_due(&mut self, operation: usize, start: Option<usize>, flaw: Flaw) {
-        let position = self.octets.len();
+        let position = self.bytes.len();
         if !self.markers || !(position - operation).is_multiple_of(MARKER_SPACING) {
             return;
         }
         let extra = if let Flaw::BadPointer(n) = flaw { n } else { 0 };
         let pointer = start.map_or(0, |start| (position - start) as u16) + extra;
-        self.octets.extend([0, 0]);
-        self.octets.extend(pointer.to_be_bytes());
+        self.bytes.extend([0, 0]);
+        self.bytes.extend(pointer.to_be_bytes());
     }
 }
 
@@ -158,9 +158,9 @@ pub fn untagged(
 }
 
 /// CRC32c, bit by bit (RFC 3720 §B.4).
-pub fn crc32c(octets: &[u8]) -> u32 {
-    !octets.iter().fold(!0u32, |crc, &octet| {
-        (0..8).fold(crc ^ u32::from(octet), |crc, _| {
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
             (crc >> 1) ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 }
         })
     })
@@ -183,15 +183,15 @@ mod tests {
     fn the_annotated_dumps_of_rfc_5044_come_out() {
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
         s.fpdu(&figure(0, 1), Flaw::None);
-        assert_eq!(s.octets()[..6], [0, 0, 0, 0, 0, 0x2a]);
-        assert_eq!(s.octets()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
+        assert_eq!(s.bytes()[..6], [0, 0, 0, 0, 0, 0x2a]);
+        assert_eq!(s.bytes()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
 
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
         // A first FPDU of 492 bytes with its marker: 488 bytes of length, ULPDU, pad and CRC.
         s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
         assert_eq!(s.len(), 492);
         s.fpdu(&figure(0, 2), Flaw::None);
-        assert_eq!(s.octets()[512..516], [0, 0, 0, 20]);
-        assert_eq!(s.octets()[s.len() - 4..], [0x84, 0x92, 0x58, 0x98]);
+        assert_eq!(s.bytes()[512..516], [0, 0, 0, 20]);
+        assert_eq!(s.bytes()[s.len() - 4..], [0x84, 0x92, 0x58, 0x98]);
     }
 }

@@ -24,7 +24,7 @@ pub enum Ecn {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// The TCP segment, checksum filled in.
-    pub octets: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// The ECN field.
     pub ecn: Ecn,
     /// Which pair of hosts it belongs to, where several share a link.
@@ -34,11 +34,11 @@ pub struct Packet {
 impl Frame for Packet {
     /// Bytes on the wire: what a slow link is busy with.
     fn len(&self) -> usize {
-        self.octets.len() + IP_HEADER + ETHERNET
+        self.bytes.len() + IP_HEADER + ETHERNET
     }
 
-    fn octets_mut(&mut self) -> &mut [u8] {
-        &mut self.octets
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 
     fn duplicate(&self) -> Option<Self> {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn only_what_says_so_is_marked() {
         let marked = |ecn| {
-            let mut packet = Packet { octets: vec![0; 20], ecn, flow: 0 };
+            let mut packet = Packet { bytes: vec![0; 20], ecn, flow: 0 };
             (packet.mark(), packet.ecn)
         };
         assert_eq!(marked(Ecn::NotEct), (false, Ecn::NotEct));

@@ -94,7 +94,7 @@ impl Core {
 struct Seen {
     at: Instant,
     what: &'static str,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     len: usize,
 }
 
@@ -108,7 +108,7 @@ pub enum Stall {
     #[error("not done at {0:?}")]
     TooLate(Instant),
     /// Something is due at one instant for ever.
-    #[error("time stands still at {0:?}")]
+    #[error("virtual time does not advance at {0:?}")]
     Spinning(Instant),
 }
 
@@ -177,11 +177,11 @@ impl<S: Setup> Pair<S> {
 
     /// Bytes that either side has taken or has had acknowledged.
     fn moved(&self) -> u64 {
-        let octets = |host: &S::Host| {
+        let bytes = |host: &S::Host| {
             let totals = host.totals();
-            totals.octets_in + totals.octets_acknowledged
+            totals.bytes_in + totals.bytes_acknowledged
         };
-        octets(&self.client) + octets(&self.server)
+        bytes(&self.client) + bytes(&self.server)
     }
 
     /// Lets `time` pass.
@@ -209,9 +209,9 @@ impl<S: Setup> Pair<S> {
     /// The last segments that were sent and that arrived, one a line.
     pub fn last_segments(&self) -> String {
         let mut text = String::new();
-        for Seen { at, what, octets, len } in &self.log {
-            if let Some(words) = S::Host::show(octets) {
-                let _ = writeln!(text, "{at:?} {what} {len} octets: {words}");
+        for Seen { at, what, bytes, len } in &self.log {
+            if let Some(words) = S::Host::show(bytes) {
+                let _ = writeln!(text, "{at:?} {what} {len} bytes: {words}");
             }
         }
         text
@@ -255,13 +255,13 @@ impl<H: End> Side<'_, H> {
             && let Some(packet) = from.pop(now)
         {
             frames += 1;
-            remember(log, now, names[0], &packet.octets);
+            remember(log, now, names[0], &packet.bytes);
             host.input(now, &packet, tx);
         }
         let unhurried = core.cost == Cost::default();
         let turns = if unhurried { SPIN } else { 1 };
         let sent = transmit(now, &mut **host, to, tx, turns, |host, sent| match sent {
-            Sent::Segment(octets) => remember(log, now, names[1], octets),
+            Sent::Segment(bytes) => remember(log, now, names[1], bytes),
             Sent::TooBig(mtu, dropped) if *icmp => host.packet_too_big(now, mtu, dropped),
             Sent::TooBig(..) => {}
         });
@@ -300,13 +300,13 @@ pub(crate) fn transmit<H: End>(
             break;
         }
         sent += segments.len();
-        for (octets, capable) in segments {
-            tell(host, Sent::Segment(&octets));
+        for (bytes, capable) in segments {
+            tell(host, Sent::Segment(&bytes));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
-            let head = octets[..octets.len().min(REPORTED)].to_vec();
-            let entry = match host.is_for_fragments(&octets) {
-                true => to.push_in_fragments(now, octets, ecn),
-                false => to.push(now, octets, ecn),
+            let head = bytes[..bytes.len().min(REPORTED)].to_vec();
+            let entry = match host.is_for_fragments(&bytes) {
+                true => to.push_in_fragments(now, bytes, ecn),
+                false => to.push(now, bytes, ecn),
             };
             if let Entry::TooBig(mtu) = entry {
                 tell(host, Sent::TooBig(mtu, &head));
@@ -316,11 +316,11 @@ pub(crate) fn transmit<H: End>(
     sent
 }
 
-fn remember(log: &mut VecDeque<Seen>, at: Instant, what: &'static str, octets: &[u8]) {
+fn remember(log: &mut VecDeque<Seen>, at: Instant, what: &'static str, bytes: &[u8]) {
     if log.len() == MEMORY {
         log.pop_front();
     }
-    let len = octets.len();
-    let octets = octets[..len.min(60)].to_vec();
-    log.push_back(Seen { at, what, octets, len });
+    let len = bytes.len();
+    let bytes = bytes[..len.min(60)].to_vec();
+    log.push_back(Seen { at, what, bytes, len });
 }

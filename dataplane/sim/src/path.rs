@@ -68,7 +68,7 @@ impl Config {
     /// When the rate is zero or `percent` is none.
     pub fn slow(mtu: usize, seed: u64, bits_per_second: u64, percent: f64) -> Self {
         let bits_per_second = NonZeroU64::new(bits_per_second).expect("a rate");
-        let rate = Some(Rate { bits_per_second, queue_octets: 200_000 });
+        let rate = Some(Rate { bits_per_second, queue_bytes: 200_000 });
         let lost = Probability::from_percent(percent).expect("a percentage");
         let loss = if percent > 0.0 { Loss::Random(lost) } else { Loss::None };
         let delay = Duration::from_millis(2);
@@ -130,45 +130,45 @@ impl Path {
     }
 
     /// Sends one segment whose checksum need not be filled in.
-    pub fn push(&mut self, now: Instant, octets: Vec<u8>, ecn: Ecn) -> Entry {
+    pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
         {
             self.mtu = mtu;
             self.mtu_changes.pop_front();
         }
-        if octets.len() + IP_HEADER > self.mtu {
+        if bytes.len() + IP_HEADER > self.mtu {
             self.counters.too_big += 1;
             return Entry::TooBig(self.mtu);
         }
-        self.push_whole(now, octets, ecn)
+        self.push_whole(now, bytes, ecn)
     }
 
     /// Sends one packet that IP cuts where it is larger than the MTU, and puts together at the other end: the
     /// path sees one.
-    pub fn push_in_fragments(&mut self, now: Instant, octets: Vec<u8>, ecn: Ecn) -> Entry {
-        self.push_whole(now, octets, ecn)
+    pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
+        self.push_whole(now, bytes, ecn)
     }
 
-    fn push_whole(&mut self, now: Instant, mut octets: Vec<u8>, ecn: Ecn) -> Entry {
+    fn push_whole(&mut self, now: Instant, mut bytes: Vec<u8>, ecn: Ecn) -> Entry {
         if self.protocol == Protocol::Sctp {
-            if is_sound_sctp(&octets) {
-                self.link.push(now, Packet { octets, ecn, flow: 0 });
+            if is_sound_sctp(&bytes) {
+                self.link.push(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
             return Entry::Taken;
         }
         if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
-            if segment::is_well_formed(&octets) {
-                segment::fill_checksum(&mut octets);
-                self.link.push(now, Packet { octets, ecn, flow: 0 });
+            if segment::is_well_formed(&bytes) {
+                segment::fill_checksum(&mut bytes);
+                self.link.push(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
             return Entry::Taken;
         }
-        let Some(mut segment) = Segment::parse(&octets) else {
+        let Some(mut segment) = Segment::parse(&bytes) else {
             self.counters.malformed += 1;
             return Entry::Taken;
         };
@@ -190,8 +190,8 @@ impl Path {
         loop {
             let packet = self.link.pop(now)?;
             let sound = match self.protocol {
-                Protocol::Tcp => segment::verify_checksum(&packet.octets),
-                Protocol::Sctp => is_sound_sctp(&packet.octets),
+                Protocol::Tcp => segment::verify_checksum(&packet.bytes),
+                Protocol::Sctp => is_sound_sctp(&packet.bytes),
             };
             if sound {
                 return Some(packet);
@@ -235,15 +235,15 @@ impl Path {
 
     fn forward(&mut self, now: Instant) {
         for segment in self.ready.drain(..) {
-            let packet = Packet { octets: segment.emit(), ecn: segment.ecn, flow: 0 };
+            let packet = Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 };
             self.link.push(now, packet);
         }
     }
 }
 
 /// RFC 9260 §6.8
-fn is_sound_sctp(octets: &[u8]) -> bool {
-    wire::sctp::Packet::new(octets).is_ok_and(|packet| packet.checksum_ok())
+fn is_sound_sctp(bytes: &[u8]) -> bool {
+    wire::sctp::Packet::new(bytes).is_ok_and(|packet| packet.checksum_ok())
 }
 
 #[cfg(test)]
@@ -284,11 +284,11 @@ mod tests {
         for split in [Probability::NEVER, Probability::ALWAYS] {
             let rate = link::Rate {
                 bits_per_second: core::num::NonZeroU64::new(8_000_000).expect("not zero"),
-                queue_octets: 10_000,
+                queue_bytes: 10_000,
             };
             let link = link::Config {
                 rate: Some(rate),
-                mark_octets: Some(1000),
+                mark_bytes: Some(1000),
                 ..link::Config::default()
             };
             let mut config = Config::new(1500, link);
@@ -317,7 +317,7 @@ mod tests {
         let config = Config::new(1500, link::Config::default());
         let mut path = Path::new(Config { hidden_damage: Probability::ALWAYS, ..config });
         path.push(Instant::ZERO, data(100), Ecn::NotEct);
-        let got = Segment::parse(&path.pop(Instant::ZERO).expect("arrives").octets).expect("TCP");
+        let got = Segment::parse(&path.pop(Instant::ZERO).expect("arrives").bytes).expect("TCP");
         assert_eq!(got.payload.iter().filter(|&&o| o != 0).count(), 1);
     }
 }

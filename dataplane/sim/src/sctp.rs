@@ -1,4 +1,4 @@
-//! One end of a simulated association: an SCTP endpoint, its sessions, and what a worker would lend to it.
+//! One end of a simulated association: an SCTP endpoint, its sessions, and the worker's state that it borrows.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -320,7 +320,7 @@ impl End for SctpHost {
     }
 
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {
-        let Ok(packet) = SctpPacket::new(&packet.octets) else { return };
+        let Ok(packet) = SctpPacket::new(&packet.bytes) else { return };
         let alive = self.endpoint.as_ref().is_some_and(|e| !e.is_done());
         if !alive && !self.listen(now, &packet, tx) {
             return;
@@ -354,10 +354,10 @@ impl End for SctpHost {
     }
 
     // RFC 9260 §6.9: what was sent before the path narrowed cannot be cut any more but by IP.
-    fn is_for_fragments(&self, octets: &[u8]) -> bool {
-        let is_probe = octets.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
+    fn is_for_fragments(&self, bytes: &[u8]) -> bool {
+        let is_probe = bytes.get(FIRST_CHUNK) == Some(&chunk_type::HEARTBEAT);
         let path = self.endpoint.as_ref().map(|e| e.association().path_len());
-        !is_probe && path.is_some_and(|path| octets.len() > path)
+        !is_probe && path.is_some_and(|path| bytes.len() > path)
     }
 
     fn streams(&self) -> usize {
@@ -389,7 +389,7 @@ impl End for SctpHost {
     fn is_guard_untouched(&self) -> bool {
         let memory = self.memory.to_vec();
         let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
-        outside.copied().all(|octet| octet == 0)
+        outside.copied().all(|byte| byte == 0)
     }
 
     fn in_use(&self) -> (u64, u64) {
@@ -424,8 +424,8 @@ impl End for SctpHost {
         Totals {
             tagged_delivered: sum(|stream| stream.tagged.len()),
             untagged_delivered: sum(|stream| stream.untagged.len()),
-            octets_in: rx.octets,
-            octets_acknowledged: tx.octets_acknowledged,
+            bytes_in: rx.bytes,
+            bytes_acknowledged: tx.bytes_acknowledged,
             retransmitted: tx.retransmitted,
             timeouts: tx.timeouts,
             early: rx.most_gaps,
@@ -457,7 +457,7 @@ impl End for SctpHost {
         )
     }
 
-    fn show(octets: &[u8]) -> Option<String> {
-        chunks::glance(octets)
+    fn show(bytes: &[u8]) -> Option<String> {
+        chunks::glance(bytes)
     }
 }

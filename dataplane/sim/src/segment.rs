@@ -105,7 +105,7 @@ pub struct Options {
 }
 
 impl Options {
-    fn octets(&self) -> Vec<u8> {
+    fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if let Some(mss) = self.mss {
             out.extend([2, 4]);
@@ -188,7 +188,7 @@ pub struct Segment {
 impl Segment {
     /// The segment's bytes with a right checksum.
     pub fn emit(&self) -> Vec<u8> {
-        let options = self.options.octets();
+        let options = self.options.bytes();
         let header = HEADER + options.len();
         let mut out = vec![0; header + self.payload.len()];
         let mut packet = TcpPacket::new_unchecked(&mut out);

@@ -16,7 +16,7 @@ pub struct Load {
     /// Names the messages.
     pub seed: u64,
     /// Bytes into the peer's region, at most its length.
-    pub octets: u64,
+    pub bytes: u64,
     /// Longest tagged message, in bytes.
     pub max_message: u64,
     /// One untagged message after about this many tagged ones; 0: none.
@@ -29,7 +29,7 @@ impl Default for Load {
     fn default() -> Self {
         Load {
             seed: 0,
-            octets: 1 << 20,
+            bytes: 1 << 20,
             max_message: 60_000,
             untagged_every: 4,
             max_untagged: 4_000,
@@ -40,7 +40,7 @@ impl Default for Load {
 /// What the other side must get.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     streams: Vec<Stream>,
 }
 
@@ -70,15 +70,15 @@ impl Default for Patience {
 /// Gives `host` its messages, its streams in turn; half of them come from memory that others may change.
 pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let mut rng = Rng::new(load.seed);
-    let octets = random_octets(&mut rng, load.octets);
-    let changing = VecMemory::from_vec(octets.clone());
-    let stable = VecMemory::from_vec(octets.clone()).into_stable();
+    let bytes = random_bytes(&mut rng, load.bytes);
+    let changing = VecMemory::from_vec(bytes.clone());
+    let stable = VecMemory::from_vec(bytes.clone()).into_stable();
     let mut streams = vec![Stream::default(); host.streams()];
     let (mut at, mut turn, mut untagged) = (0, 0, 0);
-    while at < load.octets {
+    while at < load.bytes {
         let n = turn % streams.len();
         let stream = &mut streams[n];
-        let len = rng.below(load.max_message + 1).min(load.octets - at);
+        let len = rng.below(load.max_message + 1).min(load.bytes - at);
         let memory = if rng.below(2) == 0 { &stable } else { &changing };
         host.write_to(n, memory, at..at + len, at);
         stream.tagged.push((at, len));
@@ -87,8 +87,8 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
         turn += 1;
         if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
             let len = rng.below(load.max_untagged + 1);
-            let data = random_octets(&mut rng, len);
-            let source = Source::Octets(Arc::from(data.as_slice()));
+            let data = random_bytes(&mut rng, len);
+            let source = Source::Bytes(Arc::from(data.as_slice()));
             let cookie = Cookie::of(u64::MAX / 2 + untagged);
             untagged += 1;
             host.send(n, Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
@@ -96,17 +96,17 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
             stream.cookies.push(cookie);
         }
     }
-    Expected { octets, streams }
+    Expected { bytes, streams }
 }
 
 /// Zero is what untouched memory holds: none of them.
-fn random_octets(rng: &mut Rng, len: u64) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(len as usize + 8);
-    while octets.len() < len as usize {
-        octets.extend(rng.next_u64().to_ne_bytes().map(|o| o.max(1)));
+fn random_bytes(rng: &mut Rng, len: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len as usize + 8);
+    while bytes.len() < len as usize {
+        bytes.extend(rng.next_u64().to_ne_bytes().map(|o| o.max(1)));
     }
-    octets.truncate(len as usize);
-    octets
+    bytes.truncate(len as usize);
+    bytes
 }
 
 impl Expected {
@@ -129,9 +129,9 @@ impl Expected {
     /// The first thing that is not so.
     pub fn verify_so_far<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         let region = receiver.region();
-        self.no_wrong_octet(&region)?;
+        self.no_wrong_byte(&region)?;
         if !receiver.is_guard_untouched() {
-            return Err("octets outside the region were written".into());
+            return Err("bytes outside the region were written".into());
         }
         for (n, stream) in self.streams.iter().enumerate() {
             let (delivered, received) = (receiver.delivered(n), receiver.received(n));
@@ -140,7 +140,7 @@ impl Expected {
             }
             let placed = |&(at, len): &(u64, u64)| {
                 let range = at as usize..(at + len) as usize;
-                region[range.clone()] == self.octets[range]
+                region[range.clone()] == self.bytes[range]
             };
             if let Some((at, len)) = delivered.iter().find(|message| !placed(message)) {
                 let what =
@@ -158,10 +158,10 @@ impl Expected {
         Ok(())
     }
 
-    fn no_wrong_octet(&self, region: &[u8]) -> Result<(), String> {
-        let right = |(at, &octet): (usize, &u8)| octet == 0 || self.octets.get(at) == Some(&octet);
+    fn no_wrong_byte(&self, region: &[u8]) -> Result<(), String> {
+        let right = |(at, &byte): (usize, &u8)| byte == 0 || self.bytes.get(at) == Some(&byte);
         match region.iter().enumerate().position(|x| !right(x)) {
-            Some(at) => Err(format!("a wrong octet at {at}")),
+            Some(at) => Err(format!("a wrong byte at {at}")),
             None => Ok(()),
         }
     }
@@ -172,15 +172,15 @@ impl Expected {
     /// What differs.
     pub fn verify<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         if !receiver.is_guard_untouched() {
-            return Err("octets outside the region were written".into());
+            return Err("bytes outside the region were written".into());
         }
         let memory = receiver.region();
-        let n = self.octets.len();
-        if let Some(at) = memory[..n].iter().zip(&self.octets).position(|(a, b)| a != b) {
+        let n = self.bytes.len();
+        if let Some(at) = memory[..n].iter().zip(&self.bytes).position(|(a, b)| a != b) {
             return Err(format!("the region differs at {at}"));
         }
         if memory[n..].iter().any(|&o| o != 0) {
-            return Err("octets outside the messages were written".into());
+            return Err("bytes outside the messages were written".into());
         }
         for (n, stream) in self.streams.iter().enumerate() {
             if receiver.delivered(n) != stream.tagged {
@@ -240,7 +240,7 @@ pub fn run_timed<S: Setup>(
     let began = pair.now;
     let mut half = began;
     pair.run_until(patience.transfer, |pair| {
-        if pair.server.totals().octets_in < to_server.octets / 2 {
+        if pair.server.totals().bytes_in < to_server.bytes / 2 {
             half = pair.now;
         }
         forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client) || over(pair)
@@ -260,7 +260,7 @@ pub fn run_timed<S: Setup>(
             return Err(format!("not closed gracefully: {}", condition(&pair)));
         }
         if host.in_use() != (0, 0) {
-            return Err(format!("buffers and held octets in use: {:?}", host.in_use()));
+            return Err(format!("buffers and held bytes in use: {:?}", host.in_use()));
         }
     }
     Ok((pair, times))

@@ -35,10 +35,10 @@ fn flow(congestion: CongestionControl, seed: u64) -> FlowConfig {
     FlowConfig { host, forward: path(seed), backward: path(!seed), start: ms(0) }
 }
 
-fn bottleneck(queue_octets: u64, mark_octets: Option<u64>) -> link::Config {
+fn bottleneck(queue_bytes: u64, mark_bytes: Option<u64>) -> link::Config {
     let rate =
-        Rate { bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"), queue_octets };
-    link::Config { rate: Some(rate), mark_octets, ..link::Config::default() }
+        Rate { bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"), queue_bytes };
+    link::Config { rate: Some(rate), mark_bytes, ..link::Config::default() }
 }
 
 fn connection(net: &Dumbbell, n: usize) -> &Connection {

@@ -59,7 +59,7 @@ fn run(
     run_marked(what, flows, warm_up, measured, None)
 }
 
-/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed. `marks`: octets
+/// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed. `marks`: bytes
 /// in the queue from which on packets are marked.
 fn run_marked(
     what: &str,
@@ -70,19 +70,19 @@ fn run_marked(
 ) -> Vec<Outcome> {
     let rate = Rate {
         bits_per_second: NonZeroU64::new(BITS_PER_SECOND).expect("not zero"),
-        queue_octets: BDP,
+        queue_bytes: BDP,
     };
     let bottleneck =
-        link::Config { rate: Some(rate), mark_octets: marks, ..link::Config::default() };
+        link::Config { rate: Some(rate), mark_bytes: marks, ..link::Config::default() };
     let one = |seed| {
         let mut net = Dumbbell::new(bottleneck.clone(), flows(100 * seed));
         net.run_for(warm_up).expect("time goes on");
-        let octets = net.measure(measured).expect("time goes on");
+        let bytes = net.measure(measured).expect("time goes on");
         net.verify().unwrap_or_else(|wrong| panic!("{what}, seed {seed}: {wrong}"));
         let mbit = |&o: &u64| o as f64 * 8.0 / measured.as_secs_f64() / 1e6;
         let (dropped, marked) = (net.bottleneck().tail_dropped, net.bottleneck().marked);
-        let shares = octets.iter().map(mbit).collect();
-        let outcome = Outcome { shares, jain: jain(&octets), dropped, marked };
+        let shares = bytes.iter().map(mbit).collect();
+        let outcome = Outcome { shares, jain: jain(&bytes), dropped, marked };
         let used = outcome.shares.iter().sum::<f64>() * 1e6 / BITS_PER_SECOND as f64;
         assert!(used > 0.85, "{what}, seed {seed}: only {used:.2} of the link used: {outcome:?}");
         outcome

@@ -75,7 +75,7 @@ fn aligned(cell: &Cell, pair: &Pair) {
         let rx = host.stats().mpa_rx;
         assert_eq!(rx.alignment_lost, 0, "{cell:?}: {rx:?}");
         if cell.markers {
-            // With an aligned sender and markers only unlocatable octets are held.
+            // With an aligned sender and markers only unlocatable bytes are held.
             assert_eq!(rx.held_max, rx.unlocatable_max, "{cell:?}: {rx:?}");
             assert!(rx.held_max < 64 * 1024, "{cell:?}: {rx:?}");
         } else {
@@ -87,7 +87,7 @@ fn aligned(cell: &Cell, pair: &Pair) {
 fn all(loss_percent: f64) {
     let mut out_of_order = 0;
     for (n, cell) in cells(loss_percent).iter().enumerate() {
-        let load = |seed| Load { seed, octets: (1 << 20) + 12_345, ..Load::default() };
+        let load = |seed| Load { seed, bytes: (1 << 20) + 12_345, ..Load::default() };
         let seed = 1000 + n as u64;
         let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
         let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));

@@ -1,5 +1,5 @@
 //! The path's MTU changes in mid-stream, with and without reports of the routers (RFC 1191, RFC 4821): the
-//! transfer goes on, with the right octets, and segments begin with an FPDU again.
+//! transfer goes on, with the right bytes, and segments begin with an FPDU again.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -76,10 +76,10 @@ fn run(seed: u64, case: Case) -> Result {
         cost: Default::default(),
     });
     let mut rng = Rng::new(seed);
-    let octets: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
+    let bytes: Vec<u8> = (0..LEN).map(|_| rng.next_u64() as u8).collect();
     // Half of it from memory that may change: its packets are kept, the others framed again.
-    let changing = VecMemory::from_vec(octets.clone());
-    let stable = VecMemory::from_vec(octets.clone()).into_stable();
+    let changing = VecMemory::from_vec(bytes.clone());
+    let stable = VecMemory::from_vec(bytes.clone()).into_stable();
     for (n, at) in (0..LEN as u64).step_by(64 * 1024).enumerate() {
         let source = if n % 2 == 0 { &stable } else { &changing };
         pair.client.write(source, at..at + 64 * 1024, at);
@@ -90,7 +90,7 @@ fn run(seed: u64, case: Case) -> Result {
         pair.server.stats().ddp.tagged_delivered == (LEN / (64 * 1024)) as u64
     });
     assert_eq!(done, Ok(()), "{:?}\n{}", pair.client.stats(), pair.last_segments());
-    assert!(pair.server.region() == octets, "the octets are those that were sent");
+    assert!(pair.server.region() == bytes, "the bytes are those that were sent");
     Result {
         client: pair.client.stats(),
         server: pair.server.stats(),
@@ -130,7 +130,7 @@ fn a_black_hole_is_found_and_left() {
             let result = run(2, case);
             assert!(result.client.tcp.path_mtu.black_holes > 0, "{mtu} {changes:?}");
             let carried = emss(changes[0].1);
-            // FPDUs are whole words, so a probe may be three octets short.
+            // FPDUs are whole words, so a probe may be three bytes short.
             let range = emss(found) - 3..=carried;
             assert!(range.contains(&result.emss), "{} of {carried}", result.emss);
         }

@@ -1,5 +1,5 @@
 //! RDMAP between two hosts, markers on and off, over loss, reordering and re-segmentation: whatever the
-//! path does, operations complete once, in order, with the octets that they should have.
+//! path does, operations complete once, in order, with the bytes that they should have.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sim::{middlebox, path};
 use tcp_lite::endpoint::CloseReason;
 use tcp_lite::mpa::{Revision, RtrSet};
 
-/// The lower half of each region is written to, the upper half is read; its last octets are a counter.
+/// The lower half of each region is written to, the upper half is read; its last bytes are a counter.
 const LEN: usize = 1 << 20;
 const HALF: u64 = LEN as u64 / 2;
 const COUNTER: u64 = LEN as u64 - 8;
@@ -23,7 +23,7 @@ struct Asked {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
-    /// Octets of the sink from its start on.
+    /// Bytes of the sink from its start on.
     read: Vec<u8>,
     counter: u64,
 }
@@ -59,9 +59,9 @@ fn random(rng: &mut Rng, len: u64) -> Vec<u8> {
 
 /// What the upper half of a host's region holds.
 fn readable(seed: u64) -> Vec<u8> {
-    let mut octets = random(&mut Rng::new(seed), HALF);
-    octets[HALF as usize - 8..].fill(0);
-    octets
+    let mut bytes = random(&mut Rng::new(seed), HALF);
+    bytes[HALF as usize - 8..].fill(0);
+    bytes
 }
 
 fn ask(host: &mut Host, rng: &mut Rng, theirs: &[u8]) -> Asked {
@@ -92,7 +92,7 @@ fn operation(
         0 => {
             let len = rng.below(8000);
             let data = random(rng, len);
-            let source = Source::Octets(Arc::from(data.as_slice()));
+            let source = Source::Bytes(Arc::from(data.as_slice()));
             asked.sends.push(data);
             (
                 WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) },
@@ -104,7 +104,7 @@ fn operation(
             let data = random(rng, len);
             let to = at(asked.written.len() as u64);
             let source = match rng.below(2) {
-                0 => Source::Octets(Arc::from(data.as_slice())),
+                0 => Source::Bytes(Arc::from(data.as_slice())),
                 _ => {
                     let memory = VecMemory::from_vec(data.clone());
                     Source::Region { memory, offset: 0, len: len as u32 }
@@ -145,18 +145,18 @@ fn operation(
 
 fn verify(asked: &Asked, asker: &Host, other: &Host) {
     assert_eq!(asker.completed(), asked.outcomes);
-    assert_eq!(other.heard(), asked.sends);
+    assert_eq!(other.received_sends(), asked.sends);
     let region = other.region();
     assert!(region[..asked.written.len()] == asked.written, "what was written");
-    assert!(region[asked.written.len()..HALF as usize].iter().all(|&octet| octet == 0));
+    assert!(region[asked.written.len()..HALF as usize].iter().all(|&byte| byte == 0));
     assert_eq!(region[COUNTER as usize..], asked.counter.to_ne_bytes());
     let sink = asker.sink();
     assert!(sink[..asked.read.len()] == asked.read, "what was read");
-    assert!(sink[asked.read.len()..].iter().all(|&octet| octet == 0));
+    assert!(sink[asked.read.len()..].iter().all(|&byte| byte == 0));
     assert!(asker.is_guard_untouched());
 }
 
-/// FPDUs placed beyond a gap, and octets sent again.
+/// FPDUs placed beyond a gap, and bytes sent again.
 fn play(seed: u64, markers: bool) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let ulp = rdmap::Config {
@@ -220,11 +220,11 @@ fn play_all(seeds: core::ops::Range<u64>, markers: bool) -> (u64, u64) {
 #[test]
 fn operations_survive_the_path_with_markers() {
     let (beyond, again) = play_all(0..12, true);
-    assert!(beyond > 100 && again > 100_000, "{beyond} beyond gaps, {again} octets again");
+    assert!(beyond > 100 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }
 
 #[test]
 fn operations_survive_the_path_without_markers() {
     let (beyond, again) = play_all(100..108, false);
-    assert!(beyond == 0 && again > 100_000, "{beyond} beyond gaps, {again} octets again");
+    assert!(beyond == 0 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }

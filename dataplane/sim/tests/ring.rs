@@ -11,7 +11,7 @@ use sim::path;
 use sim::transfer::{self, Load, Patience};
 use tcp_lite::tcp;
 
-const OCTETS: u64 = 16 << 20;
+const BYTES: u64 = 16 << 20;
 /// Frames that a ring holds.
 const RING: usize = 1024;
 
@@ -22,7 +22,7 @@ fn ns(n: u64) -> Duration {
 /// A transfer at MTU 1500; `sender` and `receiver` are what a frame costs each core.
 fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both: bool) -> Pair {
     let ring = link::Config { delay, max_frames: RING, ..link::Config::default() };
-    let mut host = HostConfig { region: OCTETS as usize, ..HostConfig::default() };
+    let mut host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
     host.endpoint.tcp = Arc::new(tcp::Config { receive_window: window, ..tcp::Config::default() });
     let cost = |per_frame| Cost { per_turn: ns(100), per_frame };
     let config = Config {
@@ -33,18 +33,17 @@ fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both:
         icmp: false,
         cost: [cost(sender), cost(receiver)],
     };
-    let load = |octets| Load { octets, max_message: 1 << 20, ..Load::default() };
-    let back = if both { OCTETS } else { 0 };
+    let load = |bytes| Load { bytes, max_message: 1 << 20, ..Load::default() };
+    let back = if both { BYTES } else { 0 };
     let what = format!("{delay:?}, {sender:?} and {receiver:?} a frame, window {window}");
-    let (pair, times) =
-        transfer::run_timed(config, &load(OCTETS), &load(back), Patience::default())
-            .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+    let (pair, times) = transfer::run_timed(config, &load(BYTES), &load(back), Patience::default())
+        .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
     let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
     println!(
         "{what}: {:.1} Gbit/s, resent {}, needless {}, time-outs {}, ring overflowed {}",
-        OCTETS as f64 * 8.0 / times.all.as_secs_f64() / 1e9,
-        tx.loss.octets_retransmitted,
-        rx.recv.octets_duplicate,
+        BYTES as f64 * 8.0 / times.all.as_secs_f64() / 1e9,
+        tx.loss.bytes_retransmitted,
+        rx.recv.bytes_duplicate,
         tx.loss.timeouts,
         pair.forward.link_counters().overflowed,
     );
@@ -57,8 +56,8 @@ fn nothing_twice(pair: &Pair) {
     }
     for host in [&pair.client, &pair.server] {
         let tcp = host.stats().tcp;
-        assert_eq!((tcp.loss.octets_retransmitted, tcp.loss.timeouts), (0, 0), "{tcp:?}");
-        assert_eq!(tcp.recv.octets_duplicate, 0, "{tcp:?}");
+        assert_eq!((tcp.loss.bytes_retransmitted, tcp.loss.timeouts), (0, 0), "{tcp:?}");
+        assert_eq!(tcp.recv.bytes_duplicate, 0, "{tcp:?}");
     }
 }
 
@@ -88,6 +87,6 @@ fn where_the_window_is_larger_than_the_ring_only_what_was_lost_is_sent_again() {
         let pair = run(Duration::from_micros(delay), ns(150), ns(400), 8 << 20, false);
         let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
         assert!(pair.forward.link_counters().overflowed > 0, "the ring did not overflow");
-        assert_eq!((tx.loss.timeouts, rx.recv.octets_duplicate), (0, 0), "{tx:?}");
+        assert_eq!((tx.loss.timeouts, rx.recv.bytes_duplicate), (0, 0), "{tx:?}");
     }
 }

@@ -74,7 +74,7 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
 fn all(loss_percent: f64) {
     let mut gaps = 0;
     for (n, cell) in cells(loss_percent).iter().enumerate() {
-        let load = |seed| Load { seed, octets: (1 << 20) + 12_345, ..Load::default() };
+        let load = |seed| Load { seed, bytes: (1 << 20) + 12_345, ..Load::default() };
         let seed = 2000 + n as u64;
         let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
         let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));

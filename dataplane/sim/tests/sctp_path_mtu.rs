@@ -1,5 +1,5 @@
 //! The MTU of an association's path changes in mid-stream, with and without reports of the routers (RFC 9260
-//! §6.9, §7.3; RFC 8899): the transfer goes on, with the right octets, in packets as long as the path carries.
+//! §6.9, §7.3; RFC 8899): the transfer goes on, with the right bytes, in packets as long as the path carries.
 
 use core::time::Duration;
 
@@ -39,9 +39,9 @@ fn direction(seed: u64, case: Case) -> path::Config {
     path::Config::slow(case.mtu, seed, 20_000_000, case.loss)
 }
 
-/// Runs `octets` through and gives what is left of it.
-fn run(seed: u64, case: Case, octets: u64) -> Pair<SctpConfig> {
-    let mut host = SctpConfig { mtu: case.mtu, region: octets as usize, ..SctpConfig::default() };
+/// Runs `bytes` through and gives what is left of it.
+fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
+    let mut host = SctpConfig { mtu: case.mtu, region: bytes as usize, ..SctpConfig::default() };
     host.sctp.path_mtu_raise = case.raise;
     host.sctp.path_mtu_probing = case.probing;
     let mut forward = direction(seed, case);
@@ -55,8 +55,8 @@ fn run(seed: u64, case: Case, octets: u64) -> Pair<SctpConfig> {
         icmp: case.icmp,
         cost: Default::default(),
     };
-    let load = Load { seed, octets, ..Load::default() };
-    let back = Load { seed, octets: 1000, ..Load::default() };
+    let load = Load { seed, bytes, ..Load::default() };
+    let back = Load { seed, bytes: 1000, ..Load::default() };
     let pair = transfer::run(config, &load, &back, Patience::default());
     let pair = pair.unwrap_or_else(|what| panic!("{case:?}, seed {seed}: {what}"));
     assert_eq!(pair.client.fault(), None, "{case:?}");

@@ -26,17 +26,17 @@ pub struct AssociationInfo {
     pub sessions: u32,
     /// Pairs of streams that it has, so many sessions at most.
     pub streams: u16,
-    /// Octets of the largest IP packet that its path is known to carry.
+    /// Bytes of the largest IP packet that its path is known to carry.
     pub path_mtu: u16,
     /// Smoothed round trip, once measured.
     pub round_trip: Option<Duration>,
     /// Retransmission time-out.
     pub rto: Duration,
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     pub cwnd: u64,
-    /// Octets of DATA chunks that are thought to be in the network.
+    /// Bytes of DATA chunks that are thought to be in the network.
     pub in_flight: u64,
-    /// The peer's window as it told last, octets.
+    /// The peer's window as last received, bytes.
     pub peer_window: u64,
     /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
     pub unanswered: u32,

@@ -1,4 +1,4 @@
-//! What the dataplane is told at start. All of it has been checked by whoever read the configuration.
+//! Parameters of the dataplane at start. All have been checked by the reader of the configuration.
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ pub struct InterfaceConfig {
     pub addresses: Vec<IpNet>,
     /// Routes through gateways; connected prefixes need none.
     pub routes: Vec<Route>,
-    /// Octets of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
+    /// Bytes of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
     pub mtu: u16,
 }
 
@@ -97,10 +97,10 @@ pub struct Limits {
     pub syn_cookies: SynCookieMode,
     /// Neighbour cache entries per interface.
     pub neighbours: usize,
-    /// Octets of untagged receive buffers.
-    pub untagged_octets: usize,
-    /// Octets that streams may hold because they cannot be located yet.
-    pub hold_octets: usize,
+    /// Bytes of untagged receive buffers.
+    pub untagged_bytes: usize,
+    /// Bytes that streams may hold because they cannot be located yet.
+    pub hold_bytes: usize,
     /// Bytes of what was sent that streams may keep until they are acknowledged, because their source may change:
     /// regions that peers or programs write, responses to Reads.
     pub keep_bytes: usize,
@@ -110,8 +110,8 @@ pub struct Limits {
     pub icmp_per_second: u32,
     /// Packets that arrive in fragments, unfinished at a time.
     pub reassembly_packets: usize,
-    /// Octets that they take together.
-    pub reassembly_octets: usize,
+    /// Bytes that they take together.
+    pub reassembly_bytes: usize,
     /// Peers whose path MTU is remembered.
     pub path_mtus: usize,
     /// Entries of the command ring.
@@ -131,13 +131,13 @@ impl Default for Limits {
             streams_per_peer: 4096,
             syn_cookies: SynCookieMode::Auto,
             neighbours: 1024,
-            untagged_octets: 64 << 20,
-            hold_octets: 16 << 20,
+            untagged_bytes: 64 << 20,
+            hold_bytes: 16 << 20,
             keep_bytes: 64 << 20,
             resets_per_second: 1000,
             icmp_per_second: 1000,
             reassembly_packets: 256,
-            reassembly_octets: 1 << 20,
+            reassembly_bytes: 1 << 20,
             path_mtus: 1024,
             commands: 1024,
             events: 4096,

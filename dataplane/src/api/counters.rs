@@ -96,19 +96,19 @@ counters! {
         events_waiting: Gauge,
         /// Messages complete of loads that the worker makes itself.
         load_messages: Counter,
-        /// Octets of those.
-        load_octets: Counter Bytes,
+        /// Bytes of those.
+        load_bytes: Counter Bytes,
     }
     /// Frames from and to ports and other workers.
     frames: FrameCounters {
         /// Frames received.
         rx_frames: Counter,
-        /// Octets received, Ethernet headers included.
-        rx_octets: Counter Bytes,
+        /// Bytes received, Ethernet headers included.
+        rx_bytes: Counter Bytes,
         /// Frames sent.
         tx_frames: Counter,
-        /// Octets sent, Ethernet headers included.
-        tx_octets: Counter Bytes,
+        /// Bytes sent, Ethernet headers included.
+        tx_bytes: Counter Bytes,
         /// Times that a port's transmit ring was full and streams had to wait.
         tx_stalls: Counter,
         /// Times that a port had no packet buffer to send with.
@@ -138,8 +138,8 @@ counters! {
         reassembly_timeouts: Counter,
         /// Packets given up for others because there was no room.
         reassembly_evicted: Counter,
-        /// Octets that unfinished packets take.
-        reassembly_octets: Gauge Bytes,
+        /// Bytes that unfinished packets take.
+        reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
         /// Path MTU reductions taken from ICMP.
@@ -163,9 +163,9 @@ counters! {
         cookies_accepted: Counter,
         /// Acknowledgements without a stream that brought no good cookie, while cookies were about.
         cookies_failed: Counter,
-        /// Half-open streams that gave way to a peer with a cookie.
+        /// Half-open streams evicted for a peer with a cookie.
         half_open_evicted: Counter,
-        /// Streams in TIME-WAIT that gave way to new ones.
+        /// Streams in TIME-WAIT evicted for new ones.
         time_wait_recycled: Counter,
         /// Streams accepted by the control thread or opened by it.
         streams_established: Counter,
@@ -192,23 +192,23 @@ counters! {
     }
     /// Bytes that are held, kept or in use, and their bounds.
     memory: MemoryCounters {
-        /// Octets that streams hold because they cannot be located yet.
-        held_octets: Gauge Bytes,
+        /// Bytes that streams hold because they cannot be located yet.
+        held_bytes: Gauge Bytes,
         /// The most that has been held at a time.
-        held_octets_max: Maximum Bytes,
+        held_bytes_max: Maximum Bytes,
         /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
         kept_bytes: Gauge Bytes,
         /// The most that has been kept at a time.
         kept_bytes_max: Maximum Bytes,
         /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
         keep_waits: Counter,
-        /// Octets of untagged receive buffers in use.
-        untagged_octets: Gauge Bytes,
+        /// Bytes of untagged receive buffers in use.
+        untagged_bytes: Gauge Bytes,
         /// The most that has been in use at a time.
-        untagged_octets_max: Maximum Bytes,
-        /// Untagged buffers refused because too few octets were left.
+        untagged_bytes_max: Maximum Bytes,
+        /// Untagged buffers refused because too few bytes were left.
         untagged_refused_full: Counter,
-        /// Untagged buffers refused because a stream or its peer already had its share of the octets.
+        /// Untagged buffers refused because a stream or its peer already had its share of the bytes.
         untagged_refused_share: Counter,
     }
 }
@@ -323,7 +323,7 @@ drop_reasons! {
     PeerLimit = "peer_limit",
     /// SYN, cookie or session while the peer has as many streams, and associations without one, as it may.
     PeerStreams = "peer_streams",
-    /// SYN while the worker has as many streams as it may or is draining.
+    /// SYN while the worker has reached its limit of streams or is draining.
     StreamLimit = "stream_limit",
     /// Cookie of SCTP while the event ring is nearly full.
     EventRing = "event_ring",
@@ -428,14 +428,14 @@ mod tests {
     fn for_each_gives_what_was_counted() {
         let counters = Counters::default();
         counters.frames.rx_frames.add(7);
-        counters.memory.held_octets_max.max(5);
-        counters.memory.held_octets_max.max(3);
+        counters.memory.held_bytes_max.max(5);
+        counters.memory.held_bytes_max.max(3);
         let mut seen = Vec::new();
         counters.for_each(|counter, value| {
             if value > 0 {
                 seen.push((counter.name, counter.kind, value));
             }
         });
-        assert_eq!(seen, [("rx_frames", Kind::Counter, 7), ("held_octets_max", Kind::Maximum, 5)]);
+        assert_eq!(seen, [("rx_frames", Kind::Counter, 7), ("held_bytes_max", Kind::Maximum, 5)]);
     }
 }

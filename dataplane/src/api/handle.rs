@@ -14,7 +14,7 @@ use super::counters::Counters;
 use super::ids::{InterfaceId, WorkerId};
 use super::message::{Command, Event};
 
-/// How soon a worker whose command ring was full is told again to stop.
+/// How soon the command to stop is sent again to a worker whose command ring was full.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The running workers.
@@ -34,7 +34,7 @@ pub enum StartError {
     #[error("at least one worker is needed")]
     NoWorkers,
     /// A worker's number is not its place.
-    #[error("worker {0} is out of order")]
+    #[error("worker {0} is not at the place of its number")]
     WorkerOrder(WorkerId),
     /// A port's list of workers does not fit it.
     #[error("port {port}: {reason}")]
@@ -205,8 +205,8 @@ impl Dataplane {
             }
             // Who has ended by now will not wake us; nor does room in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
-                let told = self.workers.iter().zip(&asked).all(|(w, &a)| a || w.is_finished());
-                self.wake.wait(if told { None } else { Some(&TRY_AGAIN) });
+                let notified = self.workers.iter().zip(&asked).all(|(w, &a)| a || w.is_finished());
+                self.wake.wait(if notified { None } else { Some(&TRY_AGAIN) });
             }
             self.disarm();
         }
@@ -282,7 +282,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// The last thing that a worker does; with what a panic said, if it was one.
+    /// The last thing that a worker does; with a panic's message, if it was one.
     pub(crate) fn end(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.ended.store(true, Ordering::Release);
@@ -355,12 +355,12 @@ mod tests {
             while !armed() && Instant::now() < patience {
                 std::thread::yield_now();
             }
-            let mut told = false;
-            while !told && Instant::now() < patience {
-                told = matches!(link.commands.pop(), Ok(Command::Stop));
+            let mut notified = false;
+            while !notified && Instant::now() < patience {
+                notified = matches!(link.commands.pop(), Ok(Command::Stop));
                 std::thread::yield_now();
             }
-            link.exit.end((!told).then(|| "nobody said stop".to_owned()));
+            link.exit.end((!notified).then(|| "no command to stop".to_owned()));
             link.control.notify();
         });
         handle.attach(worker);

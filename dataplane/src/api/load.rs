@@ -8,11 +8,11 @@ use hdrhistogram::Histogram;
 
 use super::message::PostFailure;
 
-/// Longest round trip that a [`LoadReport::latency`] tells apart, in nanoseconds; longer ones count as
+/// Longest round trip that a [`LoadReport::latency`] resolves, in nanoseconds; longer ones count as
 /// this.
 pub const LONGEST_LATENCY: u64 = 10_000_000_000;
 
-/// Messages that the worker posts on a stream until `count` are complete or it is told to stop.
+/// Messages that the worker posts on a stream until `count` are complete or it gets the command to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Load {
     /// What they are.
@@ -58,7 +58,7 @@ pub enum Pace {
 pub enum LoadKind {
     /// Tagged messages, or Writes. Complete when the peer's LLP has acknowledged them.
     Write(Window),
-    /// RDMAP's Reads. Complete when the octets are there. The round trips are recorded.
+    /// RDMAP's Reads. Complete when the bytes are there. The round trips are recorded.
     Read(Window),
     /// Untagged messages to `qn`, or Sends, for a peer that gives the buffers back. Complete when the
     /// peer's LLP has acknowledged them.
@@ -71,7 +71,7 @@ pub enum LoadKind {
         /// The peer's queue; RDMAP's is always 0.
         qn: Qn,
     },
-    /// A write and behind it an untagged message (or Send) of [`NOTICE_LEN`] octets, which the peer sends
+    /// A write and behind it an untagged message (or Send) of [`NOTICE_LEN`] bytes, which the peer sends
     /// back; complete when it has. The round trips are recorded.
     Notify {
         /// Where the writes go.
@@ -81,7 +81,7 @@ pub enum LoadKind {
     },
 }
 
-/// Octets of the message behind each write of a [`LoadKind::Notify`].
+/// Bytes of the message behind each write of a [`LoadKind::Notify`].
 pub const NOTICE_LEN: usize = 8;
 
 /// Where tagged messages come from and go to: at the same offset on both sides, which moves on by the
@@ -95,7 +95,7 @@ pub struct Window {
     /// TO of the window's first byte, on both sides.
     pub base: TaggedOffset,
     /// Bytes of the window.
-    pub octets: u64,
+    pub bytes: u64,
     /// Where in it the messages go.
     pub order: Order,
 }
@@ -118,8 +118,8 @@ impl Window {
     /// Bytes of the part of each of the peer's STags.
     pub fn part(&self) -> u64 {
         match self.order {
-            Order::Sequential => self.octets,
-            Order::Random { stags } => self.octets / u64::from(stags.max(1)),
+            Order::Sequential => self.bytes,
+            Order::Random { stags } => self.bytes / u64::from(stags.max(1)),
         }
     }
 
@@ -157,12 +157,12 @@ impl LoadKind {
 pub struct LoadReport {
     /// Messages complete; a write with its notice counts as one.
     pub messages: u64,
-    /// Octets of them.
-    pub octets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
     /// From the first post to the last completion, as the worker's turns see the time.
     pub nanoseconds: u64,
     /// Round trips in nanoseconds, three digits, where there are any.
     pub latency: Option<Histogram<u64>>,
-    /// Why it ended before its time, unless it was told to.
+    /// Why it ended before its time, unless by command.
     pub failure: Option<PostFailure>,
 }

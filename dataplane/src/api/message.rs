@@ -1,4 +1,4 @@
-//! What the control thread tells a worker, and what the worker tells the control thread.
+//! Commands of the control thread to a worker, and the worker's events for the control thread.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub enum Command {
         stream: StreamId,
         /// Its protection domain.
         pd: PdId,
-        /// Private data for the peer, at most 512 octets less what the revision and the peer take.
+        /// Private data for the peer, at most 512 bytes less what the revision and the peer take.
         private_data: Vec<u8>,
         /// What it speaks, with its queues and its Reads.
         ulp: UlpConfig,
@@ -86,7 +86,7 @@ pub enum Command {
     Reject {
         /// The stream.
         stream: StreamId,
-        /// Private data for the peer, at most 512 octets.
+        /// Private data for the peer, at most 512 bytes.
         private_data: Vec<u8>,
     },
     /// Opens a stream. Answered by [`Event::Established`] or [`Event::ConnectFailed`].
@@ -181,16 +181,16 @@ pub enum Sources {
 /// messages) and Writes (the tagged ones).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
-    /// The control thread: it hears of Sends and Immediate Data ([`Event::Received`],
-    /// [`Event::Immediate`]) and gives the buffers back. Of Writes, Reads and atomics of the peer it
-    /// hears nothing; of bare DDP's tagged messages it does.
+    /// The control thread: it gets Sends and Immediate Data ([`Event::Received`],
+    /// [`Event::Immediate`]) and releases the buffers. It gets no events of the peer's
+    /// Writes, Reads and atomics, but of bare DDP's tagged messages.
     Control,
-    /// As `Control`; besides it hears of each Write and atomic ([`Event::TaggedDelivered`]).
+    /// As `Control`; besides it gets an event of each Write and atomic ([`Event::TaggedDelivered`]).
     Region,
     /// The worker sends each Send back as a Send (bare DDP's to the queue that it came in by), and
-    /// Immediate Data as such. The control thread hears of invalidated STags alone.
+    /// Immediate Data as such. The control thread gets events of invalidated STags alone.
     Echo,
-    /// The worker takes Sends and Immediate Data, and gives the buffers back. Likewise.
+    /// The worker takes Sends and Immediate Data, and releases the buffers. Likewise.
     Sink,
 }
 
@@ -215,10 +215,10 @@ pub struct Connect {
     /// Protection domain.
     pub pd: PdId,
     /// Regions that are bound to the stream as soon as it has a number: the peer may use what the private
-    /// data advertise from the first octet on, and no other stream may meanwhile. Only such of its domain
+    /// data advertise from the first byte on, and no other stream may meanwhile. Only such of its domain
     /// that are bound to some stream already; to one that there is not, as a rule.
     pub stags: Vec<Stag>,
-    /// Private data for the peer, at most 512 octets.
+    /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
     /// Time for all of TCP's and MPA's start-up.
     pub timeout: Duration,
@@ -244,7 +244,7 @@ pub enum Event {
         private_data: Vec<u8>,
         /// MPA's form of the peer's request; `None` over SCTP.
         revision: Option<Revision>,
-        /// What it says of Reads and of who speaks first, if anything (RFC 6581 §9).
+        /// Its enhanced data: depths of Reads and who sends first, if any (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// Messages can flow in both directions.
@@ -277,7 +277,7 @@ pub enum Event {
         stag: Stag,
         /// Where the message begins.
         to: TaggedOffset,
-        /// Octets.
+        /// Bytes.
         len: u64,
         /// The ULP's field of the last segment.
         rsvd_ulp: u8,
@@ -293,7 +293,7 @@ pub enum Event {
         msn: Msn,
         /// The message.
         data: Vec<u8>,
-        /// The ULP's field: first octet and the 32 bits after it.
+        /// The ULP's field: first byte and the 32 bits after it.
         rsvd_ulp: [u8; 5],
     },
     /// A Send of RDMAP is there, as is everything that the peer sent before it; the buffer it took comes
@@ -313,7 +313,7 @@ pub enum Event {
     Immediate {
         /// The stream.
         stream: StreamId,
-        /// The octets.
+        /// The bytes.
         data: [u8; 8],
         /// The peer asks for an event.
         solicited: bool,
@@ -474,7 +474,7 @@ pub enum ConnectError {
     #[error("no source port is free towards this peer")]
     NoPort,
     /// The worker has as many streams as it may.
-    #[error("the worker has as many streams as it may")]
+    #[error("the worker has reached its limit of streams")]
     TooManyStreams,
     /// SCTP in UDP is wanted, and this end has no UDP port for it.
     #[error("this end has no UDP port for SCTP")]

@@ -30,7 +30,7 @@ impl Transport {
     }
 }
 
-/// How streams speak, down to the packets: what a listener or an active open says.
+/// How streams behave, down to the packets: the parameters of a listener or an active open.
 #[derive(Clone, Debug)]
 pub enum EndpointConfig {
     /// TCP, MPA and DDP.
@@ -91,7 +91,7 @@ impl StreamParams {
         }
     }
 
-    /// The largest ULPDU to send, in octets, when the stream was established.
+    /// The largest ULPDU to send, in bytes, when the stream was established.
     pub fn mulpdu(&self) -> usize {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,
@@ -148,12 +148,12 @@ impl StreamStats {
         }
     }
 
-    /// Octets that the peer's lower layer has acknowledged; over SCTP those of all sessions of the
+    /// Bytes that the peer's lower layer has acknowledged; over SCTP those of all sessions of the
     /// association.
-    pub fn octets_acknowledged(&self) -> u64 {
+    pub fn bytes_acknowledged(&self) -> u64 {
         match self {
-            StreamStats::Tcp(stats) => stats.tcp.octets_acknowledged,
-            StreamStats::Sctp(_, association) => association.send.octets_acknowledged,
+            StreamStats::Tcp(stats) => stats.tcp.bytes_acknowledged,
+            StreamStats::Sctp(_, association) => association.send.bytes_acknowledged,
         }
     }
 

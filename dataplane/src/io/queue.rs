@@ -19,11 +19,11 @@ const MOST_AHEAD: usize = 1536;
 const HEADERS: usize = 128;
 
 impl Frame for Mbuf {
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         self.data()
     }
 
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         self.data_mut()
     }
 

@@ -1,5 +1,5 @@
 //! One mapping: made, pre-faulted, locked, copied to and from, unmapped. The crate's only unsafe code.
-//! Lengths and offsets are octets; the caller has checked them, debug builds check again.
+//! Lengths and offsets are bytes; the caller has checked them, debug builds check again.
 
 pub(super) mod kernel;
 
@@ -15,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::MemoryError;
 
-/// The size of a page in octets that a length is rounded up to with reserved hugepages.
+/// The size of a page in bytes that a length is rounded up to with reserved hugepages.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
@@ -38,8 +38,8 @@ pub(super) struct Mapping {
 
 // SAFETY: the mapping belongs to the value and not to a thread; the pointer stays valid until drop.
 unsafe impl Send for Mapping {}
-// SAFETY: through a shared reference octets are only copied in and out by raw pointer. Two copies may
-// race, also with other processes: the octets are then a mix, which every user of a region expects.
+// SAFETY: through a shared reference bytes are only copied in and out by raw pointer. Two copies may
+// race, also with other processes: the bytes are then a mix, which every user of a region expects.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -96,13 +96,13 @@ impl Mapping {
 
     /// Locks the mapping; where the limit forbids it, says so and returns false.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
-        // SAFETY: the range is this mapping, which stays mapped; locking changes no octet.
+        // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
         let locked = unsafe { rustix::mm::mlock(self.start.as_ptr().cast(), self.len) };
         if let Err(error) = locked {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-            let limit = limit.map_or("unlimited".to_owned(), |octets| format!("{octets} octets"));
+            let limit = limit.map_or("unlimited".to_owned(), |bytes| format!("{bytes} bytes"));
             statements.push(format!(
-                "{} octets are not locked in memory and may be paged out: {error} (RLIMIT_MEMLOCK is \
+                "{} bytes are not locked in memory and may be paged out: {error} (RLIMIT_MEMLOCK is \
                  {limit}; raise it with LimitMEMLOCK= or ulimit -l, or grant CAP_IPC_LOCK)",
                 self.len
             ));
@@ -110,16 +110,16 @@ impl Mapping {
         locked.is_ok()
     }
 
-    /// Copies `octets` to `at`, and expects as many to follow there.
-    pub(super) fn write(&self, at: usize, octets: &[u8]) {
-        assert!(octets.len() <= self.len && at <= self.len - octets.len());
-        // SAFETY: the destination lies inside the mapping, checked above; `octets` cannot overlap it,
-        // because no reference into a mapping is ever made. Others may race: octets have no
+    /// Copies `bytes` to `at`, and expects as many to follow there.
+    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
+        // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it,
+        // because no reference into a mapping is ever made. Others may race: bytes have no
         // invalid values, and the copy is not relied on to be one.
         unsafe {
-            ptr::copy_nonoverlapping(octets.as_ptr(), self.start.as_ptr().add(at), octets.len());
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
         }
-        let (ahead, len) = self.ahead(at, octets.len());
+        let (ahead, len) = self.ahead(at, bytes.len());
         dpdk::prefetch::write(ahead, len);
     }
 
@@ -145,10 +145,10 @@ impl Mapping {
     /// all who do so; returns what they were.
     pub(super) fn fetch_update(&self, at: usize, update: impl Fn(u64) -> u64) -> u64 {
         assert!(at.is_multiple_of(8) && self.len >= 8 && at <= self.len - 8);
-        // SAFETY: the eight octets lie inside the mapping, checked above, which outlives the reference;
+        // SAFETY: the eight bytes lie inside the mapping, checked above, which outlives the reference;
         // a mapping begins at a page, so they are aligned. Who else changes them through an atomic is
         // in order with this one. Plain copies may race as they do among themselves (see `Sync`): a
-        // peer that mixes them with atomics gets a mix of octets (RFC 7306 §5), and an atomic has no
+        // peer that mixes them with atomics gets a mix of bytes (RFC 7306 §5), and an atomic has no
         // invalid values.
         let value = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         let mut original = value.load(Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Mapping {
 
     /// Asks for transparent hugepages; a kernel without them says no, and nothing is lost.
     fn advise_huge(&self) {
-        // SAFETY: the range is this mapping; the advice changes how it is backed and no octet.
+        // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
         let asked = unsafe {
             rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage)
         };
@@ -185,14 +185,14 @@ impl Mapping {
     /// Makes every page present and writable, so that no later access faults for want of memory.
     fn prefault(&self) -> Result<(), MemoryError> {
         // Where memory is overcommitted, populating more than there is ends in the OOM killer.
-        if available().is_some_and(|octets| octets < self.len as u64) {
+        if available().is_some_and(|bytes| bytes < self.len as u64) {
             return Err(refused(self.len, Errno::NOMEM));
         }
         self.populate()
     }
 
     fn populate(&self) -> Result<(), MemoryError> {
-        // SAFETY: the range is this mapping; populating for writing changes no octet.
+        // SAFETY: the range is this mapping; populating for writing changes no byte.
         let populated = unsafe {
             rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite)
         };
@@ -209,7 +209,7 @@ impl Mapping {
 
     fn touch(&self) {
         for at in (0..self.len).step_by(4096) {
-            // SAFETY: `at` lies inside the mapping; it is new, nobody else has its octets yet.
+            // SAFETY: `at` lies inside the mapping; it is new, nobody else has its bytes yet.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
         }
     }
@@ -240,7 +240,7 @@ fn refused(len: usize, error: Errno) -> MemoryError {
     }
 }
 
-/// Octets that the kernel thinks can be had without swapping, if it says.
+/// Bytes that the kernel thinks can be had without swapping, if it reports that.
 fn available() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     meminfo

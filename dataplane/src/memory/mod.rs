@@ -5,7 +5,7 @@
 //! worker never faults, and locked as far as the limit allows; [`Memory::statements`] says what could not
 //! be had. It never grows, shrinks or moves.
 //!
-//! Peers, local programs and other workers may touch the same octets at the same moment. So there is no
+//! Peers, local programs and other workers may touch the same bytes at the same moment. So there is no
 //! reference to them anywhere, only copies through raw pointers, with both ends checked first.
 //!
 //! All `unsafe` code of the crate is in this module. Not here: which peer may touch what (`ddp`), and
@@ -36,7 +36,7 @@ pub enum Backing {
     /// A memory file that local programs can map through its descriptor; its size is sealed.
     /// `name` shows in `/proc/PID/maps`.
     Shared {
-        /// At most 249 octets, no NUL.
+        /// At most 249 bytes, no NUL.
         name: String,
     },
     /// Private memory with the content of a file, which somebody else writes back.
@@ -51,10 +51,10 @@ pub enum Backing {
 pub struct MemoryConfig {
     /// What backs it.
     pub backing: Backing,
-    /// Octets, at least 1.
+    /// Bytes, at least 1.
     pub len: u64,
     /// True when peers may write to it, or what they answer may be put there. With `Shared`, or with this,
-    /// its octets can change under a message that is being sent from it.
+    /// its bytes can change under a message that is being sent from it.
     pub remote_write: bool,
     /// Lock it in memory (`mlock`).
     pub lock: bool,
@@ -63,27 +63,27 @@ pub struct MemoryConfig {
 /// Why memory could not be had. Each is one sentence for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// A region needs octets.
-    #[error("a region of 0 octets cannot be made; give it a size of at least 1")]
+    /// A region needs bytes.
+    #[error("a region of 0 bytes cannot be made; give it a size of at least 1")]
     Empty,
     /// More than an address space holds.
-    #[error("a region of {len} octets is larger than this machine can address")]
+    #[error("a region of {len} bytes is larger than this machine can address")]
     TooLarge {
-        /// Octets asked for.
+        /// Bytes asked for.
         len: u64,
     },
     /// More than the machine has.
     #[error(
-        "{len} octets of memory are not to be had (available: {available}); make the region smaller or add memory"
+        "{len} bytes of memory are not to be had (available: {available}); make the region smaller or add memory"
     )]
     NoMemory {
-        /// Octets asked for.
+        /// Bytes asked for.
         len: u64,
-        /// Octets that `/proc/meminfo` calls available.
+        /// Bytes that `/proc/meminfo` calls available.
         available: u64,
     },
     /// The name of the shared object is not one.
-    #[error("the shared memory name {name:?} is too long or holds a NUL octet")]
+    #[error("the shared memory name {name:?} is too long or holds a NUL byte")]
     Name {
         /// The name.
         name: String,
@@ -98,12 +98,12 @@ pub enum MemoryError {
     },
     /// The file does not fit.
     #[error(
-        "the file {path} has {file_len} octets, more than the region's {len}; make the region larger"
+        "the file {path} has {file_len} bytes, more than the region's {len}; make the region larger"
     )]
     FileTooLong {
         /// The file.
         path: PathBuf,
-        /// Its octets.
+        /// Its bytes.
         file_len: u64,
         /// The region's.
         len: u64,
@@ -118,7 +118,7 @@ pub enum MemoryError {
     },
 }
 
-/// A handle on a region's octets. Clones are the same memory.
+/// A handle on a region's bytes. Clones are the same memory.
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
@@ -156,7 +156,7 @@ impl Memory {
         self.0.shared.as_ref().map(AsFd::as_fd)
     }
 
-    /// True when its octets cannot be paged out.
+    /// True when its bytes cannot be paged out.
     pub fn is_locked(&self) -> bool {
         self.0.locked
     }
@@ -186,7 +186,7 @@ impl Memory {
     fn check(&self, offset: u64, len: usize) -> usize {
         assert!(
             self.contains(offset, len as u64),
-            "copy of {len} octets at {offset} outside a region of {} octets",
+            "copy of {len} bytes at {offset} outside a region of {} bytes",
             self.0.len
         );
         offset as usize
@@ -203,9 +203,9 @@ impl RegionMemory for Memory {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn write(&self, offset: u64, octets: &[u8]) {
-        let at = self.check(offset, octets.len());
-        self.0.mapping.write(at, octets);
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let at = self.check(offset, bytes.len());
+        self.0.mapping.write(at, bytes);
     }
 
     #[inline]
@@ -246,16 +246,16 @@ impl RegionMemory for Memory {
     }
 }
 
-/// From so many octets on, pieces are put together and copied as one. So long a copy is a string instruction, which
+/// From so many bytes on, pieces are put together and copied as one. So long a copy is a string instruction, which
 /// takes the lines that it fills without fetching them first; that is worth more than another copy in the first
 /// cache costs. Of shorter copies it is not.
 const TOGETHER: usize = 8192;
 
-/// Most octets that are put together: a jumbo frame's.
+/// Most bytes that are put together: a jumbo frame's.
 const MOST_TOGETHER: usize = 9216;
 
 impl Memory {
-    /// Writes `pieces`, of [`MOST_TOGETHER`] octets at most, in one copy. Not inlined: its room on the stack is
+    /// Writes `pieces`, of [`MOST_TOGETHER`] bytes at most, in one copy. Not inlined: its room on the stack is
     /// nothing for the ways that do not want it.
     #[inline(never)]
     fn write_together<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
@@ -263,7 +263,7 @@ impl Memory {
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
-                // More than was said, which is allowed.
+                // More than was given, which is allowed.
                 self.write(at, &whole);
                 at += whole.len() as u64;
                 whole.clear();

@@ -1,5 +1,5 @@
 //! The completion ring that local programs map: how they learn what has been delivered into a shared
-//! region. `docs/shared-memory.md` gives the layout to the octet; this file and that page agree.
+//! region. `docs/shared-memory.md` gives the layout to the byte; this file and that page agree.
 //!
 //! ```text
 //!   0        64       128                                   256
@@ -12,9 +12,9 @@
 //! The producer never waits. A consumer that falls more than `capacity` records behind loses the oldest
 //! ones and knows exactly how many, because records are numbered.
 //!
-//! Ordering: the octets that a record speaks of were written before the record was published; the
-//! sequence word is stored with release order and read with acquire order, so whoever has read the record
-//! sees the octets. All fields are little-endian 64-bit words and are only accessed as atomics.
+//! Ordering: the bytes that a record speaks of were written before the record was published; the
+//! sequence word is stored with release order and read with acquire order, so a reader of the record
+//! sees the bytes. All fields are little-endian 64-bit words and are only accessed as atomics.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// First eight octets of a ring.
+/// First eight bytes of a ring.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DDPRING1");
 /// Layout version in the header.
 pub const VERSION: u64 = 1;
-/// Octets of one slot.
+/// Bytes of one slot.
 pub const SLOT: usize = 64;
 /// Where slot 0 starts.
 pub const SLOTS_AT: usize = 256;
@@ -54,7 +54,7 @@ const _: () =
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Kind {
-    /// A tagged message was delivered: `len` octets ending where the message ended, from `offset`.
+    /// A tagged message was delivered: `len` bytes ending where the message ended, from `offset`.
     Data = 1,
     /// A stream that may write the region was accepted.
     Opened = 2,
@@ -77,13 +77,13 @@ impl Kind {
 pub struct Completion {
     /// What happened.
     pub kind: Kind,
-    /// The RsvdULP octet of the message (RFC 5041 §4.2).
+    /// The RsvdULP byte of the message (RFC 5041 §4.2).
     pub rsvd_ulp: u8,
     /// The STag that was written through.
     pub stag: u32,
-    /// Octets from the start of the region.
+    /// Bytes from the start of the region.
     pub offset: u64,
-    /// Octets delivered.
+    /// Bytes delivered.
     pub len: u64,
     /// The stream, as `ddpctl streams list` numbers it.
     pub stream: u64,
@@ -122,7 +122,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Makes a sealed ring of `capacity` slots for a region of `region_len` octets.
+    /// Makes a sealed ring of `capacity` slots for a region of `region_len` bytes.
     pub fn create(name: &str, capacity: u64, region_len: u64) -> Result<Producer, RingError> {
         if !(2..=MAX_CAPACITY).contains(&capacity) || !capacity.is_power_of_two() {
             return Err(RingError::Capacity(capacity));
@@ -157,8 +157,8 @@ impl Producer {
         self.head
     }
 
-    /// Publishes one record; never waits. What the region's octets hold at this point is visible to
-    /// whoever reads the record.
+    /// Publishes one record; never waits. What the region's bytes hold at this point is visible to
+    /// the record's reader.
     pub fn publish(&mut self, record: &Completion) {
         let at = slot(self.head, self.capacity);
         let put = |field: usize, value: u64| {
@@ -212,7 +212,7 @@ impl Consumer {
         Ok(ring)
     }
 
-    /// Octets in the region that the ring belongs to.
+    /// Bytes in the region that the ring belongs to.
     pub fn region_len(&self) -> u64 {
         self.region_len
     }
@@ -305,7 +305,7 @@ impl Map {
         Ok(Map { start, len })
     }
 
-    /// The word at octet `at`.
+    /// The word at byte `at`.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "offset {at} outside the ring");
         // SAFETY: within the mapping (checked above), aligned to 8 since mappings are page-aligned, and

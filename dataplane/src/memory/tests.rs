@@ -53,9 +53,9 @@ proptest! {
     fn writes_land_where_they_should(writes in prop::collection::vec((0u64..5000, prop::collection::vec(any::<u8>(), 0..600)), 1..20)) {
         let memory = anonymous(5600);
         let mut model = vec![0; 5600];
-        for (offset, octets) in &writes {
-            memory.write(*offset, octets);
-            model[*offset as usize..][..octets.len()].copy_from_slice(octets);
+        for (offset, bytes) in &writes {
+            memory.write(*offset, bytes);
+            model[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
         prop_assert_eq!(all(&memory), model);
     }
@@ -65,14 +65,14 @@ proptest! {
     fn pieces_land_one_behind_the_other(
         offset in 0u64..500,
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..40),
-        said in prop::option::of(0usize..20_000),
+        wanted in prop::option::of(0usize..20_000),
     ) {
         let memory = anonymous(25_000);
-        let octets = pieces.concat();
-        let len = said.unwrap_or(octets.len());
+        let bytes = pieces.concat();
+        let len = wanted.unwrap_or(bytes.len());
         memory.write_pieces(offset, len, pieces.iter().map(Vec::as_slice));
         let mut expected = vec![0; 25_000];
-        expected[offset as usize..][..octets.len()].copy_from_slice(&octets);
+        expected[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
         prop_assert!(all(&memory) == expected);
     }
 
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-#[should_panic(expected = "copy of 2 octets at 9 outside a region of 10 octets")]
+#[should_panic(expected = "copy of 2 bytes at 9 outside a region of 10 bytes")]
 fn a_write_across_the_end_panics() {
     anonymous(10).write(9, &[1, 2]);
 }
@@ -139,7 +139,7 @@ fn a_shared_region_is_one_file_of_a_size_that_nobody_changes() {
     let name = "ddpd-seal".to_owned();
     let memory = Memory::new(&config(Backing::Shared { name }, 5000)).unwrap();
     let fd = memory.shared_fd().unwrap();
-    // A local program opens or is sent the descriptor: the same octets.
+    // A local program opens or is sent the descriptor: the same bytes.
     let file = std::fs::File::options()
         .read(true)
         .write(true)
@@ -167,13 +167,13 @@ fn a_staged_region_begins_as_its_file() {
     std::fs::File::create(&path).unwrap().write_all(&content).unwrap();
     let staged = |len| Memory::new(&config(Backing::Staged { path: path.clone() }, len));
     let memory = staged(3_000_100).unwrap();
-    let octets = all(&memory);
-    assert_eq!(octets[..3_000_000], content);
-    assert_eq!(octets[3_000_000..], [0; 100]);
+    let bytes = all(&memory);
+    assert_eq!(bytes[..3_000_000], content);
+    assert_eq!(bytes[3_000_000..], [0; 100]);
     memory.write(0, b"changed");
     assert_eq!(std::fs::read(&path).unwrap(), content, "somebody else writes it back");
     let error = staged(2_999_999).expect_err("it does not fit").to_string();
-    assert!(error.contains("has 3000000 octets, more than the region's 2999999"), "{error}");
+    assert!(error.contains("has 3000000 bytes, more than the region's 2999999"), "{error}");
     std::fs::remove_file(&path).unwrap();
     let error = staged(100).expect_err("it is gone").to_string();
     assert!(error.contains("cannot be read: No such file"), "{error}");
@@ -183,7 +183,7 @@ fn a_staged_region_begins_as_its_file() {
 fn impossible_memory_is_refused_in_words() {
     let error =
         |backing, len| Memory::new(&config(backing, len)).expect_err("impossible").to_string();
-    assert!(error(Backing::Anonymous, 0).contains("0 octets"));
+    assert!(error(Backing::Anonymous, 0).contains("0 bytes"));
     assert!(error(Backing::Anonymous, u64::MAX).contains("larger than this machine can address"));
     // Virtual addresses would do, memory would not: refused before anything is killed for it.
     let text = error(Backing::Anonymous, 1 << 45);
@@ -220,7 +220,7 @@ fn locking_is_done_or_its_absence_said() {
     }
 }
 
-// RFC 7306 §5.3: across cores; each change is there once, whoever made it.
+// RFC 7306 §5.3: across cores; each change is there once, from any core.
 #[test]
 fn atomics_of_several_cores_lose_nothing() {
     let memory = anonymous(64);

@@ -405,7 +405,7 @@ fn skip_extensions(
     Err(DropReason::ExtensionHeader)
 }
 
-/// RFC 8200 §4.2: the type of an unknown option tells whether the packet may be processed without it.
+/// RFC 8200 §4.2: the type of an unknown option decides whether the packet may be processed without it.
 fn may_skip_options(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {

@@ -54,16 +54,16 @@ pub enum Trouble {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unreachable {
     /// The network or the host: it may be there again in a moment.
-    #[error("a router says that there is no way to the peer")]
+    #[error("a router reports by ICMP that it has no route to the peer")]
     Host,
     /// The host does not support the protocol.
-    #[error("the peer says by ICMP that it does not speak this protocol")]
+    #[error("the peer reports by ICMP that it does not support this protocol")]
     Protocol,
     /// No listener.
-    #[error("the peer says by ICMP that nobody listens at that port")]
+    #[error("the peer reports by ICMP that the port has no listener")]
     Port,
     /// A filter forbids it.
-    #[error("a filter on the way forbids it, says ICMP")]
+    #[error("a filter on the path forbids it, as reported by ICMP")]
     Prohibited,
 }
 

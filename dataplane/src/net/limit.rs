@@ -83,7 +83,7 @@ impl PeerLimit {
         if !share.take(now) {
             return false;
         }
-        // Each takes between half and one and a half of the average: an attacker cannot tell one answer from none.
+        // Each takes between half and one and a half of the average: an attacker cannot distinguish one answer from none.
         self.taken += 1;
         let chance = self.key.hash(&self.taken.to_be_bytes()) % 1024;
         let cost = self.all.cost / 2 + self.all.cost * chance / 1024;

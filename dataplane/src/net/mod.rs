@@ -64,21 +64,21 @@ pub enum Notice {
 /// Frames to send, one behind the other in one buffer that is used again and again.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     frames: Vec<(usize, Range<usize>)>,
 }
 
 impl Outbox {
     /// Adds the frame that `write` puts behind what is in its buffer, to be sent by `port`.
     pub fn frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        let begin = self.octets.len();
-        write(&mut self.octets);
-        self.frames.push((port, begin..self.octets.len()));
+        let begin = self.bytes.len();
+        write(&mut self.bytes);
+        self.frames.push((port, begin..self.bytes.len()));
     }
 
     /// The frames with their ports.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> + '_ {
-        self.frames.iter().map(|(port, range)| (*port, &self.octets[range.clone()]))
+        self.frames.iter().map(|(port, range)| (*port, &self.bytes[range.clone()]))
     }
 
     /// Frames to send.
@@ -93,7 +93,7 @@ impl Outbox {
 
     /// Forgets what was in it.
     pub fn clear(&mut self) {
-        self.octets.clear();
+        self.bytes.clear();
         self.frames.clear();
     }
 }

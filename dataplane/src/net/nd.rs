@@ -157,10 +157,10 @@ fn write(
     out: &mut Outbox,
 ) {
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
-    out.frame(interface.port, |octets| {
+    out.frame(interface.port, |bytes| {
         let len = repr.buffer_len();
         path::ip_frame(
-            octets,
+            bytes,
             interface,
             to,
             addresses,
@@ -177,8 +177,8 @@ fn write(
 }
 
 fn link_layer(option: Option<&[u8]>) -> Result<Option<Mac>, DropReason> {
-    let Some(octets) = option else { return Ok(None) };
-    match Mac::try_from(octets) {
+    let Some(bytes) = option else { return Ok(None) };
+    match Mac::try_from(bytes) {
         Ok(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(Some(mac)),
         _ => Err(DropReason::NeighbourDiscovery),
     }

@@ -132,7 +132,7 @@ impl Path {
             }
             IpAddr::V4(_) | IpAddr::V6(_) => return None,
         };
-        let bytes = headers.octets_mut();
+        let bytes = headers.bytes_mut();
         let l3 = ethernet(bytes, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
         ip.emit(&mut bytes[l3..], &ChecksumCapabilities::default());
@@ -181,13 +181,13 @@ impl Path {
     /// The same way for another protocol than TCP.
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
-        self.headers.octets_mut()[at] = protocol.into();
+        self.headers.bytes_mut()[at] = protocol.into();
         self.with_sum()
     }
 
     /// The addresses, ours first.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
-        let ip = &self.headers.octets()[self.l2_len()..];
+        let ip = &self.headers.bytes()[self.l2_len()..];
         let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&ip[at..at + 4]).unwrap_or_default());
         let v6 =
             |at: usize| IpAddr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap_or_default());
@@ -199,7 +199,7 @@ impl Path {
 
     /// Sets the link-layer address of the next hop.
     pub fn set_mac(&mut self, mac: Mac) {
-        self.headers.octets_mut()[..6].copy_from_slice(&mac);
+        self.headers.bytes_mut()[..6].copy_from_slice(&mac);
     }
 
     /// Bytes in front of a segment.
@@ -250,7 +250,7 @@ impl Path {
     /// Completes the headers of `frame`, which has room for them in front, and the rest whole.
     pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
         let at = self.header_len();
-        frame[..at].copy_from_slice(&self.headers.octets()[..at]);
+        frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
         let len = frame.len() - at;
         let ip = &mut frame[self.l2_len()..at];
         if ect {
@@ -265,7 +265,7 @@ impl Path {
                 true => 0,
                 // RFC 1624 §2: what is added to the header is added to its sum.
                 false => {
-                    let known = &self.headers.octets()[self.l2_len()..][IPV4_CHECKSUM];
+                    let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
                     let ecn = if ect { ecn::ECT_0.into() } else { 0 };
                     !checksum::add(known, checksum::add(len, ecn))
@@ -278,14 +278,14 @@ impl Path {
 
 impl Headers {
     #[inline]
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match self {
             Headers::V4 { bytes, .. } => bytes,
             Headers::V6(headers) => &headers.bytes,
         }
     }
 
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Headers::V4 { bytes, .. } => bytes,
             Headers::V6(headers) => &mut headers.bytes,
@@ -379,7 +379,7 @@ mod tests {
             flags: Flags::ACK,
             window: 7,
             options: Default::default(),
-            payload: b"eleven octets",
+            payload: b"a short text.",
             ce: false,
         };
         for vlan in [None, Some(42)] {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Invariants: at most so many packets and bytes, of one peer at most a quarter of either; every packet
-//! goes after its time-out, whole or not. When there is no room the oldest packet gives way. Pieces that
+//! goes after its time-out, whole or not. When there is no room the oldest packet is dropped. Pieces that
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
 //!
@@ -120,7 +120,7 @@ impl Reassembly {
     }
 
     /// Takes a piece out of a frame that arrived on the interface at this place. Returns what became of
-    /// it, and how many packets gave way.
+    /// it, and how many packets were dropped.
     ///
     /// # Errors
     /// Why it was dropped, perhaps with its whole packet.
@@ -137,7 +137,7 @@ impl Reassembly {
         let known = self.packets.iter().position(|p| p.key == key);
         let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
         let evicted = self.make_room(&key, cost, known.is_none())?;
-        // Others before it may have given way.
+        // Others before it may have been dropped.
         let at = match self.packets.iter().position(|p| p.key == key) {
             Some(at) => at,
             None => {
@@ -185,11 +185,11 @@ impl Reassembly {
     }
 
     /// Bytes in use, at most the limit given to [`new`](Self::new).
-    pub fn octets(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A peer past its share is refused, so that it cannot drive others out; the oldest packets give way
+    /// A peer past its share is refused, so that it cannot drive others out; the oldest packets are dropped
     /// to the rest.
     fn make_room(&mut self, key: &Key, cost: usize, one_more: bool) -> Result<u64, DropReason> {
         let of_peer = self.packets.iter().filter(|p| p.key.source == key.source);

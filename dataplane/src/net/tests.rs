@@ -286,9 +286,9 @@ fn reports_about_sctp_bring_the_tag() {
         let mut b = Host::new(2, None);
         b.stack.interfaces[0].encapsulation = Some(9899);
         let mut quote = |bytes: &[u8]| b.input(&report(v6, 1400, IpProtocol::Udp, bytes));
-        let told = quote(&in_udp);
-        let Ok(Notice::Icmp(told)) = told else { panic!("{told:?}") };
-        assert_eq!(told.quote, Quote::Sctp(0x01020304));
+        let notice = quote(&in_udp);
+        let Ok(Notice::Icmp(notice)) = notice else { panic!("{notice:?}") };
+        assert_eq!(notice.quote, Quote::Sctp(0x01020304));
         assert_eq!(quote(&in_udp[..8]), Err(DropReason::Icmp), "too little to know whose it is");
     }
 }
@@ -297,8 +297,8 @@ fn reports_about_sctp_bring_the_tag() {
 #[test]
 fn old_routers_name_no_mtu() {
     let mut b = Host::new(2, None);
-    let told = b.input(&too_big(false, 0));
-    let Ok(Notice::Icmp(report)) = told else { panic!("{told:?}") };
+    let notice = b.input(&too_big(false, 0));
+    let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
     assert_eq!(report.trouble, Trouble::TooBig(1006));
     // IPv6 has no such routers (RFC 4443 §3.2).
     assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
@@ -324,8 +324,8 @@ fn codes_of_unreachable_are_distinguished() {
             false => !checksum::sum(&frame[at..]),
         };
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
-        let told = b.input(&frame);
-        let Ok(Notice::Icmp(report)) = told else { panic!("{told:?} for {kind}/{code}") };
+        let notice = b.input(&frame);
+        let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?} for {kind}/{code}") };
         assert_eq!(report.trouble, Trouble::Unreachable(what), "{kind}/{code}");
         assert_eq!(what.is_hard(), what != NO_WAY);
     }

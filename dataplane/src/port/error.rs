@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The kind or the device does not carry the MTU.
-    #[error("port {port:?}: MTU {mtu} is out of reach: {why} carries {min} to {max} octets")]
+    #[error("port {port:?}: MTU {mtu} is not possible: {why} carries {min} to {max} bytes")]
     Mtu {
         /// The port.
         port: String,

@@ -12,10 +12,10 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
-/// Octets that a packet socket's ring puts before a frame: its header and alignment, rounded up.
+/// Bytes that a packet socket's ring puts before a frame: its header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
-/// Octets of a page.
+/// Bytes of a page.
 const PAGE: usize = 4096;
 
 /// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
@@ -23,22 +23,22 @@ pub(super) fn room(config: &PortConfig) -> Room {
     let frame = usize::from(config.mtu) + FRAME_OVERHEAD;
     match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
-        PortKind::AfPacket { .. } => Room::Octets(packet_frame(config.mtu) as u16),
+        PortKind::AfPacket { .. } => Room::Bytes(packet_frame(config.mtu) as u16),
         PortKind::AfXdp { .. } => Room::Page,
         // Rounded so that drivers which count in KiB see a whole frame.
-        _ => Room::Octets(frame.next_multiple_of(1024).max(2048) as u16),
+        _ => Room::Bytes(frame.next_multiple_of(1024).max(2048) as u16),
     }
 }
 
-/// Octets of one frame of a packet socket's ring.
+/// Bytes of one frame of a packet socket's ring.
 fn packet_frame(mtu: u16) -> usize {
     let need = usize::from(mtu) + FRAME_OVERHEAD + PACKET_RING_HEADER;
     if need <= PAGE { need.next_power_of_two().max(2048) } else { need.next_multiple_of(1024) }
 }
 
-/// Octets of one block of a packet socket's ring: whole pages that hold whole frames.
+/// Bytes of one block of a packet socket's ring: whole pages that hold whole frames.
 fn packet_block(frame: usize) -> usize {
-    (1..).map(|n| n * frame).find(|octets| octets.is_multiple_of(PAGE)).expect("frames are KiB")
+    (1..).map(|n| n * frame).find(|bytes| bytes.is_multiple_of(PAGE)).expect("frames are KiB")
 }
 
 /// Looks for what would make the driver fail without saying why. `ours` are the memif sockets that this
@@ -207,7 +207,7 @@ fn is_socket(path: &Path) -> bool {
 /// DPDK's name and arguments of a virtual device. The kind is none of `Pci` and `Ring`.
 pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
     let queues = config.queues;
-    // Names must be unique, and within DPDK's 63 octets.
+    // Names must be unique, and within DPDK's 63 bytes.
     let id = dpdk::next_id();
     match &config.kind {
         PortKind::AfPacket { device } => {
@@ -237,7 +237,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             let mut args = format!(
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
                 from_the_root(socket).display(),
-                room(config).octets(),
+                room(config).bytes(),
                 // The client's say: both rings have this size.
                 config.tx_descriptors.ilog2().min(14),
             );
@@ -278,7 +278,7 @@ pub(super) fn device_config(
         },
         tx: TxOffloads { ip_checksum: on(checksums.tx_ip), tcp_checksum: on(checksums.tx_tcp) },
         rss,
-        // With an address of its own the port must hear more than the interface's.
+        // With an address of its own the port must receive more than the interface's frames.
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),

@@ -10,8 +10,8 @@
 //!     └────────────────── one device of DPDK ──────┘
 //! ```
 //!
-//! Not here: what is in a frame. Lengths are octets; an MTU is that of an IP packet, and a frame has 14
-//! octets more, or 18 with a VLAN tag.
+//! Not here: what is in a frame. Lengths are bytes; an MTU is that of an IP packet, and a frame has 14
+//! bytes more, or 18 with a VLAN tag.
 
 mod error;
 mod kind;
@@ -37,7 +37,7 @@ pub use rss::RssTable;
 
 use published::Published;
 
-/// Octets of a frame around its IP packet, VLAN tag included.
+/// Bytes of a frame around its IP packet, VLAN tag included.
 pub const FRAME_OVERHEAD: usize = 18;
 
 /// How a port is opened.
@@ -47,7 +47,7 @@ pub struct PortConfig {
     pub name: String,
     /// What it is.
     pub kind: PortKind,
-    /// Largest IP packet in octets, [`MIN_MTU`] to [`MAX_MTU`] and what the kind carries.
+    /// Largest IP packet in bytes, [`MIN_MTU`] to [`MAX_MTU`] and what the kind carries.
     pub mtu: u16,
     /// Who computes checksums.
     pub checksum: ChecksumMode,
@@ -103,7 +103,7 @@ pub struct PortInfo {
     pub driver: String,
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// Its MTU in octets.
+    /// Its MTU in bytes.
     pub mtu: u16,
     /// Its queue pairs.
     pub queues: u16,
@@ -175,7 +175,7 @@ impl Ports {
     }
 
     /// Opens a port: makes or takes the device, its pool and its queues, and starts it. Blocks, up to a
-    /// second if an AF_XDP socket is not to be had: the kernel lets go of the queues of a closed one, or of a
+    /// second if an AF_XDP socket is not to be had: the kernel releases the queues of a closed one, or of a
     /// killed process, some time later.
     pub fn open(&self, config: &PortConfig) -> Result<Port, PortError> {
         for _ in 0..20 {
@@ -214,7 +214,7 @@ impl Ports {
             StartError::Device(error) => kind::explain(config, error),
             StartError::Pool(error) => PortError::NoMemory {
                 port: config.name.clone(),
-                mib: (config.pool_octets() >> 20) + 1,
+                mib: (config.pool_bytes() >> 20) + 1,
                 error,
             },
         })?;
@@ -372,13 +372,13 @@ impl PortConfig {
         }
     }
 
-    /// Octets that the port's packet buffers take; [`dpdk::EalConfig::memory_mib`] must hold those of all
+    /// Bytes that the port's packet buffers take; [`dpdk::EalConfig::memory_mib`] must hold those of all
     /// ports.
-    pub fn pool_octets(&self) -> u64 {
+    pub fn pool_bytes(&self) -> u64 {
         // A buffer's header and the pool's, rounded up to whole cache lines and spread over channels.
         const PER_BUFFER: u64 = 320;
         u64::from(self.pool_buffers())
-            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).octets()))
+            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).bytes()))
     }
 
     fn pool_buffers(&self) -> u32 {
@@ -391,7 +391,7 @@ impl PortConfig {
         })
     }
 
-    /// What can be said without looking at the machine.
+    /// What can be checked without looking at the machine.
     fn check(&self) -> Result<(), PortError> {
         let port = || self.name.clone();
         let max = self.kind.max_mtu();

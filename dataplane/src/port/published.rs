@@ -3,19 +3,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What one queue did, in frames unless the name says octets.
+/// What one queue did, in frames unless the name says bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Received.
     pub rx_frames: u64,
-    /// Octets of those.
-    pub rx_octets: u64,
+    /// Bytes of those.
+    pub rx_bytes: u64,
     /// Received in several buffers that do not fit into one, and dropped.
     pub rx_too_long: u64,
     /// Accepted by the device for sending.
     pub tx_frames: u64,
-    /// Octets of those.
-    pub tx_octets: u64,
+    /// Bytes of those.
+    pub tx_bytes: u64,
     /// Dropped because the device did not take frames, and the queue in front of it was full or the link
     /// down.
     pub tx_dropped: u64,
@@ -81,27 +81,27 @@ impl Published {
 fn queue_values(c: &QueueCounters) -> [u64; QUEUE] {
     let &QueueCounters {
         rx_frames,
-        rx_octets,
+        rx_bytes,
         rx_too_long,
         tx_frames,
-        tx_octets,
+        tx_bytes,
         tx_dropped,
         no_buffer,
     } = c;
-    [rx_frames, rx_octets, rx_too_long, tx_frames, tx_octets, tx_dropped, no_buffer]
+    [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer]
 }
 
 fn queue_from(values: [u64; QUEUE]) -> QueueCounters {
-    let [rx_frames, rx_octets, rx_too_long, tx_frames, tx_octets, tx_dropped, no_buffer] = values;
-    QueueCounters { rx_frames, rx_octets, rx_too_long, tx_frames, tx_octets, tx_dropped, no_buffer }
+    let [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer] = values;
+    QueueCounters { rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer }
 }
 
 fn link_values(c: &link::Counters) -> [u64; LINK] {
     [
         c.offered,
-        c.offered_octets,
+        c.offered_bytes,
         c.delivered,
-        c.delivered_octets,
+        c.delivered_bytes,
         c.lost,
         c.black_holed,
         c.tail_dropped,
@@ -118,9 +118,9 @@ fn link_values(c: &link::Counters) -> [u64; LINK] {
 fn link_from(v: [u64; LINK]) -> link::Counters {
     link::Counters {
         offered: v[0],
-        offered_octets: v[1],
+        offered_bytes: v[1],
         delivered: v[2],
-        delivered_octets: v[3],
+        delivered_bytes: v[3],
         lost: v[4],
         black_holed: v[5],
         tail_dropped: v[6],

@@ -33,16 +33,16 @@ pub struct PortQueue {
     tx: TxQueue,
     pool: Mempool,
     pending: ArrayVec<Mbuf, { Self::PENDING }>,
-    /// Octets of those.
-    pending_octets: u64,
+    /// Bytes of those.
+    pending_bytes: u64,
     /// Buffers for the next frames, on their way into this core's cache.
     fresh: ArrayVec<Mbuf, { Self::FRESH }>,
-    /// Octets of a buffer that the next frame will use, as far as the last one tells.
+    /// Bytes of a buffer that the next frame will use, estimated from the last one.
     typical: usize,
     impaired: Option<Box<FaultyLink<Travelling>>>,
     counters: QueueCounters,
     /// As they were published last.
-    told: QueueCounters,
+    last_published: QueueCounters,
     published: Arc<Published>,
 }
 
@@ -72,12 +72,12 @@ impl PortQueue {
             tx,
             pool,
             pending: ArrayVec::new(),
-            pending_octets: 0,
+            pending_bytes: 0,
             fresh: ArrayVec::new(),
             typical: 0,
             impaired,
             counters,
-            told: counters,
+            last_published: counters,
             published,
         }
     }
@@ -117,11 +117,11 @@ impl PortQueue {
             self.join_segments(old, out);
         }
         self.counters.rx_frames += (out.len() - old) as u64;
-        self.counters.rx_octets += out[old..].iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.counters.rx_bytes += out[old..].iter().map(|frame| frame.len() as u64).sum::<u64>();
         out.len() - old
     }
 
-    /// A buffer for a frame to be sent: no data, at least 128 octets of headroom, and room for the port's
+    /// A buffer for a frame to be sent: no data, at least 128 bytes of headroom, and room for the port's
     /// MTU with all link headers. `None` when none is free: come back later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
         if self.fresh.is_empty() && !self.pool.alloc_bulk(&mut self.fresh) {
@@ -146,7 +146,7 @@ impl PortQueue {
         let len = frame.len();
         match self.pending.try_push(frame) {
             Ok(()) => {
-                self.pending_octets += len as u64;
+                self.pending_bytes += len as u64;
                 self.typical = len.min(MOST_AHEAD);
             }
             Err(_) => self.counters.tx_dropped += 1,
@@ -159,8 +159,8 @@ impl PortQueue {
         if !self.pending.is_empty() {
             self.offer();
         }
-        if self.counters != self.told || self.impaired.is_some() {
-            self.told = self.counters;
+        if self.counters != self.last_published || self.impaired.is_some() {
+            self.last_published = self.counters;
             self.published.store(&self.counters, self.link_counters());
         }
     }
@@ -207,14 +207,14 @@ impl PortQueue {
         if sent > 0 {
             let left = self.pending.iter().map(|frame| frame.len() as u64).sum();
             self.counters.tx_frames += sent as u64;
-            self.counters.tx_octets += self.pending_octets - left;
-            self.pending_octets = left;
+            self.counters.tx_bytes += self.pending_bytes - left;
+            self.pending_bytes = left;
         }
         if !self.pending.is_empty() && self.published.link_is_down() {
             // What would wait for another peer is of no use to it, and its buffers are to others.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
-            self.pending_octets = 0;
+            self.pending_bytes = 0;
         }
     }
 
@@ -251,7 +251,7 @@ impl link::Frame for Travelling {
         self.0.len()
     }
 
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         self.0.data_mut()
     }
 

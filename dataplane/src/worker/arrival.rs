@@ -19,10 +19,10 @@ pub(super) enum Packet<F> {
 }
 
 impl<F: Frame> Packet<F> {
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Packet::Frame(frame) => frame.octets(),
-            Packet::Whole(octets) => octets,
+            Packet::Frame(frame) => frame.bytes(),
+            Packet::Whole(bytes) => bytes,
         }
     }
 
@@ -51,7 +51,7 @@ impl<F: Frame> Packet<F> {
     pub(super) fn message(self, port: usize) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame },
-            Packet::Whole(octets) => Message::Whole { port, octets },
+            Packet::Whole(bytes) => Message::Whole { port, bytes },
         }
     }
 }
@@ -110,11 +110,11 @@ pub(super) fn take_alike<F: Frame>(
         .last()
         .filter(|last| usize::from(last.port) == port && !last.is_sctp())
         .and_then(|last| {
-            let span = alike::segment(frame.octets(), last.frame.octets(), last.span.start)?;
+            let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
             Some((last.flow, last.hash, last.source_mac, span))
         });
     let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
-    let carries = Carries::Segment { ce: ecn::is_marked(frame.octets()), unverified };
+    let carries = Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified };
     let port = port as u16;
     arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
     None

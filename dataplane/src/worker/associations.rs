@@ -26,7 +26,7 @@ pub(super) struct Associations {
     secrets: Arc<Secrets>,
     /// Our UDP port (RFC 6951).
     udp_port: Option<u16>,
-    /// Those that shut down and have no session: they give way when all places are taken.
+    /// Those that shut down and have no session: they are evicted when all places are taken.
     leaving: ByAge,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Association {
     /// The listener that took it.
     pub(super) listener: Option<ListenerId>,
     pub(super) counts: Counts,
-    /// It is among those that give way to new ones, by age.
+    /// It is among those that are evicted for new ones, by age.
     pub(super) leaving: bool,
     /// Slots of its streams.
     pub(super) sessions: HashMap<SessionId, u32>,

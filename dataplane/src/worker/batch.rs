@@ -53,10 +53,10 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         }
         self.ect = false;
         let header = self.path.header_len();
-        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
+        let unused = self.frame.take().filter(|f| f.bytes().len() >= header + len);
         self.frame = unused.or_else(|| self.io.allocate(header + len));
         match &mut self.frame {
-            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
+            Some(frame) => Some(&mut frame.bytes_mut()[header..header + len]),
             None => {
                 self.refused = Some(Refusal::NoBuffer);
                 None
@@ -79,13 +79,13 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     fn commit(&mut self, len: usize) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
-        self.path.finish(frame.octets_mut(), self.how, core::mem::take(&mut self.ect));
+        self.path.finish(frame.bytes_mut(), self.how, core::mem::take(&mut self.ect));
         if self.how.needs_device() {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
             frame.offload(self.how, l2, l3, self.path.is_v6());
         }
         self.counters.frames.tx_frames.add(1);
-        self.counters.frames.tx_octets.add(frame.octets().len() as u64);
+        self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.quota -= 1;
         self.io.send(frame);
     }
@@ -108,7 +108,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
 
     #[inline]
     fn bytes_acknowledged(&self) -> u64 {
-        self.connection().octets_acknowledged()
+        self.connection().bytes_acknowledged()
     }
 
     #[inline]

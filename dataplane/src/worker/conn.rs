@@ -139,13 +139,13 @@ impl Conn {
 
     /// Frees the memory of empty queues, and of all of this if all are empty. The
     /// control thread has taken the events up to number `taken`.
-    pub(super) fn relax(&mut self, taken: u64) {
+    pub(super) fn shrink(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
         let Some(Pending { sources, answers, withheld, credit }) = pending else { return };
         credit.forget(taken);
-        sources.relax();
-        answers.relax();
-        withheld.relax();
+        sources.shrink();
+        answers.shrink();
+        withheld.shrink();
         if self.pending.is_empty() {
             self.pending.release();
         }

@@ -43,7 +43,7 @@ impl<Io: PortIo> Core<Io> {
                 let mut arrivals = Arrivals::new();
                 for frame in frames.by_ref().take(STAGE) {
                     self.env.control.counters().frames.rx_frames.add(1);
-                    self.env.control.counters().frames.rx_octets.add(frame.octets().len() as u64);
+                    self.env.control.counters().frames.rx_bytes.add(frame.bytes().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
@@ -72,8 +72,8 @@ impl<Io: PortIo> Core<Io> {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
                 }
-                Message::Whole { port, octets } => {
-                    self.sort(port, Packet::Whole(octets), now, false, &mut arrivals);
+                Message::Whole { port, bytes } => {
+                    self.sort(port, Packet::Whole(bytes), now, false, &mut arrivals);
                 }
                 Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
                 Message::Icmp(report) => self.icmp(&report, now),
@@ -108,7 +108,7 @@ impl<Io: PortIo> Core<Io> {
             },
         };
         let Some(frame) = take_alike(port, frame, unverified, arrivals) else { return };
-        let packet = match demux(frame.octets(), port, L4Check::Good, self.env.network.interfaces())
+        let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
             Err(reason) => return self.env.control.counters().drops.count(reason),
@@ -159,7 +159,7 @@ impl<Io: PortIo> Core<Io> {
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let hash = same.map_or_else(|| self.streams.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (segment.clone(), found.source_mac);
-        let ce = ecn::is_marked(frame.octets());
+        let ce = ecn::is_marked(frame.bytes());
         let carries = Carries::Segment { ce, unverified };
         let port = port as u16;
         arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
@@ -185,12 +185,12 @@ impl<Io: PortIo> Core<Io> {
             let message = frame.message(port);
             return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
         }
-        match self.env.network.reassemble(interface, fragment, frame.octets(), now) {
+        match self.env.network.reassemble(interface, fragment, frame.bytes(), now) {
             Ok((outcome, evicted)) => {
                 self.env.control.counters().ip.reassembly_evicted.add(evicted);
-                if let Outcome::Whole(octets) = outcome {
+                if let Outcome::Whole(bytes) = outcome {
                     self.env.control.counters().ip.reassembled.add(1);
-                    self.sort(port, Packet::Whole(octets), now, true, arrivals);
+                    self.sort(port, Packet::Whole(bytes), now, true, arrivals);
                 }
             }
             Err(reason) => self.env.control.counters().drops.count(reason),
@@ -205,7 +205,7 @@ impl<Io: PortIo> Core<Io> {
         frame: &Packet<Io::Frame>,
         now: Instant,
     ) {
-        let (notice, answers) = self.env.network.control(found, frame.octets(), now);
+        let (notice, answers) = self.env.network.control(found, frame.bytes(), now);
         if notice != Ok(Notice::Echoed) {
             self.env.control.counters().ip.neighbour_answers.add(answers);
         }

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! An unproven stream's peer address may be forged. It takes a credit and a place like the others, but
-//! gives way to a peer that has proven its address with a SYN cookie, and what is counted against an
+//! is evicted for a peer that has proven its address with a SYN cookie, and what is counted against an
 //! address that may be forged never keeps its true owner out.
 //!
 //! An association over SCTP without a session counts as a stream of its peer until it is gone, so that a peer has no
-//! more of them than it may have streams. One that is shutting down gives way to a new one of the same peer.
+//! more of them than it may have streams. One that is shutting down is evicted for a new one of the same peer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

@@ -66,7 +66,7 @@ pub(super) struct Running {
     /// Offset of the window in it.
     offset: u64,
     /// What untagged messages hold.
-    octets: Arc<[u8]>,
+    bytes: Arc<[u8]>,
     begun: Instant,
     /// Of the newest completion.
     last: Instant,
@@ -117,7 +117,7 @@ impl Running {
             rdmap,
             memory,
             offset,
-            octets: vec![0x5a; untagged].into(),
+            bytes: vec![0x5a; untagged].into(),
             begun: now,
             last: now,
             posted: 0,
@@ -264,7 +264,7 @@ impl Running {
             let stag = self.draw(stags.max(1).into());
             return stag * part + self.draw(part.saturating_sub(len) + 1);
         }
-        let fits = self.next.checked_add(self.load.len.into()).is_some_and(|e| e <= window.octets);
+        let fits = self.next.checked_add(self.load.len.into()).is_some_and(|e| e <= window.bytes);
         if fits { self.next } else { 0 }
     }
 
@@ -313,7 +313,7 @@ impl Running {
     }
 
     fn send(&self, lower: &mut LowerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
-        let source = Source::Octets(self.octets.clone());
+        let source = Source::Bytes(self.bytes.clone());
         if self.rdmap {
             let (solicited, invalidate) = (false, None);
             lower.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
@@ -337,7 +337,7 @@ impl Running {
     pub(super) fn into_report(self) -> LoadReport {
         LoadReport {
             messages: self.complete,
-            octets: self.complete.saturating_mul(self.load.len.into()),
+            bytes: self.complete.saturating_mul(self.load.len.into()),
             nanoseconds: (self.last - self.begun).as_nanos() as u64,
             latency: self.latency,
             failure: self.failure,

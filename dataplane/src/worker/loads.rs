@@ -23,7 +23,7 @@ impl<Io: PortIo> Core<Io> {
         if let Err(reason) = begun {
             let failed = LoadReport {
                 messages: 0,
-                octets: 0,
+                bytes: 0,
                 nanoseconds: 0,
                 latency: None,
                 failure: Some(reason),
@@ -99,10 +99,10 @@ impl<Io: PortIo> Env<Io> {
             Some(window) => {
                 let entry = self.tables.stag(window.local).ok_or(PostFailure::NoRegion)?;
                 let at = window.base.0.checked_sub(entry.base_to.0);
-                let end = at.and_then(|at| at.checked_add(window.octets));
+                let end = at.and_then(|at| at.checked_add(window.bytes));
                 let (Some(at), Some(_)) = (at, end.filter(|&end| end <= entry.len)) else {
                     let (offset, len) = (window.base.0, entry.len);
-                    let end = offset.saturating_add(window.octets);
+                    let end = offset.saturating_add(window.bytes);
                     let error = PostError::OutOfBounds { offset, end, len };
                     return Err(PostFailure::Refused(error));
                 };
@@ -120,10 +120,10 @@ impl<Io: PortIo> Env<Io> {
     /// So many messages of the stream's load are complete.
     pub(super) fn load_completed(&mut self, stream: &mut Stream<'_>, messages: u32, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
-            let octets = load.completed(messages, now);
+            let bytes = load.completed(messages, now);
             let counters = self.control.counters();
             counters.run.load_messages.add(messages.into());
-            counters.run.load_octets.add(octets);
+            counters.run.load_bytes.add(bytes);
             self.go_on_with_load(stream, now);
         }
     }

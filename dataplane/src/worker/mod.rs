@@ -396,9 +396,9 @@ impl<Io: PortIo> Core<Io> {
             let frame = if slot.io.room() > 0 { slot.io.allocate(bytes.len()) } else { None };
             match frame {
                 Some(mut frame) => {
-                    frame.octets_mut().copy_from_slice(bytes);
+                    frame.bytes_mut().copy_from_slice(bytes);
                     counters.frames.tx_frames.add(1);
-                    counters.frames.tx_octets.add(bytes.len() as u64);
+                    counters.frames.tx_bytes.add(bytes.len() as u64);
                     slot.io.send(frame);
                 }
                 None => counters.drops.count(DropReason::TxFull),

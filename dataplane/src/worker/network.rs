@@ -50,7 +50,7 @@ impl Network {
         Network {
             stack: Stack::new(interfaces, limits.icmp_per_second, now),
             outbox: Outbox::default(),
-            reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_octets),
+            reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_bytes),
             identifications: Identifications::new(keys.identifications),
             path_mtus: PathMtus::new(limits.path_mtus),
             news: RateLimit::new(NEWS, now),
@@ -140,7 +140,7 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
 
-    /// Takes a piece of a packet. Returns how many packets gave way to it, too.
+    /// Takes a piece of a packet. Returns how many packets were dropped for it, too.
     ///
     /// # Errors
     /// Why it was dropped.
@@ -215,7 +215,7 @@ impl Network {
 
     /// Sets the gauges.
     pub(super) fn publish(&self, counters: &Counters) {
-        counters.ip.reassembly_octets.set(self.reassembly.octets() as u64);
+        counters.ip.reassembly_bytes.set(self.reassembly.bytes() as u64);
         counters.ip.path_mtus.set(self.path_mtus.len() as u64);
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
         counters.ip.neighbours.set(neighbours);

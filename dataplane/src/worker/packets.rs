@@ -87,9 +87,9 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
     fn send_cut(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;
         let Some(ids) = &mut self.ids else { return };
-        self.path.finish(frame.octets_mut(), TxChecksum::SOFTWARE);
+        self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
         let id = ids.next(path.addresses());
-        let whole = frame.octets();
+        let whole = frame.bytes();
         let mtu = self.path.ip_len() + self.whole;
         for piece in fragment::pieces(path, whole.len() - path.header_len(), mtu) {
             let room = self.io.room() > 0;
@@ -97,9 +97,9 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
                 return self.counters.frames.tx_no_buffer.add(1);
             };
-            fragment::emit(path, whole, &piece, id, out.octets_mut());
+            fragment::emit(path, whole, &piece, id, out.bytes_mut());
             self.counters.frames.tx_frames.add(1);
-            self.counters.frames.tx_octets.add(len as u64);
+            self.counters.frames.tx_bytes.add(len as u64);
             self.io.send(out);
         }
         self.counters.ip.tx_cut.add(1);
@@ -118,10 +118,10 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         }
         self.probe = false;
         let header = self.path.header_len();
-        let unused = self.frame.take().filter(|f| f.octets().len() >= header + len);
+        let unused = self.frame.take().filter(|f| f.bytes().len() >= header + len);
         self.frame = unused.or_else(|| self.io.allocate(header + len));
         match &mut self.frame {
-            Some(frame) => Some(&mut frame.octets_mut()[header..header + len]),
+            Some(frame) => Some(&mut frame.bytes_mut()[header..header + len]),
             None => {
                 self.refused = Some(Refusal::NoBuffer);
                 None
@@ -148,13 +148,13 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
             self.sent += 1;
             return self.send_cut(frame);
         }
-        self.path.finish(frame.octets_mut(), self.how);
+        self.path.finish(frame.bytes_mut(), self.how);
         if self.how.needs_device() {
             let path = &self.path.path;
             frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
         }
         self.counters.frames.tx_frames.add(1);
-        self.counters.frames.tx_octets.add(frame.octets().len() as u64);
+        self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.sent += 1;
         self.io.send(frame);
     }
@@ -174,7 +174,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
     }
 
     fn bytes_acknowledged(&self) -> u64 {
-        self.association().sender().stats().octets_acknowledged
+        self.association().sender().stats().bytes_acknowledged
     }
 
     fn path_suspect(&self) -> bool {

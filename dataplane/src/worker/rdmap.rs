@@ -35,7 +35,7 @@ impl<Io: PortIo> Env<Io> {
                     Event::Received { stream, data, solicited, invalidated }
                 }
                 Service::Echo | Service::Sink => {
-                    let source = Source::Octets(Arc::from(data));
+                    let source = Source::Bytes(Arc::from(data));
                     let answer = WorkRequest::Send {
                         source,
                         solicited,
@@ -114,7 +114,7 @@ impl<Io: PortIo> Env<Io> {
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
-        let source = Source::Octets(Arc::from(data.as_slice()));
+        let source = Source::Bytes(Arc::from(data.as_slice()));
         self.tables.recycle(data);
         let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::SERVICE };
         self.serve_message(stream, qn, Answer::Ddp(qn, answer));

@@ -49,9 +49,9 @@ impl<Io: PortIo> Core<Io> {
                 if now.saturating_since(endpoint.idle_since()) < SILENCE {
                     continue;
                 }
-                endpoint.relax(now);
+                endpoint.shrink(now);
             }
-            conn.relax(self.env.control.events_taken());
+            conn.shrink(self.env.control.events_taken());
         }
     }
 }

@@ -285,7 +285,7 @@ impl<Io: PortIo> Env<Io> {
         self.closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
             // TIME-WAIT needs little.
-            carrier.endpoint_mut().relax(now);
+            carrier.endpoint_mut().shrink(now);
         }
         time_wait.then_some(EndAction::TimeWait)
     }

@@ -28,7 +28,7 @@ impl<Io: PortIo> Core<Io> {
         unverified: bool,
         now: Instant,
     ) {
-        let bytes = &arrival.frame.octets()[arrival.span.clone()];
+        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
         let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
         if unverified && checksum::segment(source, destination, TCP, bytes) != 0 {
             return self.env.control.counters().drops.count(DropReason::L4Checksum);

@@ -1,4 +1,4 @@
-//! What a worker lends to the endpoints of its streams while they run: STags, buffers and budgets; and which regions
+//! The worker's state that the endpoints of its streams borrow while they run: STags, buffers and budgets; and which regions
 //! unacknowledged messages are sent from.
 
 use ddp::{BufferPool, PdId, Stag, StagEntry, StagError, StagTable, StreamId};
@@ -28,8 +28,8 @@ impl Tables {
     pub(super) fn new(limits: &Limits) -> Self {
         Tables {
             stags: StagTable::new(),
-            buffers: BufferPool::new(limits.untagged_octets as u64),
-            hold: HoldBudget::new(limits.hold_octets as u64),
+            buffers: BufferPool::new(limits.untagged_bytes as u64),
+            hold: HoldBudget::new(limits.hold_bytes as u64),
             keep: KeepBudget::new(limits.keep_bytes as u64),
             sources: HashMap::new(),
             removals: Vec::new(),
@@ -141,12 +141,12 @@ impl Tables {
 
     /// Sets the gauges.
     pub(super) fn publish(&self, counters: &Counters) {
-        counters.memory.untagged_octets.set(self.buffers.in_use());
-        counters.memory.untagged_octets_max.set(self.buffers.high_water());
+        counters.memory.untagged_bytes.set(self.buffers.in_use());
+        counters.memory.untagged_bytes_max.set(self.buffers.high_water());
         counters.memory.untagged_refused_full.set(self.buffers.refused_full());
         counters.memory.untagged_refused_share.set(self.buffers.refused_share());
-        counters.memory.held_octets.set(self.hold.used());
-        counters.memory.held_octets_max.max(self.hold.used());
+        counters.memory.held_bytes.set(self.hold.used());
+        counters.memory.held_bytes_max.max(self.hold.used());
         counters.memory.kept_bytes.set(self.keep.used());
         counters.memory.kept_bytes_max.set(self.keep.high_water());
     }

@@ -132,7 +132,7 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
         let reason = if workers.is_empty() {
             "no worker polls it"
         } else if twice {
-            "a worker stands twice in its list"
+            "a worker is twice in its list"
         } else if workers.iter().any(|w| usize::from(w.0) >= config.workers.len()) {
             "a worker in its list does not exist"
         } else {

@@ -24,7 +24,7 @@ pub(crate) fn ports() -> Ports {
     Ports::new(Eal::start(&config).expect("the environment starts without privileges"))
 }
 
-/// True for root. Others fail, unless they said that they know: then the test is left out, audibly.
+/// True for root. Others fail, unless a variable allows it: then the test is left out, audibly.
 pub(crate) fn privileged(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
@@ -118,10 +118,10 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a frame with these octets.
-pub(crate) fn send(queue: &mut PortQueue, octets: &[u8]) {
+/// Sends a frame with these bytes.
+pub(crate) fn send(queue: &mut PortQueue, bytes: &[u8]) {
     let mut frame = queue.alloc().expect("a free buffer");
-    frame.append(octets.len()).expect("it fits").copy_from_slice(octets);
+    frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);
     queue.tx(frame);
     queue.flush();
 }
@@ -170,7 +170,7 @@ impl Exchange {
         port_mac: [u8; 6],
     ) -> Exchange {
         let kernel_mac = dpdk::interface(interface).expect("the kernel's end").mac;
-        let mac = port_mac.map(|octet| format!("{octet:02x}")).join(":");
+        let mac = port_mac.map(|byte| format!("{byte:02x}")).join(":");
         run(&["ip", "neigh", "replace", &port.to_string(), "lladdr", &mac, "dev", interface]);
         Exchange { kernel_mac, port_mac, kernel, port }
     }
@@ -179,7 +179,7 @@ impl Exchange {
     pub(crate) fn both_ways(&self, queue: &mut PortQueue, payload: &[u8]) {
         let socket = self.to_kernel(queue, payload);
         socket.send_to(payload, (self.port, 7)).unwrap();
-        let frame = receive(queue, |octets| octets[12..14] == [8, 0] && octets[23] == 17);
+        let frame = receive(queue, |bytes| bytes[12..14] == [8, 0] && bytes[23] == 17);
         assert_eq!(frame.data()[..6], self.port_mac);
         assert_eq!(&frame.data()[42..], payload);
     }
@@ -223,7 +223,7 @@ impl Exchange {
     }
 }
 
-/// Octets that differ from place to place.
+/// Bytes that differ from place to place.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
@@ -256,7 +256,7 @@ impl Peer {
     /// Waits for the line `what` from the other process.
     pub(crate) fn wait_for(&mut self, what: &str) {
         let found = self.lines.any(|line| line.expect("text").contains(what));
-        assert!(found, "the other process ended before it said {what:?}");
+        assert!(found, "the other process ended before it printed {what:?}");
     }
 }
 
@@ -272,8 +272,8 @@ pub(crate) fn argument() -> String {
     std::env::var("DDPD_TEST_ARGUMENT").expect("a child has one")
 }
 
-/// As a child: says a line, at once.
-pub(crate) fn say(what: &str) {
+/// As a child: prints a line, at once.
+pub(crate) fn print_line(what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}").and_then(|()| out.flush()).expect("the parent listens");
 }

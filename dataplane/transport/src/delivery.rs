@@ -25,7 +25,7 @@ pub struct Delivery {
     /// RACK.fack before it.
     fack: ExtSeq,
     /// Sequence space that was not known to have arrived before.
-    pub octets: u64,
+    pub bytes: u64,
     /// The latest transmission among what arrived, ambiguous ones left out (RFC 8985 §6.2 step 2).
     pub latest: Option<Transmission>,
     /// End of what arrived, SND.UNA or the end of a SACK block.
@@ -64,7 +64,7 @@ impl Delivery {
             echoed_ms,
             min_rtt,
             fack,
-            octets: 0,
+            bytes: 0,
             latest: None,
             highest: fack,
             reordered: false,

@@ -111,7 +111,7 @@ impl Rack {
 
     /// Steps 2 and 3 of RFC 8985 §6.2.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
-        if delivery.octets == 0 && delivery.latest.is_none() && !delivery.reordered {
+        if delivery.bytes == 0 && delivery.latest.is_none() && !delivery.reordered {
             return;
         }
         let track = &mut *self.track;
@@ -164,7 +164,7 @@ impl Rack {
     }
 
     /// Nothing is in flight.
-    pub fn relax(&mut self) {
+    pub fn shrink(&mut self) {
         self.track.release();
     }
 

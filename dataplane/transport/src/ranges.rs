@@ -49,7 +49,7 @@ impl Ranges {
     }
 
     /// Sum of the lengths.
-    pub fn octets(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -201,7 +201,7 @@ mod tests {
                 prop_assert_eq!(touched, ranges.len() <= before);
                 set[start as usize..(start + n) as usize].fill(true);
             }
-            prop_assert_eq!(ranges.octets(), set.iter().filter(|b| **b).count() as u64);
+            prop_assert_eq!(ranges.bytes(), set.iter().filter(|b| **b).count() as u64);
             let list: Vec<_> = ranges.iter().collect();
             prop_assert!(list.windows(2).all(|w| w[0].end < w[1].start));
             prop_assert_eq!(ranges.containing(at(probe)).is_some(), set[probe as usize]);
@@ -223,17 +223,17 @@ mod tests {
             let mut bounded = ranges.clone();
             let fits = without.len() <= ranges.len();
             prop_assert_eq!(bounded.remove(range(probe, end), ranges.len()), whole && fits);
-            prop_assert_eq!(bounded.octets() == ranges.octets(), !(whole && fits));
+            prop_assert_eq!(bounded.bytes() == ranges.bytes(), !(whole && fits));
             for i in 0..160 {
                 let there = set[i as usize] && !(whole && (probe..end).contains(&i));
                 prop_assert_eq!(without.containing(at(i)).is_some(), there);
             }
             let taken = if whole { end - probe } else { 0 };
-            prop_assert_eq!(without.octets() + taken, ranges.octets());
+            prop_assert_eq!(without.bytes() + taken, ranges.bytes());
             let complete = (probe..160).find(|i| !set[*i as usize]).unwrap_or(160);
             prop_assert_eq!(ranges.advance(at(probe)), at(complete));
             let left = set[complete as usize..].iter().filter(|b| **b).count() as u64;
-            prop_assert_eq!(ranges.octets(), left);
+            prop_assert_eq!(ranges.bytes(), left);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! CRC32c as iSCSI, MPA (RFC 5044 §4.4) and SCTP (RFC 9260 appendix A) use it.
 //!
-//! The value goes on the wire least significant octet first: the figures of RFC 5044 and of its draft show
+//! The value goes on the wire least significant byte first: the figures of RFC 5044 and of its draft show
 //! it, RFC 9260's sample code ends so, and the tests below and those of `sctp` pin it.
 //!
 //! Two engines: the CPU's CRC instruction is quickest to start, carry-less multiplication over wide
@@ -8,28 +8,28 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Octets from which on carry-less multiplication wins; `benches/` has the curve.
+/// Bytes from which on carry-less multiplication wins; `benches/` has the curve.
 const LONG: usize = 384;
 
-/// The CRC32c of `octets` that follow octets whose CRC32c is `crc`; start with zero.
+/// The CRC32c of `bytes` that follow bytes whose CRC32c is `crc`; start with zero.
 #[inline]
-pub fn update(crc: u32, octets: &[u8]) -> u32 {
-    if octets.len() < LONG { crc32c_hw::update(crc, octets) } else { long(crc, octets) }
+pub fn update(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() < LONG { crc32c_hw::update(crc, bytes) } else { long(crc, bytes) }
 }
 
-fn long(crc: u32, octets: &[u8]) -> u32 {
+fn long(crc: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
-    digest.update(octets);
+    digest.update(bytes);
     digest.finalize() as u32
 }
 
-/// The CRC field after `octets`, as at the end of an FPDU.
+/// The CRC field after `bytes`, as at the end of an FPDU.
 #[inline]
-pub fn field(octets: &[u8]) -> [u8; 4] {
-    to_field(update(0, octets))
+pub fn field(bytes: &[u8]) -> [u8; 4] {
+    to_field(update(0, bytes))
 }
 
-/// A CRC32c as the four octets of the CRC field.
+/// A CRC32c as the four bytes of the CRC field.
 #[inline]
 pub fn to_field(crc: u32) -> [u8; 4] {
     crc.to_le_bytes()
@@ -42,12 +42,12 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Wherever the octets are cut and whichever engine takes a piece.
+        // Wherever the bytes are cut and whichever engine takes a piece.
         #[test]
-        fn engines_agree(octets in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
-            let (head, tail) = octets.split_at(cut.index(octets.len() + 1));
-            let whole = octets.iter().fold(0, |crc, octet| update(crc, &[*octet]));
-            prop_assert_eq!(update(0, &octets), whole);
+        fn engines_agree(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
+            let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
+            let whole = bytes.iter().fold(0, |crc, byte| update(crc, &[*byte]));
+            prop_assert_eq!(update(0, &bytes), whole);
             prop_assert_eq!(update(update(0, head), tail), whole);
             prop_assert_eq!(long(long(0, head), tail), whole);
         }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn iscsi_digest_of_32_zeros() {
-        // RFC 7143 appendix A.4 (iSCSI): 32 octets of zeros have the digest aa 36 91 8a.
+        // RFC 7143 appendix A.4 (iSCSI): 32 bytes of zeros have the digest aa 36 91 8a.
         assert_eq!(field(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
     }
 }

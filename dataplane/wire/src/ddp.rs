@@ -1,8 +1,8 @@
-//! DDP headers (RFC 5041 §4): the control octet, the tagged and the untagged header, and the numbers
+//! DDP headers (RFC 5041 §4): the control byte, the tagged and the untagged header, and the numbers
 //! in them. What lies behind the header is payload and not looked at here.
 //!
 //! ```text
-//!  tagged (14 octets)                       untagged (18 octets)
+//!  tagged (14 bytes)                        untagged (18 bytes)
 //!   0  |T|L| Rsvd  |DV |  RsvdULP  |         0  |T|L| Rsvd  |DV |  RsvdULP[0:7]  |
 //!   2  |          STag             |         2  |        RsvdULP[8:39]           |
 //!   6  |          TO  (64 bits)    |         6  |             QN                 |
@@ -76,11 +76,11 @@ impl fmt::Display for Msn {
     }
 }
 
-/// Octets from the start of an untagged message (RFC 5041 §4.3).
+/// Bytes from the start of an untagged message (RFC 5041 §4.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct MessageOffset(pub u32);
 
-/// Octets within a tagged buffer; the first one's need not be 0 (RFC 5041 §4.2).
+/// Bytes within a tagged buffer; the first one's need not be 0 (RFC 5041 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaggedOffset(pub u64);
 
@@ -118,9 +118,9 @@ impl DdpVersion {
     }
 }
 
-/// Octets of a tagged header.
+/// Bytes of a tagged header.
 pub const TAGGED_HEADER_LEN: usize = field::TO + 8;
-/// Octets of an untagged header, the longest one.
+/// Bytes of an untagged header, the longest one.
 pub const UNTAGGED_HEADER_LEN: usize = field::MO + 4;
 
 mod field {
@@ -152,7 +152,7 @@ mod field {
     pub(super) const MIDDLE_LEN: usize = 8;
     pub(super) const TAIL_LEN: usize = 4;
 
-    /// How far left the octet at `at` stands in the number that the head is.
+    /// How far left the byte at `at` stands in the number that the head is.
     pub(super) const fn head_shift(at: usize) -> usize {
         8 * (HEAD_LEN - 1 - at)
     }
@@ -171,12 +171,12 @@ mod field {
     const _: () = assert!(super::UNTAGGED_HEADER_LEN == 18);
 }
 
-/// The DDP control octet (RFC 5041 §4.1), as it is on the wire.
+/// The DDP control byte (RFC 5041 §4.1), as it is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Control(pub u8);
 
 impl Control {
-    /// The control octet with reserved bits zero (RFC 5041 §4.1).
+    /// The control byte with reserved bits zero (RFC 5041 §4.1).
     pub const fn new(tagged: bool, last: bool, version: DdpVersion) -> Control {
         let t = if tagged { field::TAGGED } else { 0 };
         let l = if last { field::LAST } else { 0 };
@@ -203,23 +203,23 @@ impl Control {
         self.0 & field::DV
     }
 
-    /// Octets of the header that this octet starts.
+    /// Bytes of the header that this byte starts.
     pub const fn header_len(self) -> usize {
         if self.is_tagged() { TAGGED_HEADER_LEN } else { UNTAGGED_HEADER_LEN }
     }
 }
 
-/// View of a tagged header at the start of some octets (RFC 5041 §4.2). Does not look at T.
+/// View of a tagged header at the start of some bytes (RFC 5041 §4.2). Does not look at T.
 #[derive(Clone, Copy, Debug)]
 pub struct TaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> TaggedHeader<T> {
-    /// The view, if the octets are at least [`TAGGED_HEADER_LEN`].
-    pub fn new(octets: T) -> Result<Self, Truncated> {
-        check_len(octets.as_ref().len(), TAGGED_HEADER_LEN).map(|()| TaggedHeader(octets))
+    /// The view, if the bytes are at least [`TAGGED_HEADER_LEN`].
+    pub fn new(bytes: T) -> Result<Self, Truncated> {
+        check_len(bytes.as_ref().len(), TAGGED_HEADER_LEN).map(|()| TaggedHeader(bytes))
     }
 
-    /// The control octet.
+    /// The control byte.
     pub fn control(&self) -> Control {
         Control(self.0.as_ref()[field::CONTROL])
     }
@@ -240,17 +240,17 @@ impl<T: AsRef<[u8]>> TaggedHeader<T> {
     }
 }
 
-/// View of an untagged header at the start of some octets (RFC 5041 §4.3). Does not look at T.
+/// View of an untagged header at the start of some bytes (RFC 5041 §4.3). Does not look at T.
 #[derive(Clone, Copy, Debug)]
 pub struct UntaggedHeader<T>(T);
 
 impl<T: AsRef<[u8]>> UntaggedHeader<T> {
-    /// The view, if the octets are at least [`UNTAGGED_HEADER_LEN`].
-    pub fn new(octets: T) -> Result<Self, Truncated> {
-        check_len(octets.as_ref().len(), UNTAGGED_HEADER_LEN).map(|()| UntaggedHeader(octets))
+    /// The view, if the bytes are at least [`UNTAGGED_HEADER_LEN`].
+    pub fn new(bytes: T) -> Result<Self, Truncated> {
+        check_len(bytes.as_ref().len(), UNTAGGED_HEADER_LEN).map(|()| UntaggedHeader(bytes))
     }
 
-    /// The control octet.
+    /// The control byte.
     pub fn control(&self) -> Control {
         Control(self.0.as_ref()[field::CONTROL])
     }
@@ -287,15 +287,15 @@ pub struct TaggedRepr {
     pub rsvd_ulp: u8,
     /// STag.
     pub stag: Stag,
-    /// TO of the first payload octet.
+    /// TO of the first payload byte.
     pub to: TaggedOffset,
 }
 
 impl TaggedRepr {
-    /// The header at the start of `octets`.
+    /// The header at the start of `bytes`.
     #[inline]
-    pub fn parse(octets: &[u8]) -> Result<TaggedRepr, HeaderError> {
-        let view = TaggedHeader::new(octets)?;
+    pub fn parse(bytes: &[u8]) -> Result<TaggedRepr, HeaderError> {
+        let view = TaggedHeader::new(bytes)?;
         Ok(TaggedRepr {
             last: view.control().is_last(),
             version: version_of(view.control(), true)?,
@@ -317,8 +317,8 @@ impl TaggedRepr {
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, octets: &mut [u8; TAGGED_HEADER_LEN]) {
-        self.pack().write(octets);
+    pub fn emit(&self, bytes: &mut [u8; TAGGED_HEADER_LEN]) {
+        self.pack().write(bytes);
     }
 }
 
@@ -335,15 +335,15 @@ pub struct UntaggedRepr {
     pub qn: Qn,
     /// MSN.
     pub msn: Msn,
-    /// MO of the first payload octet.
+    /// MO of the first payload byte.
     pub mo: MessageOffset,
 }
 
 impl UntaggedRepr {
-    /// The header at the start of `octets`.
+    /// The header at the start of `bytes`.
     #[inline]
-    pub fn parse(octets: &[u8]) -> Result<UntaggedRepr, HeaderError> {
-        let view = UntaggedHeader::new(octets)?;
+    pub fn parse(bytes: &[u8]) -> Result<UntaggedRepr, HeaderError> {
+        let view = UntaggedHeader::new(bytes)?;
         Ok(UntaggedRepr {
             last: view.control().is_last(),
             version: version_of(view.control(), false)?,
@@ -366,8 +366,8 @@ impl UntaggedRepr {
 
     /// Writes the header.
     #[inline]
-    pub fn emit(&self, octets: &mut [u8; UNTAGGED_HEADER_LEN]) {
-        self.pack().write(octets);
+    pub fn emit(&self, bytes: &mut [u8; UNTAGGED_HEADER_LEN]) {
+        self.pack().write(bytes);
     }
 }
 
@@ -383,12 +383,12 @@ pub enum HeaderRepr {
 impl HeaderRepr {
     /// The header at the start of a DDP segment, whichever T says.
     #[inline]
-    pub fn parse(octets: &[u8]) -> Result<HeaderRepr, HeaderError> {
-        let first = *octets.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
+    pub fn parse(bytes: &[u8]) -> Result<HeaderRepr, HeaderError> {
+        let first = *bytes.first().ok_or(Truncated { needed: TAGGED_HEADER_LEN, seen: 0 })?;
         if Control(first).is_tagged() {
-            TaggedRepr::parse(octets).map(HeaderRepr::Tagged)
+            TaggedRepr::parse(bytes).map(HeaderRepr::Tagged)
         } else {
-            UntaggedRepr::parse(octets).map(HeaderRepr::Untagged)
+            UntaggedRepr::parse(bytes).map(HeaderRepr::Untagged)
         }
     }
 
@@ -401,7 +401,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Octets of the header.
+    /// Bytes of the header.
     pub const fn len(&self) -> usize {
         match self {
             HeaderRepr::Tagged(_) => TAGGED_HEADER_LEN,
@@ -409,7 +409,7 @@ impl HeaderRepr {
         }
     }
 
-    /// Never: a header has octets.
+    /// Never: a header has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -423,11 +423,11 @@ impl HeaderRepr {
     }
 }
 
-/// A header ready for the wire, or none, held in numbers: octets put down one by one and read again together
+/// A header ready for the wire, or none, held in numbers: bytes put down one by one and read again together
 /// would have to reach the cache first, behind all that was written before. Which field is where: `field`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PackedHeader {
-    /// The first [`field::HEAD_LEN`] octets.
+    /// The first [`field::HEAD_LEN`] bytes.
     head: u64,
     /// The next [`field::MIDDLE_LEN`].
     middle: u64,
@@ -437,7 +437,7 @@ pub struct PackedHeader {
 }
 
 impl PackedHeader {
-    /// Octets of the header.
+    /// Bytes of the header.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len as usize
@@ -448,17 +448,17 @@ impl PackedHeader {
         self.len == 0
     }
 
-    /// Its control octet.
+    /// Its control byte.
     pub const fn control(&self) -> Control {
         Control((self.head >> field::head_shift(field::CONTROL)) as u8)
     }
 
-    /// The octet behind it: RsvdULP or its first octet.
+    /// The byte behind it: RsvdULP or its first byte.
     pub const fn rsvd_ulp(&self) -> u8 {
         (self.head >> field::head_shift(field::RSVD_ULP)) as u8
     }
 
-    /// Writes it into `out`, which has exactly its octets.
+    /// Writes it into `out`, which has exactly its bytes.
     #[inline]
     pub fn write(&self, out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.len());
@@ -473,16 +473,16 @@ impl PackedHeader {
         }
     }
 
-    /// Its octets.
-    pub fn octets(&self) -> ArrayVec<u8, UNTAGGED_HEADER_LEN> {
-        let mut octets = ArrayVec::from([0; UNTAGGED_HEADER_LEN]);
-        octets.truncate(self.len());
-        self.write(&mut octets);
-        octets
+    /// Its bytes.
+    pub fn bytes(&self) -> ArrayVec<u8, UNTAGGED_HEADER_LEN> {
+        let mut bytes = ArrayVec::from([0; UNTAGGED_HEADER_LEN]);
+        bytes.truncate(self.len());
+        self.write(&mut bytes);
+        bytes
     }
 }
 
-/// Why octets are not a DDP header.
+/// Why bytes are not a DDP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HeaderError {
     /// The segment is shorter than its header.

@@ -15,37 +15,37 @@ pub mod sctp;
 
 pub use ddp::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
-/// The octets are fewer than the header needs.
+/// The bytes are fewer than the header needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{seen} octets where the header needs {needed}")]
+#[error("{seen} bytes where the header needs {needed}")]
 pub struct Truncated {
-    /// Octets that the header needs.
+    /// Bytes that the header needs.
     pub needed: usize,
-    /// Octets that there are.
+    /// Bytes that there are.
     pub seen: usize,
 }
 
 /// Big-endian field access; the callers have checked the length of the whole header.
 pub(crate) mod be {
-    pub(crate) fn u16(octets: &[u8], at: usize) -> u16 {
-        u16::from_be_bytes(array(octets, at))
+    pub(crate) fn u16(bytes: &[u8], at: usize) -> u16 {
+        u16::from_be_bytes(array(bytes, at))
     }
 
-    pub(crate) fn u32(octets: &[u8], at: usize) -> u32 {
-        u32::from_be_bytes(array(octets, at))
+    pub(crate) fn u32(bytes: &[u8], at: usize) -> u32 {
+        u32::from_be_bytes(array(bytes, at))
     }
 
-    pub(crate) fn u64(octets: &[u8], at: usize) -> u64 {
-        u64::from_be_bytes(array(octets, at))
+    pub(crate) fn u64(bytes: &[u8], at: usize) -> u64 {
+        u64::from_be_bytes(array(bytes, at))
     }
 
-    pub(crate) fn array<const N: usize>(octets: &[u8], at: usize) -> [u8; N] {
+    pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         let mut out = [0; N];
-        out.copy_from_slice(&octets[at..at + N]);
+        out.copy_from_slice(&bytes[at..at + N]);
         out
     }
 
-    pub(crate) fn put(octets: &mut [u8], at: usize, value: &[u8]) {
-        octets[at..at + value.len()].copy_from_slice(value);
+    pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+        bytes[at..at + value.len()].copy_from_slice(value);
     }
 }

@@ -3,15 +3,15 @@
 //! (RFC 5044 §4.1, §4.5).
 //!
 //! ```text
-//!  request / reply (20 octets + private data)      Start Key (16 octets)
+//!  request / reply (20 bytes + private data)       Start Key (16 bytes)
 //!   0  "MPA ID Req Frame" or "MPA ID Rep Frame"     0  "MPA ident frame"
 //!  16  |M|C|R|S|  Res  |     Rev       |           15  |M|C| Res | Rev |
 //!  18  |          PD_Length            |
-//!  20  private data, 0 to 512 octets               marker (4 octets)
+//!  20  private data, 0 to 512 bytes                marker (4 bytes)
 //!                                                   0  |  RESERVED (16)  |  FPDUPTR (16)  |
 //!  FPDU: ULPDU_Length (16) | ULPDU | pad 0..3 | CRC (32)
 //!
-//!  enhanced data (4 octets, first in the private data when S is set)
+//!  enhanced data (4 bytes, first in the private data when S is set)
 //!   0  |A|B|      IRD (14)     |C|D|      ORD (14)     |
 //! ```
 //!
@@ -25,28 +25,28 @@ mod tests;
 
 pub use enhanced::{ENHANCED_LEN, EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};
 
-/// First octets of a request frame.
+/// First bytes of a request frame.
 pub const REQUEST_KEY: [u8; 16] = *b"MPA ID Req Frame";
-/// First octets of a reply frame.
+/// First bytes of a reply frame.
 pub const REPLY_KEY: [u8; 16] = *b"MPA ID Rep Frame";
-/// First octets of the first draft's Start Key.
+/// First bytes of the first draft's Start Key.
 pub const START_KEY: [u8; 15] = *b"MPA ident frame";
 
-/// Octets of a request or reply frame before its private data.
+/// Bytes of a request or reply frame before its private data.
 pub const FRAME_HEADER_LEN: usize = 20;
-/// Most octets of private data (RFC 5044 §7.1.1).
+/// Most bytes of private data (RFC 5044 §7.1.1).
 pub const MAX_PRIVATE_DATA: usize = 512;
-/// Octets of a Start Key.
+/// Bytes of a Start Key.
 pub const START_KEY_LEN: usize = 16;
-/// Octets of a marker.
+/// Bytes of a marker.
 pub const MARKER_LEN: usize = 4;
-/// Octets of stream from the start of one marker to the start of the next (RFC 5044 §4.3).
+/// Bytes of stream from the start of one marker to the start of the next (RFC 5044 §4.3).
 pub const MARKER_INTERVAL: u64 = 512;
-/// Octets of the ULPDU_Length field.
+/// Bytes of the ULPDU_Length field.
 pub const LENGTH_LEN: usize = 2;
-/// Octets of the CRC field, there even when CRCs are off (RFC 5044 §4.1).
+/// Bytes of the CRC field, there even when CRCs are off (RFC 5044 §4.1).
 pub const CRC_LEN: usize = 4;
-/// Octets that an FPDU adds to its ULPDU without pad and markers.
+/// Bytes that an FPDU adds to its ULPDU without pad and markers.
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
 /// Smallest MULPDU that MPA may ask of DDP (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
@@ -79,13 +79,13 @@ mod field {
     const _: () = assert!(FPDUPTR + 2 == super::MARKER_LEN);
 }
 
-/// Octets of zeros between ULPDU and CRC so that the FPDU is a multiple of 4, markers not counted
+/// Bytes of zeros between ULPDU and CRC so that the FPDU is a multiple of 4, markers not counted
 /// (RFC 5044 §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
     (LENGTH_LEN + ulpdu_len).wrapping_neg() & 3
 }
 
-/// Octets of the FPDU around a ULPDU, markers not counted.
+/// Bytes of the FPDU around a ULPDU, markers not counted.
 pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     FPDU_OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
@@ -109,36 +109,36 @@ impl FrameKind {
     }
 }
 
-/// What the first 16 octets of an MPA stream are.
+/// What the first 16 bytes of an MPA stream are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FirstOctets {
+pub enum FirstBytes {
     /// The key of a request or reply frame.
     Frame(FrameKind),
     /// A Start Key of the first draft.
     StartKey(StartKeyRepr),
 }
 
-impl FirstOctets {
+impl FirstBytes {
     /// Tells the two forms of start-up apart; `None` when it is neither.
-    pub fn parse(octets: &[u8; START_KEY_LEN]) -> Option<FirstOctets> {
-        if *octets == REQUEST_KEY {
-            Some(FirstOctets::Frame(FrameKind::Request))
-        } else if *octets == REPLY_KEY {
-            Some(FirstOctets::Frame(FrameKind::Reply))
+    pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<FirstBytes> {
+        if *bytes == REQUEST_KEY {
+            Some(FirstBytes::Frame(FrameKind::Request))
+        } else if *bytes == REPLY_KEY {
+            Some(FirstBytes::Frame(FrameKind::Reply))
         } else {
-            StartKeyRepr::parse(octets).map(FirstOctets::StartKey)
+            StartKeyRepr::parse(bytes).map(FirstBytes::StartKey)
         }
     }
 }
 
-/// View of a request or reply frame's first 20 octets and what follows (RFC 5044 §7.1.1).
+/// View of a request or reply frame's first 20 bytes and what follows (RFC 5044 §7.1.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<T>(T);
 
 impl<T: AsRef<[u8]>> Frame<T> {
-    /// The view, if the octets are at least [`FRAME_HEADER_LEN`].
-    pub fn new(octets: T) -> Result<Self, Truncated> {
-        check_len(octets.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(octets))
+    /// The view, if the bytes are at least [`FRAME_HEADER_LEN`].
+    pub fn new(bytes: T) -> Result<Self, Truncated> {
+        check_len(bytes.as_ref().len(), FRAME_HEADER_LEN).map(|()| Frame(bytes))
     }
 
     /// The key.
@@ -258,14 +258,14 @@ pub struct FrameRepr {
 }
 
 impl FrameRepr {
-    /// The frame at the start of `octets`, of which at least the first [`FRAME_HEADER_LEN`] are there.
-    pub fn parse(octets: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
-        let view = Frame::new(octets)?;
+    /// The frame at the start of `bytes`, of which at least the first [`FRAME_HEADER_LEN`] are there.
+    pub fn parse(bytes: &[u8], kind: FrameKind) -> Result<FrameRepr, FrameError> {
+        let view = Frame::new(bytes)?;
         if view.key() != kind.key() {
             return Err(FrameError::Key);
         }
         let len = view.private_data_len();
-        // RFC 5044 §7.1.1: more than 512 octets of private data close the connection.
+        // RFC 5044 §7.1.1: more than 512 bytes of private data close the connection.
         if len > MAX_PRIVATE_DATA {
             return Err(FrameError::PrivateDataLength(len));
         }
@@ -280,19 +280,19 @@ impl FrameRepr {
         })
     }
 
-    /// Octets of the frame with its private data.
+    /// Bytes of the frame with its private data.
     pub const fn len(&self) -> usize {
         FRAME_HEADER_LEN + self.private_data_len as usize
     }
 
-    /// Never: a frame has octets.
+    /// Never: a frame has bytes.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes the first 20 octets, reserved bits zero; the private data goes behind them.
-    pub fn emit(&self, octets: &mut [u8; FRAME_HEADER_LEN]) {
-        let mut view = Frame(octets.as_mut_slice());
+    /// Writes the first 20 bytes, reserved bits zero; the private data goes behind them.
+    pub fn emit(&self, bytes: &mut [u8; FRAME_HEADER_LEN]) {
+        let mut view = Frame(bytes.as_mut_slice());
         view.set_key(self.kind.key());
         view.clear_reserved();
         view.set_markers(self.markers);
@@ -304,21 +304,21 @@ impl FrameRepr {
     }
 }
 
-/// Why octets are not the expected start-up frame.
+/// Why bytes are not the expected start-up frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Fewer octets than a frame's header.
+    /// Fewer bytes than a frame's header.
     #[error("MPA frame: {0}")]
     Truncated(#[from] Truncated),
     /// The key is another.
     #[error("MPA frame: wrong key")]
     Key,
     /// PD_Length is above 512.
-    #[error("MPA frame: {0} octets of private data, at most 512 are allowed")]
+    #[error("MPA frame: {0} bytes of private data, at most 512 are allowed")]
     PrivateDataLength(usize),
 }
 
-/// The first draft's Start Key (its §8.1.1): 15 octets of key, then M, C, reserved bits and Rev in one.
+/// The first draft's Start Key (its §8.1.1): 15 bytes of key, then M, C, reserved bits and Rev in one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartKeyRepr {
     /// M: the sender of this key requires markers in what it receives.
@@ -330,12 +330,12 @@ pub struct StartKeyRepr {
 }
 
 impl StartKeyRepr {
-    /// The Start Key in `octets`, or `None` when the key is another.
-    pub fn parse(octets: &[u8; START_KEY_LEN]) -> Option<StartKeyRepr> {
-        if octets[..field::KEY_FLAGS] != START_KEY {
+    /// The Start Key in `bytes`, or `None` when the key is another.
+    pub fn parse(bytes: &[u8; START_KEY_LEN]) -> Option<StartKeyRepr> {
+        if bytes[..field::KEY_FLAGS] != START_KEY {
             return None;
         }
-        let flags = octets[field::KEY_FLAGS];
+        let flags = bytes[field::KEY_FLAGS];
         Some(StartKeyRepr {
             markers: flags & field::KEY_MARKERS != 0,
             crc: flags & field::KEY_CRC != 0,
@@ -343,22 +343,22 @@ impl StartKeyRepr {
         })
     }
 
-    /// The 16 octets, reserved bits zero.
+    /// The 16 bytes, reserved bits zero.
     pub fn emit(&self) -> [u8; START_KEY_LEN] {
-        let mut octets = [0; START_KEY_LEN];
-        octets[..field::KEY_FLAGS].copy_from_slice(&START_KEY);
-        octets[field::KEY_FLAGS] = if self.markers { field::KEY_MARKERS } else { 0 }
+        let mut bytes = [0; START_KEY_LEN];
+        bytes[..field::KEY_FLAGS].copy_from_slice(&START_KEY);
+        bytes[field::KEY_FLAGS] = if self.markers { field::KEY_MARKERS } else { 0 }
             | if self.crc { field::KEY_CRC } else { 0 }
             | self.revision & field::KEY_REV;
-        octets
+        bytes
     }
 }
 
 /// A marker's value (RFC 5044 §4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marker {
-    /// FPDUPTR: octets of stream from the ULPDU_Length field back to which it points to the marker's
-    /// first octet, a multiple of 4; 0 when that field follows the marker (RFC 5044 §4.3).
+    /// FPDUPTR: bytes of stream from the ULPDU_Length field back to which it points to the marker's
+    /// first byte, a multiple of 4; 0 when that field follows the marker (RFC 5044 §4.3).
     fpduptr: u16,
 }
 
@@ -373,17 +373,17 @@ impl Marker {
         self.fpduptr
     }
 
-    /// The marker in these octets; RESERVED is ignored and the two lowest bits of FPDUPTR are taken
+    /// The marker in these bytes; RESERVED is ignored and the two lowest bits of FPDUPTR are taken
     /// as zeros (RFC 5044 §4.2).
-    pub fn parse(octets: &[u8; MARKER_LEN]) -> Marker {
-        Marker::new(be::u16(octets, field::FPDUPTR))
+    pub fn parse(bytes: &[u8; MARKER_LEN]) -> Marker {
+        Marker::new(be::u16(bytes, field::FPDUPTR))
     }
 
-    /// The four octets, RESERVED zero.
+    /// The four bytes, RESERVED zero.
     pub fn emit(self) -> [u8; MARKER_LEN] {
-        let mut octets = [0; MARKER_LEN];
-        be::put(&mut octets, field::FPDUPTR, &self.fpduptr.to_be_bytes());
-        octets
+        let mut bytes = [0; MARKER_LEN];
+        be::put(&mut bytes, field::FPDUPTR, &self.fpduptr.to_be_bytes());
+        bytes
     }
 }
 

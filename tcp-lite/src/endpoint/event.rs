@@ -12,11 +12,11 @@ pub enum Event {
     /// The peer asks to start: decide by [`mpa_accept`](super::Endpoint::mpa_accept) or
     /// [`mpa_reject`](super::Endpoint::mpa_reject).
     MpaRequest {
-        /// The peer's private data, at most 512 octets.
+        /// The peer's private data, at most 512 bytes.
         private_data: Vec<u8>,
         /// The form of the request; the draft's carries no private data either way.
         revision: Revision,
-        /// What it says of Reads and of who speaks first, if anything (RFC 6581 §9).
+        /// Its enhanced data: depths of Reads and who sends first, if any (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// Full Operation.
@@ -52,7 +52,7 @@ pub struct StreamParams {
     pub markers_rx: bool,
     /// CRCs in both directions.
     pub crc: bool,
-    /// The largest ULPDU to send, in octets, as of now.
+    /// The largest ULPDU to send, in bytes, as of now.
     pub mulpdu: usize,
     /// DDP's version, once it is known: a responder to a revision 0 request takes that of the first
     /// FPDU.

@@ -19,7 +19,7 @@
 //! An endpoint is sans-IO. Order of calls, for each burst of segments or whatever else happened:
 //! [`input`](Endpoint::input) for each segment, [`handle_timeout`](Endpoint::handle_timeout) if
 //! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
-//! [`poll_event`](Endpoint::poll_event) until it says `None`, and `poll_timeout` last.
+//! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
 
 mod config;
 mod event;
@@ -161,7 +161,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    /// Octets that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
+    /// Bytes that an endpoint takes before its request is decided on: what a SYN and ACK may offer.
     pub const ROOM: u64 = upper::MAX_BACKLOG as u64;
 
     /// Passive open by a SYN cookie: see [`Connection::accept_cookie`].
@@ -274,7 +274,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// The owner takes no events for now, or does again. Meanwhile no text is taken and the window does not move,
     /// so that the events that wait are bounded; what the peer acknowledges is used. Follow it with
-    /// [`poll_transmit`](Self::poll_transmit): the peer hears of the window.
+    /// [`poll_transmit`](Self::poll_transmit): the peer is sent the window.
     pub fn pause(&mut self, paused: bool) {
         // Before Full Operation there are no more events than those of the start-up.
         if let Some(full) = self.upper.full_mut() {
@@ -356,8 +356,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::LocalAbort, cx);
     }
 
-    /// This end cannot go on for a reason of its own: the peer is told so (RFC 6581 §8 code 5), if
-    /// something can be told to it, and the stream is closed.
+    /// This end cannot go on for a reason of its own: the peer is sent code 5 (RFC 6581 §8), if
+    /// it can be sent anything, and the stream is closed.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.life.is_receiving() {
             self.fail_by_startup(StartupError::Local, now, cx);
@@ -366,7 +366,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// The path carries segments of at most `mss` octets: see [`Connection::path_mtu`].
+    /// The path carries segments of at most `mss` bytes: see [`Connection::path_mtu`].
     pub fn path_mtu(&mut self, now: Instant, mss: u16) {
         self.conn.path_mtu(now, mss);
     }
@@ -434,11 +434,11 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
-    /// Nothing has come for a while: gives back the memory of what a stream needs only while something is
+    /// Nothing has been received for a while: frees the memory that a stream needs only while something is
     /// under way. What it sends and takes stays as it would be.
-    pub fn relax(&mut self, now: Instant) {
-        self.conn.relax(now);
-        self.upper.relax();
+    pub fn shrink(&mut self, now: Instant) {
+        self.conn.shrink(now);
+        self.upper.shrink();
         if self.state() == State::Closed && !self.report {
             // The owner knows why, and what all layers did.
             self.life.release();

@@ -167,7 +167,7 @@ impl<M: RegionMemory> Endpoint<M> {
     fn fail_with(
         &mut self,
         why: CloseReason,
-        said: FinalError,
+        final_error: FinalError,
         now: Instant,
         cx: &mut Context<'_, M>,
     ) {
@@ -178,7 +178,7 @@ impl<M: RegionMemory> Endpoint<M> {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
-            said.post(&mut full.stream, may_send);
+            final_error.post(&mut full.stream, may_send);
         }
         self.life.fail_by_error(why);
         self.close_tcp(now);
@@ -192,7 +192,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Bytes that TCP has moved either way.
     fn moved(&self) -> u64 {
         let stats = self.conn.stats();
-        stats.recv.octets + stats.octets_acknowledged
+        stats.recv.bytes + stats.bytes_acknowledged
     }
 }
 

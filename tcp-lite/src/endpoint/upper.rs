@@ -1,4 +1,4 @@
-//! What TCP calls: the octets of the start-up, then MPA and DDP.
+//! What TCP calls: the bytes of the start-up, then MPA and DDP.
 
 use super::config::EndpointConfig;
 use crate::mpa::{
@@ -14,10 +14,10 @@ use ddp::{
 };
 use std::sync::Arc;
 
-/// Octets behind a request that are kept until it is accepted.
+/// Bytes behind a request that are kept until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 
-/// What the worker lends to an endpoint for one call.
+/// The worker's state that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
     /// The worker's STags.
@@ -69,7 +69,7 @@ struct Beginning {
 pub(super) enum Stage<M: RegionMemory> {
     Startup(Box<Begin>),
     Full(Box<Full<M>>),
-    /// Octets are taken and thrown away.
+    /// Bytes are taken and thrown away.
     Over,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Begin {
     /// Who is at the other end.
     peer: PeerId,
     pub(super) startup: Startup,
-    /// Octets of the stream that belong to the start-up.
+    /// Bytes of the stream that belong to the start-up.
     received: u64,
     /// FPDUs that came with the request.
     backlog: Vec<u8>,
@@ -132,7 +132,7 @@ impl<M: RegionMemory> Full<M> {
         !keep.allows(self.sender.kept()) && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
-    /// The ULP knows from elsewhere what the initiator's first FPDU would tell.
+    /// The ULP knows from elsewhere that the initiator is ready.
     pub(super) fn peer_is_ready(&mut self) {
         self.peer_is_ready = true;
     }
@@ -205,7 +205,7 @@ impl<M: RegionMemory> Upper<M> {
         notice
     }
 
-    /// The effective maximum segment size, in octets.
+    /// The effective maximum segment size, in bytes.
     pub(super) fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u32;
         if let Stage::Full(full) = &mut self.stage {
@@ -214,11 +214,11 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Nothing has come or gone for a while.
-    pub(super) fn relax(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if let Stage::Full(full) = &mut self.stage {
-            full.receiver.relax();
-            full.sender.relax();
-            full.stream.relax();
+            full.receiver.shrink();
+            full.sender.shrink();
+            full.stream.shrink();
         }
     }
 
@@ -247,7 +247,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Full Operation begins after the octets that the start-up has taken; what came behind them goes
+    /// Full Operation begins after the bytes that the start-up has taken; what came behind them goes
     /// to DDP.
     pub(super) fn enter_full(
         &mut self,
@@ -277,7 +277,7 @@ impl<M: RegionMemory> Upper<M> {
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
             let taken =
                 receiver.span(begin.received, &begin.backlog, &mut stream.sink(ddp), cx.hold);
-            // In order, TCP has acknowledged these octets: what DDP refuses of them now is lost.
+            // In order, TCP has acknowledged these bytes: what DDP refuses of them now is lost.
             if let Taken::Only(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
             }
@@ -288,7 +288,7 @@ impl<M: RegionMemory> Upper<M> {
     fn startup_span(
         &mut self,
         offset: u64,
-        octets: &[u8],
+        bytes: &[u8],
         in_order: bool,
         cx: &mut Context<'_, M>,
     ) -> Taken {
@@ -297,7 +297,7 @@ impl<M: RegionMemory> Upper<M> {
             // Where Full Operation begins is not known yet: the peer sends it again.
             return Taken::Only(offset..offset);
         }
-        let (used, progress) = match begin.startup.input(octets) {
+        let (used, progress) = match begin.startup.input(bytes) {
             Ok(done) => done,
             Err(error) => {
                 self.notify(Notice::Error(error));
@@ -306,7 +306,7 @@ impl<M: RegionMemory> Upper<M> {
             }
         };
         begin.received += used as u64;
-        let rest = &octets[used..];
+        let rest = &bytes[used..];
         match progress {
             None | Some(Progress::Request(_)) => {
                 let n = rest.len().min(MAX_BACKLOG - begin.backlog.len());
@@ -315,7 +315,7 @@ impl<M: RegionMemory> Upper<M> {
                     self.notify(Notice::Request(request));
                 }
                 let taken = used + n;
-                if taken == octets.len() {
+                if taken == bytes.len() {
                     return Taken::All;
                 }
                 Taken::Only(offset..offset + taken as u64)
@@ -343,19 +343,19 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    fn full_span(&mut self, offset: u64, octets: &[u8], cx: &mut Context<'_, M>) -> Taken {
+    fn full_span(&mut self, offset: u64, bytes: &[u8], cx: &mut Context<'_, M>) -> Taken {
         let Stage::Full(full) = &mut self.stage else { return Taken::All };
         let Full { receiver, stream, .. } = &mut **full;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         match stream {
-            Ulp::Ddp(stream) => receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold),
-            Ulp::Rdmap(stream) => receiver.span(offset, octets, &mut stream.sink(ddp), cx.hold),
+            Ulp::Ddp(stream) => receiver.span(offset, bytes, &mut stream.sink(ddp), cx.hold),
+            Ulp::Rdmap(stream) => receiver.span(offset, bytes, &mut stream.sink(ddp), cx.hold),
         }
     }
 }
 
 impl Taken {
-    /// The same for a span that begins earlier, at `offset`, with octets that were taken.
+    /// The same for a span that begins earlier, at `offset`, with bytes that were taken.
     fn behind(self, offset: u64) -> Taken {
         match self {
             Taken::All => Taken::All,
@@ -386,19 +386,19 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
 }
 
 impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
-    fn span(&mut self, _now: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
+    fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
         let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
         if self.upper.refuses() {
             return Taken::Only(offset..offset);
         }
         match &self.upper.stage {
-            Stage::Startup(_) => self.upper.startup_span(offset, octets, in_order, cx),
-            Stage::Full(_) => self.upper.full_span(offset, octets, cx),
+            Stage::Startup(_) => self.upper.startup_span(offset, bytes, in_order, cx),
+            Stage::Full(_) => self.upper.full_span(offset, bytes, cx),
             Stage::Over => Taken::All,
         }
     }
 
-    /// MPA knows by itself: it tells DDP as soon as an FPDU is handed up.
+    /// MPA knows by itself: it notifies DDP as soon as an FPDU is handed up.
     fn in_order_until(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {
@@ -442,7 +442,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         }
         let Full { sender, stream, .. } = &mut **full;
         sender.emss_changed(emss);
-        // Which it is, is asked once and not for each FPDU.
+        // The kind is matched once and not for each FPDU.
         match stream {
             Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out),
             Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out),
@@ -466,7 +466,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     }
 
     fn cut(&self, offset: u64, most: usize) -> usize {
-        // The start-up's octets are in no segment with an FPDU, and no FPDU begins before their end.
+        // The start-up's bytes are in no segment with an FPDU, and no FPDU begins before their end.
         match &self.upper.stage {
             Stage::Full(full) if offset >= self.upper.prologue_len.into() => {
                 full.sender.cut(offset, most)

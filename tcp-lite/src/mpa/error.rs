@@ -42,7 +42,7 @@ pub enum Fault {
         seen: u32,
     },
     /// Longer than this end can take (code 2: it can never be verified).
-    #[error("FPDU of {seen} octets, at most {limit} can be taken")]
+    #[error("FPDU of {seen} bytes, at most {limit} can be taken")]
     TooLong {
         /// Bytes that an FPDU may have, markers included.
         limit: u32,
@@ -85,7 +85,7 @@ impl Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StartupError {
     /// The first bytes are no key that this role expects (RFC 5044 §7.1.2 (5)).
-    #[error("the peer does not speak MPA: its key differs at octet {at}")]
+    #[error("the peer does not speak MPA: its key differs at byte {at}")]
     BadKey {
         /// Bytes of the key that were right.
         at: u8,
@@ -103,13 +103,13 @@ pub enum StartupError {
         seen: u8,
     },
     /// More private data than the protocol allows (RFC 5044 §7.1.2 (9)).
-    #[error("private data of {seen} octets, at most 512 are allowed")]
+    #[error("private data of {seen} bytes, at most 512 are allowed")]
     PrivateData {
         /// Content of PD_Length.
         seen: u16,
     },
     /// S is set and the private data is shorter than the enhanced data (RFC 6581 §6).
-    #[error("the frame says that it has enhanced data, and has {seen} octets of private data")]
+    #[error("the frame's flag S announces enhanced data, but it has {seen} bytes of private data")]
     EnhancedData {
         /// Content of PD_Length.
         seen: u16,

@@ -24,10 +24,10 @@ impl SmbDirect {
     }
 
     /// The bytes.
-    pub(super) fn emit(said: &EnhancedRepr) -> [u8; Self::LEN] {
+    pub(super) fn emit(enhanced: &EnhancedRepr) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[..4].copy_from_slice(&u32::from(said.ird).to_be_bytes());
-        bytes[4..].copy_from_slice(&u32::from(said.ord).to_be_bytes());
+        bytes[..4].copy_from_slice(&u32::from(enhanced.ird).to_be_bytes());
+        bytes[4..].copy_from_slice(&u32::from(enhanced.ord).to_be_bytes());
         bytes
     }
 }
@@ -39,9 +39,9 @@ mod tests {
     /// IRD and ORD of SMB Direct are 32 bits each.
     #[test]
     fn smb_direct_words() {
-        let said = EnhancedRepr { ird: 16, ord: 1, rtr: None };
-        assert_eq!(SmbDirect::emit(&said), [0, 0, 0, 16, 0, 0, 0, 1]);
-        assert_eq!(SmbDirect::parse(&SmbDirect::emit(&said)), said);
+        let enhanced = EnhancedRepr { ird: 16, ord: 1, rtr: None };
+        assert_eq!(SmbDirect::emit(&enhanced), [0, 0, 0, 16, 0, 0, 0, 1]);
+        assert_eq!(SmbDirect::parse(&SmbDirect::emit(&enhanced)), enhanced);
         let most = SmbDirect::parse(&[0xff; 8]);
         assert_eq!((most.ird, most.ord), (MAX_DEPTH, MAX_DEPTH));
     }

@@ -6,10 +6,10 @@ use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use std::collections::{BTreeMap, HashSet};
 
 /// RFC 5044 §4.4: CRC32c by the book, one bit at a time.
-pub(crate) fn slow_crc(octets: &[u8]) -> u32 {
+pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
-    for octet in octets {
-        crc ^= u32::from(*octet);
+    for byte in bytes {
+        crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
         }
@@ -24,39 +24,39 @@ pub(crate) struct Stream {
     pub(crate) crc: bool,
     /// Count FPDUPTR from a marker in front of the header, as the draft's words can be read.
     pub(crate) from_marker: bool,
-    pub(crate) octets: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// First byte of each FPDU, and its ULPDU.
     pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
 }
 
 impl Stream {
     pub(crate) fn new(markers: bool, crc: bool) -> Self {
-        Stream { markers, crc, from_marker: false, octets: Vec::new(), fpdus: Vec::new() }
+        Stream { markers, crc, from_marker: false, bytes: Vec::new(), fpdus: Vec::new() }
     }
 
     /// Appends an FPDU.
     pub(crate) fn fpdu(&mut self, ulpdu: &[u8]) -> &mut Self {
-        let start = self.octets.len();
+        let start = self.bytes.len();
         let mut header = None;
         let mut body = (ulpdu.len() as u16).to_be_bytes().to_vec();
         body.extend_from_slice(ulpdu);
         while !body.len().is_multiple_of(4) {
             body.push(0);
         }
-        for octet in body {
+        for byte in body {
             self.marker_if_due(start, &mut header);
-            header.get_or_insert(self.octets.len());
-            self.octets.push(octet);
+            header.get_or_insert(self.bytes.len());
+            self.bytes.push(byte);
         }
         self.marker_if_due(start, &mut header);
-        let crc = if self.crc { slow_crc(&self.octets[start..]) } else { 0 };
-        self.octets.extend_from_slice(&crc.to_le_bytes());
+        let crc = if self.crc { slow_crc(&self.bytes[start..]) } else { 0 };
+        self.bytes.extend_from_slice(&crc.to_le_bytes());
         self.fpdus.push((start, ulpdu.to_vec()));
         self
     }
 
     fn marker_if_due(&mut self, start: usize, header: &mut Option<usize>) {
-        let at = self.octets.len();
+        let at = self.bytes.len();
         if !self.markers || !at.is_multiple_of(512) {
             return;
         }
@@ -65,13 +65,13 @@ impl Stream {
             Some(header) if self.from_marker && *header != start => at - start,
             Some(header) => at - *header,
         };
-        self.octets.extend_from_slice(&[0, 0]);
-        self.octets.extend_from_slice(&(pointer as u16).to_be_bytes());
+        self.bytes.extend_from_slice(&[0, 0]);
+        self.bytes.extend_from_slice(&(pointer as u16).to_be_bytes());
     }
 
     /// Where each FPDU begins, and the end of the last one.
     pub(crate) fn boundaries(&self) -> Vec<usize> {
-        self.fpdus.iter().map(|(at, _)| *at).chain([self.octets.len()]).collect()
+        self.fpdus.iter().map(|(at, _)| *at).chain([self.bytes.len()]).collect()
     }
 
     pub(crate) fn params(&self) -> Params {
@@ -109,9 +109,9 @@ impl UlpduSink for Collector {
             self.refused += 1;
             return Disposition::Refused;
         }
-        let mut octets = vec![0; ulpdu.len()];
-        assert_eq!(ulpdu.copy_prefix(&mut octets), ulpdu.len());
-        assert_eq!(self.got.insert(key.0, octets), None, "the same key twice");
+        let mut bytes = vec![0; ulpdu.len()];
+        assert_eq!(ulpdu.copy_prefix(&mut bytes), ulpdu.len());
+        assert_eq!(self.got.insert(key.0, bytes), None, "the same key twice");
         Disposition::Placed(ulpdu.len())
     }
 
@@ -131,23 +131,23 @@ pub(crate) fn figure_ulpdu(control: [u8; 2], msn: u8) -> Vec<u8> {
 
 /// Figure 5: the first FPDU of a stream, which begins with a marker.
 pub(crate) fn figure_5(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
-    let mut octets = vec![0, 0, 0, 0, 0x00, 0x2a];
-    octets.extend(figure_ulpdu(control, 1));
-    octets.extend(crc);
-    assert_eq!(octets.len(), 0x34);
-    octets
+    let mut bytes = vec![0, 0, 0, 0, 0x00, 0x2a];
+    bytes.extend(figure_ulpdu(control, 1));
+    bytes.extend(crc);
+    assert_eq!(bytes.len(), 0x34);
+    bytes
 }
 
 /// Figure 6: the second FPDU, at 0x1ec, with a marker at 0x200.
 pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     let ulpdu = figure_ulpdu(control, 2);
-    let mut octets = vec![0x00, 0x2a];
-    octets.extend(&ulpdu[..18]);
-    octets.extend([0, 0, 0, 0x14]);
-    octets.extend(&ulpdu[18..]);
-    octets.extend(crc);
-    assert_eq!(octets.len(), 0x220 - 0x1ec);
-    octets
+    let mut bytes = vec![0x00, 0x2a];
+    bytes.extend(&ulpdu[..18]);
+    bytes.extend([0, 0, 0, 0x14]);
+    bytes.extend(&ulpdu[18..]);
+    bytes.extend(crc);
+    assert_eq!(bytes.len(), 0x220 - 0x1ec);
+    bytes
 }
 
 /// Control field, CRC of figure 5, CRC of figure 6: RFC 5044.

@@ -257,7 +257,7 @@ impl Sender {
         let smss = u64::from(self.size.emss());
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
-                let rest = ack.delivery.octets.saturating_sub(smss);
+                let rest = ack.delivery.bytes.saturating_sub(smss);
                 self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
                 self.out.board.mark_head_lost();
                 self.out.state.force();

@@ -68,7 +68,7 @@ pub struct Connection {
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
     pub(super) stats: Counts,
-    pub(super) heard_at: Instant,
+    pub(super) last_received: Instant,
     /// Saturating.
     pub(super) keepalives_unanswered: u8,
     /// A reset is to be sent, with this sequence number.
@@ -113,7 +113,7 @@ impl Connection {
             send,
             timers: Timers::new(),
             stats: Counts::default(),
-            heard_at: now,
+            last_received: now,
             keepalives_unanswered: 0,
             reset_due: false,
             reset_seq: SeqNumber(0),
@@ -257,14 +257,14 @@ impl Connection {
     /// Counters.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.stats();
-        stats.recv.octets = self.recv.octets();
-        stats.octets_out = self.send.octets();
-        stats.octets_acknowledged = self.octets_acknowledged();
+        stats.recv.bytes = self.recv.bytes();
+        stats.bytes_out = self.send.bytes();
+        stats.bytes_acknowledged = self.bytes_acknowledged();
         stats
     }
 
     /// Bytes that the peer has acknowledged, the FIN counted.
-    pub fn octets_acknowledged(&self) -> u64 {
+    pub fn bytes_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
     }
 
@@ -297,7 +297,7 @@ impl Connection {
 
     /// When the last segment of the peer that was not dropped arrived.
     pub fn idle_since(&self) -> Instant {
-        self.heard_at
+        self.last_received
     }
 
     /// True while what was retransmitted after a time-out is not acknowledged.
@@ -328,18 +328,18 @@ impl Connection {
 
     /// To be called on an idle connection: frees the memory that it needs only while something is in flight or
     /// missing. Its behaviour does not change.
-    pub fn relax(&mut self, now: Instant) {
-        self.recv.relax();
-        self.timers.relax();
+    pub fn shrink(&mut self, now: Instant) {
+        self.recv.shrink();
+        self.timers.shrink();
         let silent = matches!(self.state, State::TimeWait | State::Closed);
         if silent
             || now.nanos_since(self.send.last_sent) > self.send.recovery.rtt().rto(&self.config)
         {
-            self.send.relax();
+            self.send.shrink();
         }
     }
 
-    /// True when it has none of the memory that [`relax`](Self::relax) frees.
+    /// True when it has none of the memory that [`shrink`](Self::shrink) frees.
     pub fn is_at_rest(&self) -> bool {
         self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
     }
@@ -368,10 +368,10 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
-        let told = self.state == State::TimeWait;
+        let reported = self.state == State::TimeWait;
         self.go(Transition::Delete);
         self.stop();
-        if !told {
+        if !reported {
             self.push_event(Event::Closed(reason));
         }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Ecn {
     /// Marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
     exact: bool,
     /// Reductions of the congestion window for which CWR was sent, or need not be.
-    told: u16,
+    reported: u16,
     /// SND.NXT at the last reaction: an echo for what was sent before is ignored.
     reacted_until: ExtSeq,
 }
@@ -158,8 +158,8 @@ impl Ecn {
     /// were `reductions` (RFC 3168 §6.1.2).
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
         let reductions = reductions as u16;
-        let tell = self.sends && reductions != self.told;
-        self.told = reductions;
-        if tell { Flags::CWR } else { Flags::default() }
+        let report = self.sends && reductions != self.reported;
+        self.reported = reductions;
+        if report { Flags::CWR } else { Flags::default() }
     }
 }

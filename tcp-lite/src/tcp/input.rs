@@ -36,7 +36,7 @@ impl Connection {
             State::SynSent => self.input_syn_sent(now, seg, up)?,
             _ => self.input_other(now, seg, up)?,
         }
-        self.heard_at = now;
+        self.last_received = now;
         self.keepalives_unanswered = 0;
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Connection {
             self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
-        self.stats.add(again, |s| &mut s.recv.octets_duplicate);
+        self.stats.add(again, |s| &mut s.recv.bytes_duplicate);
         self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number

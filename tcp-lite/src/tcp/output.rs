@@ -370,10 +370,10 @@ impl Connection {
             self.send.progress_at = now;
         }
         self.send.out.board.push(self.send.nxt, len as u16, fin, now);
-        let octets = len as u64 + u64::from(fin);
-        self.send.nxt = self.send.nxt.plus(octets);
+        let bytes = len as u64 + u64::from(fin);
+        self.send.nxt = self.send.nxt.plus(bytes);
         self.send.probe_due = false;
-        self.send.on_sent(now, octets, &self.config);
+        self.send.on_sent(now, bytes, &self.config);
         self.send.recovery.on_new_sent();
         self.ack_went_out(false);
         if fin {
@@ -435,7 +435,7 @@ impl Connection {
         }
         self.stats.segments_out += 1;
         self.stats.more().loss.segments_retransmitted += 1;
-        self.stats.more().loss.octets_retransmitted += resend.len as u64;
+        self.stats.more().loss.bytes_retransmitted += resend.len as u64;
         self.ack_went_out(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a fresh time-out for a fresh transmission of the oldest segment.

@@ -150,13 +150,13 @@ impl Receiver {
     }
 
     /// Bytes taken, in order or beyond a gap.
-    pub(crate) fn octets(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
-        self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.octets()
+        self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.bytes()
     }
 
     /// Nothing has come for a while: frees what is there only beside the order.
-    pub(crate) fn relax(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty() {
             self.apart.release();
         }
@@ -204,11 +204,11 @@ impl Receiver {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
-        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.octets_duplicate);
-        stats.add(fresh - taken + outside, |s| &mut s.recv.octets_refused);
+        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
+        stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
         if self.has_gap() {
             let max = &mut stats.more().recv.out_of_order_max;
-            *max = (*max).max(self.apart.ranges.octets());
+            *max = (*max).max(self.apart.ranges.bytes());
         }
         // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
         // new; else every second segment.
@@ -292,7 +292,7 @@ impl Receiver {
             };
             up.in_order_until(now, self.offset(self.nxt));
         } else {
-            stats.more().recv.octets_out_of_order += taken.len();
+            stats.more().recv.bytes_out_of_order += taken.len();
             let range = self.apart.ranges.insert(taken);
             self.note_recent(range);
         }
@@ -359,8 +359,8 @@ impl Receiver {
                 break;
             }
             // A range that came twice as a whole is reported by D-SACK and as a range.
-            let told = usize::from(d_sack.is_some());
-            if !blocks[told..].contains(&range) {
+            let d_sacks = usize::from(d_sack.is_some());
+            if !blocks[d_sacks..].contains(&range) {
                 blocks.push(range);
             }
         }

@@ -192,7 +192,7 @@ impl Scoreboard {
             }
             delivery.ambiguous |= record.sends > 1;
             if !record.is(SACKED) {
-                delivery.octets += len.min(left);
+                delivery.bytes += len.min(left);
             }
             if len > left {
                 self.mark(0, |r| {
@@ -246,7 +246,7 @@ impl Scoreboard {
         self.longest_acked = longest;
         self.pipe -= bytes;
         if let Some((first, last)) = run {
-            delivery.octets += bytes;
+            delivery.bytes += bytes;
             delivery.take_run(first, Transmission { at: last, end: at.plus(bytes) });
         }
         bytes
@@ -279,7 +279,7 @@ impl Scoreboard {
             if whole.start <= range.start && range.end <= whole.end && !record.is(SACKED) {
                 self.mark(i, |r| r.marks |= SACKED);
                 let sent = Transmission { at: record.sent_at, end: range.end };
-                delivery.octets += range.len();
+                delivery.bytes += range.len();
                 delivery.take(sent, record.sends > 1, By::Sack);
             }
             i += 1;

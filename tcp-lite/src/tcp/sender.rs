@@ -141,7 +141,7 @@ impl Sender {
     }
 
     /// Bytes sent at least once.
-    pub(crate) fn octets(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
 
@@ -218,11 +218,11 @@ impl Sender {
     }
 
     /// Nothing was sent for a while, `rto` at least: frees what only matters while something is in flight.
-    pub(crate) fn relax(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.out.is_quiet() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
             self.out.release();
-            self.recovery.relax();
+            self.recovery.shrink();
         }
     }
 

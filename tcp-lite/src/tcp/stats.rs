@@ -15,9 +15,9 @@ pub struct Stats {
     /// Segments sent, retransmissions and acknowledgements included.
     pub segments_out: u64,
     /// Bytes of the stream sent for the first time.
-    pub octets_out: u64,
+    pub bytes_out: u64,
     /// Bytes cumulatively acknowledged by the peer.
-    pub octets_acknowledged: u64,
+    pub bytes_acknowledged: u64,
     /// Segments without data, SYN, FIN and RST, that only acknowledge.
     pub acks_out: u64,
     /// Times that pacing delayed a burst.
@@ -42,13 +42,13 @@ pub struct Stats {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
     /// Bytes of the stream that the upper layer took, each once.
-    pub octets: u64,
+    pub bytes: u64,
     /// Of these, bytes taken beyond a gap.
-    pub octets_out_of_order: u64,
+    pub bytes_out_of_order: u64,
     /// Bytes received again after they had been taken.
-    pub octets_duplicate: u64,
+    pub bytes_duplicate: u64,
     /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
-    pub octets_refused: u64,
+    pub bytes_refused: u64,
     /// Acknowledgements with D-SACK sent.
     pub d_sacks: u64,
     /// Data segments that the network marked instead of dropping them (RFC 3168).
@@ -63,7 +63,7 @@ pub struct LossStats {
     /// Segments sent again.
     pub segments_retransmitted: u64,
     /// Bytes sent again.
-    pub octets_retransmitted: u64,
+    pub bytes_retransmitted: u64,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     pub duplicate_acks_in: u64,
     /// Times loss recovery was entered without a time-out.

@@ -74,7 +74,7 @@ impl Connection {
         if !matches!(self.state, State::Established | State::CloseWait | State::FinWait2) {
             return;
         }
-        let idle_until = self.heard_at + keepalive.idle;
+        let idle_until = self.last_received + keepalive.idle;
         if idle_until > now || !self.send.out.board.is_empty() || has_data {
             // MUST-26: not idle, or retransmission and window probes do the work.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));

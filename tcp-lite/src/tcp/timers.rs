@@ -103,7 +103,7 @@ impl Timers {
     }
 
     /// Frees the memory if none is set.
-    pub(crate) fn relax(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.next().is_none() {
             self.at.release();
         }

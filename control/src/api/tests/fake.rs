@@ -136,7 +136,7 @@ impl Control {
                 if !self.regions.iter().any(|region| region.name == name) {
                     return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
                 }
-                Ok(Reply::Octets((offset..offset + length).map(|at| at as u8).collect()))
+                Ok(Reply::Bytes((offset..offset + length).map(|at| at as u8).collect()))
             }
             Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
             Request::AddListener(section) => Ok(Reply::Listener(listener(&section.name))),
@@ -159,7 +159,7 @@ impl Control {
             Request::Ping(spec) => {
                 self.seen(&spec);
                 match spec.connect.remote.port() {
-                    1 => return Err(ApiError::peer_refused("octet 5 came back changed")),
+                    1 => return Err(ApiError::peer_refused("byte 5 came back changed")),
                     2 => return Err(ApiError::timeout("no answer in time")),
                     _ => {}
                 }
@@ -206,7 +206,7 @@ impl Control {
                 Err(ApiError::not_found(format!("there is no job {id}")))
             }
             Request::Send(spec) => Ok(Reply::Sent(Sent {
-                octets: spec.data.len() as u64,
+                bytes: spec.data.len() as u64,
                 time_us: 150,
                 reply: (spec.wait_reply_us > 0).then_some(spec.data),
             })),
@@ -323,7 +323,7 @@ fn stream() -> StreamInfo {
         regions: vec!["inbox".into()],
         peer_regions: vec![],
         age_seconds: 12.0,
-        counters: counters(&[("placed_octets", 1 << 20)]),
+        counters: counters(&[("placed_bytes", 1 << 20)]),
     }
 }
 

@@ -24,7 +24,7 @@ impl Core {
         let ends = Ends { interface, local, remote };
         if !self.listeners.contains(listener) {
             self.env.tally.unexpected_events += 1;
-            return self.reject(stream, None, ends, "the listener is gone".into());
+            return self.reject(stream, None, ends, "the listener was removed".into());
         }
         let streams = self.streams.len() as u64;
         let admitted = if !self.env.is_running() {
@@ -115,7 +115,7 @@ impl Core {
         }
         // A region that was removed meanwhile leaves nothing to bind, and nobody who would go on.
         let gone = self.regions.lost(exclusive, id);
-        let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} is gone")));
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} was removed")));
         match result.and(gone) {
             Ok(()) => self.bind_written(id, exclusive),
             Err(reason) => {

@@ -67,7 +67,7 @@ impl Core {
     ) {
         let gone = |name: &&String| !self.regions.is_live(name);
         let gone = plan.spec.regions.iter().find(gone);
-        let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` is gone")));
+        let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` was removed")));
         if let Err(reason) = result.and(gone) {
             self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
             return self.connect_refused(plan.purpose, ApiError::unavailable(reason), now);
@@ -199,7 +199,7 @@ impl Core {
         self.connect_refused(purpose, error, now);
     }
 
-    /// There is no stream: who it was for is told.
+    /// There is no stream: its user is notified.
     pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),

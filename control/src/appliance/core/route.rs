@@ -110,7 +110,7 @@ impl Core {
 
     // --- messages ---
 
-    /// A message is done with: its poster is told.
+    /// A message is complete: its poster is notified.
     pub(super) fn on_posted(&mut self, posted: Option<Posted>, now: Instant) {
         let Some(Posted { stream, post, result }) = posted else { return };
         match post {
@@ -146,7 +146,7 @@ impl Core {
 
     fn count_untagged(&mut self, data: &[u8]) {
         self.env.tally.untagged_messages += 1;
-        self.env.tally.untagged_octets += data.len() as u64;
+        self.env.tally.untagged_bytes += data.len() as u64;
     }
 
     /// Gives a message to the client that awaits it, and its buffer back; back if nobody does.
@@ -307,8 +307,8 @@ impl Core {
         self.env.log.push(EventKind::StreamClosed {
             stream: api_id(id),
             reason: ended.sentence,
-            placed: counts.placed_in_order_octets + counts.placed_out_of_order_octets,
-            sent: stats.octets_acknowledged(),
+            placed: counts.placed_in_order_bytes + counts.placed_out_of_order_bytes,
+            sent: stats.bytes_acknowledged(),
         });
         for post in posts {
             let result = Err(error.clone());

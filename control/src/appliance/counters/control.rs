@@ -11,9 +11,9 @@ pub(in crate::appliance) struct Tally {
     pub connected: u64,
     pub connect_failed: u64,
     pub tagged_messages: u64,
-    pub tagged_octets: u64,
+    pub tagged_bytes: u64,
     pub untagged_messages: u64,
-    pub untagged_octets: u64,
+    pub untagged_bytes: u64,
     pub discarded: u64,
     pub stream_errors: u64,
     pub unexpected_events: u64,
@@ -31,11 +31,11 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     /// Tagged messages delivered.
     tagged_messages: Counter = tally.tagged_messages,
     /// Bytes of tagged messages delivered.
-    tagged_bytes: Counter Bytes = tally.tagged_octets,
+    tagged_bytes: Counter Bytes = tally.tagged_bytes,
     /// Untagged messages delivered.
     untagged_messages: Counter = tally.untagged_messages,
     /// Bytes of untagged messages delivered.
-    untagged_bytes: Counter Bytes = tally.untagged_octets,
+    untagged_bytes: Counter Bytes = tally.untagged_bytes,
     /// Untagged messages that went nowhere.
     untagged_discarded: Counter = tally.discarded,
     /// Streams that ended with an error.

@@ -107,7 +107,7 @@ pub(super) fn described() -> Described {
     }
 }
 
-/// All counters of one stream; over SCTP its association's, too. `bytes` are octets.
+/// All counters of one stream; over SCTP its association's, too.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn totals_add_sums_and_keep_maxima() {
         let mut stats = EndpointStats::default();
-        stats.tcp.loss.octets_retransmitted = 10;
+        stats.tcp.loss.bytes_retransmitted = 10;
         stats.mpa_rx.held_max = 7;
         let mut totals = Totals::default();
         totals.add(
@@ -219,14 +219,14 @@ mod tests {
         assert_eq!(sum.errors()["mpa_1"], 1);
     }
 
-    /// Every counter is described once per owner, and what counts bytes says so.
+    /// Every counter is described once per owner, and those that count bytes have that unit.
     #[test]
     fn descriptors_fit_their_names() {
         let described = described();
         for of in [&described.worker, &described.port, &described.control, &described.gauges] {
             for counter in of {
                 let name = counter.name;
-                let bytes = name.contains("bytes") || name.contains("octets");
+                let bytes = name.contains("bytes");
                 assert!(!bytes || counter.unit == base::metric::Unit::Bytes, "{name}");
                 assert_eq!(counter.kind == Kind::Maximum, name.ends_with("_max"), "{name}");
                 assert!(counter.help.ends_with('.'), "{name}: {}", counter.help);
@@ -256,12 +256,12 @@ mod tests {
 
     /// Every figure about placement that a stream has reaches its operator.
     #[test]
-    fn a_living_stream_shows_where_its_octets_are() {
+    fn a_living_stream_shows_where_its_bytes_are() {
         let mut stats = EndpointStats::default();
         let rx = &mut stats.mpa_rx;
         (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
         (rx.refused, rx.alignment_lost, rx.bad_crc_dropped) = (5, 6, 7);
-        (stats.ddp.placed_in_order_octets, stats.ddp.placed_out_of_order_octets) = (8, 9);
+        (stats.ddp.placed_in_order_bytes, stats.ddp.placed_out_of_order_bytes) = (8, 9);
         let counters = live_counters(&StreamStats::Tcp(stats));
         let shown = [
             "held_bytes",
@@ -275,7 +275,7 @@ mod tests {
             "placed_out_of_order_bytes",
         ];
         assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        // A total of what goes up and down says nothing.
+        // A total of what goes up and down is meaningless.
         assert!(!stream_counters(&StreamStats::Tcp(stats)).contains_key("held_bytes"));
     }
 
@@ -289,15 +289,15 @@ mod tests {
                 sends_received: 1,
                 immediates_received: 2,
                 writes_received: 3,
-                written_octets: 4,
+                written_bytes: 4,
                 reads_received: 5,
                 reads_served: 6,
-                read_octets_served: 7,
+                read_bytes_served: 7,
                 atomics_served: 8,
                 invalidations: 9,
                 completed: 10,
                 flushed: 11,
-                read_octets: 12,
+                read_bytes: 12,
                 ord_waits: 13,
                 requests_max: 14,
                 terminates_sent: 15,

@@ -29,13 +29,13 @@ counters! { QUEUE, fn put_queue(queue: &QueueCounters) {
     /// Frames received.
     rx_frames: Counter = queue.rx_frames,
     /// Bytes received.
-    rx_bytes: Counter Bytes = queue.rx_octets,
+    rx_bytes: Counter Bytes = queue.rx_bytes,
     /// Frames received in several buffers that do not fit into one, and dropped.
     rx_too_long: Counter = queue.rx_too_long,
     /// Frames that the device accepted for sending.
     tx_frames: Counter = queue.tx_frames,
     /// Bytes that the device accepted for sending.
-    tx_bytes: Counter Bytes = queue.tx_octets,
+    tx_bytes: Counter Bytes = queue.tx_bytes,
     /// Frames dropped because the device took none and the queue in front of it was full or the link down.
     tx_dropped: Counter = queue.tx_dropped,
     /// Times that no packet buffer was free.

@@ -29,7 +29,7 @@ counters! { SESSION, fn put_session(stats: &SessionStats) {
     /// Session control messages taken.
     session_controls_in: Counter = stats.session.controls,
     /// Bytes of DDP segments taken.
-    session_bytes_in: Counter Bytes = stats.session.octets,
+    session_bytes_in: Counter Bytes = stats.session.bytes,
     /// Messages not taken, because it was too early for them or DDP had no room: the peer sends them again.
     session_messages_refused: Counter = stats.session.refused,
     /// Messages taken and thrown away, after the end.
@@ -82,7 +82,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     /// DATA chunks that were taken, fragments among them.
     sctp_chunks_in: Counter = stats.receive.chunks,
     /// Bytes of user data in DATA chunks that were taken.
-    sctp_bytes_in: Counter Bytes = stats.receive.octets,
+    sctp_bytes_in: Counter Bytes = stats.receive.bytes,
     /// DATA chunks that came again.
     sctp_chunks_duplicate: Counter = stats.receive.duplicates,
     /// DATA chunks dropped without acknowledgement.
@@ -96,13 +96,13 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     /// DATA chunks sent for the first time.
     sctp_chunks_out: Counter = stats.send.chunks,
     /// Bytes of user data in DATA chunks sent for the first time.
-    sctp_bytes_out: Counter Bytes = stats.send.octets,
+    sctp_bytes_out: Counter Bytes = stats.send.bytes,
     /// DATA chunks sent again.
     retransmitted_segments: Counter = stats.send.retransmitted,
     /// Bytes of user data sent again.
-    retransmitted_bytes: Counter Bytes = stats.send.octets_retransmitted,
+    retransmitted_bytes: Counter Bytes = stats.send.bytes_retransmitted,
     /// Bytes of user data that were acknowledged.
-    sctp_bytes_acknowledged: Counter Bytes = stats.send.octets_acknowledged,
+    sctp_bytes_acknowledged: Counter Bytes = stats.send.bytes_acknowledged,
     /// SACKs received.
     sctp_sacks_in: Counter = stats.send.sacks,
     /// SACKs older than one that came before (RFC 9260 §6.2.1 D i).

@@ -20,21 +20,21 @@ counters! { TCP, fn put_tcp(stats: &EndpointStats) {
     /// Segments sent, retransmissions and acknowledgements included.
     tcp_segments_out: Counter = stats.tcp.segments_out,
     /// Bytes of the stream that the upper layer took, each once.
-    tcp_bytes_in: Counter Bytes = stats.tcp.recv.octets,
+    tcp_bytes_in: Counter Bytes = stats.tcp.recv.bytes,
     /// Bytes of the stream that the upper layer took beyond a gap.
-    tcp_bytes_out_of_order: Counter Bytes = stats.tcp.recv.octets_out_of_order,
+    tcp_bytes_out_of_order: Counter Bytes = stats.tcp.recv.bytes_out_of_order,
     /// Bytes received again after they had been taken.
-    tcp_bytes_duplicate: Counter Bytes = stats.tcp.recv.octets_duplicate,
+    tcp_bytes_duplicate: Counter Bytes = stats.tcp.recv.bytes_duplicate,
     /// Bytes in the window that were not taken: by the upper layer or past the bound on ranges.
-    tcp_bytes_refused: Counter Bytes = stats.tcp.recv.octets_refused,
+    tcp_bytes_refused: Counter Bytes = stats.tcp.recv.bytes_refused,
     /// Bytes of the stream sent for the first time.
-    tcp_bytes_out: Counter Bytes = stats.tcp.octets_out,
+    tcp_bytes_out: Counter Bytes = stats.tcp.bytes_out,
     /// Bytes cumulatively acknowledged by the peer.
-    tcp_bytes_acknowledged: Counter Bytes = stats.tcp.octets_acknowledged,
+    tcp_bytes_acknowledged: Counter Bytes = stats.tcp.bytes_acknowledged,
     /// Segments sent again.
     retransmitted_segments: Counter = stats.tcp.loss.segments_retransmitted,
     /// Bytes sent again.
-    retransmitted_bytes: Counter Bytes = stats.tcp.loss.octets_retransmitted,
+    retransmitted_bytes: Counter Bytes = stats.tcp.loss.bytes_retransmitted,
     /// Segments without data, SYN, FIN and RST, that only acknowledge.
     tcp_acks_out: Counter = stats.tcp.acks_out,
     /// Duplicate acknowledgements received (RFC 5681 §2).

@@ -26,9 +26,9 @@ pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdma
 
 counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
     /// Bytes placed in order.
-    placed_in_order_bytes: Counter Bytes = ddp.placed_in_order_octets,
+    placed_in_order_bytes: Counter Bytes = ddp.placed_in_order_bytes,
     /// Bytes placed beyond a gap.
-    placed_out_of_order_bytes: Counter Bytes = ddp.placed_out_of_order_octets,
+    placed_out_of_order_bytes: Counter Bytes = ddp.placed_out_of_order_bytes,
     /// Segments taken, in order or not.
     ddp_segments_in: Counter = ddp.segments_received,
     /// Segments refused because a bound was reached; the peer sends them again.
@@ -42,11 +42,11 @@ counters! { DDP, fn put_ddp(ddp: &ddp::Counters) {
     /// Untagged messages delivered.
     ddp_untagged_delivered: Counter = ddp.untagged_delivered,
     /// Bytes of delivered messages.
-    delivered_bytes: Counter Bytes = ddp.delivered_octets,
+    delivered_bytes: Counter Bytes = ddp.delivered_bytes,
     /// Segments given to the LLP for the first time.
     ddp_segments_out: Counter = ddp.segments_sent,
     /// Bytes given to the LLP for the first time.
-    sent_bytes: Counter Bytes = ddp.sent_octets,
+    sent_bytes: Counter Bytes = ddp.sent_bytes,
     /// Messages acknowledged whole.
     ddp_messages_sent: Counter = ddp.messages_sent,
     /// Messages that were not sent, or not whole.
@@ -61,13 +61,13 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     /// Writes delivered.
     rdmap_writes_in: Counter = rdmap.writes_received,
     /// Bytes of Writes delivered.
-    rdmap_written_bytes: Counter Bytes = rdmap.written_octets,
+    rdmap_written_bytes: Counter Bytes = rdmap.written_bytes,
     /// Read Requests delivered.
     rdmap_reads_in: Counter = rdmap.reads_received,
     /// Read Responses acknowledged whole.
     rdmap_reads_served: Counter = rdmap.reads_served,
     /// Bytes of Read Responses acknowledged whole.
-    rdmap_read_bytes_served: Counter Bytes = rdmap.read_octets_served,
+    rdmap_read_bytes_served: Counter Bytes = rdmap.read_bytes_served,
     /// Atomics done in our memory.
     rdmap_atomics_served: Counter = rdmap.atomics_served,
     /// STags that the peer has invalidated.
@@ -77,7 +77,7 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
     /// Our operations that were flushed.
     rdmap_flushed: Counter = rdmap.flushed,
     /// Bytes that our Reads brought.
-    rdmap_read_bytes: Counter Bytes = rdmap.read_octets,
+    rdmap_read_bytes: Counter Bytes = rdmap.read_bytes,
     /// Times that a Read or atomic had to wait because ORD were outstanding.
     rdmap_ord_waits: Counter = rdmap.ord_waits,
     /// Most peers' requests at one time that awaited their response.

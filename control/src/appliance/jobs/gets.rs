@@ -1,4 +1,4 @@
-//! Jobs that get: a peer's octets by RDMA Reads, into a file or into a region of the appliance.
+//! Jobs that get: a peer's bytes by RDMA Reads, into a file or into a region of the appliance.
 //!
 //! ```text
 //!  Connecting -> Staging (memory made, its STag known to all workers) -> Running (Reads of 1 MiB)
@@ -25,7 +25,7 @@ use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
 
 impl Transfers {
-    /// Octets are to be got. `peer`: who is at the other end of the stream that the job uses, if it may.
+    /// Bytes are to be got. `peer`: who is at the other end of the stream that the job uses, if it may.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -95,7 +95,7 @@ impl Transfers {
             Err(error) => return self.fail(id, error, out),
             Ok(_) if total > limit => {
                 let sentence =
-                    format!("{total} octets are more than limits.region_memory ({limit})");
+                    format!("{total} bytes are more than limits.region_memory ({limit})");
                 return self.fail(id, ApiError::bad_request(sentence), out);
             }
             Ok((stag, to)) => (job.stag, job.to) = (stag, to),
@@ -181,7 +181,7 @@ impl Transfers {
         out.push(Effect::Post { stream, request, region, task, bytes: len });
     }
 
-    /// Every octet is there: a file is written, and waits for nobody.
+    /// Every byte is there: a file is written, and waits for nobody.
     pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
@@ -204,7 +204,7 @@ impl Transfers {
         }
     }
 
-    /// The job is over: its name for the memory goes, and the octets of a region are known to have changed.
+    /// The job is over: its name for the memory goes, and the bytes of a region are known to have changed.
     pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };

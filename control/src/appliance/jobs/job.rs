@@ -32,7 +32,7 @@ pub(super) struct Job {
     pub(super) counters: Counters,
 }
 
-/// Which way the octets go.
+/// Which way the bytes go.
 pub(super) enum Work {
     /// From a file into the peer's memory.
     Put,
@@ -46,12 +46,12 @@ pub(super) struct Fetch {
     pub(super) length: Option<u64>,
     /// The job's own name for the memory that the Reads go to.
     pub(super) stag: Option<Stag>,
-    /// Offset of the first octet in that memory.
+    /// Offset of the first byte in that memory.
     pub(super) offset: u64,
 }
 
 impl Fetch {
-    /// The region that the octets go to, if it is one.
+    /// The region that the bytes go to, if it is one.
     pub(super) fn region(&self) -> Option<&str> {
         match &self.sink {
             GetSink::Region { name, .. } => Some(name),
@@ -61,7 +61,7 @@ impl Fetch {
 }
 
 impl Job {
-    /// A message of so many octets is posted.
+    /// A message of so many bytes is posted.
     pub(super) fn advance(&mut self, len: u64) {
         self.posted += len;
         self.outstanding += 1;

@@ -56,7 +56,7 @@ impl Pings {
         let PingSpec { connect, count, size, timeout_us } = spec;
         let timeout = Duration::from_micros(timeout_us);
         let wrong = if connect.ulp != UlpChoice::Rdmap {
-            Some("rping speaks RDMAP: ulp must be rdmap".to_owned())
+            Some("rping needs RDMAP: ulp must be rdmap".to_owned())
         } else if !(1..=MAX_ROUNDS).contains(&count) || !(1..=MAX_SIZE).contains(&size) {
             Some(format!("count must be from 1 to {MAX_ROUNDS}, size from 1 to {MAX_SIZE}"))
         } else if timeout.is_zero() || timeout > MAX_ROUND_TIME {
@@ -96,9 +96,9 @@ impl Pings {
     /// The stream is there: memory is made.
     pub(super) fn begin(&mut self, env: &mut Env, id: u64, stream: StreamId) {
         let Some(pending) = self.opening.remove(&id) else { return };
-        let octets = 2 * u64::from(pending.size);
+        let bytes = 2 * u64::from(pending.size);
         self.running.insert(stream, pending);
-        env.load(Wanted::Scratch(octets), Loading::Ping(stream));
+        env.load(Wanted::Scratch(bytes), Loading::Ping(stream));
     }
 
     /// Memory was made: all workers are to know it.
@@ -170,24 +170,24 @@ impl Pings {
         let Some(pending) = self.running.get_mut(&id) else { return };
         let (Some(session), Some(memory)) = (&mut pending.session, &pending.memory) else { return };
         if pending.answer.is_abandoned() {
-            return self.fail(id, ApiError::unavailable("nobody waits for it any more"), out);
+            return self.fail(id, ApiError::unavailable("the client has disconnected"), out);
         }
-        let octets = match step {
-            Step::Begin(octets) => {
+        let bytes = match step {
+            Step::Begin(bytes) => {
                 let pattern = session.pattern();
                 memory.write(0, &pattern);
                 memory.write(session.sink(), &vec![0; pattern.len()]);
                 pending.deadline = Some(now + pending.timeout);
-                octets
+                bytes
             }
-            Step::Send(octets) => octets,
+            Step::Send(bytes) => bytes,
             Step::Compare | Step::CompareLast => {
                 let pattern = session.pattern();
                 let mut seen = vec![0; pattern.len()];
                 memory.read(session.sink(), &mut seen);
                 if let Some(at) = pattern.iter().zip(&seen).position(|(a, b)| a != b) {
                     let round = session.rounds();
-                    let sentence = format!("round {round}: octet {at} came back changed");
+                    let sentence = format!("round {round}: byte {at} came back changed");
                     return self.fail(id, ApiError::peer_refused(sentence), out);
                 }
                 if step == Step::CompareLast {
@@ -201,7 +201,7 @@ impl Pings {
                 return self.fail(id, ApiError::peer_refused(sentence), out);
             }
         };
-        let request = WorkRequest::send(Source::Octets(Arc::from(octets)), Cookie::of(0));
+        let request = WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::of(0));
         let (stream, region, task) = (id, None, Task::Ping(pending.id));
         out.push(Effect::Post { stream, request, region, task, bytes: 0 });
     }

@@ -1,4 +1,4 @@
-//! Where octets go, or come from, in the peer's memory.
+//! Where bytes go, or come from, in the peer's memory.
 
 use ddp::Stag;
 
@@ -13,7 +13,7 @@ pub(super) enum Need {
     Atomic,
 }
 
-/// Where `total` octets go in the peer's memory.
+/// Where `total` bytes go in the peer's memory.
 pub(super) fn place(
     target: &PutTarget,
     total: u64,
@@ -47,8 +47,8 @@ pub(super) fn place(
                     Ok((Stag(region.stag), region.base_to.wrapping_add(*offset)))
                 }
                 _ => Err(ApiError::bad_request(format!(
-                    "{total} octets at offset {offset} do not fit into the peer's region `{name}` \
-                     of {} octets",
+                    "{total} bytes at offset {offset} do not fit into the peer's region `{name}` \
+                     of {} bytes",
                     region.len
                 ))),
             }

@@ -84,7 +84,7 @@ impl Sends {
         send.started = now;
         send.stream = Some(stream);
         send.step = self.steps;
-        let (qn, source) = (send.queue, Source::Octets(Arc::clone(&send.data)));
+        let (qn, source) = (send.queue, Source::Bytes(Arc::clone(&send.data)));
         out.push(Effect::Send { stream, qn, source, task: Task::Send(id) });
     }
 
@@ -113,7 +113,7 @@ impl Sends {
         let time_us = u64::try_from(now.duration_since(send.started).as_micros());
         let time_us = time_us.unwrap_or(u64::MAX);
         let reply = send.reply.take();
-        let sent = Sent { octets: send.data.len() as u64, time_us, reply };
+        let sent = Sent { bytes: send.data.len() as u64, time_us, reply };
         match send.wait {
             Some(wait) if sent.reply.is_none() => {
                 self.steps += 1;

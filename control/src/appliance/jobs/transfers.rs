@@ -26,7 +26,7 @@ use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
 use crate::transport::Transport;
 
-/// Octets of one message.
+/// Bytes of one message.
 pub(in crate::appliance) const MESSAGE: u64 = 1 << 20;
 /// Messages posted and not acknowledged.
 const POSTED: usize = 16;
@@ -194,7 +194,7 @@ impl Transfers {
             let Some(job) = self.jobs.get_mut(&id) else { return };
             let (Some(stream), Some(memory)) = (job.stream, job.memory.clone()) else { return };
             let rest = job.total - job.posted;
-            // A file without octets is one message without octets.
+            // A file without bytes is one message without bytes.
             let complete = rest == 0 && job.messages > 0;
             if job.state != JobState::Running || job.outstanding >= POSTED || complete {
                 break;
@@ -241,7 +241,7 @@ impl Transfers {
         &mut self,
         env: &mut Env,
         id: u64,
-        octets: u64,
+        bytes: u64,
         result: Result<(), ApiError>,
         now: Instant,
         out: &mut Effects,
@@ -250,7 +250,7 @@ impl Transfers {
         job.outstanding -= 1;
         match result {
             Ok(()) => {
-                job.acknowledged += octets;
+                job.acknowledged += bytes;
                 self.feed(env, id, now, out);
             }
             Err(error) => self.fail(id, has_ended(error), out),

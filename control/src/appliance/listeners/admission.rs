@@ -17,7 +17,7 @@ use crate::service::{Actions, Arrival, Input, Service};
 pub(in crate::appliance) struct Admitted {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
-    /// Regions that it may be told of; none where streams have pieces of a region.
+    /// Regions that may be advertised to it; none where streams have pieces of a region.
     pub regions: Vec<String>,
     pub rdmap: bool,
 }
@@ -49,7 +49,7 @@ impl Listeners {
         id: ListenerId,
         peer: IpAddr,
     ) -> Result<Admitted, String> {
-        let found = self.by_id_mut(id).ok_or("the listener is gone")?;
+        let found = self.by_id_mut(id).ok_or("the listener was removed")?;
         let limits = found.limits();
         found.ledger.admit(peer, &limits).map_err(|refusal| refusal.to_string())?;
         found.accepted += 1;

@@ -52,7 +52,7 @@ impl Listener {
         let streams = self.ledger.streams();
         if self.serves_otherwise(section) && streams > 0 {
             return Err(ApiError::conflict(format!(
-                "listener `{}` cannot serve otherwise while {streams} streams use it: close them first",
+                "listener `{}` cannot change its service while {streams} streams use it: close them first",
                 section.name
             )));
         }
@@ -64,7 +64,7 @@ impl Listener {
         serves_otherwise(&self.section, section)
     }
 
-    /// Applies a changed section. Its number with the workers, if they must be told of the difference.
+    /// Applies a changed section. Its number with the workers, if the difference must be sent to them.
     pub(in crate::appliance) fn change(
         &mut self,
         env: &mut Env,
@@ -180,7 +180,7 @@ fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
             && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
 }
 
-/// The workers must be told of the difference.
+/// The difference must be sent to the workers.
 fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
     let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
     place(old) != place(new)

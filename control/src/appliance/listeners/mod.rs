@@ -157,7 +157,7 @@ impl Listeners {
         self.listeners.remove(name)
     }
 
-    /// Puts a listener back that the workers need not be told of.
+    /// Puts a listener back that need not be sent to the workers.
     pub(super) fn put_back(&mut self, listener: Listener) {
         self.listeners.insert(listener.section.name.clone(), listener);
     }
@@ -332,7 +332,7 @@ fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     let limit = usize::from(section.mpa.private_data_limit);
     if len > limit && !section.regions.is_empty() {
         return Err(ApiError::bad_request(format!(
-            "listener `{}`: the advertisement of its {} regions takes {len} octets of private data, \
+            "listener `{}`: the advertisement of its {} regions takes {len} bytes of private data, \
              {limit} are allowed",
             section.name,
             section.regions.len()

@@ -17,7 +17,7 @@ pub(super) struct Serving {
     pub service: Service,
     /// Pieces of the region that nobody has.
     free: Vec<u32>,
-    /// Octets of each.
+    /// Bytes of each.
     each: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which streams a region serves: bound to one, told to several, cleared between them.
+//! Which streams a region serves: bound to one, advertised to several, cleared between them.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{NOBODY, Then};
 
 impl Regions {
-    /// What peers are told of these regions.
+    /// What is advertised of these regions.
     pub(in crate::appliance) fn advertised(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.map(|region| region.advertised()).collect()
@@ -116,20 +116,20 @@ impl Regions {
         self.bind(env, exclusive, Some(stream), then);
     }
 
-    /// A job of ours has written these octets.
+    /// A job of ours has written these bytes.
     pub(in crate::appliance) fn on_fetched(
         &mut self,
         env: &mut Env,
         name: String,
         offset: u64,
-        octets: u64,
+        bytes: u64,
     ) {
         let Some(region) = self.regions.get_mut(&name) else { return };
         region.written = true;
         if let Some(file) = region.file {
-            env.writer.dirty(file, offset, octets);
+            env.writer.dirty(file, offset, bytes);
         }
-        env.log.push(EventKind::RegionFetched { region: name, offset, octets });
+        env.log.push(EventKind::RegionFetched { region: name, offset, bytes });
     }
 
     /// The peer has ended an STag of its own. The region goes on with another one, for other streams.
@@ -137,7 +137,9 @@ impl Regions {
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let fresh = match self.stags.allocate() {
             Ok(fresh) => fresh,
-            Err(error) => return env.warn(format!("region {name} keeps a dead STag: {error}")),
+            Err(error) => {
+                return env.warn(format!("region {name} has no valid STag any more: {error}"));
+            }
         };
         let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
             return;
@@ -194,10 +196,10 @@ impl Regions {
         rsvd_ulp: u8,
     ) {
         env.tally.tagged_messages += 1;
-        env.tally.tagged_octets += len;
+        env.tally.tagged_bytes += len;
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
-        // A message without octets names its STag unchecked (RFC 5041 §5.2.1): it may be any number,
+        // A message without bytes names its STag unchecked (RFC 5041 §5.2.1): it may be any number,
         // also that of a region of others, whose programs it must not reach.
         if len == 0 && !region.users.contains(&stream) {
             return;

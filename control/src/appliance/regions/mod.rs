@@ -8,8 +8,8 @@
 //! ```
 //!
 //! One random STag per region. A region that peers may write and that is not `shared` is *exclusive*: its
-//! STag is always bound, to the stream that was told of it or to nobody, so that a stream that was not
-//! told gets error 1/02 even if it knows the number (RFC 5041 §8.2). Octets are placed only while
+//! STag is always bound, to the stream that it was advertised to or to none, so that any other
+//! stream gets error 1/02 even if it knows the number (RFC 5041 §8.2). Bytes are placed only while
 //! every check passes on the worker; memory is freed when all of them have released it.
 
 mod binding;
@@ -68,17 +68,17 @@ impl Regions {
         self.regions.len()
     }
 
-    /// Octets of all.
+    /// Bytes of all.
     pub(super) fn memory(&self) -> u64 {
         self.regions.values().map(|region| region.len).sum()
     }
 
-    /// Octets of one; 0 without it.
+    /// Bytes of one; 0 without it.
     pub(super) fn len_of(&self, name: &str) -> u64 {
         self.regions.get(name).map_or(0, |region| region.len)
     }
 
-    /// How many streams were told of it.
+    /// How many streams it was advertised to.
     pub(super) fn users_of(&self, name: &str) -> usize {
         self.regions.get(name).map_or(0, |region| region.users.len())
     }
@@ -134,7 +134,7 @@ impl Regions {
         if self.regions.contains_key(name) || self.is_loading(name) {
             return Err(ApiError::conflict(format!("there is already a region `{name}`")));
         }
-        // RFC 5042 §6.3.6: no second STag over the same octets.
+        // RFC 5042 §6.3.6: no second STag over the same bytes.
         let known = self.regions.values().map(|region| &region.section).chain(self.being_loaded());
         if let Some((kind, thing, other)) = known.into_iter().find_map(|r| in_common(section, r)) {
             return Err(ApiError::conflict(format!(
@@ -156,7 +156,7 @@ impl Regions {
         let limit = env.facts.config.limits.region_memory;
         if used.saturating_add(more) > limit {
             return Err(ApiError::unavailable(format!(
-                "{more} octets more would exceed limits.region_memory: {used} of {limit} are in use"
+                "{more} bytes more would exceed limits.region_memory: {used} of {limit} are in use"
             )));
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Regions {
         self.check_memory(env, loaded.len)?;
         if section.base_to.checked_add(loaded.len).is_none() {
             return Err(ApiError::bad_request(format!(
-                "region `{}`: base_to and {} octets do not fit into 64 bits",
+                "region `{}`: base_to and {} bytes do not fit into 64 bits",
                 section.name, loaded.len
             )));
         }
@@ -292,18 +292,18 @@ impl Regions {
         self.loading.values().map(|(section, _)| section)
     }
 
-    /// Octets of a region as they are now; peers may be writing them.
+    /// Bytes of a region as they are now; peers may be writing them.
     pub(super) fn read(&self, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, ApiError> {
         let region = self.live(name)?;
         if offset.checked_add(length).is_none_or(|end| end > region.len) {
             return Err(ApiError::bad_request(format!(
-                "region `{name}` has {} octets: {length} from {offset} on are not all in it",
+                "region `{name}` has {} bytes: {length} from {offset} on are not all in it",
                 region.len
             )));
         }
-        let mut octets = vec![0; length as usize];
-        region.memory.read(offset, &mut octets);
-        Ok(octets)
+        let mut bytes = vec![0; length as usize];
+        region.memory.read(offset, &mut bytes);
+        Ok(bytes)
     }
 
     /// Removes a region. Its use is a conflict, unless `force`: then its streams are aborted.

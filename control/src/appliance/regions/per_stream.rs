@@ -31,7 +31,7 @@ impl Regions {
     ) -> Result<(), ApiError> {
         match section.regions.iter().find(|name| self.users_of(name) > 0) {
             Some(region) if section.has_slots() => Err(ApiError::conflict(format!(
-                "listener `{}`: region `{region}` is used by streams of before: close them first",
+                "listener `{}`: region `{region}` is in use by streams that share it: close them first",
                 section.name
             ))),
             _ => Ok(()),
@@ -54,7 +54,7 @@ impl Regions {
         let stag = self.stags.allocate().map_err(|error| error.to_string())?;
         let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
             self.stags.release(stag);
-            return Err(format!("region `{name}` is gone"));
+            return Err(format!("region `{name}` was removed"));
         };
         region.users.insert(stream);
         let offset = u64::from(number) * each;
@@ -91,8 +91,8 @@ impl Regions {
     pub(in crate::appliance) fn on_slot_freed(&mut self, env: &mut Env, taken: TakenSlot) {
         let Slot { stag, to, len } = taken.slot;
         self.stags.release(stag);
-        let octets = to..to.saturating_add(len);
-        env.load(Wanted::Clear(vec![(taken.memory.clone(), octets)]), Loading::ClearSlot(taken));
+        let bytes = to..to.saturating_add(len);
+        env.load(Wanted::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
     }
 
     /// True when the piece can be given to another stream.
@@ -103,7 +103,10 @@ impl Regions {
         result: Result<(), String>,
     ) -> bool {
         if let Err(reason) = result {
-            env.warn(format!("region {} loses a piece: {reason}", taken.region));
+            env.warn(format!(
+                "region {}: a stream's piece cannot be used again: {reason}",
+                taken.region
+            ));
             return false;
         }
         if let Some(region) = self.regions.get_mut(&taken.region) {
@@ -112,7 +115,7 @@ impl Regions {
         true
     }
 
-    /// Memory of a region that is to take `total` octets from `offset` on.
+    /// Memory of a region that is to take `total` bytes from `offset` on.
     pub(in crate::appliance) fn sink_memory(
         &self,
         name: &str,
@@ -123,7 +126,7 @@ impl Regions {
         match offset.checked_add(total) {
             Some(end) if end <= region.len => Ok(region.memory.clone()),
             _ => Err(ApiError::bad_request(format!(
-                "{total} octets at offset {offset} do not fit into region `{name}` of {} octets",
+                "{total} bytes at offset {offset} do not fit into region `{name}` of {} bytes",
                 region.len
             ))),
         }

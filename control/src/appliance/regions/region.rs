@@ -21,7 +21,7 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream that an exclusive region serves.
     pub(super) bound: Option<StreamId>,
-    /// Streams that were told of it.
+    /// Streams that it was advertised to.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
     /// A stream may have written to it since it was made or cleared.

@@ -37,7 +37,7 @@ impl Streams {
     ) {
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
-                let source = Source::Octets(Arc::from(data));
+                let source = Source::Bytes(Arc::from(data));
                 let message =
                     Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
                 self.post(env, id, message, Post::Echo { qn: qn.0 });
@@ -58,7 +58,7 @@ impl Streams {
         let Some(stream) = self.streams.get(&id) else { return };
         match stream.queues.first().map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
-                let request = WorkRequest::send(Source::Octets(Arc::from(data)), Cookie::of(0));
+                let request = WorkRequest::send(Source::Bytes(Arc::from(data)), Cookie::of(0));
                 self.post_rdmap(env, id, request, None, Post::Service(AfterPost::GiveBack));
             }
             _ => self.deliver(env, id, (MESSAGE_QUEUE, Msn(number)), data, listener),
@@ -127,7 +127,7 @@ impl Streams {
         }
     }
 
-    /// The peer says why it ends the stream.
+    /// The peer sends the reason for the stream's end.
     pub(in crate::appliance) fn on_last_message(
         &mut self,
         env: &mut Env,
@@ -167,13 +167,13 @@ impl Streams {
         let cookie = Cookie::of(0);
         match (action, own) {
             (Action::GiveBack, _) => self.repost_buffer(env, id, MESSAGE_QUEUE),
-            (Action::Send { octets, answers }, _) => {
-                let request = WorkRequest::send(Source::Octets(Arc::from(octets)), cookie);
+            (Action::Send { bytes, answers }, _) => {
+                let request = WorkRequest::send(Source::Bytes(Arc::from(bytes)), cookie);
                 let after = if answers { AfterPost::GiveBack } else { AfterPost::Nothing };
                 self.post_rdmap(env, id, request, None, Post::Service(after));
             }
-            (Action::WriteOctets { octets, at }, _) => {
-                let source = Source::Octets(Arc::from(octets));
+            (Action::WriteBytes { bytes, at }, _) => {
+                let source = Source::Bytes(Arc::from(bytes));
                 let request = write(source, at);
                 self.post_rdmap(env, id, request, None, Post::Service(AfterPost::Write));
             }

@@ -93,8 +93,8 @@ fn peer_region(region: &Advertised) -> PeerRegion {
 }
 
 /// Code and sentence of bare DDP's last message.
-pub(super) fn last_message(octets: &[u8]) -> (String, String) {
-    match LastMessage::parse(octets) {
+pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
+    match LastMessage::parse(bytes) {
         Ok(message) => {
             let code = format!("{}/{:02}", message.error_type, message.code);
             let what = match message.ddp_error() {

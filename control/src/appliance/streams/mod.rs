@@ -138,7 +138,7 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.pd)
     }
 
-    /// Regions that its peer told of.
+    /// Regions that its peer advertised.
     pub(super) fn peer_regions(&self, id: StreamId) -> &[Advertised] {
         self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
     }
@@ -264,7 +264,7 @@ impl Streams {
                 conflict(format!("stream {shown} is used by another job"))
             }
             Some(stream) if rdmap && !stream.rdmap => {
-                conflict(format!("stream {shown} speaks bare DDP: it has no Reads and no atomics"))
+                conflict(format!("stream {shown} uses bare DDP, which has no Reads and no atomics"))
             }
             Some(stream) => Ok(stream.remote.to_string()),
         }
@@ -359,7 +359,7 @@ impl Streams {
             posts: posts.into_iter().filter_map(posted).collect(),
             waiting,
             sentence,
-            // What the peer said is the cause of whatever came after it.
+            // The peer's error is the cause of all that came after it.
             error: peer_error.map_or(error, ApiError::peer_refused),
             in_order,
         })
@@ -426,7 +426,7 @@ pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
         && spec.rdmap.peer == Peer::Siw.name()
 }
 
-/// The end of a stream as its users are told of it; `abort_reason` is why the control thread aborted it.
+/// The end of a stream as reported to its users; `abort_reason` is why the control thread aborted it.
 fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
         Some(abort_reason) if reason.is_local_abort() => ApiError::unavailable(abort_reason),

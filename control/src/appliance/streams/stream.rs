@@ -20,9 +20,9 @@ pub(super) struct Stream {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     pub(super) state: State,
-    /// Regions that the peer was told of.
+    /// Regions that were advertised to the peer.
     pub(super) regions: Vec<String>,
-    /// Regions that the peer told of.
+    /// Regions that the peer advertised.
     pub(super) peer_regions: Vec<Advertised>,
     pub(super) queues: Vec<QueueSection>,
     pub(super) pd: PdId,
@@ -30,7 +30,7 @@ pub(super) struct Stream {
     pub(super) rdmap: bool,
     /// The piece of its listener's region that it has.
     pub(super) slot: Option<TakenSlot>,
-    /// The peer said that it will issue Reads.
+    /// The peer announced that it will issue Reads.
     pub(super) peer_reads: bool,
     /// Sends of RDMAP that arrived.
     pub(super) received: u32,

@@ -60,7 +60,7 @@ fn a_running_job_is_waited_for() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
-    std::fs::write(&file, b"octets").unwrap();
+    std::fs::write(&file, b"sample").unwrap();
     let via = Via::Stream(crate::api::StreamId(1));
     let target = PutTarget::Tagged { stag: 1, to: 0 };
     let _pending = bench.call(Request::Put(PutSpec { file, via, target }));

@@ -52,7 +52,7 @@ fn sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     (entry, posted)
 }
 
-/// Reads: ticket, offset in the sink, TO at the peer, octets.
+/// Reads: ticket, offset in the sink, TO at the peer, bytes.
 fn reads(commands: &[Command], sink: Stag) -> Vec<(Ticket, u64, u64, u32)> {
     let read = |(request, ticket): (&WorkRequest<Memory>, Ticket)| match request {
         WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
@@ -69,7 +69,7 @@ fn complete(bench: &mut Bench, read: (Ticket, u64, u64, u32)) {
 }
 
 #[test]
-fn a_region_comes_in_reads_of_a_mebioctet_and_is_saved() {
+fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
     let mut bench = bench();
     let total = 20 * MESSAGE + 5;
     let spec = to_file(&bench, box_at(10), None);
@@ -82,19 +82,19 @@ fn a_region_comes_in_reads_of_a_mebioctet_and_is_saved() {
     assert_eq!((sink.base_to, sink.len, sink.memory_offset), (TaggedOffset(0), total, 0));
     let mut waiting = reads(&posted, sink.stag);
     assert_eq!(waiting.len(), 16, "so many at one time");
-    let mut octets = 0;
+    let mut bytes = 0;
     while !waiting.is_empty() {
         let read = waiting.remove(0);
         let (_, at, to, len) = read;
-        assert_eq!((at, to), (octets, 4096 + 10 + octets), "in order, without gaps");
+        assert_eq!((at, to), (bytes, 4096 + 10 + bytes), "in order, without gaps");
         sink.memory.write(at, &vec![at as u8 ^ 0x5a; len as usize]);
-        octets += u64::from(len);
+        bytes += u64::from(len);
         complete(&mut bench, read);
-        assert_eq!(job(&mut bench, info.id).acknowledged, octets);
+        assert_eq!(job(&mut bench, info.id).acknowledged, bytes);
         let commands = bench.all_commands();
         waiting.extend(reads(&commands, sink.stag));
     }
-    assert_eq!(octets, total);
+    assert_eq!(bytes, total);
     assert_eq!(job(&mut bench, info.id).state, JobState::Saving);
     bench.load_all();
     let done = job(&mut bench, info.id);
@@ -124,7 +124,7 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
     assert_eq!((done.state, done.region.as_deref()), (JobState::Done, Some("own")));
     assert!(bench.core.regions()["own"].is_written(), "it is cleared before another peer sees it");
     assert!(bench.has_logged(|kind| matches!(
-        kind, EventKind::RegionFetched { region, offset: 100, octets: 24 } if region == "own"
+        kind, EventKind::RegionFetched { region, offset: 100, bytes: 24 } if region == "own"
     )));
     assert_ne!(sink.stag, bench.core.regions()["own"].stag(), "a name of its own");
     assert_eq!(removed(&bench.all_commands()), [sink.stag; WORKERS]);
@@ -151,7 +151,7 @@ fn what_cannot_be_is_refused_at_once() {
         (
             GetSpec { via: stream(1), ..good.clone() },
             conflict,
-            "stream 0000000000000001 speaks bare DDP: it has no Reads and no atomics",
+            "stream 0000000000000001 uses bare DDP, which has no Reads and no atomics",
         ),
         (
             GetSpec { via: stream(9), ..good },
@@ -168,8 +168,8 @@ fn what_cannot_be_is_refused_at_once() {
 
 #[test]
 fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
-    let fit = "1025 octets at offset 0 do not fit into the peer's region `box` of 1024 octets";
-    let own = "24 octets at offset 65520 do not fit into region `own` of 65536 octets";
+    let fit = "1025 bytes at offset 0 do not fit into the peer's region `box` of 1024 bytes";
+    let own = "24 bytes at offset 65520 do not fit into region `own` of 65536 bytes";
     for (spec, rights, sentence, refused) in [
         (to_region("own", 0, 1025), "r", fit, false),
         (to_region("own", 0, 8), "wa", "the peer's region `box` is not open to reads", true),

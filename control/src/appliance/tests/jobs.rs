@@ -51,7 +51,7 @@ fn connect(bench: &mut Bench) {
     bench.established(5, "10.0.0.9", connect, &[offer]);
 }
 
-/// Posted messages: ticket, TO, octets.
+/// Posted messages: ticket, TO, bytes.
 fn posted(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
     let post = |command: &Command| match command {
         Command::Post { message, ticket, .. } => match message {
@@ -72,7 +72,7 @@ fn sent(bench: &mut Bench, ticket: Ticket) {
 }
 
 #[test]
-fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
+fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
     let mut bench = bench();
     let len = 20 * MESSAGE as usize + 5;
     let id = put(&mut bench, len, target(10));
@@ -83,22 +83,22 @@ fn a_file_goes_in_messages_of_a_mebioctet_with_a_bounded_number_outstanding() {
     assert_eq!((first[0].1, first[0].2), (1010, MESSAGE as u32));
     assert_eq!(first[15].1, 1010 + 15 * MESSAGE);
     let mut waiting = first;
-    let mut octets = 0;
+    let mut bytes = 0;
     while let Some((ticket, to, len)) = waiting.first().copied() {
         waiting.remove(0);
-        assert_eq!(to, 1010 + octets, "in order, without gaps");
-        octets += u64::from(len);
+        assert_eq!(to, 1010 + bytes, "in order, without gaps");
+        bytes += u64::from(len);
         sent(&mut bench, ticket);
-        assert_eq!(job(&mut bench, id).acknowledged, octets);
+        assert_eq!(job(&mut bench, id).acknowledged, bytes);
         let commands = bench.all_commands();
         let closes = commands.iter().any(|c| matches!(c, Command::Close { abort: false, .. }));
-        assert_eq!(closes, octets == len_of(&bench, id), "closed when all is there");
+        assert_eq!(closes, bytes == len_of(&bench, id), "closed when all is there");
         waiting.extend(posted(&commands));
     }
-    assert_eq!(octets, 20 * MESSAGE + 5);
+    assert_eq!(bytes, 20 * MESSAGE + 5);
     assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
     let mut stats = EndpointStats::default();
-    stats.tcp.loss.octets_retransmitted = 3;
+    stats.tcp.loss.bytes_retransmitted = 3;
     let (stream, reason) = (StreamId(5), CloseReason::LocalShutdown);
     bench.event(Event::Closed {
         stream,
@@ -116,7 +116,7 @@ fn len_of(bench: &Bench, id: u64) -> u64 {
 }
 
 #[test]
-fn a_file_without_octets_is_one_message_without_octets() {
+fn a_file_without_bytes_is_one_message_without_bytes() {
     let mut bench = bench();
     let id = put(&mut bench, 0, target(0));
     connect(&mut bench);
@@ -214,7 +214,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
-    std::fs::write(&file, b"octets").unwrap();
+    std::fs::write(&file, b"sample").unwrap();
     let spec = || PutSpec {
         file: file.clone(),
         via: Via::Stream(crate::api::StreamId(1)),
@@ -241,7 +241,7 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
     {
         let mut bench = bench();
         let file = bench.dir.path().join("file");
-        std::fs::write(&file, b"octets").unwrap();
+        std::fs::write(&file, b"sample").unwrap();
         let mpa = MpaChoice { revision: Some(0), ..MpaChoice::default() };
         put_file(&mut bench, file, target, mpa);
         let commands = bench.all_commands();

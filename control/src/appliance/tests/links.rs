@@ -1,4 +1,4 @@
-//! Links that go down: what is told, and which streams end.
+//! Links that go down: what is reported, and which streams end.
 
 use std::io::Write;
 
@@ -89,11 +89,11 @@ fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     bench.closed(1, CloseReason::LocalAbort);
     bench.acknowledge();
     assert_eq!(bench.core.regions()["own"].bound(), None);
-    let told = |kind: &EventKind| {
+    let logged = |kind: &EventKind| {
         matches!(kind, EventKind::StreamClosed { reason, .. }
             if reason == "the link of port `p` is down")
     };
-    assert!(bench.has_logged(told));
+    assert!(bench.has_logged(logged));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_stream_that_ended_by_itself_keeps_its_reason() {
     bench.now += Duration::from_secs(2);
     link(&mut bench, 0, false);
     bench.closed(1, CloseReason::Lower(TcpReason::PeerReset));
-    let told = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
-    assert!(bench.has_logged(told));
+    let logged = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
+    assert!(bench.has_logged(logged));
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Bench {
         self.core.handle_event(event, self.now);
     }
 
-    /// Everything that one worker is told.
+    /// All commands that one worker is sent.
     fn commands(&mut self, worker: usize) -> Vec<Command> {
         self.core.commands(worker).drain(..).collect()
     }
@@ -226,7 +226,7 @@ impl Bench {
         });
     }
 
-    /// Asks, acknowledges what the workers are told, and has it established.
+    /// Asks, acknowledges the workers' commands, and has it established.
     fn accepted(&mut self, id: u64, peer: &str) -> Vec<Command> {
         self.incoming(id, peer);
         let commands = self.acknowledge();

@@ -91,10 +91,10 @@ pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)>
     posts.collect()
 }
 
-/// The octets of a posted Send.
+/// The bytes of a posted Send.
 pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
     match request {
-        WorkRequest::Send { source: ddp::Source::Octets(octets), .. } => octets,
+        WorkRequest::Send { source: ddp::Source::Bytes(bytes), .. } => bytes,
         _ => panic!("{request:?}"),
     }
 }

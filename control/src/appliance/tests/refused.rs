@@ -101,7 +101,7 @@ fn get() -> (Bench, u64, Vec<Ticket>) {
     (bench, info.id, posted)
 }
 
-// RFC 5041 §7.1, RFC 5040 §4.8: the job says what the peer said, whatever is seen first.
+// RFC 5041 §7.1, RFC 5040 §4.8: the job says what the peer refused, whatever is seen first.
 #[test]
 fn a_job_reports_the_refusal_in_whatever_order_it_is_seen() {
     for (kind, order, reason) in (0..3).flat_map(|kind| {
@@ -142,20 +142,20 @@ fn a_job_whose_peer_closes_without_a_word_is_refused_as_well() {
 /// A stream that does not end in time fails the job: with the peer's error if there was one.
 #[test]
 fn the_end_is_awaited_for_a_bounded_time() {
-    for said in [false, true] {
+    for refused in [false, true] {
         let (mut bench, id, posted) = put(false);
         let reason = PostFailure::Refused(PostError::Closed);
         bench.see(Seen::Post, false, posted[0], &reason);
         assert_eq!(bench.core.poll_timeout(), Some(bench.now + CAUSE_WAIT));
-        if said {
+        if refused {
             bench.see(Seen::Error, false, posted[0], &reason);
         }
         bench.pass(CAUSE_WAIT - Duration::from_millis(1));
         assert_eq!(bench.job(id).state, JobState::Running);
         bench.pass(Duration::from_millis(1));
         let info = bench.job(id);
-        assert_eq!((info.state, info.refused), (JobState::Failed, said));
-        let sentence = if said { "1/" } else { "the stream is closed for sending" };
+        assert_eq!((info.state, info.refused), (JobState::Failed, refused));
+        let sentence = if refused { "1/" } else { "the stream is closed for sending" };
         assert!(info.error.as_ref().unwrap().contains(sentence), "{:?}", info.error);
         assert_eq!(bench.core.poll_timeout(), None);
     }

@@ -185,7 +185,7 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }
 
-// RFC 5042 §6.3.6: no octet can be written by two STags, also while the first region is being made.
+// RFC 5042 §6.3.6: no byte can be written by two STags, also while the first region is being made.
 #[test]
 fn an_object_or_a_file_belongs_to_one_region() {
     let mut bench = bench();
@@ -247,7 +247,7 @@ fn an_exclusive_region_serves_one_stream_at_a_time() {
 }
 
 #[test]
-fn delivered_octets_are_counted_and_local_programs_hear_of_them() {
+fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
     let text = BASIC
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
@@ -313,7 +313,7 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
     bench.accepted(1, "10.0.0.2");
     let region = &bench.core.regions()["own"];
     let (stag, memory) = (region.stag(), region.memory().clone());
-    ddp::RegionMemory::write(&memory, 10, b"octets");
+    ddp::RegionMemory::write(&memory, 10, b"sample");
     let to = TaggedOffset(10);
     bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 6, rsvd_ulp: 0 });
     bench.closed(1, CloseReason::PeerShutdown);
@@ -325,8 +325,8 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
         std::thread::yield_now();
     }
     assert!(!bench.core.regions().contains_key("own"));
-    let octets = std::fs::read(bench.dir.path().join("region")).unwrap();
-    assert_eq!(octets, b"\0\0\0\0\0\0\0\0\0\0octets");
+    let bytes = std::fs::read(bench.dir.path().join("region")).unwrap();
+    assert_eq!(bytes, b"\0\0\0\0\0\0\0\0\0\0sample");
 }
 
 // RFC 5041 §8.2: while a stream is being opened no other one reaches the region that it is to have.
@@ -380,9 +380,9 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
     assert!(matches!(answer(&mut pending), Ok(Reply::Region(_))));
     let memory = bench.core.regions()["both"].memory().clone();
     let is_clear = || {
-        let mut octets = [0; 64];
-        memory.read(0, &mut octets);
-        octets == [0; 64]
+        let mut bytes = [0; 64];
+        memory.read(0, &mut bytes);
+        bytes == [0; 64]
     };
     for (round, id) in (1..=3).enumerate() {
         let spec = crate::api::ConnectSpec {

@@ -66,7 +66,7 @@ fn a_message_is_answered_when_it_is_acknowledged() {
     assert!(unanswered(&mut pending));
     bench.now += Duration::from_millis(3);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    assert_eq!(sent(&mut pending), Sent { octets: 4, time_us: 3000, reply: None });
+    assert_eq!(sent(&mut pending), Sent { bytes: 4, time_us: 3000, reply: None });
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_stream_opened_for_one_message_is_closed_after_it() {
     bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
     let ticket = posted(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    assert_eq!(sent(&mut pending).octets, 4);
+    assert_eq!(sent(&mut pending).bytes, 4);
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
 }
 

@@ -20,7 +20,7 @@ fn arrived(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
     bench.incoming(id, "10.0.0.2");
     let commands = bench.acknowledge_all();
     let entries = added(&commands);
-    assert!(matches!(entries.len(), 0 | WORKERS), "every worker is told: {commands:?}");
+    assert!(matches!(entries.len(), 0 | WORKERS), "every worker is sent it: {commands:?}");
     let entry = entries.first().map(|&entry| entry.clone());
     assert_eq!(offered(&commands), Some(vec![]), "a slot is nobody else's business");
     bench.established(id, "10.0.0.2", None, &[]);
@@ -61,16 +61,16 @@ fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
     bench.closed(1, CloseReason::PeerShutdown);
     let commands = bench.all_commands();
     assert_eq!(removed(&commands), [first.stag; WORKERS]);
-    let mut octets = vec![1; (16 << 10) + 4];
+    let mut bytes = vec![1; (16 << 10) + 4];
     let last = commands.iter().filter_map(ticket).collect::<Vec<_>>();
     bench.done(last[0]);
-    first.memory.read(0, &mut octets);
-    assert_eq!(octets[0], 7, "a worker may still be placing octets there");
+    first.memory.read(0, &mut bytes);
+    assert_eq!(bytes[0], 7, "a worker may still be placing bytes there");
     bench.done(last[1]);
     bench.load_all();
-    first.memory.read(0, &mut octets);
-    assert!(octets[..16 << 10].iter().all(|&octet| octet == 0));
-    assert_eq!(octets[16 << 10..], [8; 4], "the neighbour's");
+    first.memory.read(0, &mut bytes);
+    assert!(bytes[..16 << 10].iter().all(|&byte| byte == 0));
+    assert_eq!(bytes[16 << 10..], [8; 4], "the neighbour's");
     assert_eq!(arrived(&mut bench, 3).unwrap().memory_offset, 0, "used again");
 }
 
@@ -118,7 +118,8 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
     assert_eq!(listen(&mut bench), Err(shared.into()));
     let _pending = bench.call(Request::RemoveListener { name: "in".into() });
     bench.acknowledge();
-    let used = "listener `again`: region `scratch` is used by streams of before: close them first";
+    let used =
+        "listener `again`: region `scratch` is in use by streams that share it: close them first";
     assert_eq!(listen(&mut bench), Err(used.into()));
     entry.memory.write(0, &[7; 64]);
     bench.closed(1, CloseReason::PeerShutdown);
@@ -126,9 +127,9 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
     assert_eq!(bench.core.listeners().retired(), 0);
     assert_eq!(listen(&mut bench), Err(used.into()), "it is not clear yet");
     bench.load_all();
-    let mut octets = [1; 64];
-    entry.memory.read(0, &mut octets);
-    assert_eq!(octets, [0; 64]);
+    let mut bytes = [1; 64];
+    entry.memory.read(0, &mut bytes);
+    assert_eq!(bytes, [0; 64]);
     assert_eq!(listen(&mut bench), Ok(()));
 }
 
@@ -190,7 +191,7 @@ fn a_round_of_rping_is_read_and_written_back() {
         panic!("{posted:?}")
     };
     assert!(matches!(source, Source::Region { offset: 0, len: 64, .. }), "{source:?}");
-    assert_eq!(sent(posted[1].0), [0; 16], "after the Write, so that the client finds the octets");
+    assert_eq!(sent(posted[1].0), [0; 16], "after the Write, so that the client finds the bytes");
 }
 
 #[test]
@@ -202,7 +203,7 @@ fn what_is_no_rping_ends_the_stream_once() {
     assert_eq!(closes(&bench.all_commands(), ONE), [false]);
     let [(layer, code, reason)] = &errors(&bench)[..] else { panic!() };
     assert_eq!((layer.as_str(), code.as_str()), ("service", ""));
-    assert_eq!(reason, "rping: a Send of 15 octets, 16 are expected");
+    assert_eq!(reason, "rping: a Send of 15 bytes, 16 are expected");
 }
 
 #[test]

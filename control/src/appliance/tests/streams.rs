@@ -86,7 +86,13 @@ fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_en
     bench.accepted(4, "10.0.0.3");
     bench.incoming(5, "10.0.0.4");
     assert!(rejects(&bench.acknowledge(), 5));
-    assert_eq!(refusals(&bench), ["the peer has its 2 streams", "the listener has its 3 streams"]);
+    assert_eq!(
+        refusals(&bench),
+        [
+            "the peer has reached its limit of 2 streams",
+            "the listener has reached its limit of 3 streams"
+        ]
+    );
     for id in [3, 5] {
         bench.closed(id, CloseReason::RejectedHere);
     }
@@ -166,10 +172,10 @@ fn an_echo_goes_back_on_its_queue_and_its_buffer_when_it_has_arrived() {
     bench.event(message(0, b"hello"));
     let commands = bench.acknowledge();
     let [Command::Post { message, ticket, .. }] = &commands[..] else { panic!("{commands:?}") };
-    let Message::Untagged { qn: Qn(0), source: Source::Octets(octets), .. } = message else {
+    let Message::Untagged { qn: Qn(0), source: Source::Bytes(bytes), .. } = message else {
         panic!("{message:?}")
     };
-    assert_eq!(&octets[..], b"hello");
+    assert_eq!(&bytes[..], b"hello");
     bench.event(Event::Sent { stream: StreamId(1), ticket: *ticket });
     assert!(gives_back(&bench.acknowledge(), 0));
 }
@@ -281,8 +287,8 @@ fn connect_answers_when_the_stream_stands() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["common"])));
     let connect = connecting(bench.all_commands());
-    let told = advert::decode(&connect.private_data).unwrap();
-    assert_eq!(told[0].name, "common");
+    let advertised = advert::decode(&connect.private_data).unwrap();
+    assert_eq!(advertised[0].name, "common");
     assert_eq!(connect.pd, bench.core.regions()["common"].pd());
     let offers = [offer("theirs", 100)];
     bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
@@ -400,10 +406,10 @@ fn totals_hold_what_ended_streams_did() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
     let mut stats = EndpointStats::default();
-    stats.tcp.loss.octets_retransmitted = 5;
+    stats.tcp.loss.bytes_retransmitted = 5;
     stats.mpa_rx.unlocatable_max = 9;
     stats.mpa_rx.alignment_lost = 4;
-    stats.ddp.placed_out_of_order_octets = 3;
+    stats.ddp.placed_out_of_order_bytes = 3;
     let (stream, reason) = (StreamId(1), CloseReason::PeerShutdown);
     bench.event(Event::Closed {
         stream,

@@ -28,26 +28,26 @@ fn pinging(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     (bench, pending, entry)
 }
 
-/// What the appliance has sent: TO, STag, octets.
-fn told(bench: &mut Bench) -> (u64, u32, u32) {
+/// What the appliance has sent: TO, STag, bytes.
+fn advertised(bench: &mut Bench) -> (u64, u32, u32) {
     let commands = bench.all_commands();
     let posted = posts(&commands);
     assert_eq!(posted.len(), 1, "{commands:?}");
-    let octets = sent(posted[0].0);
-    let word = |at: usize| u32::from_be_bytes(octets[at..at + 4].try_into().unwrap());
-    (u64::from_be_bytes(octets[..8].try_into().unwrap()), word(8), word(12))
+    let bytes = sent(posted[0].0);
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (u64::from_be_bytes(bytes[..8].try_into().unwrap()), word(8), word(12))
 }
 
 /// Plays a round as rping's server does: reads the source, writes it to the sink.
 fn serve_round(bench: &mut Bench, entry: &StagEntry<Memory>, size: u32) -> Vec<u8> {
     let stag = entry.stag.0;
-    assert_eq!(told(bench), (0, stag, size));
-    let mut octets = vec![0; size as usize];
-    entry.memory.read(0, &mut octets);
+    assert_eq!(advertised(bench), (0, stag, size));
+    let mut bytes = vec![0; size as usize];
+    entry.memory.read(0, &mut bytes);
     bench.received(OPENED, &[0; 16]);
-    assert_eq!(told(bench), (u64::from(size), stag, size));
-    entry.memory.write(u64::from(size), &octets);
-    octets
+    assert_eq!(advertised(bench), (u64::from(size), stag, size));
+    entry.memory.write(u64::from(size), &bytes);
+    bytes
 }
 
 fn error(pending: &mut Pending) -> (ErrorKind, String) {
@@ -67,7 +67,7 @@ fn rounds_are_counted_timed_and_compared() {
         bench.now += Duration::from_micros(round);
         bench.received(OPENED, &[0; 16]);
     }
-    assert!(seen[0] != seen[1] && seen[1] != seen[2], "other octets in each round");
+    assert!(seen[0] != seen[1] && seen[1] != seen[2], "other bytes in each round");
     let Ok(Reply::Ping(report)) = answer(&mut pending) else { panic!("no report") };
     let (min_ns, mean_ns, median_ns) = (1000, 2000, 2000);
     let remote = "10.0.0.9:5000".to_owned();
@@ -84,14 +84,14 @@ fn rounds_are_counted_timed_and_compared() {
 }
 
 #[test]
-fn octets_that_come_back_changed_are_the_peers_fault() {
+fn bytes_that_come_back_changed_are_the_peers_fault() {
     let (mut bench, mut pending, entry) = pinging(2, 32);
     serve_round(&mut bench, &entry, 32);
     bench.received(OPENED, &[0; 16]);
     serve_round(&mut bench, &entry, 32);
     entry.memory.write(32 + 5, &[0]);
     bench.received(OPENED, &[0; 16]);
-    let sentence = "after 2 of 2 rounds: round 2: octet 5 came back changed";
+    let sentence = "after 2 of 2 rounds: round 2: byte 5 came back changed";
     assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
     assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
 }
@@ -101,7 +101,7 @@ fn a_peer_that_is_no_server_or_is_silent_or_goes_ends_the_run() {
     let (mut bench, mut pending, _) = pinging(2, 32);
     bench.received(OPENED, b"hello");
     let sentence =
-        "after 0 of 2 rounds: the peer is no rping server: a Send of 5 octets, 16 are expected";
+        "after 0 of 2 rounds: the peer is no rping server: a Send of 5 bytes, 16 are expected";
     assert_eq!(error(&mut pending), (ErrorKind::PeerRefused, sentence.into()));
 
     let (mut bench, mut pending, entry) = pinging(2, 32);
@@ -147,7 +147,7 @@ fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
     let bounds = "count must be from 1 to 100000, size from 1 to 65536";
     let time = "timeout_us must be from 1 to 60000000";
     let cases = [
-        (PingSpec { connect: ddp, ..ping_spec(1, 1) }, "rping speaks RDMAP: ulp must be rdmap"),
+        (PingSpec { connect: ddp, ..ping_spec(1, 1) }, "rping needs RDMAP: ulp must be rdmap"),
         (ping_spec(0, 1), bounds),
         (ping_spec(100_001, 1), bounds),
         (ping_spec(1, 0), bounds),
@@ -223,7 +223,7 @@ fn an_atomic_that_cannot_be_is_refused_with_the_reason() {
             offer("counter", "rwa"),
             named(1017),
             ErrorKind::BadRequest,
-            "8 octets at offset 1017 do not fit into the peer's region `counter` of 1024 octets",
+            "8 bytes at offset 1017 do not fit into the peer's region `counter` of 1024 bytes",
         ),
         (
             offer("counter", "rwa"),
@@ -248,7 +248,7 @@ fn a_stream_that_cannot_do_atomics_is_said_so() {
     assert_eq!(error(&mut pending), (ErrorKind::NotFound, sentence.into()));
     bench.accepted(OPENED.0, "10.0.0.2");
     let mut pending = atomic(&mut bench, named(0), add);
-    let sentence = "stream 0000000000000005 speaks bare DDP: it has no Reads and no atomics";
+    let sentence = "stream 0000000000000005 uses bare DDP, which has no Reads and no atomics";
     assert_eq!(error(&mut pending), (ErrorKind::Conflict, sentence.into()));
     let via = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
     let mut pending =
@@ -273,7 +273,7 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
     }
 }
 
-// RFC 7306 §8.2: a misaligned atomic ends the stream; whoever asked for it learns why.
+// RFC 7306 §8.2: a misaligned atomic ends the stream; its requester gets the reason.
 #[test]
 fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let mut bench = connected(&[offer("counter", "rwa")]);
@@ -285,7 +285,7 @@ fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     bench.event(Event::Terminated { stream: OPENED, by_peer: true, terminate });
     let reason = dataplane::PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: OPENED, ticket, reason });
-    assert!(unanswered(&mut pending), "the end says why");
+    assert!(unanswered(&mut pending), "the end has the reason");
     bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let (kind, sentence) = error(&mut pending);
     assert_eq!(kind, ErrorKind::PeerRefused);

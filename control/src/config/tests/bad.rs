@@ -154,12 +154,12 @@ fn values() {
         ),
         (
             "[memory]\nsize = -1",
-            "t.toml:2: memory.size: is negative or too large, but must be octets or a size such as \
+            "t.toml:2: memory.size: is negative or too large, but must be bytes or a size such as \
              \"64 MiB\"",
         ),
         (
             "[memory]\nsize = 1.5",
-            "t.toml:2: memory.size: is a float, but must be octets or a size such as \"64 MiB\"",
+            "t.toml:2: memory.size: is a float, but must be bytes or a size such as \"64 MiB\"",
         ),
         (
             "[tcp]\ntime_wait = 10",
@@ -265,7 +265,7 @@ fn values() {
         ),
     ]);
     let long = format!("[management]\nsocket = \"/{}\"", "x".repeat(107));
-    let sentence = "t.toml:2: management.socket: has 108 octets, but a socket's path has at most 107: \
+    let sentence = "t.toml:2: management.socket: has 108 bytes, but a socket's path has at most 107: \
                     choose a shorter one";
     each(&[(&long, sentence)]);
 }
@@ -306,7 +306,7 @@ fn ports() {
         ),
         (
             "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nsecret = \"0123456789012345678901234\"",
-            "t.toml:10: port.secret: must have at most 24 octets and no comma: choose another",
+            "t.toml:10: port.secret: must have at most 24 bytes and no comma: choose another",
         ),
         (
             "kind = \"pcap\"",
@@ -318,7 +318,7 @@ fn ports() {
         ),
         (
             "kind = \"pcap\"\nrx_file = \"a,b\"",
-            "t.toml:8: port.rx_file: has a character that DPDK takes for its own: use none of , = [ ] \" ' \
+            "t.toml:8: port.rx_file: has a character that DPDK reserves: use none of , = [ ] \" ' \
              and space",
         ),
         (
@@ -488,7 +488,7 @@ fn regions() {
         ),
         (
             "size = 0\naccess = \"w\"",
-            "3: region.size: is 0 octets, but must be from 1 octets to 64 TiB",
+            "3: region.size: is 0 bytes, but must be from 1 bytes to 64 TiB",
         ),
         (
             "size = 1",
@@ -624,12 +624,12 @@ fn the_advertisement_must_fit_the_private_data() {
         }
         with(&text)
     };
-    // 8 octets, and 24 + 41 for each.
+    // 8 bytes, and 24 + 41 for each.
     assert!(parse(&text(7, "")).is_ok());
     gives(
         &text(8, ""),
         &[
-            "t.toml:5: listener.regions: need 528 octets of private data, but `private_data_limit` is 512: \
+            "t.toml:5: listener.regions: need 528 bytes of private data, but `private_data_limit` is 512: \
          list fewer regions or give them shorter names",
         ],
     );
@@ -637,7 +637,7 @@ fn the_advertisement_must_fit_the_private_data() {
     gives(
         &text(4, "private_data_limit = 252"),
         &[
-            "t.toml:5: listener.regions: need 268 octets of private data, but `private_data_limit` is 252: \
+            "t.toml:5: listener.regions: need 268 bytes of private data, but `private_data_limit` is 252: \
          list fewer regions or give them shorter names, or raise it",
         ],
     );

@@ -220,11 +220,11 @@ proptest! {
     }
 
     #[test]
-    fn sizes_shown_are_read_back(octets in 1u64..1 << 46) {
-        let shown = show_size(octets).replace(" octets", " B");
+    fn sizes_shown_are_read_back(bytes in 1u64..1 << 46) {
+        let shown = show_size(bytes).replace(" bytes", " B");
         let text = with(&format!("[limits]\nregion_memory = \"64 TiB\"\n[[region]]\n\
             name = \"a\"\naccess = \"w\"\nsize = \"{shown}\""));
         let config = parse(&text).unwrap().config;
-        prop_assert_eq!(config.regions[0].size, Some(octets));
+        prop_assert_eq!(config.regions[0].size, Some(bytes));
     }
 }

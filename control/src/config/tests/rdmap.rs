@@ -78,12 +78,12 @@ fn what_is_wrong_is_said() {
         (
             "peer = \"siw\"\nmarkers = true",
             "",
-            "listener.markers: is true, but peer \"siw\" knows no markers: write false",
+            "listener.markers: is true, but peer \"siw\" does not support markers: write false",
         ),
         (
             "peer = \"cxgb4\"\nprivate_data_limit = 253",
             "",
-            "listener.private_data_limit: is 253, but peer \"cxgb4\" takes 252: lower it",
+            "listener.private_data_limit: is 253, but peer \"cxgb4\" accepts at most 252: lower it",
         ),
         (
             "[[listener.queue]]\nqn = 1\ndeliver_to = \"discard\"",

@@ -42,7 +42,7 @@ pub struct RdmapSection {
     pub ord: u16,
     /// The kind of peer.
     pub peer: Peer,
-    /// Octets of the first Write of perftest's write latency test, which names no size.
+    /// Bytes of the first Write of perftest's write latency test, which names no size.
     pub message_size: u32,
 }
 

@@ -9,7 +9,7 @@ fn get_fetches_into_a_file_or_a_region() {
     let fake = Fake::start();
     let summary = fake.json(&["get", PLACE, "/tmp/got", "--length", "0x20"]);
     assert_eq!(
-        (&summary["octets"], &summary["via"], &summary["job"], &summary["file"]),
+        (&summary["bytes"], &summary["via"], &summary["job"], &summary["file"]),
         (&json!(4000), &json!("appliance"), &json!(1), &json!("/tmp/file"))
     );
     let asked = fake.last();
@@ -55,7 +55,7 @@ fn ping_tells_times() {
     let fake = Fake::start();
     assert_eq!(
         fake.good(&["ping", "10.0.0.2:7174"]),
-        "10 rounds of 64 octets with 10.0.0.2:7174, each octet compared: min 1.5, mean 2.5, median 2.0, \
+        "10 rounds of 64 bytes with 10.0.0.2:7174, each byte compared: min 1.5, mean 2.5, median 2.0, \
          99 % 9.0, max 9.5 us\n"
     );
     let ran =
@@ -120,8 +120,8 @@ fn verbs_exit_with_what_went_wrong() {
     let fake = Fake::start();
     let refused = "rdmap://10.0.0.2:1/box";
     for (arguments, exit, sentence) in [
-        (&["get", refused, "f"][..], Exit::Refused, "after 1000 of 4000 octets: not open to reads"),
-        (&["ping", "10.0.0.2:1"], Exit::Refused, "octet 5 came back changed"),
+        (&["get", refused, "f"][..], Exit::Refused, "after 1000 of 4000 bytes: not open to reads"),
+        (&["ping", "10.0.0.2:1"], Exit::Refused, "byte 5 came back changed"),
         (&["ping", "10.0.0.2:2"], Exit::Failed, "no answer in time"),
         (&["fetch-add", refused, "1"], Exit::Refused, "terminated by the peer"),
         (&["compare-swap", refused, "1", "2"], Exit::Refused, "terminated by the peer"),

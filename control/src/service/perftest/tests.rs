@@ -25,8 +25,8 @@ impl Bench {
         self.take()
     }
 
-    fn send(&mut self, id: u64, octets: &[u8]) -> Vec<(u64, Action)> {
-        self.input(id, Input::Received(octets.to_vec()))
+    fn send(&mut self, id: u64, bytes: &[u8]) -> Vec<(u64, Action)> {
+        self.input(id, Input::Received(bytes.to_vec()))
     }
 
     fn take(&mut self) -> Vec<(u64, Action)> {
@@ -62,21 +62,21 @@ impl Bench {
 }
 
 fn version() -> Vec<u8> {
-    let mut octets = b"6.06".to_vec();
-    octets.resize(VERSION, 0);
-    octets
+    let mut bytes = b"6.06".to_vec();
+    bytes.resize(VERSION, 0);
+    bytes
 }
 
 fn client(vaddr: u64) -> Vec<u8> {
     dest(vec![0; DEST], Slot { stag: Stag(0x700), to: vaddr, len: 0 })
 }
 
-fn reply(id: u64, octets: &[u8]) -> (u64, Action) {
-    (id, Action::Send { octets: octets.to_vec(), answers: true })
+fn reply(id: u64, bytes: &[u8]) -> (u64, Action) {
+    (id, Action::Send { bytes: bytes.to_vec(), answers: true })
 }
 
-fn write(id: u64, octets: Vec<u8>, to: u64) -> (u64, Action) {
-    (id, Action::WriteOctets { octets, at: Place { stag: Stag(0x700), to } })
+fn write(id: u64, bytes: Vec<u8>, to: u64) -> (u64, Action) {
+    (id, Action::WriteBytes { bytes, at: Place { stag: Stag(0x700), to } })
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn latency_of_sends_gets_each_of_them_back() {
     assert_eq!(bench.pass(WRITE_LATENCY_SILENCE), [], "it was not silent");
 }
 
-/// A message of DDP has no end until its sender says so, and may write the same octets again and again.
+/// A message of DDP ends where its sender ends it, and may write the same bytes again and again.
 #[test]
 fn what_answers_to_writes_take_is_bounded() {
     let measured = || {
@@ -154,9 +154,9 @@ fn latency_of_writes_begins_here_after_a_silence() {
     let first = bench.pass(Duration::from_micros(1));
     assert_eq!(first, [(2, Action::PeerIsReady), write(2, vec![1; 4096], 0x10000)]);
     for round in 2..300u32 {
-        let mut octets = vec![0, 0, 0];
-        octets.push(round as u8);
-        assert_eq!(bench.input(2, Input::Written { len: 4 }), [write(2, octets, 0x10000)]);
+        let mut bytes = vec![0, 0, 0];
+        bytes.push(round as u8);
+        assert_eq!(bench.input(2, Input::Written { len: 4 }), [write(2, bytes, 0x10000)]);
         assert_eq!(bench.input(2, Input::WriteDone), []);
     }
     assert_eq!(bench.perftest.poll_timeout(), None);

@@ -18,7 +18,7 @@ const REGION: u64 = 256 * 1024;
 
 #[derive(Clone)]
 enum Unit {
-    Data { key: u64, octets: Vec<u8>, crc: u32 },
+    Data { key: u64, bytes: Vec<u8>, crc: u32 },
     Fin { key: u64 },
     Ack { key: u64 },
 }
@@ -53,9 +53,9 @@ pub(super) struct MemoryPair<const RDMAP: bool> {
 }
 
 /// Bit by bit; a test needs no speed.
-fn crc32c(octets: &[u8]) -> u32 {
+fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
-    !octets.iter().fold(!0, |crc, octet| (0..8).fold(crc ^ u32::from(*octet), step))
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
 impl End {
@@ -132,18 +132,18 @@ impl End {
     fn frame(&self, key: u64) -> Unit {
         let (token, payload_len, _) = self.flying[&key];
         let out = self.stream.again(token, payload_len);
-        let mut octets = out.header.octets().to_vec();
-        octets.resize(out.len(), 0);
-        self.stream.read_payload(token, 0, &mut octets[out.header.len()..]);
-        Unit::Data { key, crc: crc32c(&octets), octets }
+        let mut bytes = out.header.bytes().to_vec();
+        bytes.resize(out.len(), 0);
+        self.stream.read_payload(token, 0, &mut bytes[out.header.len()..]);
+        Unit::Data { key, crc: crc32c(&bytes), bytes }
     }
 
     /// A unit arrived; says what to acknowledge.
     fn take(&mut self, unit: Unit) -> Option<Unit> {
         match unit {
             // RFC 5041 §3 (6)
-            Unit::Data { octets, crc, .. } if crc32c(&octets) != crc => None,
-            Unit::Data { key, octets, .. } => self.data(key, &octets),
+            Unit::Data { bytes, crc, .. } if crc32c(&bytes) != crc => None,
+            Unit::Data { key, bytes, .. } => self.data(key, &bytes),
             Unit::Fin { key } => {
                 if key == self.arrived && !self.peer_fin {
                     self.peer_fin = true;
@@ -158,7 +158,7 @@ impl End {
         }
     }
 
-    fn data(&mut self, key: u64, octets: &[u8]) -> Option<Unit> {
+    fn data(&mut self, key: u64, bytes: &[u8]) -> Option<Unit> {
         // RFC 5041 §3 (11): a duplicate is acknowledged and goes no further.
         if key < self.arrived || self.ahead.contains(&key) {
             return Some(Unit::Ack { key });
@@ -166,7 +166,7 @@ impl End {
         // RFC 5041 §3 (8): after an error nothing is passed on.
         if !self.failing {
             let cx = Context { stags: &self.stags, buffers: &mut self.pool };
-            let pieces = [octets];
+            let pieces = [bytes];
             let ulpdu = Ulpdu::new(&pieces);
             if self.stream.sink(cx).ulpdu(OrderKey(key), ulpdu) == Disposition::Refused {
                 return None;
@@ -248,10 +248,10 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
             Fault::Delay => self.late.push((to, unit)),
             Fault::Duplicate => self.network.extend([(to, unit.clone()), (to, unit)]),
             Fault::Corrupt => {
-                if let Unit::Data { key, mut octets, crc } = unit {
-                    let last = octets.len() - 1;
-                    octets[last] ^= 0x10;
-                    self.network.push_back((to, Unit::Data { key, octets, crc }));
+                if let Unit::Data { key, mut bytes, crc } = unit {
+                    let last = bytes.len() - 1;
+                    bytes[last] ^= 0x10;
+                    self.network.push_back((to, Unit::Data { key, bytes, crc }));
                 }
             }
         }
@@ -346,7 +346,7 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
                 again = true;
                 self.end(side).idle_rounds += 1;
                 if self.end(side).idle_rounds > PATIENCE {
-                    // RFC 5041 §3 (3): the transfer failed, and that is said.
+                    // RFC 5041 §3 (3): the transfer failed, and that is reported.
                     self.end(side).stream.fail(Failure::LlpLost);
                     self.end(side).serve();
                     self.end(side).down();

@@ -17,7 +17,7 @@ fn depths(ird: u16, ord: u16) -> Depths {
 }
 
 /// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as it can, its ORD is at most
-/// the initiator's IRD; 0x3FFF is said back and changes nothing.
+/// the initiator's IRD; 0x3FFF is echoed and changes nothing.
 #[test]
 fn responder_depths() {
     let here = depths(16, 8);
@@ -50,14 +50,14 @@ fn responder_needs_more_reads() {
     assert!(answer(&says(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
-/// RFC 6581 §9.2: A is said back, with the common messages, or without one with those that it takes.
+/// RFC 6581 §9.2: A is echoed, with the common messages, or without one with those that it takes.
 #[test]
 fn responder_ready_to_receive() {
     let takes = |asked: RtrSet, ours: RtrSet, ird: u16| {
         let enhanced = Enhanced { rtr: ours, ..Enhanced::default() };
         let asked = says(4, 4, Some(asked));
         let (reply, agreed) = answer(&asked, depths(ird, 4), &enhanced).expect("suitable");
-        let set = reply.rtr.expect("A is said back");
+        let set = reply.rtr.expect("A is echoed");
         assert_eq!(agreed.readiness, Readiness::Awaits(set));
         set
     };
@@ -65,11 +65,11 @@ fn responder_ready_to_receive() {
     assert_eq!(takes(READ, RtrSet::ALL, 4), READ);
     assert_eq!(takes(RtrSet::ALL, WRITE, 4), WRITE);
     assert_eq!(takes(SEND, WRITE, 4), WRITE);
-    // Who takes no Reads takes none of no octets either.
+    // Who takes no Reads takes none of no bytes either.
     assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
 }
 
-/// RFC 6581 §9.1: an initiator without Reads of its own may still send the one of no octets.
+/// RFC 6581 §9.1: an initiator without Reads of its own may still send the one of no bytes.
 #[test]
 fn responder_makes_room_for_the_read() {
     let (reply, agreed) =
@@ -123,7 +123,7 @@ fn initiator_ready_to_receive() {
     assert_eq!(Unsuitable::NoRtr.code(), 7);
 }
 
-/// Whatever is said, both ends keep to what the other takes.
+/// Whatever is sent, both ends keep to what the other takes.
 #[test]
 fn both_ends_fit() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];

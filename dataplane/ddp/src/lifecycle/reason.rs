@@ -45,9 +45,9 @@ pub enum CloseReason<L> {
     ConnectRefused,
     /// The peer's ULP rejected the stream.
     RejectedByPeer {
-        /// Private data of the reject, at most 512 octets.
+        /// Private data of the reject, at most 512 bytes.
         private_data: Vec<u8>,
-        /// What it says of Reads, if anything: the ORD that the peer needs (RFC 6581 §9.1).
+        /// Its enhanced data, if any: the ORD that the peer needs (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
     /// This end's ULP rejected the stream.
@@ -56,16 +56,16 @@ pub enum CloseReason<L> {
     Ddp(DdpError),
     /// RDMAP found an error in what the peer sent.
     Rdmap(rdmap::RdmapError),
-    /// The stream was told of an error of its LLP, with these numbers.
+    /// An error of its LLP was reported to the stream, with these numbers.
     Llp {
         /// Error type, 4 bits.
         error_type: u8,
         /// Error code.
         code: u8,
     },
-    /// The peer sent a Terminate that is shorter than it says.
+    /// The peer sent a Terminate that is shorter than its control field demands.
     InvalidTerminate {
-        /// Octets that it has.
+        /// Bytes that it has.
         len: usize,
     },
     /// The peer found an error, or had one of its own, and said so (RFC 5040 §7).
@@ -186,9 +186,9 @@ impl<L: LowerReason> Display for CloseReason<L> {
                 write!(f, "LLP error {error_type}/{code:02x}")
             }
             CloseReason::InvalidTerminate { len } => {
-                write!(f, "the peer's Terminate has {len} octets, too few for what it says")
+                write!(f, "the peer's Terminate has {len} bytes, too few for its control field")
             }
-            CloseReason::Terminated(said) => write!(f, "terminated by the peer: {said}"),
+            CloseReason::Terminated(terminate) => write!(f, "terminated by the peer: {terminate}"),
             CloseReason::DdpFailed(Failure::DataAfterClose) => {
                 f.write_str("data after the end of the stream")
             }

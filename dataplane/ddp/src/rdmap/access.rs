@@ -1,4 +1,4 @@
-//! What a peer's request may touch: the checks of RFC 5040 §7.2 on an STag and its octets.
+//! What a peer's request may touch: the checks of RFC 5040 §7.2 on an STag and its bytes.
 
 use wire::{Stag, TaggedOffset};
 
@@ -13,7 +13,7 @@ pub(crate) struct Party {
     pub(crate) stream: StreamId,
 }
 
-/// The entry of `len` octets from `to` on, at least one, and where they begin in its memory.
+/// The entry of `len` bytes from `to` on, at least one, and where they begin in its memory.
 pub(crate) fn locate<M: crate::memory::RegionMemory>(
     stags: &StagTable<M>,
     party: Party,

@@ -37,7 +37,7 @@ pub(crate) struct ReadWait {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivered {
     pub(crate) header: HeaderRepr,
-    /// Its octets, header included.
+    /// Its bytes, header included.
     pub(crate) segment_len: u32,
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    pub(crate) fn relax(&mut self) {
-        self.reads.relax();
-        self.answered.relax();
-        self.delivered.relax();
+    pub(crate) fn shrink(&mut self) {
+        self.reads.shrink();
+        self.answered.shrink();
+        self.delivered.shrink();
     }
 
     pub(crate) fn new(atomics: bool, immediate: bool) -> Self {

@@ -1,4 +1,4 @@
-//! What an RDMAP stream is told when it is made.
+//! Parameters of an RDMAP stream.
 
 use wire::rdmap::terminate::MAX_LEN;
 use wire::rdmap::{
@@ -8,11 +8,11 @@ use wire::rdmap::{
 
 use crate::config::{QueueConfig, StreamConfig, VersionPolicy};
 
-/// Octets of the Terminate buffer; more than RFC 5040 needs, so that trailing octets do no harm.
+/// Bytes of the Terminate buffer; more than RFC 5040 needs, so that trailing bytes do no harm.
 const TERMINATE_BUFFER: u32 = 256;
 const _: () = assert!(TERMINATE_BUFFER as usize >= MAX_LEN);
 
-/// What an RDMAP stream is told when it is made.
+/// Parameters of an RDMAP stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Most requests of the peer (Reads and atomics together, RFC 7306 §5.2) that await their response.
@@ -22,7 +22,7 @@ pub struct Config {
     pub ord: u16,
     /// Receive buffers posted at the start, for Sends and Immediate Data.
     pub recv_buffers: u32,
-    /// Octets of each, the longest Send that fits.
+    /// Bytes of each, the longest Send that fits.
     pub recv_size: u32,
     /// Most operations posted and not complete.
     pub max_operations: usize,
@@ -32,18 +32,18 @@ pub struct Config {
     pub atomics: bool,
     /// Take and send RFC 7306's Immediate Data. Without it they are an unexpected opcode.
     pub immediate: bool,
-    /// The initiator was told to begin with a zero-length Send as its ready-to-receive message
+    /// The initiator was asked to begin with a zero-length Send as its ready-to-receive message
     /// (RFC 6581 §8): one buffer more is posted, and the message is
     /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
     /// The version of DDP, and with it of RDMAP.
     pub version: VersionPolicy,
-    /// Most segments beyond a gap that are remembered, about 40 octets each.
+    /// Most segments beyond a gap that are remembered, about 40 bytes each.
     pub max_ooo_records: usize,
 }
 
 impl Default for Config {
-    /// 16 requests each way, 64 buffers of 4096 octets, 256 operations and responses, all of RFC 7306,
+    /// 16 requests each way, 64 buffers of 4096 bytes, 256 operations and responses, all of RFC 7306,
     /// the rest as bare DDP.
     fn default() -> Self {
         let ddp = StreamConfig::default();

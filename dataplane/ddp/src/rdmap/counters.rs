@@ -4,7 +4,7 @@ use base::Blank;
 
 use crate::rdmap::ErrorCode;
 
-/// Counters of one stream. Octets are payload octets.
+/// Counters of one stream. Bytes are payload bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Sends of all four kinds delivered.
@@ -13,14 +13,14 @@ pub struct Counters {
     pub immediates_received: u64,
     /// Writes delivered.
     pub writes_received: u64,
-    /// Octets in them.
-    pub written_octets: u64,
+    /// Bytes in them.
+    pub written_bytes: u64,
     /// Read Requests delivered.
     pub reads_received: u64,
     /// Read Responses acknowledged whole.
     pub reads_served: u64,
-    /// Octets in them.
-    pub read_octets_served: u64,
+    /// Bytes in them.
+    pub read_bytes_served: u64,
     /// Atomics done in our memory.
     pub atomics_served: u64,
     /// STags that the peer has invalidated.
@@ -29,8 +29,8 @@ pub struct Counters {
     pub completed: u64,
     /// Our operations that were flushed.
     pub flushed: u64,
-    /// Octets that our Reads brought.
-    pub read_octets: u64,
+    /// Bytes that our Reads brought.
+    pub read_bytes: u64,
     /// Times that a Read or atomic had to wait because ORD were outstanding.
     pub ord_waits: u64,
     /// Most peers' requests at one time that awaited their response.
@@ -51,15 +51,15 @@ impl Blank for Counters {
             sends_received: 0,
             immediates_received: 0,
             writes_received: 0,
-            written_octets: 0,
+            written_bytes: 0,
             reads_received: 0,
             reads_served: 0,
-            read_octets_served: 0,
+            read_bytes_served: 0,
             atomics_served: 0,
             invalidations: 0,
             completed: 0,
             flushed: 0,
-            read_octets: 0,
+            read_bytes: 0,
             ord_waits: 0,
             requests_max: 0,
             terminates_sent: 0,

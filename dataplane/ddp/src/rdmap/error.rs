@@ -17,7 +17,7 @@ pub enum ErrorCode {
     LocalCatastrophic,
     /// 1/00: no such STag.
     InvalidStag,
-    /// 1/01: octets outside the region.
+    /// 1/01: bytes outside the region.
     BaseOrBounds,
     /// 1/02: the region does not allow it.
     AccessRights,
@@ -109,7 +109,7 @@ pub struct RdmapError {
     pub mismatch: Mismatch,
     /// The header of the message's last segment; shorter or empty when there is none.
     pub header: ArrayVec<u8, MAX_DDP_HEADER>,
-    /// Octets of that segment, header included.
+    /// Bytes of that segment, header included.
     pub segment_len: u32,
     /// The Read Request at fault, or what is left of it.
     pub read_request: Option<ReadRequestRepr>,
@@ -129,15 +129,15 @@ pub enum Error {
         /// Error code.
         code: u8,
     },
-    /// A Terminate that is too short for what it says; the peer gets no answer to it.
+    /// A Terminate that is too short for its control field; the peer gets no answer to it.
     InvalidTerminate {
-        /// Octets that it has.
+        /// Bytes that it has.
         len: usize,
     },
 }
 
 impl Error {
-    /// The Terminate that tells the peer: RFC 5040 figures 9 and 10, §7.1. `None` for the one error to
+    /// The Terminate that reports it to the peer: RFC 5040 figures 9 and 10, §7.1. `None` for the one error to
     /// which there is no answer.
     pub fn terminate(&self) -> Option<TerminateRepr> {
         Some(match self {
@@ -193,7 +193,7 @@ impl fmt::Display for Error {
                 write!(f, "LLP error {error_type}/{code:02x}: {name}")
             }
             Error::InvalidTerminate { len } => {
-                write!(f, "the peer's Terminate has {len} octets, too few for what it says")
+                write!(f, "the peer's Terminate has {len} bytes, too few for its control field")
             }
         }
     }

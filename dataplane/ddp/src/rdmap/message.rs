@@ -16,7 +16,7 @@ use crate::rdmap::{Error, Terminate};
 pub enum WorkRequest<M> {
     /// Send, with Solicited Event, with Invalidate, or with both.
     Send {
-        /// The octets.
+        /// The bytes.
         source: Source<M>,
         /// Asks the receiver for an event.
         solicited: bool,
@@ -29,9 +29,9 @@ pub enum WorkRequest<M> {
     Write {
         /// The peer's STag.
         stag: Stag,
-        /// TO of the first octet.
+        /// TO of the first byte.
         to: TaggedOffset,
-        /// The octets.
+        /// The bytes.
         source: Source<M>,
         /// What its completion carries.
         cookie: Cookie,
@@ -43,13 +43,13 @@ pub enum WorkRequest<M> {
     Read {
         /// Our STag.
         sink_stag: Stag,
-        /// TO of the first octet in our buffer.
+        /// TO of the first byte in our buffer.
         sink_to: TaggedOffset,
         /// The peer's STag.
         source_stag: Stag,
-        /// TO of the first octet in the peer's buffer.
+        /// TO of the first byte in the peer's buffer.
         source_to: TaggedOffset,
-        /// Octets.
+        /// Bytes.
         len: u32,
         /// What its completion carries.
         cookie: Cookie,
@@ -65,9 +65,9 @@ pub enum WorkRequest<M> {
         /// What its completion carries.
         cookie: Cookie,
     },
-    /// Immediate Data, 8 octets (RFC 7306 §6).
+    /// Immediate Data, 8 bytes (RFC 7306 §6).
     Immediate {
-        /// The octets.
+        /// The bytes.
         data: [u8; 8],
         /// Asks the receiver for an event.
         solicited: bool,
@@ -84,7 +84,7 @@ impl<M> WorkRequest<M> {
 
     /// The ready-to-receive message of a start-up: empty, and from or to nowhere.
     pub(crate) fn ready(rtr: Rtr, stag: Stag) -> WorkRequest<M> {
-        let (cookie, source) = (Cookie::READY, Source::Octets(Arc::from([])));
+        let (cookie, source) = (Cookie::READY, Source::Bytes(Arc::from([])));
         let to = TaggedOffset(0);
         match rtr {
             Rtr::Send => WorkRequest::send(source, cookie),
@@ -124,9 +124,9 @@ pub enum Outcome {
     Sent,
     /// The peer's LLP has all of a Write.
     Written,
-    /// This many octets are in the sink.
+    /// This many bytes are in the sink.
     Read {
-        /// Octets.
+        /// Bytes.
         len: u32,
     },
     /// The atomic was done on this value.
@@ -136,13 +136,13 @@ pub enum Outcome {
     },
 }
 
-/// What a stream tells its ULP, in the order in which it happened.
+/// Events of a stream for its ULP, in the order in which they happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A Send is there, and so is all before it. One receive buffer is used up;
     /// [`Stream::post_buffers`](crate::rdmap::Stream::post_buffers) replaces it.
     Received {
-        /// Its octets.
+        /// Its bytes.
         data: Vec<u8>,
         /// The peer asks for an event.
         solicited: bool,
@@ -152,27 +152,27 @@ pub enum Event {
     },
     /// Immediate Data is there, and so is all before it. One receive buffer is used up.
     Immediate {
-        /// The 8 octets.
+        /// The 8 bytes.
         data: [u8; 8],
         /// The peer asks for an event.
         solicited: bool,
     },
-    /// The zero-length Send by which an initiator says that it is ready (RFC 6581 §8). Uses up no
+    /// The zero-length Send by which an initiator signals that it is ready (RFC 6581 §8). Uses up no
     /// buffer of the ULP.
     ReadyToReceive,
-    /// A Write is in its place, and so is all before it. No concern of the ULP (RFC 5040 §5.1), but of
-    /// who lends the region.
+    /// A Write is in its place, and so is all before it. Not for the ULP (RFC 5040 §5.1), but for
+    /// the region's owner.
     WriteDelivered {
-        /// STag of the message; as sent, unchecked, if it has no octets.
+        /// STag of the message; as sent, unchecked, if it has no bytes.
         stag: Stag,
         /// Lowest TO of its segments.
         to: TaggedOffset,
-        /// Payload octets.
+        /// Payload bytes.
         len: u64,
     },
     /// A peer's Read was answered: its response is acknowledged.
     ReadServed {
-        /// Octets.
+        /// Bytes.
         len: u32,
     },
     /// A peer's atomic was done in our memory.
@@ -194,7 +194,7 @@ pub enum Event {
         /// The operation's name.
         cookie: Cookie,
     },
-    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if it is said to the
+    /// The peer made this error, or the LLP found it. [`Event::Terminated`] follows if it is sent to the
     /// peer.
     Error(Error),
     /// The stream's one Terminate, sent or received. Nothing more is taken, and nothing more is sent

@@ -49,9 +49,9 @@ pub(crate) struct Operations<M> {
 }
 
 impl<M: RegionMemory> Operations<M> {
-    pub(crate) fn relax(&mut self) {
-        self.queue.relax();
-        self.atomics.relax();
+    pub(crate) fn shrink(&mut self) {
+        self.queue.shrink();
+        self.atomics.shrink();
     }
 
     pub(crate) fn new() -> Self {

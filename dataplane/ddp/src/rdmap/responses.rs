@@ -53,9 +53,9 @@ pub(crate) struct Responses<M> {
 }
 
 impl<M: RegionMemory> Responses<M> {
-    pub(crate) fn relax(&mut self) {
-        self.waiting.relax();
-        self.sent.relax();
+    pub(crate) fn shrink(&mut self) {
+        self.waiting.shrink();
+        self.sent.shrink();
     }
 
     pub(crate) fn new(max_sent: usize) -> Self {
@@ -101,7 +101,7 @@ impl<M: RegionMemory> Responses<M> {
         self.sent.pop_back();
     }
 
-    /// The first Read of this STag whose octets are still to be fetched. `current`: the last one that
+    /// The first Read of this STag whose bytes are still to be fetched. `current`: the last one that
     /// DDP has is not wholly with the LLP.
     pub(crate) fn reading(
         &self,

@@ -28,7 +28,7 @@ use crate::stream::Context;
 
 mod inbound;
 
-/// A message that has begun goes out whole before the Terminate if no more octets are missing than
+/// A message that has begun goes out whole before the Terminate if no more bytes are missing than
 /// this; peers do not expect one message within another.
 const FINISH_WITHIN: u32 = 256 * 1024;
 
@@ -51,7 +51,7 @@ pub struct Stream<M> {
     rtr_send: bool,
     /// What DDP has and the LLP has not all of is a response.
     current_is_response: bool,
-    /// An operation had its turn last.
+    /// An operation was sent last: a response is next.
     response_next: bool,
     /// The next operation has been counted as waiting for ORD.
     ord_wait_counted: bool,
@@ -96,13 +96,13 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    /// Nothing has come or gone for a while: gives back memory that nothing is in.
-    pub fn relax(&mut self) {
-        self.ddp.relax();
-        self.ddp.checks_mut().relax();
-        self.operations.relax();
-        self.responses.relax();
-        self.events.relax();
+    /// Nothing has been received or sent for a while: frees memory that nothing is in.
+    pub fn shrink(&mut self) {
+        self.ddp.shrink();
+        self.ddp.checks_mut().shrink();
+        self.operations.shrink();
+        self.responses.shrink();
+        self.events.shrink();
     }
 
     /// Its name (RFC 5041 §8.2).
@@ -140,7 +140,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.counters()
     }
 
-    /// Receive half for the LLP, for as long as the worker lends `cx`.
+    /// Receive half for the LLP, for as long as `cx` is borrowed from the worker.
     pub fn sink<'a>(&'a mut self, cx: Context<'a, M>) -> Sink<'a, M> {
         Sink { stream: self, cx }
     }
@@ -149,7 +149,7 @@ impl<M: RegionMemory> Stream<M> {
     /// that order (RFC 5040 §5.5 (13), (15)).
     ///
     /// # Errors
-    /// The stream is closed or full, the octets are not there, or the peer takes no such message.
+    /// The stream is closed or full, the bytes are not there, or the peer takes no such message.
     pub fn post(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.is_closed() || (self.peer_closed && request.is_request()) {
             return Err(PostError::Closed);
@@ -310,7 +310,7 @@ impl<M: RegionMemory> Stream<M> {
         self.terminate(Error::Llp { error_type, code }, FINISH_WITHIN, None);
     }
 
-    /// The ULP ends the stream with a Terminate that says "local catastrophic error".
+    /// The ULP ends the stream with a Terminate of "local catastrophic error".
     pub fn terminate_locally(&mut self) {
         let mismatch = Mismatch::never(Field::MessageLength, 0);
         self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), FINISH_WITHIN, None);
@@ -362,7 +362,7 @@ impl<M: RegionMemory> Stream<M> {
         if self.over {
             return;
         }
-        // What completed before it is told before it.
+        // What completed before it is reported before it.
         self.report();
         let terminate = error.terminate();
         if let Error::Rdmap(error) = &error {
@@ -374,12 +374,12 @@ impl<M: RegionMemory> Stream<M> {
         self.give_up();
         match (terminate, self.version()) {
             (Some(terminate), Some(version)) => {
-                let source = Source::Octets(Arc::from(terminate.emit().as_slice()));
+                let source = Source::Bytes(Arc::from(terminate.emit().as_slice()));
                 let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
                 // RFC 5040 §4.1, §5.4: the first and only message on queue 2.
                 let (qn, cookie) = (TERMINATE_QUEUE, Cookie::TERMINATE);
                 let message = Message::Untagged { qn, rsvd_ulp, source, cookie };
-                // It cannot be posted after a close_now, when nobody hears it.
+                // It cannot be posted after a close_now, when nothing is sent any more.
                 if self.ddp.post_last_behind(message, finish).is_ok() {
                     self.counters.terminates_sent += 1;
                     self.events.push_back(Event::Terminated { by_peer: false, terminate });
@@ -422,7 +422,7 @@ impl<M: RegionMemory> Stream<M> {
         let Some((message, is_response)) = first.or_else(last) else { return };
         self.current_is_response = is_response;
         self.response_next = !is_response;
-        // What a post checks has been checked: an error here is ours, and the peer is told.
+        // What a post checks has been checked: an error here is ours, and is reported to the peer.
         if self.ddp.post(message).is_err() {
             self.terminate_locally();
         }
@@ -442,7 +442,7 @@ impl<M: RegionMemory> Stream<M> {
             Response::Atomic(repr) => Message::Untagged {
                 qn: ATOMIC_RESPONSE_QUEUE,
                 rsvd_ulp: Control::new(version, Opcode::AtomicResponse).with_invalidate(None),
-                source: Source::Octets(Arc::from(repr.emit())),
+                source: Source::Bytes(Arc::from(repr.emit())),
                 cookie,
             },
         })
@@ -492,7 +492,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.ddp.checks_mut().read_goes_out(number, sink_stag, sink_to, len);
                 let size = len;
                 let repr = ReadRequestRepr { sink_stag, sink_to, size, source_stag, source_to };
-                let source = Source::Octets(Arc::from(repr.emit()));
+                let source = Source::Bytes(Arc::from(repr.emit()));
                 untagged(REQUEST_QUEUE, Opcode::ReadRequest, None, source)
             }
             WorkRequest::Atomic { op, stag, to, .. } => {
@@ -503,12 +503,12 @@ impl<M: RegionMemory> Stream<M> {
                 // is there, or the request would not have been taken.
                 let _posted = self.ddp.post_buffers(ATOMIC_RESPONSE_QUEUE, 1);
                 let repr = AtomicRequestRepr { id, stag, to, op };
-                let source = Source::Octets(Arc::from(repr.emit()));
+                let source = Source::Bytes(Arc::from(repr.emit()));
                 untagged(REQUEST_QUEUE, Opcode::AtomicRequest, None, source)
             }
             WorkRequest::Immediate { data, solicited, .. } => {
                 let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
-                untagged(SEND_QUEUE, opcode, None, Source::Octets(Arc::from(data)))
+                untagged(SEND_QUEUE, opcode, None, Source::Bytes(Arc::from(data)))
             }
         }
     }
@@ -540,7 +540,7 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 }
 
-/// A Read Response's octets are sent again from what was sent: its region may change, or end.
+/// A Read Response's bytes are sent again from what was sent: its region may change, or end.
 fn keep_response(mut out: Outgoing) -> Outgoing {
     out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out

@@ -14,9 +14,9 @@ use crate::stag::{StagEntry, StagTable};
 
 /// The header, if there is a whole one of a known version.
 #[inline]
-pub(super) fn parse<E>(octets: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject<E>> {
-    HeaderRepr::parse(octets).map_err(|error| {
-        let control = Control(octets.first().copied().unwrap_or(0));
+pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, Reject<E>> {
+    HeaderRepr::parse(bytes).map_err(|error| {
+        let control = Control(bytes.first().copied().unwrap_or(0));
         let mismatch = match error {
             HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
             // No number says "too short for a header": it is no segment of any version of DDP.
@@ -77,7 +77,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
         let mismatch = Mismatch::exact(Field::Access, seen, needed);
         return error(ErrorCode::InvalidStag, mismatch);
     }
-    // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the octet.
+    // RFC 5041 §7.1 (5): no wrap; (3), (4): within the region, to the byte.
     let (to, base) = (header.to.0, entry.base_to.0);
     let limit = base + entry.len;
     let Some(end) = to.checked_add(u64::from(len)) else {
@@ -95,7 +95,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
 }
 
 /// The DDP header at the start of a segment, as it came.
-pub(super) fn header_of(octets: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
-    let len = octets.first().map_or(0, |first| Control(*first).header_len());
-    octets.iter().copied().take(len).collect()
+pub(super) fn header_of(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    let len = bytes.first().map_or(0, |first| Control(*first).header_len());
+    bytes.iter().copied().take(len).collect()
 }

@@ -5,7 +5,7 @@
 //!   MSN ->   delivered | next ....... next + posted - 1 | not yet possible
 //! ```
 //!
-//! A buffer is taken from the pool when the first octet of its message arrives.
+//! A buffer is taken from the pool when the first byte of its message arrives.
 
 use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
@@ -74,8 +74,8 @@ impl Queue {
         self.next = msn;
     }
 
-    pub(super) fn relax(&mut self) {
-        self.assemblies.relax();
+    pub(super) fn shrink(&mut self) {
+        self.assemblies.shrink();
     }
 
     pub(super) fn has_unfinished(&self) -> bool {
@@ -241,7 +241,7 @@ impl Queue {
         Ok(header.last)
     }
 
-    /// The octets of the message that is complete; its buffer is used up.
+    /// The bytes of the message that is complete; its buffer is used up.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
         buffers.release(account, self.buffer_size, assembly.in_order);

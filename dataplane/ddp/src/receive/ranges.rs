@@ -1,11 +1,11 @@
-//! Which octets of one message have come.
+//! Which bytes of one message have come.
 
 use smallvec::SmallVec;
 
 /// Most pieces of one message that may stand apart. A sender in increasing offset has one.
 const MAX_RANGES: usize = 64;
 
-/// Octets of one message that have come, as sorted ranges that neither touch nor overlap.
+/// Bytes of one message that have come, as sorted ranges that neither touch nor overlap.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges(SmallVec<[(u32, u32); 1]>);
 
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a bitmap of octets.
+        /// Against a bitmap of bytes.
         #[test]
         fn ranges_agree_with_a_bitmap(
             inserts in proptest::collection::vec((0u32..200, 0u32..20), 0..60),

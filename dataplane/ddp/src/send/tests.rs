@@ -14,12 +14,12 @@ fn stream() -> S {
     Stream::new(StreamId(1), PdId(1), StreamConfig { max_posts: 4, ..StreamConfig::default() })
 }
 
-fn octets(len: usize) -> Vec<u8> {
+fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
 
 fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(Arc::from(octets(len)));
+    let source = Source::Bytes(Arc::from(bytes(len)));
     Message::Tagged {
         stag: Stag(5),
         to: TaggedOffset(to),
@@ -30,18 +30,18 @@ fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
 }
 
 fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(Arc::from(octets(len)));
+    let source = Source::Bytes(Arc::from(bytes(len)));
     Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie: Cookie::of(cookie) }
 }
 
 fn header(out: &Outgoing) -> HeaderRepr {
-    HeaderRepr::parse(&out.header.octets()).unwrap()
+    HeaderRepr::parse(&out.header.bytes()).unwrap()
 }
 
 fn payload(stream: &S, out: &Outgoing) -> Vec<u8> {
-    let mut octets = vec![0xee; out.payload_len];
-    stream.read_payload(out.token, 0, &mut octets);
-    octets
+    let mut bytes = vec![0xee; out.payload_len];
+    stream.read_payload(out.token, 0, &mut bytes);
+    bytes
 }
 
 fn all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
@@ -59,7 +59,7 @@ fn is_last(out: &Outgoing) -> bool {
     }
 }
 
-// RFC 5041 §5.2: the example of the text: 2048 octets at MULPDU 1500.
+// RFC 5041 §5.2: the example of the text: 2048 bytes at MULPDU 1500.
 #[test]
 fn untagged_segmentation_is_the_example_of_the_text() {
     let mut stream = stream();
@@ -183,7 +183,7 @@ proptest! {
         let mut message = if is_tagged { tagged(to, len, 1) } else { untagged(3, len, 1) };
         if is_region {
             let (Message::Tagged { source, .. } | Message::Untagged { source, .. }) = &mut message;
-            let memory = VecMemory::from_vec([vec![0xdd; 70], octets(len)].concat());
+            let memory = VecMemory::from_vec([vec![0xdd; 70], bytes(len)].concat());
             *source = Source::Region { memory, offset: 70, len: len as u32 };
         }
         stream.post(message).unwrap();
@@ -204,8 +204,8 @@ proptest! {
             prop_assert_eq!(is_last(&out), collected.len() == len);
             sent.push(out);
         }
-        prop_assert_eq!(collected, octets(len));
-        // Any of them again, octet by octet the same.
+        prop_assert_eq!(collected, bytes(len));
+        // Any of them again, byte by byte the same.
         for out in &sent {
             let again = stream.again(out.token, out.payload_len);
             prop_assert_eq!(&again.header, &out.header);
@@ -273,7 +273,7 @@ fn posts_are_bounded() {
 
 #[test]
 fn a_region_is_stable_if_it_says_so() {
-    let memory = VecMemory::from_vec(octets(300));
+    let memory = VecMemory::from_vec(bytes(300));
     let message = |memory: VecMemory| {
         let source = Source::Region { memory, offset: 100, len: 200 };
         Message::Tagged {
@@ -290,7 +290,7 @@ fn a_region_is_stable_if_it_says_so() {
     stream.post(tagged(0, 200, 1)).unwrap();
     let segments = all(&mut stream, 1000);
     assert_eq!(segments.iter().map(|s| s.stable).collect::<Vec<_>>(), [false, true, true]);
-    assert_eq!(payload(&stream, &segments[0]), octets(300)[100..]);
+    assert_eq!(payload(&stream, &segments[0]), bytes(300)[100..]);
 }
 
 // RFC 5041 §6.2.1: after graceful teardown, posting is an error and what is posted still goes out.
@@ -434,14 +434,14 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
     stream.post_lent(from(0, 0)).unwrap();
     let segments = all(&mut stream, 1500);
     let fill: Vec<u8> = segments.iter().map(|s| payload(&stream, s)[0]).collect();
-    assert_eq!(fill, [1, 1, 2, 2, 1, octets(1)[0], 1]);
+    assert_eq!(fill, [1, 1, 2, 2, 1, bytes(1)[0], 1]);
     assert!(segments.iter().all(|s| s.stable));
     assert_eq!(stream.runs_held(), 3);
     for (acknowledged, held) in [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)] {
         stream.acknowledged(segments[acknowledged].token, 8);
         assert_eq!(stream.runs_held(), held, "after {acknowledged}");
     }
-    // Those of one name that follow each other are told of together.
+    // Those of one name that follow each other are reported together.
     let sent = |cookie, messages| Event::Sent { cookie, messages };
     assert_eq!(
         events(&mut stream),
@@ -486,7 +486,7 @@ fn region(fill: u8) -> VecMemory {
     VecMemory::from_vec(vec![fill; 64]).into_stable()
 }
 
-/// The first eight octets of a region.
+/// The first eight bytes of a region.
 fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
     let source = Source::Region { memory, offset: 0, len: 8 };
     Message::Tagged {

@@ -37,13 +37,13 @@ impl Plan {
                 stag: STAG,
                 to: TaggedOffset(BASE + at),
                 rsvd_ulp: 0xab,
-                source: Source::Octets(Arc::from(data.as_slice())),
+                source: Source::Bytes(Arc::from(data.as_slice())),
                 cookie: Cookie::of(cookie),
             },
             Plan::Untagged { data } => Message::Untagged {
                 qn: QUEUE,
                 rsvd_ulp: [1, 2, 3, 4, 5],
-                source: Source::Octets(Arc::from(data.as_slice())),
+                source: Source::Bytes(Arc::from(data.as_slice())),
                 cookie: Cookie::of(cookie),
             },
         }
@@ -63,7 +63,7 @@ fn wide_config() -> StreamConfig {
 }
 
 fn segment_of(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
-    let mut segment = out.header.octets().to_vec();
+    let mut segment = out.header.bytes().to_vec();
     segment.resize(out.len(), 0);
     stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
     segment
@@ -129,7 +129,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     // RFC 5041 §5.2, §5.3, §5.4: whatever the messages, the MULPDU, the order of arrival, the keys and
-    // the moments at which the LLP tells the order: the region is as sent, deliveries are in order,
+    // the moments at which the LLP reports the order: the region is as sent, deliveries are in order,
     // complete and at most once, and not one is too early.
     #[test]
     fn any_arrival_order_delivers_in_order_and_once(
@@ -166,7 +166,7 @@ proptest! {
         }
         prop_assert_eq!(events, model(&plans));
         prop_assert_eq!(rig.region(0, LEN as usize), region_model(&plans));
-        // Not one octet outside the region.
+        // Not one byte outside the region.
         let all = rig.memory.to_vec();
         let end = all.len() - 32;
         prop_assert!(all[..32].iter().chain(&all[end..]).all(|b| *b == 0));
@@ -174,7 +174,7 @@ proptest! {
     }
 
     // One wrong segment anywhere, any arrival order: what is before it is delivered, the report comes
-    // right after, and no octet of it or of what arrives after it and lies beyond it is placed.
+    // right after, and no byte of it or of what arrives after it and lies beyond it is placed.
     #[test]
     fn an_error_cuts_the_order_wherever_it_is(
         plans in proptest::collection::vec(plan(), 1..10),
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(rig.region(0, LEN as usize), region);
     }
 
-    // Whatever octets come, in whatever order: no panic, no octet outside the region, bounds kept.
+    // Whatever bytes come, in whatever order: no panic, no byte outside the region, bounds kept.
     #[test]
     fn hostile_segments_hurt_nobody(
         hostile in proptest::collection::vec(
@@ -227,23 +227,23 @@ proptest! {
     ) {
         let mut rig = Rig::with(StreamConfig { max_ooo_records: 8, ..config() });
         rig.pool = BufferPool::new(1024);
-        for (key, mut octets, repair) in hostile {
+        for (key, mut bytes, repair) in hostile {
             // Steer some of them past the first checks.
-            if octets.len() >= 18 {
+            if bytes.len() >= 18 {
                 if repair & 1 != 0 {
-                    octets[0] = octets[0] & 0xc0 | 1;
+                    bytes[0] = bytes[0] & 0xc0 | 1;
                 }
-                if repair & 2 != 0 && octets[0] & 0x80 != 0 {
-                    octets[2..6].copy_from_slice(&STAG.0.to_be_bytes());
-                    let to = BASE + u64::from(octets[13]) * 17;
-                    octets[6..14].copy_from_slice(&to.to_be_bytes());
+                if repair & 2 != 0 && bytes[0] & 0x80 != 0 {
+                    bytes[2..6].copy_from_slice(&STAG.0.to_be_bytes());
+                    let to = BASE + u64::from(bytes[13]) * 17;
+                    bytes[6..14].copy_from_slice(&to.to_be_bytes());
                 } else if repair & 2 != 0 {
-                    octets[6..16].fill(0);
-                    octets[13] = octets[17] % 5;
-                    octets[14..17].fill(0);
+                    bytes[6..16].fill(0);
+                    bytes[13] = bytes[17] % 5;
+                    bytes[14..17].fill(0);
                 }
             }
-            let _ = rig.give(key, &octets);
+            let _ = rig.give(key, &bytes);
             if repair & 4 != 0 {
                 rig.complete(key / 2);
             }
@@ -362,7 +362,7 @@ fn a_full_pool_refuses_no_tagged_segment() {
 }
 
 // RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it
-// never ends, in order and beyond gaps. Whoever else comes gets every message, with what is left; at the end
+// never ends, in order and beyond gaps. Other peers get every message, with what is left; at the end
 // nothing is missing.
 #[test]
 fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
@@ -401,7 +401,7 @@ fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
     assert_eq!(victim.pool.in_use(), 0);
 }
 
-// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream. The octets behind them are
+// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream. The bytes behind them are
 // the worker's: who takes more than there is is counted, and what comes in order elsewhere gets through.
 #[test]
 fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
@@ -430,19 +430,19 @@ fn counters_add_up() {
     let _ = rig.give(1, &tagged(0, true, b"again"));
     let counters = *rig.stream.counters();
     assert_eq!((counters.segments_received, counters.segments_ignored), (2, 1));
-    let octets = (counters.placed_in_order_octets, counters.placed_out_of_order_octets);
-    assert_eq!(octets, (4, 40));
+    let bytes = (counters.placed_in_order_bytes, counters.placed_out_of_order_bytes);
+    assert_eq!(bytes, (4, 40));
     assert_eq!((counters.tagged_delivered, counters.untagged_delivered), (1, 1));
-    assert_eq!(counters.delivered_octets, 44);
+    assert_eq!(counters.delivered_bytes, 44);
     let mut sender = sender(VersionPolicy::V0);
     sender.post(Plan::Untagged { data: vec![0; 200] }.message(0)).unwrap();
     let out: Vec<_> = core::iter::from_fn(|| sender.next(128)).collect();
     out.iter().for_each(|o| sender.acknowledged(o.token, o.payload_len));
     let counters = sender.counters();
-    assert_eq!((counters.segments_sent, counters.sent_octets, counters.messages_sent), (2, 200, 1));
+    assert_eq!((counters.segments_sent, counters.sent_bytes, counters.messages_sent), (2, 200, 1));
 }
 
-/// Memory of a stream on which nothing is going on; what a long gap had taken is given back.
+/// Memory of a stream on which nothing is going on; what a long gap had taken is freed.
 #[test]
 fn an_idle_stream_is_small() {
     let size = size_of::<Stream<VecMemory>>();

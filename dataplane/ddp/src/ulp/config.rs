@@ -79,7 +79,7 @@ pub struct Open {
     pub pd: PdId,
     /// What is spoken above the LLP. Its DDP version is not looked at where the LLP's start-up decides it.
     pub ulp: UlpConfig,
-    /// Private data of the request, at most 512 octets; the LLP may carry less.
+    /// Private data of the request, at most 512 bytes; the LLP may carry less.
     pub private_data: Vec<u8>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn pool(eal: &Eal, buffers: u32, data_room: u16) -> Mempool {
 }
 
 pub(crate) fn pool_config(buffers: u32, data_room: u16) -> MempoolConfig {
-    MempoolConfig { buffers, room: Room::Octets(data_room), numa: None }
+    MempoolConfig { buffers, room: Room::Bytes(data_room), numa: None }
 }
 
 pub(crate) fn device_config(queues: u16) -> DeviceConfig {

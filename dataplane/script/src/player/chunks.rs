@@ -54,8 +54,8 @@ impl Partner for Chunks {
     type Packet = Arrived;
 
     fn take(&mut self, carried: Carried) -> Result<Option<Arrived>, String> {
-        let Carried::Sctp(octets) = carried else { return Ok(None) };
-        let packet = Arrived::parse(&octets)?;
+        let Carried::Sctp(bytes) = carried else { return Ok(None) };
+        let packet = Arrived::parse(&bytes)?;
         let ports = (self.conversation.stack_port, self.conversation.peer_port);
         Ok(Some(packet).filter(|packet| packet.ports == ports))
     }
@@ -64,7 +64,7 @@ impl Partner for Chunks {
         let Some(private_data) = packet.data().find_map(|(_, message)| accepted(message)) else {
             return;
         };
-        let digits: String = private_data.iter().map(|octet| format!("{octet:02x}")).collect();
+        let digits: String = private_data.iter().map(|byte| format!("{byte:02x}")).collect();
         for line in script.steps.iter_mut().filter_map(|step| match &mut step.action {
             Action::ExpectPacket(line) => Some(line),
             _ => None,
@@ -83,9 +83,9 @@ impl Partner for Chunks {
 
     fn written(&mut self, line: &Action) -> Result<(Carried, String), String> {
         let Action::SendPacket(line) = line else { return Err("is no SCTP packet".into()) };
-        let octets = self.conversation.written(line)?;
-        let words = glance(&octets).unwrap_or_else(|| format!("{octets:02x?}"));
-        Ok((Carried::Sctp(octets), words))
+        let bytes = self.conversation.written(line)?;
+        let words = glance(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
+        Ok((Carried::Sctp(bytes), words))
     }
 
     fn compare(&mut self, line: &Action, got: &Arrived) -> Result<Option<Action>, String> {

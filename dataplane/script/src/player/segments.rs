@@ -80,7 +80,7 @@ impl Segments {
         }))
     }
 
-    /// Takes the private data of an MPA Reply for those of the script's, which says nothing of them.
+    /// Takes the private data of an MPA Reply for those of the script's, which leaves them open.
     fn learn_reply(&mut self, script: &mut Script, got: &Segment) {
         let open = script.pieces.iter().position(|piece| {
             piece.direction == Direction::Out && piece.kind == "reply" && !piece.args.has("pd")
@@ -92,7 +92,7 @@ impl Segments {
             return;
         }
         let Some(private_data) = private_data(&got.payload) else { return };
-        let digits: String = private_data.iter().map(|octet| format!("{octet:02x}")).collect();
+        let digits: String = private_data.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut learnt = script.clone();
         learnt.pieces[index].args.set("pd", &format!("hex:{digits}"));
         if let Some((stag, base)) = advertised(private_data) {
@@ -189,10 +189,10 @@ impl Partner for Segments {
     }
 }
 
-/// The private data of an MPA frame (RFC 5044 §7.1.1) that is all in `octets`.
-fn private_data(octets: &[u8]) -> Option<&[u8]> {
-    let len = u16::from_be_bytes(octets.get(18..20)?.try_into().ok()?);
-    octets.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
+/// The private data of an MPA frame (RFC 5044 §7.1.1) that is all in `bytes`.
+fn private_data(bytes: &[u8]) -> Option<&[u8]> {
+    let len = u16::from_be_bytes(bytes.get(18..20)?.try_into().ok()?);
+    bytes.get(20..20 + usize::from(len)).filter(|data| !data.is_empty())
 }
 
 /// Makes the script's tagged segments for STag 16 go to another region, also where a Terminate quotes one.
@@ -215,7 +215,7 @@ fn aim(script: &mut Script, stag: u32, base: u64) {
     }
 }
 
-/// A Terminate in hexadecimal with its quoted tagged header (8 octets in front of it) aimed elsewhere.
+/// A Terminate in hexadecimal with its quoted tagged header (8 bytes in front of it) aimed elsewhere.
 fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");

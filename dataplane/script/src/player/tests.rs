@@ -135,7 +135,7 @@ fn acknowledgements_that_say_something_new_are_passed_over() {
     talk.host("A", 1, 10, &[]);
     talk.host("A", 1, 19, &[]);
     assert_eq!(talk.comes_true().more_acks, 1);
-    // But not one that says nothing, nor one of what was never sent.
+    // But not one that acknowledges nothing new, nor one of what was never sent.
     for ack in [1, 20] {
         let mut talk = Talk::new(text);
         talk.open();

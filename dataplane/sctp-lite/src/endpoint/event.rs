@@ -47,7 +47,7 @@ pub enum SessionEvent {
     /// The peer asks for a session: decide by [`accept_session`](super::Endpoint::accept_session) or
     /// [`reject_session`](super::Endpoint::reject_session).
     Request {
-        /// The peer's private data, at most 512 octets, without the enhanced data.
+        /// The peer's private data, at most 512 bytes, without the enhanced data.
         private_data: Vec<u8>,
         /// What an enhanced Initiate says of Reads and of who speaks first (RFC 6581 §9); it will be answered
         /// in kind.
@@ -90,7 +90,7 @@ pub struct SessionStats {
 pub struct StreamParams {
     /// What is spoken in it.
     pub ulp: UlpKind,
-    /// The largest ULPDU to send, in octets, as of now.
+    /// The largest ULPDU to send, in bytes, as of now.
     pub mulpdu: usize,
     /// DDP's version.
     pub ddp_version: Option<DdpVersion>,
@@ -129,7 +129,7 @@ pub enum SctpReason {
     TurnedAway,
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
-    /// The two ends cannot have a session: what they say of Reads does not match (RFC 6581 §9).
+    /// The two ends cannot have a session: their limits of Reads do not match (RFC 6581 §9).
     Unsuitable(Unsuitable),
     /// This end could not go on for a reason of its own (RFC 6581 §8, code 5).
     Local,
@@ -210,7 +210,7 @@ impl fmt::Display for SctpReason {
             }
             SctpReason::PeerRestart => "SCTP association restarted by the peer",
             SctpReason::NoSctp => {
-                "SCTP association lost: the peer's host does not speak SCTP, says ICMP"
+                "SCTP association lost: the peer's host does not support SCTP, as reported by ICMP"
             }
             SctpReason::SctpTimeout => "SCTP association lost: no answer",
             SctpReason::SctpFault(fault) => {

@@ -19,7 +19,7 @@
 //! An endpoint is sans-IO. Order of calls, for each burst of packets or whatever else happened:
 //! [`input`](Endpoint::input) for each packet, [`handle_timeout`](Endpoint::handle_timeout) if
 //! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
-//! [`poll_event`](Endpoint::poll_event) until it says `None`, and `poll_timeout` last.
+//! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
 
 mod config;
 mod event;
@@ -322,8 +322,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// This end cannot go on with a session for a reason of its own: the peer is told so (RFC 6581 §8 code 5),
-    /// if something can be told to it, and the session is terminated.
+    /// This end cannot go on with a session for a reason of its own: the peer is sent code 5 (RFC 6581 §8),
+    /// if it can be sent anything, and the session is terminated.
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
@@ -358,19 +358,19 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
-    /// Octets in front of its packets, IP's header included, where that is not all.
-    pub fn set_headers(&mut self, octets: u16) {
-        self.association.set_headers(octets);
+    /// Bytes in front of its packets, IP's header included, where that is not all.
+    pub fn set_headers(&mut self, bytes: u16) {
+        self.association.set_headers(bytes);
     }
 
-    /// The path carries SCTP packets of at most `packet_len` octets: see [`Association::path_mtu`].
+    /// The path carries SCTP packets of at most `packet_len` bytes: see [`Association::path_mtu`].
     pub fn path_mtu(&mut self, now: Instant, packet_len: usize) {
         self.association.path_mtu(now, packet_len);
         self.upper.most_is(self.association.sender().most());
     }
 
     /// A router reports a packet that was too big: the path carries SCTP packets of at most `packet_len`
-    /// octets. Says whether that was news.
+    /// bytes. Says whether that was news.
     pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
         let news = self.association.packet_too_big(now, packet_len);
@@ -398,7 +398,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.local_tag()
     }
 
-    /// Tag that our packets bear, once the peer has said it.
+    /// Tag that our packets bear, once the peer has sent it.
     pub fn peer_tag(&self) -> Option<Tag> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
@@ -440,12 +440,12 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// When the last packet of the peer came that was not dropped.
     pub fn idle_since(&self) -> Instant {
-        self.association.heard()
+        self.association.last_received()
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
         let timeout = self.config.policy.idle_timeout.filter(|_| self.upper.may_idle())?;
-        Some(self.association.heard() + timeout)
+        Some(self.association.last_received() + timeout)
     }
 
     /// Acts on everything that a call has brought about.

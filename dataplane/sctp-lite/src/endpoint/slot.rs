@@ -25,7 +25,7 @@ pub(super) struct Env<'a> {
     pub(super) peer: PeerId,
     pub(super) events: &'a mut VecDeque<Event>,
     pub(super) now: Instant,
-    /// The largest DDP segment to send, in octets.
+    /// The largest DDP segment to send, in bytes.
     pub(super) mulpdu: usize,
 }
 
@@ -112,7 +112,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.life.connected(env.now + env.config.session.answer_timeout);
     }
 
-    /// The passive side: the owner is asked.
+    /// The passive side: the owner decides.
     pub(super) fn request(&mut self, data: SessionData, env: &mut Env<'_>) {
         self.asked = data.enhanced;
         self.life.set_deadline(env.now + env.config.session.answer_timeout);
@@ -188,7 +188,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.over(why);
     }
 
-    /// Octets of private data that an answer carries.
+    /// Bytes of private data that an answer carries.
     pub(super) fn is_enhanced(&self) -> bool {
         self.asked.is_some()
     }
@@ -230,7 +230,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
             Ok(_) => self.established(data.private_data.clone(), env),
-            // RFC 6581 §9.1, §9.2: the peer is told so in a Terminate.
+            // RFC 6581 §9.1, §9.2: the peer is sent a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
                 self.fail_with(SctpReason::Unsuitable(why).into(), error, env);

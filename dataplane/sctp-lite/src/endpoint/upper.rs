@@ -28,7 +28,7 @@ pub(super) use call::UpperCall;
 /// What the sessions of an association count, besides what each does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdaptationStats {
-    /// Sessions that the peer asked for and the owner was told of.
+    /// Sessions that the peer requested and that were reported to the owner.
     pub requests: u64,
     /// Initiates answered by a Terminate, because a bound was reached (RFC 5043 §6.4).
     pub turned_away: u64,
@@ -71,7 +71,7 @@ pub(super) struct Upper<M: RegionMemory> {
     pub(super) stats: AdaptationStats,
 }
 
-/// Octets of a message before SCTP has said how many a packet carries.
+/// Bytes of a message before SCTP has reported how many a packet carries.
 const INITIAL_MOST: usize = wire::sctp::ddp::MIN_MESSAGE;
 
 impl<M: RegionMemory> Upper<M> {
@@ -124,7 +124,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// The association is over: so is every session, for this reason. No RDMAP Terminate is sent
-    /// (RFC 5043 §11.3), the owner of each is told.
+    /// (RFC 5043 §11.3), the owner of each is notified.
     pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         self.is_up = false;
         for stream in 0..self.slots.len() as u16 {
@@ -192,12 +192,12 @@ impl<M: RegionMemory> Upper<M> {
         (slot.id == id && slot.is_live()).then_some(slot)
     }
 
-    /// A packet carries messages of at most `most` octets.
+    /// A packet carries messages of at most `most` bytes.
     pub(super) fn most_is(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// The largest DDP segment to send, in octets.
+    /// The largest DDP segment to send, in bytes.
     pub(super) fn mulpdu(&self) -> usize {
         mulpdu(self.most, self.config.session.control_room)
     }
@@ -543,7 +543,7 @@ impl<M: RegionMemory> Upper<M> {
         Taken::Yes
     }
 
-    /// A session that its owner is never told of.
+    /// A session that is never reported to its owner.
     fn unknown(&mut self, mut slot: SessionSlot<M>, now: Instant) {
         slot.known = false;
         let stream = slot.id.stream;

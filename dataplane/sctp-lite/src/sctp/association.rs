@@ -366,8 +366,8 @@ impl Association {
     }
 
     /// When a packet of the peer came last that belonged to the association.
-    pub fn heard(&self) -> Instant {
-        self.liveness.heard
+    pub fn last_received(&self) -> Instant {
+        self.liveness.last_received
     }
 
     /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).

@@ -33,7 +33,7 @@ impl Causes {
     }
 
     /// The value of an ERROR chunk.
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -53,7 +53,7 @@ mod tests {
         assert!(causes.push(&Cause::UnrecognizedChunk(&[0xfe; 5000])));
         let taken = (0..100).filter(|_| causes.push(&Cause::InvalidStream(7))).count();
         assert!((1..100).contains(&taken));
-        assert!(!causes.is_empty() && causes.octets().len() <= MAX_CAUSES);
+        assert!(!causes.is_empty() && causes.bytes().len() <= MAX_CAUSES);
         causes.clear();
         assert!(causes.is_empty());
     }

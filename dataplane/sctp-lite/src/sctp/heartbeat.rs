@@ -46,8 +46,8 @@ impl Association {
     pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
-        let Ok(octets) = <[u8; INFO_LEN]>::try_from(info) else { return false };
-        let nonce = u64::from_be_bytes(octets);
+        let Ok(bytes) = <[u8; INFO_LEN]>::try_from(info) else { return false };
+        let nonce = u64::from_be_bytes(bytes);
         if self.liveness.heartbeat.nonce != Some(nonce) {
             return self.probe_acknowledged(nonce);
         }

@@ -58,7 +58,7 @@ impl Association {
         let one_waited = self.waiting.reply.is_some();
         let (verified, result) = match self.verify(now, packet, upper) {
             Ok(Verified::Ours { cookie_seen }) => {
-                self.liveness.heard = now;
+                self.liveness.last_received = now;
                 self.stats.packets_in += 1;
                 (true, self.chunks(now, packet, cookie_seen, upper))
             }
@@ -282,7 +282,7 @@ impl Association {
                 self.stats.unknown_chunks += 1;
                 // RFC 9260 §3.2, table 2.
                 if unknown.report && self.state != State::CookieWait {
-                    self.complain(&Cause::UnrecognizedChunk(raw.octets));
+                    self.complain(&Cause::UnrecognizedChunk(raw.bytes));
                 }
                 return Ok(match unknown.skip {
                     true => After::GoOn,

@@ -1,20 +1,20 @@
-//! What tells that the peer is still there (RFC 9260 §8.3).
+//! Liveness of the peer (RFC 9260 §8.3).
 
 use base::Instant;
 
-/// When something was heard and sent last, and what was asked.
+/// Times of the last packet received and the last DATA sent, and the heartbeat.
 #[derive(Debug)]
 pub(super) struct Liveness {
     pub(super) heartbeat: Heartbeat,
     /// When DATA went out last.
     pub(super) data_sent: Instant,
     /// When a packet of the peer came last that belonged to the association.
-    pub(super) heard: Instant,
+    pub(super) last_received: Instant,
 }
 
 impl Liveness {
     pub(super) fn new(now: Instant) -> Liveness {
-        Liveness { heartbeat: Heartbeat::default(), data_sent: now, heard: now }
+        Liveness { heartbeat: Heartbeat::default(), data_sent: now, last_received: now }
     }
 }
 

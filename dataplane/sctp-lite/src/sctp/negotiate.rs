@@ -119,12 +119,12 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
                 offer.longer = Duration::from_millis(u64::from(millis));
             }
             // RFC 9260 §3.2.1, table 3.
-            Parameter::Unknown { octets, skip, report } => {
+            Parameter::Unknown { bytes, skip, report } => {
                 // Each goes back within a parameter or cause of its own.
-                let len = |octets: &[u8]| padded(4 + octets.len());
+                let len = |bytes: &[u8]| padded(4 + bytes.len());
                 let so_far: usize = offer.unknown.iter().map(|unknown| len(unknown)).sum();
-                if report && so_far + len(octets) <= MAX_REPORT {
-                    offer.unknown.push(octets);
+                if report && so_far + len(bytes) <= MAX_REPORT {
+                    offer.unknown.push(bytes);
                 }
                 if !skip {
                     break;

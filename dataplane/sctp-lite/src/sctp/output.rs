@@ -231,7 +231,7 @@ impl Association {
     /// ERROR and HEARTBEAT ACK chunks.
     fn write_answers(&mut self, packet: &mut PacketBuilder<'_>) {
         if !self.waiting.causes.is_empty()
-            && packet.chunk(chunk_type::ERROR, 0, self.waiting.causes.octets()).is_ok()
+            && packet.chunk(chunk_type::ERROR, 0, self.waiting.causes.bytes()).is_ok()
         {
             self.waiting.causes.clear();
             self.stats.errors_out += 1;

@@ -45,7 +45,7 @@ impl PathMtu {
     /// Nothing is known; packets of `len` bytes are what the interface carries.
     pub(super) fn new(len: usize, v6: bool, config: &Config) -> Self {
         PathMtu {
-            limit: octets(len),
+            limit: bytes(len),
             headers: if v6 { IPV6 } else { IPV4 },
             min_mtu: config.min_path_mtu,
             v6,
@@ -84,7 +84,7 @@ impl PathMtu {
 
     /// A packet with data went out.
     pub(super) fn data_sent(&mut self, len: usize) {
-        self.longest = self.longest.max(octets(len));
+        self.longest = self.longest.max(bytes(len));
     }
 
     /// True when something below what the interface carries is in use.
@@ -93,6 +93,6 @@ impl PathMtu {
     }
 }
 
-pub(super) fn octets(len: usize) -> u16 {
+pub(super) fn bytes(len: usize) -> u16 {
     u16::try_from(len).unwrap_or(u16::MAX)
 }

@@ -18,7 +18,7 @@ use transport::pmtu::{Change, fall, pause};
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
 use super::association::Association;
-use super::path_mtu::{Probe, octets};
+use super::path_mtu::{Probe, bytes};
 use super::timers::Timer;
 use crate::seam::TxBatch;
 
@@ -35,7 +35,7 @@ impl Association {
     /// found; but at least [`MIN_PACKET`](super::MIN_PACKET) and `min_path_mtu`. It is probed again after
     /// [`path_mtu_raise`](super::Config::path_mtu_raise).
     pub fn path_mtu(&mut self, now: Instant, len: usize) {
-        let len = octets(len).max(self.path.floor());
+        let len = bytes(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
         self.path.found().search.set(len, raise_at);
         self.use_path_len();
@@ -65,7 +65,7 @@ impl Association {
                 let raise_at = now + self.config.path_mtu_raise;
                 let found = self.path.found();
                 found.probe = None;
-                found.search.probe_reported(octets(len), raise_at);
+                found.search.probe_reported(bytes(len), raise_at);
             }
             return news;
         }

@@ -19,13 +19,13 @@ pub struct Config {
     /// Most Initiates of an association that await this end's decision; one more is answered by a
     /// Terminate (RFC 5043 §6.4).
     pub max_pending: u16,
-    /// Most sessions of an association at one time, whoever opens them; one more is answered by a
+    /// Most sessions of an association at one time, opened from either side; one more is answered by a
     /// Terminate.
     pub max_sessions: u16,
-    /// Largest DDP segment to take, in octets; a session in which a larger one comes is terminated
+    /// Largest DDP segment to take, in bytes; a session in which a larger one comes is terminated
     /// (RFC 5043 §9).
     pub max_segment: usize,
-    /// Octets that a segment to send leaves of a packet for control chunks that are bundled with it, besides
+    /// Bytes that a segment to send leaves of a packet for control chunks that are bundled with it, besides
     /// what SCTP keeps free for a SACK (RFC 5043 §9).
     pub control_room: usize,
 }

@@ -7,11 +7,11 @@ use super::message::Control;
 
 /// More private data than the message carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("private data of {seen} octets, at most {limit} fit")]
+#[error("private data of {seen} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {
-    /// Octets that fit: 512, or 508 behind enhanced data.
+    /// Bytes that fit: 512, or 508 behind enhanced data.
     pub limit: usize,
-    /// Octets that there are.
+    /// Bytes that there are.
     pub seen: usize,
 }
 
@@ -43,7 +43,7 @@ impl From<&Control> for SessionData {
 }
 
 /// The private data of a control message: enhanced data first (RFC 6581 §7).
-pub(super) fn octets(data: &SessionData) -> Box<[u8]> {
+pub(super) fn bytes(data: &SessionData) -> Box<[u8]> {
     let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
     enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
 }

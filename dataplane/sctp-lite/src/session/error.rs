@@ -15,9 +15,9 @@ pub enum SessionError {
         seen: u16,
     },
     /// A user message without a DDP-SSN.
-    #[error("{seen} octets, too few for a DDP-SSN")]
+    #[error("{seen} bytes, too few for a DDP-SSN")]
     Short {
-        /// Octets that it has.
+        /// Bytes that it has.
         seen: usize,
     },
     /// A payload protocol identifier that RFC 5043 §5.2 does not have.
@@ -29,13 +29,13 @@ pub enum SessionError {
     /// A DATA chunk without the U flag (RFC 5043 §10).
     #[error("a DATA chunk without the U flag")]
     Ordered,
-    /// Octets that are no session control message (RFC 5043 §5.2.3).
+    /// Bytes that are no session control message (RFC 5043 §5.2.3).
     #[error(transparent)]
     BadControl(#[from] BadControl),
     /// An enhanced message without IRD and ORD (RFC 6581 §7).
-    #[error("an enhanced message with {seen} octets, too few for IRD and ORD")]
+    #[error("an enhanced message with {seen} bytes, too few for IRD and ORD")]
     EnhancedData {
-        /// Octets of private data that came.
+        /// Bytes of private data that came.
         seen: usize,
     },
     /// A session control message at the wrong place in the sequence.
@@ -56,11 +56,11 @@ pub enum SessionError {
         seen: u16,
     },
     /// A DDP segment larger than this end takes (RFC 5043 §9).
-    #[error("a DDP segment of {seen} octets, at most {limit} are taken")]
+    #[error("a DDP segment of {seen} bytes, at most {limit} are taken")]
     Oversized {
-        /// Octets that a segment may have.
+        /// Bytes that a segment may have.
         limit: usize,
-        /// Octets of this one.
+        /// Bytes of this one.
         seen: usize,
     },
 }

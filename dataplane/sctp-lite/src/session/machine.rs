@@ -13,7 +13,7 @@
 //! answered on the active side; then segments; its Terminate last. What the peer sends is taken at its
 //! DDP-SSN: a Terminate ends the peer's direction once everything before it has come.
 
-use super::data::{SessionData, octets};
+use super::data::{SessionData, bytes};
 use super::error::SessionError;
 use super::message::{Body, Control, Message, Pieces};
 use super::order::Order;
@@ -29,8 +29,8 @@ pub struct Stats {
     pub segments: u64,
     /// Session control messages taken.
     pub controls: u64,
-    /// Octets of DDP segments taken.
-    pub octets: u64,
+    /// Bytes of DDP segments taken.
+    pub bytes: u64,
     /// Messages not taken, because it was too early for them or DDP had no room: the peer sends them again.
     pub refused: u64,
     /// Messages taken and thrown away, after the end.
@@ -119,14 +119,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// The active side: an Initiate is due. What it says must fit
+    /// The active side: an Initiate is due. Its data must fit
     /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)), what does not is cut.
     pub fn active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
         let enhanced = data.enhanced.is_some();
         let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
         Session {
             phase: Phase::Initiating { enhanced },
-            first: First::Due(function, octets(data)),
+            first: First::Due(function, bytes(data)),
             last: Last::None,
             order: Order::default(),
             peer_final: None,
@@ -189,7 +189,7 @@ impl Session {
 
     fn answer(&mut self, plain: Function, enhanced: Function, data: &SessionData) {
         if let Phase::Deciding { enhanced: form } = self.phase {
-            self.first = First::Due(if form { enhanced } else { plain }, octets(data));
+            self.first = First::Due(if form { enhanced } else { plain }, bytes(data));
         }
     }
 
@@ -235,7 +235,7 @@ impl Session {
     }
 
     /// A message of this pair of streams has come, with its DDP-SSN if it has one. `sink` takes the segments
-    /// of an accepted session; it has been told that the order is complete up to 1.
+    /// of an accepted session; the order up to 1 has been reported as complete.
     pub fn arrive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
@@ -360,7 +360,7 @@ impl Session {
         self.order.take(at);
         sink.order_complete(OrderKey(self.order.next()));
         self.stats.segments += 1;
-        self.stats.octets += len as u64;
+        self.stats.bytes += len as u64;
         Ok(Some(self.peer_done()))
     }
 
@@ -396,7 +396,7 @@ impl Session {
     ) -> Arrival {
         let parsed = message.as_ref().ok();
         if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
-            // Another session, before this end has heard that all it has sent has come.
+            // Another session, before all that this end has sent has been acknowledged.
             self.stats.refused += 1;
             return Arrival::Refused;
         }
@@ -440,7 +440,7 @@ impl Session {
     }
 
     /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu`
-    /// octets. `awaits`: the source has nothing now and will have, so a [`close`](Self::close) waits.
+    /// bytes. `awaits`: the source has nothing now and will have, so a [`close`](Self::close) waits.
     pub fn next(
         &mut self,
         source: Option<&mut impl UlpduSource>,

@@ -10,8 +10,8 @@ use wire::sctp::ddp::{
     PPID_SEGMENT, SEGMENT_HEADER_LEN, ssn,
 };
 
-/// Octets of the longest control message and one more.
-const CONTROL_OCTETS: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
+/// Bytes of the longest control message and one more.
+const CONTROL_BYTES: usize = CONTROL_HEADER_LEN + MAX_PRIVATE_DATA + 1;
 
 /// The pieces of a DDP segment: one, but for messages that came in fragments.
 pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
@@ -77,10 +77,10 @@ impl<'a> Message<'a> {
 
 impl Control {
     fn parse(pieces: &[&[u8]]) -> Result<Box<Control>, SessionError> {
-        let mut octets = ArrayVec::<u8, CONTROL_OCTETS>::new();
+        let mut bytes = ArrayVec::<u8, CONTROL_BYTES>::new();
         let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
-        octets.extend(pieces.iter().flat_map(|piece| piece.iter()).copied().take(CONTROL_OCTETS));
-        let ControlRepr { function, private_data, .. } = ControlRepr::parse(&octets)?;
+        bytes.extend(pieces.iter().flat_map(|piece| piece.iter()).copied().take(CONTROL_BYTES));
+        let ControlRepr { function, private_data, .. } = ControlRepr::parse(&bytes)?;
         let (mut enhanced, mut rest) = (None, private_data);
         if function.is_enhanced() {
             let data = private_data.split_first_chunk::<ENHANCED_LEN>();
@@ -106,14 +106,14 @@ fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
     {
         return Ok(ssn);
     }
-    let octets: ArrayVec<u8, SEGMENT_HEADER_LEN> = received
+    let bytes: ArrayVec<u8, SEGMENT_HEADER_LEN> = received
         .pieces
         .iter()
         .flat_map(|piece| piece.iter())
         .copied()
         .take(SEGMENT_HEADER_LEN)
         .collect();
-    ssn(&octets).ok_or(SessionError::Short { seen: octets.len() })
+    ssn(&bytes).ok_or(SessionError::Short { seen: bytes.len() })
 }
 
 fn segment<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {

@@ -11,7 +11,7 @@
 //!
 //! [`Session`] is one session: what may come and go when. It knows no ULP: segments go to a
 //! [`UlpduSink`](ddp::llp::UlpduSink) when they arrive, with their DDP-SSN as order key, and come out of a
-//! [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is what a user message says.
+//! [`UlpduSource`](ddp::llp::UlpduSource) when SCTP may send. [`Message`] is a user message's content.
 //!
 //! Left out: ULP-specific sequences (RFC 5043 §6.5).
 

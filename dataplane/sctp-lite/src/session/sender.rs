@@ -1,4 +1,4 @@
-//! What this end sends in a session, and the same octets again.
+//! What this end sends in a session, and the same bytes again.
 //!
 //! ```text
 //!   DDP-SSN ->   base                       next
@@ -6,8 +6,8 @@
 //!                  unacknowledged, a record each
 //! ```
 //!
-//! A segment leaves a dozen octets until it is acknowledged, from which it is written again when its source
-//! says that its octets cannot change. Otherwise its octets are kept, as are those of control messages.
+//! A segment leaves a dozen bytes until it is acknowledged, from which it is written again when its source
+//! says that its bytes cannot change. Otherwise its bytes are kept, as are those of control messages.
 
 use super::order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, Written};
@@ -27,9 +27,9 @@ pub struct SenderStats {
     pub segments: u64,
     /// Session control messages written for the first time.
     pub controls: u64,
-    /// Octets of messages written again.
+    /// Bytes of messages written again.
     pub retransmitted: u64,
-    /// Octets of messages kept now, because their source may change or is gone.
+    /// Bytes of messages kept now, because their source may change or is gone.
     pub kept: u64,
     /// The most that was kept at any time.
     pub kept_max: u64,
@@ -52,7 +52,7 @@ struct Record {
     message: u32,
     offset: u32,
     payload_len: u16,
-    /// Octets of the DDP header; 0 for a control message.
+    /// Bytes of the DDP header; 0 for a control message.
     header_len: u8,
     kept: bool,
 }
@@ -65,11 +65,11 @@ impl Record {
     }
 }
 
-/// The octets of one message.
+/// The bytes of one message.
 #[derive(Debug)]
 struct Kept {
     at: u64,
-    octets: Box<[u8]>,
+    bytes: Box<[u8]>,
 }
 
 impl Sender {
@@ -109,7 +109,7 @@ impl Sender {
         self.records.len() < MAX_OUTSTANDING
     }
 
-    /// Writes the next DDP segment, of at most `mulpdu` octets and `next_len` as the source says, if it fits
+    /// Writes the next DDP segment, of at most `mulpdu` bytes and `next_len` as the source reports, if it fits
     /// `out`.
     pub fn segment(
         &mut self,
@@ -135,8 +135,8 @@ impl Sender {
         let immediate =
             source.next_len(mulpdu).is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
-        let octets = (!outgoing.stable).then(|| &out[..len]);
-        Some(self.enter(record, octets, len, PPID_SEGMENT, immediate))
+        let bytes = (!outgoing.stable).then(|| &out[..len]);
+        Some(self.enter(record, bytes, len, PPID_SEGMENT, immediate))
     }
 
     /// Writes a control message, if it fits `out`.
@@ -170,25 +170,25 @@ impl Sender {
     ) -> Written {
         let at = self.base + self.records.len() as u64;
         self.records.push_back(record);
-        if let Some(octets) = keep {
-            self.keep(at, octets.into());
+        if let Some(bytes) = keep {
+            self.keep(at, bytes.into());
         }
         let message = MessageRef { stream: self.stream, len: len as u16, tag: at };
         Written { message, ppid, immediate }
     }
 
-    fn keep(&mut self, at: u64, octets: Box<[u8]>) {
-        self.stats.kept += octets.len() as u64;
+    fn keep(&mut self, at: u64, bytes: Box<[u8]>) {
+        self.stats.kept += bytes.len() as u64;
         self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
         self.records[(at - self.base) as usize].kept = true;
         if self.kept.back().is_none_or(|last| last.at < at) {
-            return self.kept.push_back(Kept { at, octets });
+            return self.kept.push_back(Kept { at, bytes });
         }
         let i = self.kept.partition_point(|kept| kept.at < at);
-        self.kept.insert(i, Kept { at, octets });
+        self.kept.insert(i, Kept { at, bytes });
     }
 
-    /// Writes again a message that is not acknowledged, the very same octets. Without a source all of them
+    /// Writes again a message that is not acknowledged, the very same bytes. Without a source all of them
     /// must be [kept](Self::keep_all).
     pub fn again(
         &mut self,
@@ -201,7 +201,7 @@ impl Sender {
         let Some(record) = self.record(at) else { return out.fill(0) };
         if record.kept {
             let i = self.kept.partition_point(|kept| kept.at < at);
-            return out.copy_from_slice(&self.kept[i].octets);
+            return out.copy_from_slice(&self.kept[i].bytes);
         }
         if let Some(source) = source {
             let again = source.again(record.token(), usize::from(record.payload_len));
@@ -209,7 +209,7 @@ impl Sender {
         }
     }
 
-    /// Keeps the octets of all that is not acknowledged: its source goes away.
+    /// Keeps the bytes of all that is not acknowledged: its source goes away.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         for at in self.base..self.base + self.records.len() as u64 {
             let record = self.records[(at - self.base) as usize];
@@ -217,9 +217,9 @@ impl Sender {
                 continue;
             }
             let again = source.again(record.token(), usize::from(record.payload_len));
-            let mut octets = vec![0; SEGMENT_HEADER_LEN + again.len()];
-            write(DdpSsn(at as u16), &again, source, &mut octets);
-            self.keep(at, octets.into());
+            let mut bytes = vec![0; SEGMENT_HEADER_LEN + again.len()];
+            write(DdpSsn(at as u16), &again, source, &mut bytes);
+            self.keep(at, bytes.into());
         }
     }
 
@@ -231,7 +231,7 @@ impl Sender {
         if record.kept
             && let Some(kept) = self.kept.pop_front()
         {
-            self.stats.kept -= kept.octets.len() as u64;
+            self.stats.kept -= kept.bytes.len() as u64;
         }
         if record.header_len > 0
             && let Some(source) = source
@@ -250,7 +250,7 @@ impl Sender {
     }
 }
 
-/// Writes DDP-SSN, DDP header and payload; `out` has exactly their octets.
+/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes.
 fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     emit_ssn(ssn, out);
     let (header, payload) = out[SEGMENT_HEADER_LEN..].split_at_mut(outgoing.header.len());
@@ -258,8 +258,8 @@ fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut 
     source.read_payload(outgoing.token, 0, payload);
 }
 
-/// The largest DDP segment to send when a packet carries messages of at most `most` octets and leaves
-/// `control_room` for control chunks (RFC 5043 §9): 516 octets or more, if they fit at all.
+/// The largest DDP segment to send when a packet carries messages of at most `most` bytes and leaves
+/// `control_room` for control chunks (RFC 5043 §9): 516 bytes or more, if they fit at all.
 pub fn mulpdu(most: usize, control_room: usize) -> usize {
     let whole = most.saturating_sub(SEGMENT_HEADER_LEN);
     // A ULPDU is at most what a DATA chunk's 16-bit length allows.
@@ -284,7 +284,7 @@ mod tests {
     fn outstanding_messages_are_bounded() {
         let config = StreamConfig { max_posts: 40_000, ..StreamConfig::default() };
         let mut stream: Stream<VecMemory> = Stream::new(StreamId(1), PdId(1), config);
-        let source: Source<VecMemory> = Source::Octets(b"x"[..].into());
+        let source: Source<VecMemory> = Source::Bytes(b"x"[..].into());
         for cookie in 0..40_000 {
             let (stag, to, source) = (Stag(1), TaggedOffset(0), source.clone());
             let message =

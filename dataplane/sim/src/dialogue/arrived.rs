@@ -29,7 +29,7 @@ impl Arrived {
     /// What is wrong with it; nothing may be with what a stack sends.
     pub fn parse(bytes: &[u8]) -> Result<Arrived, String> {
         if bytes.len() < HEADER {
-            return Err(format!("{} octets are no SCTP packet", bytes.len()));
+            return Err(format!("{} bytes are no SCTP packet", bytes.len()));
         }
         let mut zeroed = bytes.to_vec();
         zeroed[8..12].fill(0);
@@ -46,7 +46,7 @@ impl Arrived {
             let length = usize::from(be16(&rest[2..]));
             let padded = length.next_multiple_of(4);
             if length < 4 || padded > rest.len() {
-                return Err(format!("a chunk of {length} octets in {}", rest.len()));
+                return Err(format!("a chunk of {length} bytes in {}", rest.len()));
             }
             if rest[length..padded].iter().any(|&o| o != 0) {
                 return Err("padding that is not zero".into());

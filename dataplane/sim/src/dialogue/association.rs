@@ -19,7 +19,7 @@ use super::chunks::Conversation;
 use super::run::{Batch, Party, Settings, play_with};
 use super::script::{Action, Args, Script, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT};
-use super::streams::{octets, pattern, pattern_octets};
+use super::streams::{bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Untagged bytes that may be unfinished.
@@ -90,7 +90,7 @@ impl Setup {
             "idle-timeout" => self.endpoint.policy.idle_timeout = Some(seconds()?),
             "linger" => self.endpoint.linger = seconds()?,
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
-            "private-data" => self.private_data = octets(value)?,
+            "private-data" => self.private_data = bytes(value)?,
             "region" => {
                 (self.stag, self.base_to) = (next()? as u32, next()?);
                 self.len = next()? as usize;
@@ -120,7 +120,7 @@ impl Setup {
     }
 }
 
-/// An endpoint, what a worker would lend to it, and the script's side of the conversation.
+/// An endpoint, the worker's state that it borrows, and the script's side of the conversation.
 struct Association {
     setup: Setup,
     conversation: Conversation,
@@ -216,11 +216,11 @@ impl Association {
     }
 
     /// What a worker does with a packet.
-    fn input(&mut self, octets: &[u8], tx: &mut Batch) {
+    fn input(&mut self, bytes: &[u8], tx: &mut Batch) {
         let drop = |this: &mut Self, reason: sctp::DropReason| {
             this.last_drop = reason.name().to_owned();
         };
-        let Ok(packet) = Packet::new(octets) else {
+        let Ok(packet) = Packet::new(bytes) else {
             return drop(self, sctp::DropReason::BadHeader);
         };
         if !packet.checksum_ok() {
@@ -300,7 +300,7 @@ impl Association {
 
     fn post(&mut self, session: SessionId, args: &Args) -> Result<(), String> {
         let to = args.number("to", 0)?;
-        let source = Source::Octets(Arc::from(pattern_octets(to, args.number("len", 0)? as usize)));
+        let source = Source::Bytes(Arc::from(pattern_bytes(to, args.number("len", 0)? as usize)));
         let cookie = args.number("cookie", 0)?;
         let message = match args.word(1) {
             Some("tagged") => {
@@ -331,7 +331,7 @@ impl Association {
             let got = *memory.get(offset).ok_or("behind the region")?;
             let expected = if placed { pattern(at) } else { 0 };
             if got != expected {
-                return Err(format!("the octet at TO {at} is {got:#04x}, not {expected:#04x}"));
+                return Err(format!("the byte at TO {at} is {got:#04x}, not {expected:#04x}"));
             }
         }
         Ok(())
@@ -345,17 +345,17 @@ impl Party for Association {
         let Action::SendPacket(line) = action else { return Err("no packet".into()) };
         self.now = now;
         self.last_drop = "none".into();
-        let octets = self.conversation.written(line)?;
-        let words = super::chunks::glance(&octets).unwrap_or_else(|| format!("{octets:02x?}"));
-        self.input(&octets, tx);
+        let bytes = self.conversation.written(line)?;
+        let words = super::chunks::glance(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
+        self.input(&bytes, tx);
         Ok(words)
     }
 
-    fn sent(&self, octets: &[u8], _ect: bool) -> Result<Arrived, String> {
-        if octets.len() > self.setup.packet {
-            return Err(format!("a packet of {} octets", octets.len()));
+    fn sent(&self, bytes: &[u8], _ect: bool) -> Result<Arrived, String> {
+        if bytes.len() > self.setup.packet {
+            return Err(format!("a packet of {} bytes", bytes.len()));
         }
-        Arrived::parse(octets)
+        Arrived::parse(bytes)
     }
 
     fn show(&self, sent: &Arrived) -> String {
@@ -389,7 +389,7 @@ impl Party for Association {
     fn act(&mut self, now: Instant, args: &Args) -> Result<(), String> {
         self.now = now;
         let private_data = match args.get("pd") {
-            Some(text) => octets(text)?,
+            Some(text) => bytes(text)?,
             None => self.setup.private_data.clone(),
         };
         let session = match args.get("sid") {

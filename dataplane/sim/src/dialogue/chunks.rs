@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::arrived::{Arrived, Chunk, HEADER, be16, be32};
 use super::messages::{data_flags, message_kind, ppid, user_message};
 use super::script::{Args, ChunkLine, PacketLine, number};
-use super::streams::octets;
+use super::streams::bytes;
 use crate::oracle;
 
 /// Kinds of chunks by their names in scripts (RFC 9260 §3.2).
@@ -140,12 +140,12 @@ impl Conversation {
             }
             "SACK" => self.written_sack(args)?,
             "HEARTBEAT" => {
-                let info = args.get("info").map_or(Ok(vec![1, 2, 3, 4]), octets)?;
+                let info = args.get("info").map_or(Ok(vec![1, 2, 3, 4]), bytes)?;
                 self.heartbeats[1] = parameter(HEARTBEAT_INFO, &info);
                 self.heartbeats[1].clone()
             }
             "HEARTBEAT_ACK" => match args.get("info") {
-                Some(info) => parameter(HEARTBEAT_INFO, &octets(info)?),
+                Some(info) => parameter(HEARTBEAT_INFO, &bytes(info)?),
                 None => self.heartbeats[0].clone(),
             },
             "ABORT" | "ERROR" => causes(args)?,
@@ -158,20 +158,20 @@ impl Conversation {
                 Some("damaged") => {
                     let mut cookie = self.cookie.clone();
                     let middle = cookie.len() / 2;
-                    if let Some(octet) = cookie.get_mut(middle) {
-                        *octet ^= 0x10;
+                    if let Some(byte) = cookie.get_mut(middle) {
+                        *byte ^= 0x10;
                     }
                     cookie
                 }
-                Some(text) => octets(text)?,
+                Some(text) => bytes(text)?,
             },
             "SHUTDOWN_ACK" | "COOKIE_ACK" | "SHUTDOWN_COMPLETE" => Vec::new(),
             _ => {
                 kind = args.number("type", kind.into())? as u8;
-                args.get("hex").map_or(Ok(Vec::new()), |digits| octets(&format!("hex:{digits}")))?
+                args.get("hex").map_or(Ok(Vec::new()), |digits| bytes(&format!("hex:{digits}")))?
             }
         };
-        flags = args.number("flags-octet", flags.into())? as u8;
+        flags = args.number("flags-byte", flags.into())? as u8;
         let length = args.number("length", value.len() as u64 + 4)? as u16;
         let mut chunk = vec![kind, flags];
         chunk.extend(length.to_be_bytes());
@@ -192,7 +192,7 @@ impl Conversation {
             "param",
             "keep",
             "length",
-            "flags-octet",
+            "flags-byte",
         ])?;
         let tag = args.number("itag", self.peer_tag.into())? as u32;
         let tsn = args.number("tsn", self.peer_tsn.into())? as u32;
@@ -205,7 +205,7 @@ impl Conversation {
         value.extend((args.number("is", 16)? as u16).to_be_bytes());
         value.extend(tsn.to_be_bytes());
         if kind == "INIT_ACK" && args.get("cookie") != Some("none") {
-            let cookie = args.get("cookie").map_or(Ok(b"a cookie".to_vec()), octets)?;
+            let cookie = args.get("cookie").map_or(Ok(b"a cookie".to_vec()), bytes)?;
             value.extend(parameter(STATE_COOKIE, &cookie));
         }
         // RFC 5043 §5.1
@@ -215,7 +215,7 @@ impl Conversation {
         }
         for (_, text) in args.pairs().filter(|(key, _)| *key == "param") {
             let (number_of, digits) = text.split_once(':').unwrap_or((text, ""));
-            let content = octets(&format!("hex:{digits}"))?;
+            let content = bytes(&format!("hex:{digits}"))?;
             value.extend(parameter(number(number_of)? as u16, &content));
         }
         Ok(value)
@@ -233,7 +233,7 @@ impl Conversation {
     }
 
     fn written_sack(&self, args: &Args) -> Result<Vec<u8>, String> {
-        args.only(&["cum", "arwnd", "gap", "dup", "length", "flags-octet", "gaps", "dups"])?;
+        args.only(&["cum", "arwnd", "gap", "dup", "length", "flags-byte", "gaps", "dups"])?;
         let cumulative = relative(args.get("cum").ok_or("cum=")?)?;
         let gaps = blocks(args.get("gap"))?;
         let dups = list(args.get("dup"))?;
@@ -326,7 +326,7 @@ impl Conversation {
             "SHUTDOWN_COMPLETE" => same("T bit", args.has("T"), got.flags & 1 != 0),
             "COOKIE_ECHO" => match args.get("cookie") {
                 None => Ok(()),
-                Some(text) => same("cookie", octets(text)?, got.value.clone()),
+                Some(text) => same("cookie", bytes(text)?, got.value.clone()),
             },
             "CHUNK" => same("type", args.number("type", 0xff)? as u8, got.kind),
             "PAD" => same("length", args.number("len", 0)?, got.value.len() as u64),
@@ -390,9 +390,9 @@ impl Conversation {
         let Some(wanted) = user_message(args)? else { return Ok(()) };
         same("PPID", args.number("ppid", ppid(args))?, be32(&header[8..]).into())?;
         if args.has("len") && message_kind(args).is_none() && !args.has("hex") {
-            return same("octets", wanted.len(), message.len());
+            return same("bytes", wanted.len(), message.len());
         }
-        same("octets of the message", wanted, message.to_vec())
+        same("bytes of the message", wanted, message.to_vec())
     }
 
     fn compare_sack(&self, args: &Args, got: &Chunk) -> Result<(), String> {
@@ -437,7 +437,7 @@ impl Conversation {
                     let (len, head) = (value.len() - 12, &value[12..value.len().min(32)]);
                     let _ = write!(
                         text,
-                        " tsn={tsn} sid={sid} ppid={ppid} flags={flags:#x} {len} octets {head:02x?}"
+                        " tsn={tsn} sid={sid} ppid={ppid} flags={flags:#x} {len} bytes {head:02x?}"
                     );
                 }
                 3 if value.len() >= 12 => {
@@ -450,7 +450,7 @@ impl Conversation {
                     let _ = write!(text, " T={} causes {codes:?}", chunk.flags & 1);
                 }
                 _ => {
-                    let _ = write!(text, " flags={:#x} {} octets", chunk.flags, value.len());
+                    let _ = write!(text, " flags={:#x} {} bytes", chunk.flags, value.len());
                 }
             }
         }
@@ -481,12 +481,12 @@ fn parameters(mut bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
         let length = usize::from(be16(&bytes[2..]));
         let padded = length.next_multiple_of(4).min(bytes.len());
         if length < 4 || length > bytes.len() {
-            return Err(format!("a parameter of {length} octets in {}", bytes.len()));
+            return Err(format!("a parameter of {length} bytes in {}", bytes.len()));
         }
         found.push((be16(bytes), bytes[4..length].to_vec()));
         bytes = &bytes[padded..];
     }
-    if bytes.is_empty() { Ok(found) } else { Err("octets behind the parameters".into()) }
+    if bytes.is_empty() { Ok(found) } else { Err("bytes behind the parameters".into()) }
 }
 
 fn cause_codes(value: &[u8]) -> Vec<u16> {
@@ -497,7 +497,7 @@ fn causes(args: &Args) -> Result<Vec<u8>, String> {
     let mut value = Vec::new();
     for (_, text) in args.pairs().filter(|(key, _)| *key == "cause") {
         let (code, digits) = text.split_once(':').unwrap_or((text, ""));
-        value.extend(parameter(number(code)? as u16, &octets(&format!("hex:{digits}"))?));
+        value.extend(parameter(number(code)? as u16, &bytes(&format!("hex:{digits}"))?));
     }
     Ok(value)
 }

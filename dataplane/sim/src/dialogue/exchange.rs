@@ -103,7 +103,7 @@ impl Exchange {
             options.sack = self.blocks(text, self.iss)?;
         }
         if let Some(text) = line.args.get("opt") {
-            options.raw = super::streams::octets(&format!("hex:{text}"))?;
+            options.raw = super::streams::bytes(&format!("hex:{text}"))?;
         }
         Ok(segment)
     }
@@ -168,7 +168,7 @@ impl Exchange {
             None if got.payload != payload => {
                 let first = got.payload.iter().zip(&payload).position(|(a, b)| a != b);
                 return Err(format!(
-                    "payload of {} octets, expected {}; first difference at {first:?}",
+                    "payload of {} bytes, expected {}; first difference at {first:?}",
                     got.payload.len(),
                     payload.len()
                 ));

@@ -1,7 +1,7 @@
 //! What is in a DATA chunk of a dialogue: messages of RFC 5043, built from its text.
 
 use super::script::{Args, number};
-use super::streams::{octets, pattern_octets};
+use super::streams::{bytes, pattern_bytes};
 use crate::oracle;
 
 /// Function codes by name (RFC 5043 §5.2.3, RFC 6581 §7).
@@ -77,7 +77,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
         "msn",
         "mo",
         "length",
-        "flags-octet",
+        "flags-byte",
         "I",
     ])?;
     let mut message = (args.number("n", 0)? as u16).to_be_bytes().to_vec();
@@ -86,7 +86,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     let len = args.number("len", 0)? as usize;
     let Some(kind) = message_kind(args) else {
         return match (args.get("hex"), args.has("len")) {
-            (Some(digits), _) => Ok(Some(octets(&format!("hex:{digits}"))?)),
+            (Some(digits), _) => Ok(Some(bytes(&format!("hex:{digits}"))?)),
             (None, true) => Ok(Some(vec![0; len])),
             (None, false) => Ok(None),
         };
@@ -95,13 +95,13 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
         "tagged" => {
             let to = args.number("to", 0)?;
             let (rsvd, stag) = (args.number("rsvd", 0)? as u8, args.number("stag", 16)? as u32);
-            message.extend(oracle::tagged(version, last, rsvd, stag, to, &pattern_octets(to, len)));
+            message.extend(oracle::tagged(version, last, rsvd, stag, to, &pattern_bytes(to, len)));
         }
         "untagged" => {
             let mo = args.number("mo", 0)? as u32;
             let payload = match args.get("hex") {
-                Some(digits) => octets(&format!("hex:{digits}"))?,
-                None => pattern_octets(mo.into(), len),
+                Some(digits) => bytes(&format!("hex:{digits}"))?,
+                None => pattern_bytes(mo.into(), len),
             };
             let (qn, msn) = (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32);
             message.extend(oracle::untagged(version, last, [0; 5], (qn, msn, mo), &payload));
@@ -117,7 +117,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
                     message.extend((number(depth)? as u16).to_be_bytes());
                 }
             }
-            message.extend(args.get("pd").map_or(Ok(Vec::new()), octets)?);
+            message.extend(args.get("pd").map_or(Ok(Vec::new()), bytes)?);
         }
     }
     Ok(Some(message))

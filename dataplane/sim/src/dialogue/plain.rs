@@ -174,7 +174,7 @@ impl Subject for Plain {
                 let end = streams.position(&format!("{name}.end"))? - 1;
                 self.up.written = self.up.written.max(end as usize);
             }
-            Some("room") => self.up.room = args.number("octets", u64::MAX)?,
+            Some("room") => self.up.room = args.number("bytes", u64::MAX)?,
             Some("close") => connection.close(),
             Some("abort") => connection.abort(),
             Some("mtu") => connection.path_mtu(now, args.number("mss", 0)? as u16),
@@ -302,10 +302,10 @@ impl SpanSink for Above {
     fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
         let (start, end) = (offset as usize, offset as usize + bytes.len());
         if self.inbound.get(start..end) != Some(bytes) {
-            self.wrong(format!("octets {start}..{end} that went up are not those of the stream"));
+            self.wrong(format!("bytes {start}..{end} that went up are not those of the stream"));
         }
         if self.taken.iter().any(|(&from, &to)| from < end as u64 && offset < to) {
-            self.wrong(format!("octets {start}..{end} went up twice"));
+            self.wrong(format!("bytes {start}..{end} went up twice"));
         }
         if in_order != (offset == self.in_order) {
             self.wrong(format!("span at {offset} in order: {in_order}, so far {}", self.in_order));
@@ -335,7 +335,7 @@ impl SegmentSource for Above {
 
     fn fill(&mut self, offset: u64, emss: usize, _in_flight: bool, out: &mut [u8]) -> usize {
         if offset != self.filled as u64 || emss != self.emss {
-            self.wrong(format!("fill({offset}, {emss}, {} octets)", out.len()));
+            self.wrong(format!("fill({offset}, {emss}, {} bytes)", out.len()));
         }
         let n = out.len().min(self.written - self.filled);
         out[..n].copy_from_slice(&self.outbound[self.filled..self.filled + n]);
@@ -345,7 +345,7 @@ impl SegmentSource for Above {
 
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         if emss != self.emss || out.len() <= emss {
-            self.wrong(format!("probe({offset}, {emss}, {} octets)", out.len()));
+            self.wrong(format!("probe({offset}, {emss}, {} bytes)", out.len()));
         }
         if self.written - self.filled < out.len() {
             return 0;

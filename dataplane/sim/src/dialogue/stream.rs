@@ -17,13 +17,13 @@ use super::plain::{tcp_setting, too_big, tuple, without_ecn};
 use super::run::{Batch, Settings};
 use super::script::{Args, ScriptError, number, switch};
 use super::segments::Subject;
-use super::streams::{Streams, octets, pattern, pattern_octets};
+use super::streams::{Streams, bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Untagged bytes that may be unfinished.
 const POOL: u64 = 1 << 20;
 
-/// An endpoint and what a worker would lend to it.
+/// An endpoint and the worker's state that it borrows.
 pub(super) struct Stream {
     setup: Setup,
     config: Arc<EndpointConfig>,
@@ -125,7 +125,7 @@ impl Setup {
                 self.endpoint.policy.on_peer_close = OnPeerClose::KeepOpen;
             }
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
-            "private-data" => self.private_data = octets(value)?,
+            "private-data" => self.private_data = bytes(value)?,
             "ddp-version" if value == "0" => self.stream.version = VersionPolicy::V0,
             "region" => {
                 let mut n = value.split_whitespace().map(number);
@@ -181,7 +181,7 @@ impl Stream {
     fn post(&mut self, args: &Args) -> Result<(), String> {
         let to = args.number("to", 0)?;
         let len = args.number("len", 0)? as usize;
-        let source = Source::Octets(Arc::from(pattern_octets(to, len)));
+        let source = Source::Bytes(Arc::from(pattern_bytes(to, len)));
         let message = match args.word(1) {
             Some("tagged") => Message::Tagged {
                 stag: Stag(args.number("stag", 0)? as u32),
@@ -204,7 +204,7 @@ impl Stream {
     fn post_rdmap(&mut self, args: &Args) -> Result<(), String> {
         let (to, cookie) = (args.number("to", 0)?, args.number("cookie", 0)?);
         let len = args.number("len", 0)? as usize;
-        let source = Source::Octets(Arc::from(pattern_octets(to, len)));
+        let source = Source::Bytes(Arc::from(pattern_bytes(to, len)));
         let request = match args.word(1) {
             Some("send") => {
                 let (solicited, invalidate) = (false, None);
@@ -234,7 +234,7 @@ impl Stream {
             let got = *memory.get(offset).ok_or("behind the region")?;
             let expected = if placed { pattern(at) } else { 0 };
             if got != expected {
-                return Err(format!("the octet at TO {at} is {got:#04x}, not {expected:#04x}"));
+                return Err(format!("the byte at TO {at} is {got:#04x}, not {expected:#04x}"));
             }
         }
         Ok(())
@@ -315,7 +315,7 @@ impl Subject for Stream {
 
     fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
         let private_data = match args.get("pd") {
-            Some(text) => octets(text)?,
+            Some(text) => bytes(text)?,
             None => self.setup.private_data.clone(),
         };
         match args.word(0) {

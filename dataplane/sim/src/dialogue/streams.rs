@@ -22,13 +22,13 @@ struct Place {
 }
 
 /// Byte that a payload has at `offset` (a tagged segment's TO, an untagged one's MO): every byte
-/// tells where it belongs.
+/// shows where it belongs.
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(31) >> 3) as u8 ^ offset as u8
 }
 
 /// `len` bytes of the pattern from `offset` on.
-pub fn pattern_octets(offset: u64, len: usize) -> Vec<u8> {
+pub fn pattern_bytes(offset: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| pattern(offset.wrapping_add(i))).collect()
 }
 
@@ -74,12 +74,12 @@ impl Streams {
 
     /// Bytes from the peer to the stack under test.
     pub fn inbound(&self) -> &[u8] {
-        self.inbound.octets()
+        self.inbound.bytes()
     }
 
     /// Bytes from the stack under test to the peer.
     pub fn outbound(&self) -> &[u8] {
-        self.outbound.octets()
+        self.outbound.bytes()
     }
 
     /// Sequence number, relative to the initial one, that `text` means: a number, `NAME`, `NAME.end`,
@@ -125,7 +125,7 @@ impl Streams {
             let from = place.start + slice.from;
             let to = slice.to.map_or(place.end, |to| place.start + to);
             if from > to || to > place.end {
-                return Err(format!("`{}` has no octets {from}..{to}", slice.name));
+                return Err(format!("`{}` has no bytes {from}..{to}", slice.name));
             }
             let (start, end) = span.unwrap_or((from, from));
             if from != end {
@@ -136,7 +136,7 @@ impl Streams {
                 Direction::In => &self.inbound,
                 Direction::Out => &self.outbound,
             };
-            bytes.extend(&stream.octets()[from..to]);
+            bytes.extend(&stream.bytes()[from..to]);
         }
         Ok((span.map_or(0, |(start, _)| 1 + start as u32), bytes))
     }
@@ -162,18 +162,18 @@ impl Streams {
 
 fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
     match kind {
-        "request" => stream.raw(&start_frame(StartFrame::REQUEST, args)?.octets()),
-        "reply" => stream.raw(&start_frame(StartFrame::REPLY, args)?.octets()),
+        "request" => stream.raw(&start_frame(StartFrame::REQUEST, args)?.bytes()),
+        "reply" => stream.raw(&start_frame(StartFrame::REPLY, args)?.bytes()),
         "startkey" => stream.raw(&start_key(args)?),
-        "hex" => stream.raw(&hex(args.word(0).ok_or("hex OCTETS")?)?),
+        "hex" => stream.raw(&hex(args.word(0).ok_or("hex BYTES")?)?),
         "text" => stream.raw(args.word(0).ok_or("text WORD")?.as_bytes()),
         "pattern" => stream
-            .raw(&pattern_octets(stream.len() as u64, length(args.word(0).ok_or("pattern N")?)?)),
+            .raw(&pattern_bytes(stream.len() as u64, length(args.word(0).ok_or("pattern N")?)?)),
         "zeros" => stream.raw(&vec![0; length(args.word(0).ok_or("zeros N")?)?]),
         "tagged" => {
             args.only(&["ver", "last", "rsvd", "stag", "to", "len", "flaw"])?;
             let to = args.number("to", 0)?;
-            let payload = pattern_octets(to, args.number("len", 0)? as usize);
+            let payload = pattern_bytes(to, args.number("len", 0)? as usize);
             let ulpdu = oracle::tagged(
                 args.number("ver", 1)? as u8,
                 args.switch("last", true)?,
@@ -189,7 +189,7 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
             let mo = args.number("mo", 0)?;
             let payload = match args.get("hex") {
                 Some(text) => hex(text)?,
-                None => pattern_octets(mo, args.number("len", 0)? as usize),
+                None => pattern_bytes(mo, args.number("len", 0)? as usize),
             };
             let rsvd = args.number("rsvd", 0)?.to_be_bytes();
             let ulpdu = oracle::untagged(
@@ -201,7 +201,7 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
             );
             stream.fpdu(&ulpdu, flaw(args)?);
         }
-        "fpdu" => stream.fpdu(&hex(args.word(0).ok_or("fpdu OCTETS")?)?, flaw(args)?),
+        "fpdu" => stream.fpdu(&hex(args.word(0).ok_or("fpdu BYTES")?)?, flaw(args)?),
         other => return Err(format!("`{other}` is no kind of piece")),
     }
     Ok(())
@@ -216,7 +216,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
         reserved |= 0x10;
         private_data.extend(enhanced(text)?);
     }
-    private_data.extend(args.get("pd").map_or(Ok(Vec::new()), octets)?);
+    private_data.extend(args.get("pd").map_or(Ok(Vec::new()), bytes)?);
     let claimed_length = match args.get("pdlen") {
         Some(text) => Some(number(text)? as u16),
         None => None,
@@ -269,7 +269,7 @@ fn flaw(args: &Args) -> Result<Flaw, String> {
 }
 
 /// `hex:00ff`, `text:hello` or `zeros:12`.
-pub(super) fn octets(text: &str) -> Result<Vec<u8>, String> {
+pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.split_once(':') {
         Some(("hex", digits)) => hex(digits),
         Some(("text", word)) => Ok(word.as_bytes().to_vec()),
@@ -283,7 +283,7 @@ fn length(text: &str) -> Result<usize, String> {
 }
 
 fn hex(digits: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("`{digits}` are no hexadecimal octets");
+    let wrong = || format!("`{digits}` are no hexadecimal bytes");
     if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
         return Err(wrong());
     }

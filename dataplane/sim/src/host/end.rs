@@ -106,8 +106,8 @@ impl End for Host {
         Totals {
             tagged_delivered: stats.ddp.tagged_delivered,
             untagged_delivered: stats.ddp.untagged_delivered,
-            octets_in: stats.tcp.recv.octets,
-            octets_acknowledged: stats.tcp.octets_acknowledged,
+            bytes_in: stats.tcp.recv.bytes,
+            bytes_acknowledged: stats.tcp.bytes_acknowledged,
             retransmitted: stats.tcp.loss.segments_retransmitted,
             timeouts: stats.tcp.loss.timeouts,
             early: stats.mpa_rx.placed_out_of_order,
@@ -119,7 +119,7 @@ impl End for Host {
         let (held, budget) = (self.stats().mpa_rx.held_max, self.config.hold);
         // One FPDU in order may always be held besides.
         let limit = budget + u64::from(self.config.endpoint.mpa.max_fpdu);
-        (held > limit).then(|| format!("{held} octets held, budget {budget}"))
+        (held > limit).then(|| format!("{held} bytes held, budget {budget}"))
     }
 
     fn condition(&self) -> String {
@@ -136,7 +136,7 @@ impl End for Host {
         )
     }
 
-    fn show(octets: &[u8]) -> Option<String> {
-        crate::segment::Segment::parse(octets).map(|segment| format!("{segment:?}"))
+    fn show(bytes: &[u8]) -> Option<String> {
+        crate::segment::Segment::parse(bytes).map(|segment| format!("{segment:?}"))
     }
 }

@@ -48,15 +48,15 @@ impl Scenario {
         }
         let load = |rng: &mut Rng| Load {
             seed: rng.next_u64(),
-            octets: 1 + any_scale(rng, 8..20),
+            bytes: 1 + any_scale(rng, 8..20),
             max_message: 1 << rng.below(18),
             untagged_every: rng.below(5),
             max_untagged: 1 << rng.below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
         // Many tiny messages take long and show little.
-        forward.octets = forward.octets.min(forward.max_message * 2000);
-        let backward = Load { octets: backward.octets.min(backward.max_message * 500), ..backward };
+        forward.bytes = forward.bytes.min(forward.max_message * 2000);
+        let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         // No probe is smaller than what every path has to carry (RFC 4821 §7.2).
         let least_mtu = if config.icmp { 400 } else { 576 };
         let twists = twists(&mut rng, least_mtu, mtu);
@@ -184,9 +184,9 @@ pub(super) fn direction(rng: &mut Rng, mtu: usize) -> path::Config {
     if one_in(rng, 3) {
         link.rate = NonZeroU64::new(1_000_000 << rng.below(10)).map(|bits_per_second| Rate {
             bits_per_second,
-            queue_octets: 20_000 + rng.below(200_000),
+            queue_bytes: 20_000 + rng.below(200_000),
         });
-        link.mark_octets = one_in(rng, 2).then(|| rng.below(50_000));
+        link.mark_bytes = one_in(rng, 2).then(|| rng.below(50_000));
     }
     if one_in(rng, 6) {
         link.black_holes = black_holes(rng);

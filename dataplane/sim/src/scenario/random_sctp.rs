@@ -36,15 +36,15 @@ impl Scenario<SctpConfig> {
         };
         let load = |rng: &mut Rng| Load {
             seed: rng.next_u64(),
-            octets: 1 + any_scale(rng, 8..20),
+            bytes: 1 + any_scale(rng, 8..20),
             max_message: 1 << rng.below(18),
             untagged_every: rng.below(5),
             max_untagged: 1 << rng.below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
         // Many tiny messages take long and show little.
-        forward.octets = forward.octets.min(forward.max_message * 2000);
-        let backward = Load { octets: backward.octets.min(backward.max_message * 500), ..backward };
+        forward.bytes = forward.bytes.min(forward.max_message * 2000);
+        let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
         let twists = twists(&mut rng, LEAST_MTU, mtu);
         Scenario { seed, config, forward, backward, twists }
     }

@@ -14,7 +14,7 @@ pub struct Tally {
     /// Of these, those in which everything had to arrive, and did.
     pub complete: u64,
     /// Bytes that either lower layer took.
-    pub octets: u64,
+    pub bytes: u64,
     /// Segments lost, by random and burst loss.
     pub lost: u64,
     /// Lost in black holes.
@@ -67,7 +67,7 @@ impl Tally {
         }
         for host in [&pair.client, &pair.server] {
             let totals = host.totals();
-            tally.octets += totals.octets_in;
+            tally.bytes += totals.bytes_in;
             tally.retransmitted += totals.retransmitted;
             tally.timeouts += totals.timeouts;
             tally.early += totals.early;
@@ -80,7 +80,7 @@ impl Tally {
         [
             ("scenarios", self.scenarios),
             ("complete", self.complete),
-            ("octets", self.octets),
+            ("bytes", self.bytes),
             ("lost", self.lost),
             ("black-holed", self.black_holed),
             ("queue-dropped", self.queue_dropped),
@@ -94,8 +94,8 @@ impl Tally {
             ("too big", self.too_big),
             ("retransmitted", self.retransmitted),
             ("time-outs", self.timeouts),
-            ("octets placed early", self.early),
-            ("octets refused", self.refused),
+            ("bytes placed early", self.early),
+            ("bytes refused", self.refused),
         ]
     }
 
@@ -110,7 +110,7 @@ impl AddAssign for Tally {
         let fields = [
             (&mut self.scenarios, other.scenarios),
             (&mut self.complete, other.complete),
-            (&mut self.octets, other.octets),
+            (&mut self.bytes, other.bytes),
             (&mut self.lost, other.lost),
             (&mut self.black_holed, other.black_holed),
             (&mut self.queue_dropped, other.queue_dropped),

@@ -64,7 +64,7 @@ fn gains_nothing(of: fn(&Cell, u64) -> Sum) {
             sum
         });
         let goodput =
-            |sum: &Sum| (SEEDS * plain.octets()) as f64 * 8.0 / sum.time.as_secs_f64() / 1e6;
+            |sum: &Sum| (SEEDS * plain.bytes()) as f64 * 8.0 / sum.time.as_secs_f64() / 1e6;
         for (cell, sum) in cells.iter().zip(&sums) {
             let rises = goodput(sum) > TOLERANCE * goodput(&sums[0]);
             let seen = (sum.reported > 0) == (cell.duplicate_percent > 0.0);

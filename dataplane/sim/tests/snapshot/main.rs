@@ -1,4 +1,4 @@
-//! How fast, with how many octets sent again and how many held, over all kinds of paths; pinned in
+//! How fast, with how many bytes sent again and how many held, over all kinds of paths; pinned in
 //! `snapshots/*.txt`, so that a change of behaviour shows as a diff.
 //!
 //! `SIM_BLESS=1 cargo test -p sim --test snapshot` renews the files.
@@ -29,7 +29,7 @@ fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
         return Err(format!("more was held than the budget: {rx:?}"));
     }
     if aligned && mpa.markers && rx.held_max != rx.unlocatable_max {
-        return Err(format!("located octets were held: {rx:?}"));
+        return Err(format!("located bytes were held: {rx:?}"));
     }
     if aligned && !mpa.markers && rx.placed_out_of_order != 0 {
         return Err(format!("placed ahead of a gap without markers: {rx:?}"));
@@ -41,8 +41,8 @@ fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
 fn outcome(pair: &Pair) -> [String; 7] {
     let (tx, rx) = (pair.client.stats(), pair.server.stats());
     [
-        tx.tcp.loss.octets_retransmitted,
-        rx.tcp.recv.octets_duplicate,
+        tx.tcp.loss.bytes_retransmitted,
+        rx.tcp.recv.bytes_duplicate,
         tx.tcp.loss.timeouts,
         rx.mpa_rx.held_max,
         rx.mpa_rx.unlocatable_max,

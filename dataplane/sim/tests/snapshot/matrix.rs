@@ -16,7 +16,7 @@ use tcp_lite::tcp;
 
 use super::{compare, judge, outcome};
 
-/// Octets of the TCP header with timestamps.
+/// Bytes of the TCP header with timestamps.
 const TCP_HEADER: usize = 32;
 pub(super) const THREADS: usize = 2;
 
@@ -52,7 +52,7 @@ impl Cell {
         }
     }
 
-    /// Octets on their way that fill the link.
+    /// Bytes on their way that fill the link.
     pub(super) fn bdp(&self) -> u64 {
         (u128::from(self.rate()) * self.rtt.as_nanos() / 8_000_000_000) as u64
     }
@@ -62,7 +62,7 @@ impl Cell {
     }
 
     /// Enough to leave slow start behind: some forty losses, or sixteen times what fills the link.
-    pub(super) fn octets(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * self.mss() as f64) as u64
         } else {
@@ -77,7 +77,7 @@ impl Cell {
         self.limit_for(self.mss())
     }
 
-    /// With packets that carry so many octets.
+    /// With packets that carry so many bytes.
     pub(super) fn limit_for(&self, mss: usize) -> f64 {
         let payload = mss as f64 / (self.mtu + ETHERNET) as f64;
         let line = self.rate() as f64 * payload;
@@ -94,7 +94,7 @@ impl Cell {
         let percent = |p| Probability::from_percent(p).expect("a percentage");
         let rate = Rate {
             bits_per_second: NonZeroU64::new(self.rate()).expect("not zero"),
-            queue_octets: self.bdp(),
+            queue_bytes: self.bdp(),
         };
         let link = link::Config {
             loss: Loss::Random(percent(self.loss_percent)),
@@ -118,7 +118,7 @@ impl Cell {
 
     pub(super) fn config(&self, seed: u64) -> Config {
         let mut host =
-            HostConfig { mtu: self.mtu, region: self.octets() as usize, ..HostConfig::default() };
+            HostConfig { mtu: self.mtu, region: self.bytes() as usize, ..HostConfig::default() };
         host.endpoint.mpa.markers = self.markers;
         // The window is never what limits.
         let receive_window = (4 * self.bdp()).max(4 << 20) as u32;
@@ -138,23 +138,23 @@ impl Cell {
 
     /// One line of the snapshot, or what must not be.
     fn run(&self, seed: u64) -> Result<String, String> {
-        let load = |octets| Load {
+        let load = |bytes| Load {
             seed,
-            octets,
+            bytes,
             max_message: 1 << 20,
             untagged_every: 0,
             ..Load::default()
         };
         let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
         let (pair, times) =
-            transfer::run_timed(self.config(seed), &load(self.octets()), &load(0), patience)?;
+            transfer::run_timed(self.config(seed), &load(self.bytes()), &load(0), patience)?;
         judge(&pair, !self.resegmented)?;
         Ok(self.line(&pair, times))
     }
 
     fn line(&self, pair: &Pair, times: Times) -> String {
-        let goodput = self.octets() as f64 * 8.0 / times.all.as_secs_f64();
-        let steady = self.octets() as f64 * 4.0 / times.second_half.as_secs_f64();
+        let goodput = self.bytes() as f64 * 8.0 / times.all.as_secs_f64();
+        let steady = self.bytes() as f64 * 4.0 / times.second_half.as_secs_f64();
         let mega = |bits: f64| format!("{:.1}", bits / 1e6);
         let link: [String; 10] = [
             format!("{}", self.loss_percent),
@@ -162,7 +162,7 @@ impl Cell {
             self.mtu.to_string(),
             if self.markers { "on" } else { "off" }.into(),
             mega(self.rate() as f64),
-            format!("{:.1}", self.octets() as f64 / f64::from(1 << 20)),
+            format!("{:.1}", self.bytes() as f64 / f64::from(1 << 20)),
             mega(goodput),
             mega(steady),
             mega(self.limit()),
@@ -182,14 +182,14 @@ const ABOUT: &str = "\
 # One transfer per line, one way, in virtual time; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
 #
 # loss      random, in both directions        link      rate of the link, Mbit/s; its queue holds one BDP
-# MiB       octets written to the peer        goodput   from the first octet until all is delivered, Mbit/s
-# steady    the same for the second half of the octets, when slow start is over; ratio: steady / limit
+# MiB       bytes written to the peer         goodput   from the first byte until all is delivered, Mbit/s
+# steady    the same for the second half of the bytes, when slow start is over; ratio: steady / limit
 # limit     goodput that the link, or the congestion window at this loss (Reno by Mathis, CUBIC by
 #           RFC 8312 section 5.1, the larger one), lets through, Mbit/s
-# resent    octets sent again                 needless  octets that came though the peer had them
-# rto       retransmission time-outs          held      most octets held ahead of gaps or unfinished
-# unloc     most that nothing located         early     octets placed while something before was missing
-# refused   octets not taken for want of room to hold them
+# resent    bytes sent again                  needless  bytes that came though the peer had them
+# rto       retransmission time-outs          held      most bytes held ahead of gaps or unfinished
+# unloc     most that cannot be located       early     bytes placed while something before was missing
+# refused   bytes not taken for want of room to hold them
 ";
 
 fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {

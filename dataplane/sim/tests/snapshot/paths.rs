@@ -17,7 +17,7 @@ use tcp_lite::tcp::{self, CongestionControl};
 
 use super::{compare, judge, outcome};
 
-const OCTETS: u64 = 16 << 20;
+const BYTES: u64 = 16 << 20;
 const THREADS: usize = 2;
 
 fn percent(p: f64) -> Probability {
@@ -33,8 +33,8 @@ fn at(ms: u64) -> Instant {
     Instant::from_millis(1000 + ms)
 }
 
-fn rate(mega: u64, queue_octets: u64) -> Option<Rate> {
-    NonZeroU64::new(mega * 1_000_000).map(|bits_per_second| Rate { bits_per_second, queue_octets })
+fn rate(mega: u64, queue_bytes: u64) -> Option<Rate> {
+    NonZeroU64::new(mega * 1_000_000).map(|bits_per_second| Rate { bits_per_second, queue_bytes })
 }
 
 /// 100 Mbit/s, 10 ms there and back, a queue of one BDP.
@@ -44,7 +44,7 @@ fn clean(seed: u64) -> Config {
             link::Config { delay: ms(5), rate: rate(100, 125_000), ..link::Config::seeded(seed) };
         path::Config::new(1500, link)
     };
-    let host = HostConfig { region: OCTETS as usize, ..HostConfig::default() };
+    let host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
     Config {
         client: host.clone(),
         server: host,
@@ -74,9 +74,9 @@ const KINDS: [Kind; 23] = [
     ("nothing, NewReno", |c| tcp(c, |t| t.congestion = CongestionControl::NewReno)),
     ("queue of 10 frames", |c| c.forward.link.rate = rate(100, 15_000)),
     ("queue of 2 MB", |c| c.forward.link.rate = rate(100, 2_000_000)),
-    ("marks from 30 kB on", |c| c.forward.link.mark_octets = Some(30_000)),
+    ("marks from 30 kB on", |c| c.forward.link.mark_bytes = Some(30_000)),
     ("marks, ends without ECN", |c| {
-        c.forward.link.mark_octets = Some(30_000);
+        c.forward.link.mark_bytes = Some(30_000);
         tcp(c, |t| t.extensions.ecn = false);
     }),
     ("every 1009th lost", |c| {
@@ -155,7 +155,7 @@ const ABOUT: &str = "\
 # 16 MiB one way over 100 Mbit/s with 10 ms there and back and a queue of one BDP, MTU 1500, where nothing else
 # is said; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
 #
-# goodput   from the first octet until all is delivered, Mbit/s     drops    segments that the forward path lost
+# goodput   from the first byte until all is delivered, Mbit/s      drops    segments that the forward path lost
 # the rest: as in matrix.txt
 #
 ";
@@ -166,17 +166,17 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
     change(&mut config);
     config.client.endpoint.mpa.markers = *markers;
     config.server.endpoint.mpa.markers = *markers;
-    let load = |octets| Load {
+    let load = |bytes| Load {
         seed: n as u64,
-        octets,
+        bytes,
         max_message: 1 << 18,
         untagged_every: 0,
         ..Load::default()
     };
     let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
-    transfer::run_timed(config, &load(OCTETS), &load(0), patience)
+    transfer::run_timed(config, &load(BYTES), &load(0), patience)
         .and_then(|(pair, times)| {
-            // A resent octet may be cut otherwise when the MTU has shrunk, and a wrong CRC is known when the
+            // A resent byte may be cut otherwise when the MTU has shrunk, and a wrong CRC is known when the
             // FPDU was already located.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
             judge(&pair, aligned)?;
@@ -192,7 +192,7 @@ fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
     let run: [String; 4] = [
         name.into(),
         if markers { "on" } else { "off" }.into(),
-        format!("{:.1}", OCTETS as f64 * 8.0 / times.all.as_secs_f64() / 1e6),
+        format!("{:.1}", BYTES as f64 * 8.0 / times.all.as_secs_f64() / 1e6),
         drops.to_string(),
     ];
     columns(&WIDTHS, &[&run[..], &outcome(pair)].concat())

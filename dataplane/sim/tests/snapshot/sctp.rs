@@ -22,7 +22,7 @@ impl Cell {
     pub(super) fn sctp(&self, seed: u64) -> Config<SctpConfig> {
         let mut host = SctpConfig {
             mtu: self.mtu,
-            region: self.octets() as usize,
+            region: self.bytes() as usize,
             sessions: SESSIONS,
             ..SctpConfig::default()
         };
@@ -42,19 +42,19 @@ impl Cell {
 }
 
 pub(super) fn run<S: Setup>(cell: &Cell, config: Config<S>, seed: u64) -> (Pair<S>, Times) {
-    let octets = cell.octets();
+    let bytes = cell.bytes();
     let load =
-        |octets| Load { seed, octets, max_message: 1 << 20, untagged_every: 0, ..Load::default() };
+        |bytes| Load { seed, bytes, max_message: 1 << 20, untagged_every: 0, ..Load::default() };
     let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
-    transfer::run_timed(config, &load(octets), &load(0), patience)
+    transfer::run_timed(config, &load(bytes), &load(0), patience)
         .unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"))
 }
 
 fn line(cell: &Cell, seed: u64) -> String {
     let (pair, times) = run(cell, cell.sctp(seed), seed);
-    let octets = cell.octets() as f64;
-    let goodput = octets * 8.0 / times.all.as_secs_f64();
-    let steady = octets * 4.0 / times.second_half.as_secs_f64();
+    let bytes = cell.bytes() as f64;
+    let goodput = bytes * 8.0 / times.all.as_secs_f64();
+    let steady = bytes * 4.0 / times.second_half.as_secs_f64();
     let limit = cell.limit_for(cell.mtu - sim::packet::IP_HEADER - SCTP_HEADERS);
     let (tx, rx) = (pair.client.totals(), pair.server.totals());
     let endpoint = pair.server.endpoint().expect("there was an association");
@@ -65,7 +65,7 @@ fn line(cell: &Cell, seed: u64) -> String {
         format!("{}", cell.rtt.as_micros() as f64 / 1000.0),
         cell.mtu.to_string(),
         mega(cell.rate() as f64),
-        format!("{:.1}", octets / f64::from(1 << 20)),
+        format!("{:.1}", bytes / f64::from(1 << 20)),
         mega(goodput),
         mega(steady),
         mega(limit),
@@ -135,7 +135,7 @@ fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
             sctp += run(cell, cell.sctp(seed), seed).1.all;
         }
         let goodput =
-            |time: Duration| (SEEDS * cell.octets()) as f64 * 8.0 / time.as_secs_f64() / 1e6;
+            |time: Duration| (SEEDS * cell.bytes()) as f64 * 8.0 / time.as_secs_f64() / 1e6;
         (*cell, goodput(tcp), goodput(sctp))
     });
     for (Cell { rtt, mtu, .. }, tcp, sctp) in both {

@@ -1,4 +1,4 @@
-//! Ways to copy bytes into a mapping and out of it, for whoever wants to know which is the fastest: the benchmark's
+//! Ways to copy bytes into a mapping and out of it, to find the fastest: the benchmark's
 //! hand-off takes the best of them at each length. The product copies as [`CopyKernel::LibraryAhead`].
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].

@@ -15,7 +15,7 @@ fn cache(capacity: usize) -> NeighbourCache {
     NeighbourCache::new(capacity, [7; 16])
 }
 
-fn say(
+fn claim(
     cache: &mut NeighbourCache,
     n: u16,
     mac: Mac,
@@ -35,7 +35,7 @@ fn state(cache: &NeighbourCache, n: u16) -> &'static str {
 fn resolved() -> NeighbourCache {
     let mut cache = cache(8);
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
-    assert_eq!(say(&mut cache, 1, A, ANSWER, secs(0)), ClaimOutcome::Resolved);
+    assert_eq!(claim(&mut cache, 1, A, ANSWER, secs(0)), ClaimOutcome::Resolved);
     cache
 }
 
@@ -67,7 +67,7 @@ fn a_used_entry_ages_through_all_states_and_is_confirmed() {
     assert_eq!(state(&cache, 1), "delay");
     assert_eq!(all(&mut cache, secs(36)), [Action::Solicit(ip(1), Some(A))]);
     assert_eq!(state(&cache, 1), "probe");
-    assert_eq!(say(&mut cache, 1, A, ANSWER, secs(36)), ClaimOutcome::Noted);
+    assert_eq!(claim(&mut cache, 1, A, ANSWER, secs(36)), ClaimOutcome::Noted);
     assert_eq!(state(&cache, 1), "reachable");
 }
 
@@ -82,7 +82,7 @@ fn a_silent_neighbour_is_probed_then_resolved_afresh() {
     }
     assert_eq!(all(&mut cache, secs(39)), [Action::Solicit(ip(1), None)]);
     assert_eq!(cache.resolve(ip(1), secs(39)), Resolution::Wait { solicit: false });
-    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(39)), ClaimOutcome::Resolved);
+    assert_eq!(claim(&mut cache, 1, B, ANSWER, secs(39)), ClaimOutcome::Resolved);
     assert_eq!(cache.get(ip(1)), Some(B));
 }
 
@@ -101,15 +101,15 @@ fn progress_of_a_stream_confirms_without_a_probe() {
 fn an_unsolicited_announcement_makes_and_changes_no_entry() {
     let mut cache = resolved();
     for kind in [ANSWER, ClaimKind::Announcement] {
-        assert_eq!(say(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
+        assert_eq!(claim(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
     }
     for kind in [ANSWER, ClaimKind::Announcement, ClaimKind::Question] {
         let mut cache = resolved();
-        say(&mut cache, 1, B, kind, secs(1));
+        claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
-        // It casts doubt: the old address is asked at once, and keeps its place by answering.
+        // It casts doubt: the old address is probed at once, and keeps its place by answering.
         assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
-        say(&mut cache, 1, A, ANSWER, secs(1));
+        claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");
     }
 }
@@ -117,7 +117,7 @@ fn an_unsolicited_announcement_makes_and_changes_no_entry() {
 #[test]
 fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
     let mut cache = cache(8);
-    assert_eq!(say(&mut cache, 5, A, ClaimKind::Question, secs(0)), ClaimOutcome::Noted);
+    assert_eq!(claim(&mut cache, 5, A, ClaimKind::Question, secs(0)), ClaimOutcome::Noted);
     assert_eq!(state(&cache, 5), "stale");
     assert_eq!(cache.resolve(ip(5), secs(0)), Resolution::Known(A));
 }
@@ -125,19 +125,19 @@ fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
 #[test]
 fn another_hosts_answer_does_not_replace_an_address_under_probe() {
     let mut cache = resolved();
-    say(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
+    claim(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
     assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
     for overrides in [false, true] {
         let answer = ClaimKind::Answer { overrides };
-        assert_eq!(say(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
+        assert_eq!(claim(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
     }
     assert_eq!(cache.get(ip(1)), Some(A));
-    // Once it has been silent for three seconds everybody is asked, and the address may move.
+    // Once it has been silent for three seconds the request is broadcast, and the address may move.
     for s in 2..=4 {
         all(&mut cache, secs(s));
     }
     assert_eq!(state(&cache, 1), "incomplete");
-    assert_eq!(say(&mut cache, 1, B, ANSWER, secs(4)), ClaimOutcome::Resolved);
+    assert_eq!(claim(&mut cache, 1, B, ANSWER, secs(4)), ClaimOutcome::Resolved);
     assert_eq!(cache.get(ip(1)), Some(B));
 }
 
@@ -145,7 +145,7 @@ fn another_hosts_answer_does_not_replace_an_address_under_probe() {
 fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
-    say(&mut cache, 0xffff, A, ANSWER, secs(0));
+    claim(&mut cache, 0xffff, A, ANSWER, secs(0));
     let waiting = (0..1000)
         .filter(|&n| matches!(cache.resolve(ip(n), secs(1)), Resolution::Wait { .. }))
         .count();
@@ -162,9 +162,9 @@ fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
 fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
-    say(&mut cache, 0xffff, A, ANSWER, secs(0));
+    claim(&mut cache, 0xffff, A, ANSWER, secs(0));
     for n in 0..10_000 {
-        assert_eq!(say(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
+        assert_eq!(claim(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
     }
     // Strangers have half of the places.
     assert_eq!(cache.len(), 33);
@@ -178,11 +178,11 @@ fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
     // 64 neighbours that were spoken to once, long ago.
     for n in 0..64 {
         cache.resolve(ip(n), secs(0));
-        say(&mut cache, n, A, ANSWER, secs(0));
+        claim(&mut cache, n, A, ANSWER, secs(0));
     }
     all(&mut cache, secs(60));
     for n in 100..10_000 {
-        assert_eq!(say(&mut cache, n, B, ClaimKind::Question, secs(61)), ClaimOutcome::Full);
+        assert_eq!(claim(&mut cache, n, B, ClaimKind::Question, secs(61)), ClaimOutcome::Full);
     }
     assert!((0..64).all(|n| cache.get(ip(n)) == Some(A)));
 }
@@ -197,7 +197,7 @@ fn a_pinned_neighbour_is_never_evicted() {
             let at = secs(100 * u64::from(n));
             all(cache, at);
             cache.resolve(ip(n), at);
-            say(cache, n, B, ANSWER, at);
+            claim(cache, n, B, ANSWER, at);
         }
         cache.get(ip(1))
     };

@@ -22,8 +22,8 @@ fn whole(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let ends = (source, destination);
     ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], ends, (IpProtocol::Tcp, 64), len, |p| {
-        for (i, octet) in p.iter_mut().enumerate() {
-            *octet = (i * 7 + i / 256) as u8;
+        for (i, byte) in p.iter_mut().enumerate() {
+            *byte = (i * 7 + i / 256) as u8;
         }
         p[16..18].fill(0);
         let sum = checksum::segment(source, destination, TCP, p);
@@ -96,7 +96,7 @@ fn spoils(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
     for part in [first, (0..200, true), (200..400, false)] {
         assert_eq!(give(&mut r, &one(part)), Err(DropReason::FragmentOverlap), "nothing is used");
     }
-    assert_eq!((r.len(), r.octets()), (1, PACKET_COST));
+    assert_eq!((r.len(), r.bytes()), (1, PACKET_COST));
 }
 
 // RFC 5722 §4, RFC 8200 §4.5; the same for IPv4 (RFC 1858 §4).
@@ -199,7 +199,7 @@ fn packets_are_distinguished() {
         let last = give(&mut r, &piece(frame, *id, 200..400, false));
         assert!(matches!(last, Ok(Outcome::Whole(_))));
     }
-    assert_eq!((r.len(), r.octets()), (0, 0));
+    assert_eq!((r.len(), r.bytes()), (0, 0));
 }
 
 #[test]
@@ -223,14 +223,14 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
     let mut refused = 0;
     for id in 0..1000 {
         refused += u32::from(give(&mut r, &piece(&flood, id, 0..1000, true)).is_err());
-        assert!(r.octets() <= 64 * 1024 / SHARE && r.len() <= 16 / SHARE);
+        assert!(r.bytes() <= 64 * 1024 / SHARE && r.len() <= 16 / SHARE);
     }
     assert_eq!(refused, 996);
-    // Others have their room, and where there is none left the oldest give way.
+    // Others have their room, and where there is none left the oldest are dropped.
     for peer in 2..=60 {
         let frame = whole(None, true, peer, 1400);
         give(&mut r, &piece(&frame, 1, 0..1000, true)).unwrap();
-        assert!(r.octets() <= 64 * 1024 && r.len() <= 16);
+        assert!(r.bytes() <= 64 * 1024 && r.len() <= 16);
     }
     let frame = whole(None, true, 60, 1400);
     let last = give(&mut r, &piece(&frame, 1, 1000..1400, false));
@@ -246,7 +246,7 @@ fn a_packet_in_too_many_pieces_is_given_up() {
     }
     let more = piece(&frame, 1, 1000..1008, true);
     assert_eq!(give(&mut r, &more), Err(DropReason::FragmentLimit));
-    assert_eq!(r.octets(), PACKET_COST);
+    assert_eq!(r.bytes(), PACKET_COST);
 }
 
 // RFC 3168 §5.3: a mark on any piece is one of the packet; pieces of unlike senders are none of one.
@@ -318,6 +318,6 @@ proptest! {
             let payload = &frame[ip_at(&frame) + header_len(&frame)..];
             prop_assert_eq!(&again[segment], payload);
         }
-        prop_assert_eq!((r.len(), r.octets()), (0, 0));
+        prop_assert_eq!((r.len(), r.bytes()), (0, 0));
     }
 }

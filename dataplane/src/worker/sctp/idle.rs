@@ -1,4 +1,4 @@
-//! Associations without a session: what they count as, and which of them give way to new ones.
+//! Associations without a session: what they count as, and which of them are evicted for new ones.
 //!
 //! ```text
 //!   accepted: Place --first session--> Nothing --last session ends--> Idle --> gone
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! One that shuts down may take minutes for it if its peer does not answer (RFC 9260 §9.2). Until it is gone it counts
-//! against its peer; the oldest one gives way when the peer has as many streams as it may, or the worker as many
+//! against its peer; the oldest one is evicted when the peer has as many streams as it may, or the worker as many
 //! associations.
 
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::worker::listen::Progress;
 
 impl<Io: PortIo> Core<Io> {
     /// Takes a credit and a place in the backlog for a stream or an association of a peer whose address is its own.
-    /// When the peer has as many streams as it may, its oldest association that shuts down gives way.
+    /// When the peer has as many streams as it may, its oldest association that shuts down is evicted.
     ///
     /// # Errors
     /// Which bound is reached; nothing is taken then.
@@ -71,7 +71,7 @@ impl<Io: PortIo> Core<Io> {
         counted
     }
 
-    /// Whether an association has begun to shut down, or to close: it may give way then. One without a session so far
+    /// Whether an association has begun to shut down, or to close: it may be evicted then. One without a session so far
     /// will have none, and leaves its listener's backlog.
     pub(super) fn check_leaving(&mut self, at: u32) {
         let Some(association) = self.associations.get_mut(at) else { return };

@@ -77,7 +77,7 @@ impl<Io: PortIo> Core<Io> {
         udp: Option<u16>,
         now: Instant,
     ) {
-        let bytes = &arrival.frame.octets()[arrival.span.clone()];
+        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
         let packet = match Packet::new(bytes) {
             Ok(packet) if packet.checksum_ok() => packet,
             Ok(_) => return self.env.control.counters().drops.count_sctp(Refused::BadChecksum),

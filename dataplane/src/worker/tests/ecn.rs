@@ -68,7 +68,7 @@ fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
         }
         while let Some(event) = net.hosts[1].handles[0].poll() {
             if matches!(event, Event::TaggedDelivered { .. }) {
-                assert!(octets_of(&sink) == pattern(LEN));
+                assert!(bytes_of(&sink) == pattern(LEN));
                 let stream = net.hosts[0].cores[0].streams().next().expect("the stream");
                 let stats = stream.stats().tcp;
                 assert_eq!(stats.loss.segments_retransmitted, 0);

@@ -63,9 +63,9 @@ impl Flood {
 
     fn post(self, net: &mut Net, stream: StreamId) -> Ticket {
         let (stag, to) = (SINK, TaggedOffset(0));
-        let source = Source::Octets(vec![7; self.len() as usize].into());
+        let source = Source::Bytes(vec![7; self.len() as usize].into());
         let region = None;
-        net.hosts[FLOODER].tell(0, |ticket| match self {
+        net.hosts[FLOODER].command(0, |ticket| match self {
             Flood::Ddp(_) => {
                 let message =
                     Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
@@ -118,7 +118,7 @@ fn open(
     ulp: &UlpConfig,
     service: Service,
 ) -> StreamId {
-    net.hosts[from].tell(0, |ticket| {
+    net.hosts[from].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ticket,
             interface: InterfaceId(0),
@@ -140,7 +140,13 @@ fn open(
         })
     });
     let (ulp, private_data) = (ulp.clone(), Vec::new());
-    net.hosts[VICTIM].tell(0, |_| Command::Accept { stream, pd: PD, private_data, ulp, service });
+    net.hosts[VICTIM].command(0, |_| Command::Accept {
+        stream,
+        pd: PD,
+        private_data,
+        ulp,
+        service,
+    });
     net.until("a stream", |net| {
         net.hosts[from].take(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
@@ -225,7 +231,7 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
         assert_eq!(net.hosts[VICTIM].count(answers), resolved + 1, "{flood:?}");
         for (n, stream) in others.into_iter().enumerate() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
-            assert!(octets_of(&sinks[n]) == pattern(len), "{flood:?}");
+            assert!(bytes_of(&sinks[n]) == pattern(len), "{flood:?}");
         }
         // What the flood has made is bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
@@ -285,7 +291,7 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     net.until("the rest", |net| {
         (delivered(net, 0) == rest && delivered(net, len as u64) == 1).then_some(())
     });
-    assert!(octets_of(&sink) == pattern(len));
+    assert!(bytes_of(&sink) == pattern(len));
 }
 
 /// A stream that waits ends like any other: all of its events come, and its end is the last of them.
@@ -304,7 +310,7 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
         for _ in 0..300 {
             feed(&mut net, stream, flood, &mut posted, &mut sent);
         }
-        net.hosts[FLOODER].tell(0, |_| Command::Close { stream, abort });
+        net.hosts[FLOODER].command(0, |_| Command::Close { stream, abort });
         net.pass(Duration::from_secs(1));
         let closed = |e: &Event| matches!(e, Event::Closed { .. });
         assert_eq!(net.hosts[VICTIM].take(|e| closed(e).then_some(())), None);

@@ -111,7 +111,7 @@ fn no_credit_no_stream_until_there_is_more() {
     let ticket = e.net.hosts[0].connect(0, (v4(2), PORT).into());
     e.net.pass(Duration::from_millis(100));
     assert_eq!(e.net.hosts[1].count("no_credit"), 1);
-    e.net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
+    e.net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
     e.net.until("the next attempt", |net| {
         let incoming = |ev: &Event| matches!(ev, Event::Incoming { .. }).then_some(());
         assert!(
@@ -245,7 +245,7 @@ fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
         }
         false
     });
-    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+    net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
     net.until("its end", |net| {
         net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
     });
@@ -301,7 +301,7 @@ fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
         }
         is_fin
     });
-    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+    net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
     let frame = net.until("the peer's FIN", |_| fin.borrow_mut().take());
     let word = |at: usize| <[u8; 4]>::try_from(&frame.0[at..at + 4]).unwrap();
     let port = u16::from_be_bytes([frame.0[34], frame.0[35]]);
@@ -322,7 +322,7 @@ fn streams_in_time_wait_do_not_keep_new_ones_out() {
     net.hosts[1].listen(PORT);
     for _ in 0..3 {
         let (_, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-        net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+        net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
         net.until("its end", |net| {
             net.hosts[1].take(|e| matches!(e, Event::Closed { .. }).then_some(()))
         });

@@ -59,7 +59,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
         (0..).zip(streams).map(|(n, stream)| write(&mut net, &source, 1, stream, n)).collect();
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == pattern(LEN));
+        assert!(bytes_of(&sink) == pattern(LEN));
     }
     assert_eq!(net.hosts[0].count("kept_bytes"), 0);
     (net.hosts[0].count("kept_bytes_max"), net.hosts[0].count("keep_waits"))
@@ -96,7 +96,7 @@ fn a_peer_that_does_not_acknowledge_leaves_the_others_their_share() {
         net.pass(Duration::from_millis(5));
         let (ticket, sink) = write(&mut net, &source, 2, good, 50);
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == pattern(LEN));
+        assert!(bytes_of(&sink) == pattern(LEN));
         let most = net.hosts[0].count("kept_bytes_max");
         assert!(most <= BUDGET as u64 + 21 * SEGMENT, "{most}");
         assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");

@@ -27,9 +27,9 @@ struct Scene {
     remote: Memory,
 }
 
-fn window(octets: u64) -> Window {
+fn window(bytes: u64) -> Window {
     let order = Order::Sequential;
-    Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), octets, order }
+    Window { local: LOCAL, remote: REMOTE, base: TaggedOffset(0), bytes, order }
 }
 
 fn rdmap_config() -> UlpConfig {
@@ -42,7 +42,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
     let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
     let remote = net.hosts[1].region(REMOTE.0, LEN, Access::REMOTE_WRITE | Access::REMOTE_READ);
     net.hosts[1].listen(PORT);
-    net.hosts[0].tell(0, |ticket| {
+    net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ticket,
             interface: InterfaceId(0),
@@ -64,7 +64,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
         })
     });
     let accept = Command::Accept { stream: there, pd: PD, private_data: Vec::new(), ulp, service };
-    net.hosts[1].tell(0, |_| accept);
+    net.hosts[1].command(0, |_| accept);
     let here = net.until("both ends", |net| {
         net.hosts[0].take(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
@@ -89,7 +89,7 @@ impl Scene {
 
     fn begin(&mut self, load: Load) -> Ticket {
         let stream = self.here;
-        self.net.hosts[0].tell(0, |ticket| Command::Load { stream, load, ticket })
+        self.net.hosts[0].command(0, |ticket| Command::Load { stream, load, ticket })
     }
 
     fn done(&mut self, ticket: Ticket) -> LoadReport {
@@ -107,7 +107,7 @@ impl Scene {
         let ticket = self.load(kind, len, count, depth);
         let report = self.done(ticket);
         assert_eq!(report.failure, None);
-        assert_eq!((report.messages, report.octets), (count, count * u64::from(len)));
+        assert_eq!((report.messages, report.bytes), (count, count * u64::from(len)));
         report
     }
 }
@@ -124,12 +124,12 @@ fn writes_fill_the_window_one_after_the_other_and_are_counted() {
         // Seven messages fit into the window, the eighth goes to its beginning again.
         let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
         assert!(report.latency.is_none());
-        let placed = octets_of(&s.remote);
+        let placed = bytes_of(&s.remote);
         assert!(placed[..7000] == pattern(LEN)[..7000]);
-        assert!(placed[7000..].iter().all(|&octet| octet == 0));
+        assert!(placed[7000..].iter().all(|&byte| byte == 0));
         s.net.settle();
         assert_eq!(s.net.hosts[0].count("load_messages"), 50);
-        assert_eq!(s.net.hosts[0].count("load_octets"), 50_000);
+        assert_eq!(s.net.hosts[0].count("load_bytes"), 50_000);
         // Neither control thread was sent an event for one.
         assert!(s.net.hosts.iter().all(|h| h.events.iter().all(|(_, e)| !is_message(e))));
     }
@@ -166,7 +166,7 @@ fn writes_with_notice_are_complete_when_the_notice_is_back() {
         let kind = LoadKind::Notify { window: window(LEN as u64), qn: QN };
         let report = s.run(kind, 4096, 100, 1);
         assert_eq!(report.latency.expect("round trips").len(), 100);
-        assert!(octets_of(&s.remote) == pattern(LEN));
+        assert!(bytes_of(&s.remote) == pattern(LEN));
     }
 }
 
@@ -177,7 +177,7 @@ fn sends_to_a_sink_and_reads_run_to_their_end() {
     s.remote.write(0, &pattern(LEN));
     let report = s.run(LoadKind::Read(window(LEN as u64)), 8192, 16, 8);
     assert_eq!(report.latency.expect("round trips").len(), 16);
-    assert!(octets_of(&s.local) == pattern(LEN));
+    assert!(bytes_of(&s.local) == pattern(LEN));
     let mut s = scene(ddp(), Service::Sink);
     s.run(LoadKind::Send { qn: QN }, 100, 5000, 50);
 }
@@ -188,10 +188,10 @@ fn a_load_stops_on_command() {
     let ticket = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
     s.turns(50);
     let stream = s.here;
-    s.net.hosts[0].tell(0, |_| Command::StopLoad { stream });
+    s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
     let report = s.done(ticket);
     assert_eq!(report.failure, None);
-    assert!(report.messages > 8 && report.octets == report.messages * 1000, "{report:?}");
+    assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
     // The stream is free for another.
     s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
 }
@@ -218,7 +218,7 @@ fn an_impossible_load_is_refused_at_once() {
     let running = s.load(LoadKind::Write(window(100)), 10, u64::MAX, 1);
     assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::Loaded);
     let (stream, abort) = (s.here, true);
-    s.net.hosts[0].tell(0, |_| Command::Close { stream, abort });
+    s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
     assert_eq!(s.done(running).failure, Some(PostFailure::Flushed));
     assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::NoStream);
 }
@@ -229,7 +229,7 @@ fn a_region_that_goes_ends_its_load_and_waits_for_it() {
         let mut s = scene(ddp(), Service::Sink);
         let load = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
         s.turns(50);
-        let gone = s.net.hosts[0].tell(0, |ticket| Command::RemoveStag {
+        let gone = s.net.hosts[0].command(0, |ticket| Command::RemoveStag {
             stag: LOCAL,
             sources: how,
             ticket,
@@ -246,7 +246,7 @@ fn reads_that_are_flushed_end_their_load() {
     let load = s.load(LoadKind::Read(window(LEN as u64)), 60_000, u64::MAX, 8);
     s.turns(50);
     let (stream, abort) = (s.there, true);
-    s.net.hosts[1].tell(0, |_| Command::Close { stream, abort });
+    s.net.hosts[1].command(0, |_| Command::Close { stream, abort });
     assert_eq!(s.done(load).failure, Some(PostFailure::Flushed));
 }
 
@@ -282,7 +282,7 @@ fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind(
     let stopped = s.begin(Load { pace, ..write });
     s.net.pass(Duration::from_millis(1));
     let stream = s.here;
-    s.net.hosts[0].tell(0, |_| Command::StopLoad { stream });
+    s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
     let report = s.done(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
     // The next one on the stream is not hurried by what the first was still waiting for.
@@ -318,14 +318,14 @@ fn random_writes_reach_every_stag_in_its_own_part() {
             memory: s.remote.clone(),
             memory_offset: u64::from(index) * part,
         };
-        let added = s.net.hosts[1].tell(0, |ticket| Command::AddStag { entry, ticket });
+        let added = s.net.hosts[1].command(0, |ticket| Command::AddStag { entry, ticket });
         assert_eq!(s.net.wait_done(1, added), Ok(()));
     }
     s.local.write(0, &pattern(LEN));
     let order = Order::Random { stags: STAGS };
     let kind = LoadKind::Write(Window { order, ..window(LEN as u64) });
     s.run(kind, 64, 4000, 50);
-    let (here, there) = (octets_of(&s.local), octets_of(&s.remote));
+    let (here, there) = (bytes_of(&s.local), bytes_of(&s.remote));
     for part in 0..STAGS as usize {
         let range = part * (LEN / STAGS as usize)..(part + 1) * (LEN / STAGS as usize);
         let hit = there[range.clone()].iter().filter(|&&byte| byte != 0).count();

@@ -34,7 +34,7 @@ fn write_from_all(net: &mut Net, remote: std::net::IpAddr) -> BTreeSet<u16> {
         let ticket =
             net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == pattern(len), "worker {worker}");
+        assert!(bytes_of(&sink) == pattern(len), "worker {worker}");
     }
     owners
 }
@@ -101,7 +101,7 @@ fn a_full_mesh_ring_loses_and_counts() {
         let ticket =
             net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == pattern(len));
+        assert!(bytes_of(&sink) == pattern(len));
         if there.worker() == 1 {
             assert!(net.hosts[1].count("mesh_full") > 0);
         }

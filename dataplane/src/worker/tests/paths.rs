@@ -103,10 +103,10 @@ fn a_path_that_cuts_every_packet_is_no_obstacle() {
             }
             net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
         });
-        assert!(octets_of(&sink) == pattern(len), "{workers} workers");
+        assert!(bytes_of(&sink) == pattern(len), "{workers} workers");
         net.settle();
         assert!(net.hosts[1].count("reassembled") > 100);
-        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+        assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
@@ -122,7 +122,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
     }
     let frame = taken.borrow()[0].clone();
     net.loses = Box::new(|_, _| false);
-    let bound = Plan::new(2).limits.reassembly_octets as u64;
+    let bound = Plan::new(2).limits.reassembly_bytes as u64;
     for n in 0..5000u32 {
         // From a hundred strangers, at any place, never whole.
         let mut piece = fragment(&frame, n as u16, 24..1424, true).0;
@@ -133,7 +133,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
         net.hosts[1].arrive(TestFrame(piece));
         if n % 16 == 15 {
             net.turn();
-            assert!(net.hosts[1].count("reassembly_octets") <= bound);
+            assert!(net.hosts[1].count("reassembly_bytes") <= bound);
         }
     }
     net.until("delivery", |net| {
@@ -142,7 +142,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
     assert!(net.hosts[1].count("reassembly_evicted") > 1000);
     // What is left goes by itself.
     net.pass(Duration::from_secs(20));
-    assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+    assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     assert!(net.hosts[1].count("reassembly_timeouts") > 0);
 }
 

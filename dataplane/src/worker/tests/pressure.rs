@@ -69,7 +69,7 @@ fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     });
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == pattern(len));
+        assert!(bytes_of(&sink) == pattern(len));
     }
     (net.hosts[0].count("tx_stalls"), net.hosts[0].count("tx_no_buffer"), longest)
 }
@@ -115,13 +115,13 @@ fn streams_are_served_round_robin() {
     net.until("the first", |net| {
         net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
-    let begin = net.hosts[0].count("tx_octets");
+    let begin = net.hosts[0].count("tx_bytes");
     for _ in 0..3 {
         net.until("the others", |net| {
             net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
         });
     }
-    let more = net.hosts[0].count("tx_octets") - begin;
+    let more = net.hosts[0].count("tx_bytes") - begin;
     assert!(more < len as u64, "{more} bytes after the first of four was through");
 }
 

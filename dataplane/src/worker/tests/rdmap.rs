@@ -59,7 +59,7 @@ fn connect(net: &mut Net, mpa: mpa::Config) -> Ticket {
 }
 
 fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
-    net.hosts[0].tell(0, |ticket| {
+    net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ticket,
             interface: InterfaceId(0),
@@ -101,7 +101,7 @@ impl Bench {
         });
         let (pd, private_data) = (PD, b"welcome".to_vec());
         let accept = Command::Accept { stream: there, pd, private_data, ulp, service };
-        self.net.hosts[1].tell(there.worker().into(), |_| accept);
+        self.net.hosts[1].command(there.worker().into(), |_| accept);
         let here = self.net.until("both ends", |net| {
             net.hosts[0].take(|e| match e {
                 Event::Established { stream, ticket: Some(_), .. } => Some(*stream),
@@ -118,7 +118,7 @@ impl Bench {
             _ => None,
         };
         let worker = stream.worker().into();
-        self.net.hosts[0].tell(worker, |ticket| Command::PostRdmap {
+        self.net.hosts[0].command(worker, |ticket| Command::PostRdmap {
             stream,
             request,
             region,
@@ -137,7 +137,7 @@ impl Bench {
     }
 
     /// The next Send that a host reports.
-    fn heard(&mut self, host: usize) -> Vec<u8> {
+    fn received(&mut self, host: usize) -> Vec<u8> {
         self.net.until("a Send", |net| {
             net.hosts[host].take(|e| match e {
                 Event::Received { data, .. } => Some(data.clone()),
@@ -157,7 +157,7 @@ impl Bench {
 }
 
 fn send(bytes: &[u8]) -> WorkRequest<Memory> {
-    let source = Source::Octets(bytes.into());
+    let source = Source::Bytes(bytes.into());
     WorkRequest::send(source, Cookie::of(0))
 }
 
@@ -186,7 +186,7 @@ fn what_is_kept_of_responses_is_bounded() {
         for ticket in reads {
             assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
         }
-        assert!(octets_of(&b.local) == pattern(LEN));
+        assert!(bytes_of(&b.local) == pattern(LEN));
         b.net.pass(Duration::from_secs(1));
         assert_eq!(b.net.hosts[1].count("kept_bytes"), 0);
         b.net.hosts[1].count("kept_bytes_max") as usize
@@ -223,28 +223,28 @@ fn every_operation_between_two_workers() {
     assert_eq!(b.finished(swap), Outcome::Atomic { original });
     assert_eq!(b.finished(immediate), Outcome::Sent);
     assert_eq!(b.finished(last), Outcome::Sent);
-    let said = b.net.until("the immediate data", |net| {
+    let found = b.net.until("the immediate data", |net| {
         net.hosts[1].take(|e| match e {
             Event::Immediate { stream, data, solicited } => Some((*stream, *data, *solicited)),
             _ => None,
         })
     });
-    assert_eq!(said, (there, [5; 8], true));
-    assert_eq!(b.heard(1), b"all of it");
+    assert_eq!(found, (there, [5; 8], true));
+    assert_eq!(b.received(1), b"all of it");
     // A Write is no concern of this service.
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
     let back = b.post(here, read(LEN as u32));
     assert_eq!(b.finished(back), Outcome::Read { len: LEN as u32 });
     let mut expected = pattern(LEN);
     expected[LEN - 8..].copy_from_slice(&77_u64.to_ne_bytes());
-    assert!(octets_of(&b.local) == expected && octets_of(&b.remote) == expected);
+    assert!(bytes_of(&b.local) == expected && bytes_of(&b.remote) == expected);
 }
 
 #[test]
 fn the_region_service_is_notified_of_writes_and_atomics() {
     let mut b = bench();
     let (here, there) = b.open(Service::Region);
-    let source = Source::Octets([1; 100].into());
+    let source = Source::Bytes([1; 100].into());
     let to = TaggedOffset(40);
     b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
@@ -253,7 +253,7 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
         WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::of(0) },
     );
     for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
-        let heard = b.net.until("delivery", |net| {
+        let delivered = b.net.until("delivery", |net| {
             net.hosts[1].take(|e| match e {
                 Event::TaggedDelivered { stream, stag, to, len, .. } => {
                     Some((*stream, *stag, to.0, *len))
@@ -261,7 +261,7 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
                 _ => None,
             })
         });
-        assert_eq!(heard, expected);
+        assert_eq!(delivered, expected);
     }
 }
 
@@ -272,8 +272,8 @@ fn the_worker_echoes_by_itself() {
     for n in 0..200_u8 {
         let sent = vec![n; usize::from(n) * 9];
         b.post(here, send(&sent));
-        assert_eq!(b.heard(0), sent);
-        b.net.hosts[0].tell(0, |_| Command::PostBuffers {
+        assert_eq!(b.received(0), sent);
+        b.net.hosts[0].command(0, |_| Command::PostBuffers {
             stream: here,
             qn: ddp::Qn(0),
             buffers: 1,
@@ -299,7 +299,7 @@ fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there
     let mut b = bench();
     let (here, there) = b.open(Service::Echo);
     b.post(here, send(b"first"));
-    assert_eq!(b.heard(0), b"first");
+    assert_eq!(b.received(0), b"first");
     b.net.pass(Duration::from_secs(1));
     // No answer arrives from here on, but for acknowledgements.
     b.net.loses = Box::new(|from, frame| from == 1 && frame.len() > 100);
@@ -325,10 +325,10 @@ fn answers_that_find_no_room_wait_and_keep_their_order() {
             b.post(here, send(&[round * 8 + n; 10]));
         }
         for n in 0..8_u8 {
-            assert_eq!(b.heard(0), [round * 8 + n; 10]);
+            assert_eq!(b.received(0), [round * 8 + n; 10]);
         }
         let (qn, buffers) = (ddp::Qn(0), 8);
-        b.net.hosts[0].tell(0, |_| Command::PostBuffers { stream: here, qn, buffers });
+        b.net.hosts[0].command(0, |_| Command::PostBuffers { stream: here, qn, buffers });
         b.net.settle();
     }
     assert_eq!(b.net.hosts[1].count("streams"), 1);
@@ -366,8 +366,8 @@ fn a_large_read_does_not_hold_up_other_streams() {
         .any(|(_, e)| matches!(e, Event::Completed { ticket, .. } if *ticket == reads[0]))
     {
         b.post(other, send(b"ping"));
-        assert_eq!(b.heard(0), b"ping");
-        b.net.hosts[0].tell(0, |_| Command::PostBuffers {
+        assert_eq!(b.received(0), b"ping");
+        b.net.hosts[0].command(0, |_| Command::PostBuffers {
             stream: other,
             qn: ddp::Qn(0),
             buffers: 1,
@@ -378,7 +378,7 @@ fn a_large_read_does_not_hold_up_other_streams() {
     for ticket in reads {
         assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
     }
-    assert!(octets_of(&b.local) == pattern(LEN));
+    assert!(bytes_of(&b.local) == pattern(LEN));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn the_requests_words_reach_the_control_thread() {
     let mut b = bench();
     let enhanced = Enhanced { peer_to_peer: true, rtr: RtrSet::ALL, required_ord: 0 };
     connect(&mut b.net, mpa::Config { enhanced, ..mpa() });
-    let said = b.net.until("a request", |net| {
+    let found = b.net.until("a request", |net| {
         net.hosts[1].take(|e| match e {
             Event::Incoming { revision, enhanced, private_data, .. } => {
                 Some((*revision, *enhanced, private_data.clone()))
@@ -395,7 +395,7 @@ fn the_requests_words_reach_the_control_thread() {
         })
     });
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 4, rtr: Some(RtrSet::ALL) });
-    assert_eq!(said, (Some(Revision::Two), enhanced, b"hello".to_vec()));
+    assert_eq!(found, (Some(Revision::Two), enhanced, b"hello".to_vec()));
 }
 
 #[test]
@@ -411,15 +411,15 @@ fn a_server_may_speak_first_in_the_peer_to_peer_model() {
         b.net.until("the responder", |net| {
             net.hosts[1].take(|e| matches!(e, Event::Established { .. }).then_some(()))
         });
-        b.net.hosts[1].tell(there.worker().into(), |ticket| Command::PostRdmap {
+        b.net.hosts[1].command(there.worker().into(), |ticket| Command::PostRdmap {
             stream: there,
             request: send(b"first"),
             region: None,
             ticket,
         });
-        assert_eq!(b.heard(0), b"first");
-        let heard = |e: &Event| matches!(e, Event::Received { .. } | Event::Completed { .. });
-        assert!(!b.net.hosts[0].events.iter().any(|(_, e)| heard(e)));
+        assert_eq!(b.received(0), b"first");
+        let delivered = |e: &Event| matches!(e, Event::Received { .. } | Event::Completed { .. });
+        assert!(!b.net.hosts[0].events.iter().any(|(_, e)| delivered(e)));
         assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::Received { .. })));
     }
 }
@@ -464,7 +464,7 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
         assert_eq!(revision.0, Some(Revision::One));
         let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
         let accept = Command::Accept { stream: revision.1, pd, private_data, ulp: ulp(), service };
-        net.hosts[1].tell(0, |_| accept);
+        net.hosts[1].command(0, |_| accept);
         let params = net.until("the stream", |net| {
             net.hosts[0].take(|e| match e {
                 Event::Established { ticket: Some(t), params, .. } if *t == ticket => Some(*params),
@@ -482,7 +482,7 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
     let mut b = bench();
     let (wrong, there) = b.open(Service::Echo);
     let (good, _) = b.open(Service::Echo);
-    let source = Source::Octets([1; 4].into());
+    let source = Source::Bytes([1; 4].into());
     let to = TaggedOffset(LEN as u64 - 2);
     b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
     let error = b.net.until("the error", |net| {
@@ -492,20 +492,20 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
         })
     });
     assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
-    let said = |e: &Event| match e {
+    let found = |e: &Event| match e {
         Event::Terminated { by_peer, terminate, .. } => {
             Some((*by_peer, (terminate.layer, terminate.error_type, terminate.code)))
         }
         _ => None,
     };
-    let sent = b.net.until("the Terminate", |net| net.hosts[1].take(said));
-    let received = b.net.until("the Terminate", |net| net.hosts[0].take(said));
+    let sent = b.net.until("the Terminate", |net| net.hosts[1].take(found));
+    let received = b.net.until("the Terminate", |net| net.hosts[0].take(found));
     assert_eq!((sent, received), ((false, (1, 1, 1)), (true, (1, 1, 1))));
     assert_eq!(b.end(0).numbers(), Some((1, 1, 1)));
     assert_eq!(b.end(1).numbers(), Some((1, 1, 1)));
-    assert_eq!(octets_of(&b.remote)[LEN - 2..], [0, 0]);
+    assert_eq!(bytes_of(&b.remote)[LEN - 2..], [0, 0]);
     b.post(good, send(b"still here"));
-    assert_eq!(b.heard(0), b"still here");
+    assert_eq!(b.received(0), b"still here");
 }
 
 #[test]
@@ -513,13 +513,13 @@ fn a_peer_ends_a_region_of_its_stream() {
     for service in [Service::Control, Service::Echo] {
         let mut b = bench();
         let (here, there) = b.open(service);
-        b.net.hosts[1].tell_all(|ticket| Command::BindStag {
+        b.net.hosts[1].command_all(|ticket| Command::BindStag {
             stag: REGION,
             stream: Some(there),
             ticket,
         });
         b.net.settle();
-        let (source, invalidate) = (Source::Octets(b"bye"[..].into()), Some(REGION));
+        let (source, invalidate) = (Source::Bytes(b"bye"[..].into()), Some(REGION));
         b.post(
             here,
             WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
@@ -532,17 +532,17 @@ fn a_peer_ends_a_region_of_its_stream() {
             })
         });
         assert_eq!(ended, REGION);
-        let removal = b.net.hosts[1].tell(0, |ticket| Command::RemoveStag {
+        let removal = b.net.hosts[1].command(0, |ticket| Command::RemoveStag {
             stag: REGION,
             sources: Sources::Wait,
             ticket,
         });
         assert_eq!(b.net.wait_done(1, removal), Ok(()));
-        let source = Source::Octets([1; 4].into());
+        let source = Source::Bytes([1; 4].into());
         let to = TaggedOffset(0);
         b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
         assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
-        assert_eq!(octets_of(&b.remote)[..4], [0; 4]);
+        assert_eq!(bytes_of(&b.remote)[..4], [0; 4]);
     }
 }
 
@@ -553,9 +553,9 @@ fn a_region_that_goes_ends_the_reads_from_it() {
     let ticket = b.post(here, read(LEN as u32));
     b.net.until("the Read to begin", |net| {
         net.turn();
-        (net.hosts[1].count("tx_octets") > 100_000).then_some(())
+        (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
     });
-    let removal = b.net.hosts[1].tell(there.worker().into(), |ticket| Command::RemoveStag {
+    let removal = b.net.hosts[1].command(there.worker().into(), |ticket| Command::RemoveStag {
         stag: REGION,
         sources: Sources::Wait,
         ticket,
@@ -577,21 +577,20 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
         let mut b = bench();
         let (here, there) = b.open(Service::Control);
         let (other, theirs) = b.open(Service::Control);
-        let bind = |b: &mut Bench, stream| {
-            let done = b.net.hosts[1].tell(there.worker().into(), |ticket| Command::BindStag {
-                stag: REGION,
-                stream: Some(stream),
-                ticket,
-            });
-            assert_eq!(b.net.wait_done(1, done), Ok(()));
-        };
+        let bind =
+            |b: &mut Bench, stream| {
+                let done = b.net.hosts[1].command(there.worker().into(), |ticket| {
+                    Command::BindStag { stag: REGION, stream: Some(stream), ticket }
+                });
+                assert_eq!(b.net.wait_done(1, done), Ok(()));
+            };
         if first {
             bind(&mut b, there);
         }
         let ticket = b.post(here, read(LEN as u32));
         b.net.until("the Read to begin", |net| {
             net.turn();
-            (net.hosts[1].count("tx_octets") > 100_000).then_some(())
+            (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
         bind(&mut b, if first { nobody } else { theirs });
         assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
@@ -612,7 +611,7 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let mut b = bench();
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let lent = b.net.hosts[0].region(0x4300, LEN, rights);
-    b.net.hosts[0].tell_all(|ticket| Command::BindStag {
+    b.net.hosts[0].command_all(|ticket| Command::BindStag {
         stag: Stag(0x4300),
         stream: Some(StreamId(u64::MAX)),
         ticket,
@@ -624,14 +623,14 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     // The accepting side speaks after the other one.
     for stream in [first, second] {
         b.post(stream, send(b"begin"));
-        b.heard(1);
+        b.received(1);
     }
-    let write = |b: &mut Bench, stream: StreamId, octet| {
-        let source = Source::Octets([octet; 4].into());
+    let write = |b: &mut Bench, stream: StreamId, byte| {
+        let source = Source::Bytes([byte; 4].into());
         let (stag, to) = (Stag(0x4300), TaggedOffset(0));
         let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
         let region = None;
-        b.net.hosts[1].tell(stream.worker().into(), |ticket| Command::PostRdmap {
+        b.net.hosts[1].command(stream.worker().into(), |ticket| Command::PostRdmap {
             stream,
             request,
             region,
@@ -639,10 +638,10 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
         });
     };
     write(&mut b, own, 7);
-    b.net.until("the Write", |_| (octets_of(&lent)[..4] == [7; 4]).then_some(()));
+    b.net.until("the Write", |_| (bytes_of(&lent)[..4] == [7; 4]).then_some(()));
     write(&mut b, other, 9);
     assert_eq!(b.end(1).numbers(), Some((1, 1, 2)));
-    assert_eq!(octets_of(&lent)[..4], [7; 4]);
+    assert_eq!(bytes_of(&lent)[..4], [7; 4]);
 }
 
 #[test]
@@ -652,9 +651,9 @@ fn the_sink_of_a_read_waits_for_its_removal() {
     let ticket = b.post(here, read(LEN as u32));
     b.net.until("the Read to begin", |net| {
         net.turn();
-        (net.hosts[0].count("rx_octets") > 100_000).then_some(())
+        (net.hosts[0].count("rx_bytes") > 100_000).then_some(())
     });
-    let removal = b.net.hosts[0].tell(here.worker().into(), |ticket| Command::RemoveStag {
+    let removal = b.net.hosts[0].command(here.worker().into(), |ticket| Command::RemoveStag {
         stag: LOCAL,
         sources: Sources::Abort,
         ticket,
@@ -683,7 +682,7 @@ fn impossible_operations_are_refused() {
     };
     let (stream, request, region) = (here, send(b"x"), Some(Stag(9)));
     let ticket =
-        b.net.hosts[0].tell(0, |ticket| Command::PostRdmap { stream, request, region, ticket });
+        b.net.hosts[0].command(0, |ticket| Command::PostRdmap { stream, request, region, ticket });
     assert_eq!(refused(&mut b, ticket), PostFailure::NoRegion);
     let ticket = b.post(StreamId(u64::from(u32::MAX)), send(b"x"));
     assert_eq!(refused(&mut b, ticket), PostFailure::NoStream);
@@ -703,7 +702,7 @@ fn an_accept_that_cannot_be_done_is_a_local_error() {
     });
     let (pd, private_data, service) = (PD, vec![0; 509], Service::Control);
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp(), service };
-    b.net.hosts[1].tell(0, |_| accept);
+    b.net.hosts[1].command(0, |_| accept);
     let reason = b.end(1);
     assert_eq!(reason, CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Local)));
     assert_eq!(reason.numbers(), Some((2, 0, 5)));
@@ -714,10 +713,10 @@ fn an_empty_write_is_not_reported_to_the_region() {
     let mut b = bench();
     let (here, _) = b.open(Service::Region);
     let (stag, to) = (Stag(77), TaggedOffset(3));
-    let source = Source::Octets([].into());
+    let source = Source::Bytes([].into());
     let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) });
     assert_eq!(b.finished(empty), Outcome::Written);
     b.post(here, send(b"behind it"));
-    assert_eq!(b.heard(1), b"behind it");
+    assert_eq!(b.received(1), b"behind it");
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
 }

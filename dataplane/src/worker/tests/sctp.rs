@@ -11,7 +11,7 @@ use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
-use super::wire_pair::{Net, PD, Plan, Rss, TestFrame, octets_of, pattern, stream_config, v4, v6};
+use super::wire_pair::{Net, PD, Plan, Rss, TestFrame, bytes_of, pattern, stream_config, v4, v6};
 use crate::api::{
     self, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits, Load,
     LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
@@ -52,7 +52,7 @@ pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     from.write(0, &pattern(len));
     let ticket = net.hosts[0].write(stream, (Stag(1), &from), Stag(2), len as u32);
     net.wait_sent(0, ticket);
-    assert_eq!(octets_of(&to), pattern(len));
+    assert_eq!(bytes_of(&to), pattern(len));
 }
 
 pub(super) fn closed(net: &mut Net, host: usize) -> CloseReason {
@@ -65,7 +65,7 @@ pub(super) fn closed(net: &mut Net, host: usize) -> CloseReason {
 }
 
 pub(super) fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
-    let ticket = net.hosts[host].tell(0, |ticket| Command::ListStreams { ticket });
+    let ticket = net.hosts[host].command(0, |ticket| Command::ListStreams { ticket });
     net.until("a list", |net| {
         net.hosts[host].take(|e| match e {
             Event::Streams { ticket: t, streams, .. } if *t == ticket => Some(streams.clone()),
@@ -111,7 +111,7 @@ fn a_stream_is_closed_from_either_side() {
         let mut net = pair();
         let streams = open(&mut net);
         let stream = if closer == 0 { streams.0 } else { streams.1 };
-        net.hosts[closer].tell(0, |_| Command::Close { stream, abort: false });
+        net.hosts[closer].command(0, |_| Command::Close { stream, abort: false });
         assert_eq!(closed(&mut net, closer), CloseReason::LocalShutdown);
         assert_eq!(closed(&mut net, 1 - closer), CloseReason::PeerShutdown);
         net.pass(Duration::from_secs(2));
@@ -128,7 +128,7 @@ fn a_stream_is_aborted_alone() {
     let remote = (v4(2), PORT).into();
     let (first, _) = net.open_as(0, 0, 1, remote, shared.clone());
     let (second, _) = net.open_as(0, 0, 1, remote, shared);
-    net.hosts[0].tell(0, |_| Command::Close { stream: first, abort: true });
+    net.hosts[0].command(0, |_| Command::Close { stream: first, abort: true });
     assert_eq!(closed(&mut net, 0), CloseReason::LocalAbort);
     let _ = closed(&mut net, 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
@@ -181,7 +181,7 @@ fn sessions_take_credits_as_connections_do() {
     );
     assert_eq!(net.hosts[1].count("no_credit"), 1);
     let listener = api::ListenerId(PORT.into());
-    net.hosts[1].tell(0, |_| Command::Credits { listener, more: 1 });
+    net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
     net.open_as(0, 0, 1, remote, shared);
 }
 
@@ -241,7 +241,7 @@ fn a_rejected_stream_leaves_nothing() {
             _ => None,
         })
     });
-    net.hosts[1].tell(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
+    net.hosts[1].command(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
     let refused = CloseReason::RejectedByPeer { private_data: b"no".to_vec(), enhanced: None };
     assert_eq!(failure(&mut net, ticket), ConnectError::Closed(refused.into()));
     assert_eq!(closed(&mut net, 1), CloseReason::RejectedHere);
@@ -292,7 +292,7 @@ fn packets_go_in_udp_where_that_is_wanted() {
 fn a_drain_waits_for_associations() {
     let mut net = pair();
     let (here, _) = open(&mut net);
-    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].command(0, |_| Command::Drain);
     assert_eq!(closed(&mut net, 0), CloseReason::LocalShutdown);
     net.until("the end of the drain", |net| {
         net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
@@ -307,7 +307,7 @@ fn a_drain_waits_for_associations() {
 fn a_stop_aborts_associations() {
     let mut net = pair();
     open(&mut net);
-    net.hosts[0].tell(0, |_| Command::Stop);
+    net.hosts[0].command(0, |_| Command::Stop);
     assert!(matches!(closed(&mut net, 1), CloseReason::Lower(SctpReason::PeerAbort { .. })));
     assert!(net.hosts[0].cores[0].is_stopped());
 }
@@ -320,7 +320,7 @@ fn rdmap_reads_and_sends() {
     let source = net.hosts[1].region(6, len, Access::REMOTE_READ);
     source.write(0, &pattern(len));
     let ulp = || ddp::rdmap::Config { recv_buffers: 16, ..Default::default() };
-    let ticket = net.hosts[0].tell(0, |ticket| {
+    let ticket = net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
             ticket,
             interface: InterfaceId(0),
@@ -343,7 +343,7 @@ fn rdmap_reads_and_sends() {
     });
     let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp().into(), service };
-    net.hosts[1].tell(0, |_| accept);
+    net.hosts[1].command(0, |_| accept);
     let here = net.until("both ends", |net| {
         net.hosts[0].take(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
@@ -360,8 +360,12 @@ fn rdmap_reads_and_sends() {
         cookie: Cookie::of(0),
     };
     let region = Some(Stag(5));
-    let read =
-        net.hosts[0].tell(0, |ticket| Command::PostRdmap { stream: here, request, region, ticket });
+    let read = net.hosts[0].command(0, |ticket| Command::PostRdmap {
+        stream: here,
+        request,
+        region,
+        ticket,
+    });
     let outcome = net.until("the read", |net| {
         net.hosts[0].take(|e| match e {
             Event::Completed { ticket, outcome, .. } if *ticket == read => Some(*outcome),
@@ -370,16 +374,16 @@ fn rdmap_reads_and_sends() {
         })
     });
     assert_eq!(outcome, Outcome::Read { len: len as u32 });
-    assert_eq!(octets_of(&sink), pattern(len));
+    assert_eq!(bytes_of(&sink), pattern(len));
     // The Echo sends back what it gets.
-    let data = Source::Octets(b"there and back".as_slice().into());
+    let data = Source::Bytes(b"there and back".as_slice().into());
     let request = WorkRequest::Send {
         source: data,
         solicited: false,
         invalidate: None,
         cookie: Cookie::of(0),
     };
-    net.hosts[0].tell(0, |ticket| Command::PostRdmap {
+    net.hosts[0].command(0, |ticket| Command::PostRdmap {
         stream: here,
         request,
         region: None,
@@ -406,7 +410,7 @@ fn the_worker_makes_load_by_itself() {
     });
     let ulp = stream_config().into();
     let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
-    net.hosts[1].tell(0, |_| Command::Accept { stream, pd, private_data, ulp, service });
+    net.hosts[1].command(0, |_| Command::Accept { stream, pd, private_data, ulp, service });
     let here = net.until("both ends", |net| {
         net.hosts[0].take(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
@@ -414,7 +418,7 @@ fn the_worker_makes_load_by_itself() {
         })
     });
     let load = Load { count: 1000, ..Load::closed(LoadKind::Echo { qn: MESSAGE_QUEUE }, 100, 8) };
-    let done = net.hosts[0].tell(0, |ticket| Command::Load { stream: here, load, ticket });
+    let done = net.hosts[0].command(0, |ticket| Command::Load { stream: here, load, ticket });
     let report = net.until("the load", |net| {
         net.hosts[0].take(|e| match e {
             Event::LoadDone { ticket, report, .. } if *ticket == done => Some(report.clone()),
@@ -431,7 +435,7 @@ fn a_removed_listener_takes_no_more_sessions() {
     let remote = (v4(2), PORT).into();
     let (here, _) = net.open_as(0, 0, 1, remote, shared.clone());
     let listener = api::ListenerId(PORT.into());
-    let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveListener { listener, ticket });
+    let ticket = net.hosts[1].command(0, |ticket| Command::RemoveListener { listener, ticket });
     net.wait_done(1, ticket).unwrap();
     let ticket = net.hosts[0].connect_as(0, remote, shared);
     assert_eq!(

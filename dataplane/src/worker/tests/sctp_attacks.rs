@@ -46,7 +46,7 @@ fn serves(linger: Duration) -> SctpConfig {
 
 /// Drains a host, and waits for the end of it.
 fn drain(net: &mut Net, host: usize) {
-    net.hosts[host].tell(0, |_| Command::Drain);
+    net.hosts[host].command(0, |_| Command::Drain);
     net.until("the end of the drain", |net| {
         net.hosts[host].take(|e| matches!(e, Event::Drained).then_some(()))
     });
@@ -68,7 +68,7 @@ fn a_blind_init_mutes_no_association() {
         }
         assert_eq!(net.hosts[1].count("bad_init"), 3);
         write(&mut net, here, 50_000);
-        net.hosts[1].tell(0, |_| Command::Drain);
+        net.hosts[1].command(0, |_| Command::Drain);
         assert_eq!(closed(&mut net, 0), CloseReason::PeerShutdown, "{len}");
         net.pass(Duration::from_secs(2));
         for host in &net.hosts {
@@ -171,7 +171,7 @@ fn the_peers_own_packet_moves_the_udp_port() {
 /// Opens a stream from host 0 over an association of its own and closes it from there.
 fn open_and_close(net: &mut Net) {
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
-    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
     closed(net, 0);
     closed(net, 1);
     net.settle();
@@ -196,7 +196,7 @@ fn endless(limits: Limits, linger: Duration) -> Net {
 }
 
 // A peer has as many streams and associations without one as it may have streams. The oldest one that shuts down
-// gives way to a new one.
+// is evicted for a new one.
 #[test]
 fn associations_without_streams_count_against_their_peer() {
     let mut net = endless(Limits { streams_per_peer: 2, ..Limits::default() }, Duration::ZERO);
@@ -206,7 +206,7 @@ fn associations_without_streams_count_against_their_peer() {
     }
     assert_eq!(net.hosts[1].count("associations_evicted"), 98);
     assert_eq!(net.hosts[1].count("peer_streams"), 0);
-    // Streams that are in use give way to nothing.
+    // Streams that are in use are never evicted.
     for _ in 0..2 {
         net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     }
@@ -215,12 +215,12 @@ fn associations_without_streams_count_against_their_peer() {
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!(net.hosts[1].count("associations"), 2);
     // By themselves all of them go, after which nothing is counted any more.
-    net.hosts[0].tell(0, |_| Command::Stop);
+    net.hosts[0].command(0, |_| Command::Stop);
     net.pass(Duration::from_secs(1500));
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (0, 0));
 }
 
-// One that lingers for another stream does not give way: the new one is refused, and counted. A stream over it takes
+// One that lingers for another stream is not evicted: the new one is refused, and counted. A stream over it takes
 // its place.
 #[test]
 fn associations_that_linger_count_and_take_streams() {
@@ -229,7 +229,7 @@ fn associations_that_linger_count_and_take_streams() {
     let shared = api::EndpointConfig::from(serves(Duration::from_secs(60)));
     for _ in 0..3 {
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), shared.clone());
-        net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+        net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
         closed(&mut net, 0);
         closed(&mut net, 1);
         net.settle();
@@ -267,7 +267,7 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
     }
 }
 
-// When a worker has as many associations as it may, those that shut down give way to new ones, from either side.
+// When a worker has as many associations as it may, those that shut down are evicted for new ones, from either side.
 #[test]
 fn associations_that_shut_down_block_no_others() {
     let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
@@ -293,7 +293,7 @@ fn associations_that_shut_down_block_no_others() {
     assert_eq!(refused, ConnectError::TooManyStreams);
 }
 
-// An association that was opened from here and has no stream any more gives way to a new one.
+// An association that was opened from here and has no stream any more is evicted for a new one.
 #[test]
 fn idle_associations_of_ours_block_no_others() {
     let limits = Limits { streams: 2, ..Limits::default() };
@@ -304,7 +304,7 @@ fn idle_associations_of_ours_block_no_others() {
     net.settle();
     for n in 0..6 {
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), serves(hour));
-        net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+        net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
         closed(&mut net, 0);
         closed(&mut net, 1);
         net.settle();
@@ -340,7 +340,7 @@ fn a_port_without_room_keeps_no_association() {
     let mut net = pair();
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.settle();
-    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].command(0, |_| Command::Drain);
     without_room(&mut net, Duration::from_secs(330), |host| {
         host.take(|e| matches!(e, Event::Drained).then_some(())).is_some()
     });
@@ -364,7 +364,7 @@ fn a_silent_next_hop_keeps_no_association() {
     net.loses = Box::new(|_, _| true);
     net.hosts[0].send(here, &[1; 1000]);
     net.pass(Duration::from_secs(20));
-    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].command(0, |_| Command::Drain);
     net.until("the end of the drain", |net| {
         net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
     });
@@ -392,7 +392,7 @@ fn a_port_without_room_keeps_no_reset() {
     net.settle();
     let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
     net.settle();
-    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: true });
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("tx_full"), 1);
 }

@@ -129,7 +129,7 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
                 net.hosts[0].arrive(report(1300, &frame));
             }
         });
-        assert!(octets_of(&to) == pattern(len), "{way:?}");
+        assert!(bytes_of(&to) == pattern(len), "{way:?}");
         let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
         assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
@@ -137,7 +137,7 @@ fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
         let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
         assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
         net.settle();
-        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+        assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
@@ -189,9 +189,9 @@ fn lost_fragments_are_repaired() {
             from == 0 && (frame.len() - 14 > 1300 || cut && n.is_multiple_of(3))
         });
         delivered(&mut net, |_| ());
-        assert!(octets_of(&to) == pattern(100_000));
+        assert!(bytes_of(&to) == pattern(100_000));
         net.pass(Duration::from_secs(20));
-        assert_eq!(net.hosts[1].count("reassembly_octets"), 0);
+        assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
@@ -211,7 +211,7 @@ fn pieces_wait_for_room() {
             net.hosts[0].arrive(report(700, &frame));
         }
     });
-    assert!(octets_of(&to) == pattern(50_000));
+    assert!(bytes_of(&to) == pattern(50_000));
     assert!(net.hosts[0].count("tx_cut") > 0);
 }
 
@@ -233,7 +233,7 @@ fn a_black_hole_is_left() {
         narrow(&mut net, mtu);
         let to = begin(&mut net, here, 300_000);
         delivered(&mut net, |_| ());
-        assert!(octets_of(&to) == pattern(300_000), "{way:?}");
+        assert!(bytes_of(&to) == pattern(300_000), "{way:?}");
         let around = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
         // It takes the session's next words to search to the end.
         for _ in 0..8 {
@@ -270,7 +270,7 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
     }
 }
 
-// RFC 8899 §4.3: a peer that is away for a while looks like a black hole. Whoever speaks to it when it is back
+// RFC 8899 §4.3: a peer that is away for a while looks like a black hole. A sender to it when it is back
 // begins with what the interface carries.
 #[test]
 fn a_peer_that_was_away_has_no_narrow_path() {
@@ -342,7 +342,7 @@ fn probes_are_never_cut_and_may_be_reported() {
             }
         }
     });
-    assert!(octets_of(&to) == pattern(100_000));
+    assert!(bytes_of(&to) == pattern(100_000));
     for _ in 0..4 {
         let ticket = net.hosts[0].send(here, &[7; 3000]);
         net.wait_sent(0, ticket);

@@ -38,7 +38,7 @@ fn place(mut net: Net, remote: std::net::IpAddr, len: usize) -> Net {
     });
     assert_eq!(delivered, (there, SINK, TaggedOffset(0), len as u64));
     net.wait_sent(0, ticket);
-    assert!(octets_of(&sink) == pattern(len));
+    assert!(bytes_of(&sink) == pattern(len));
     net
 }
 
@@ -69,7 +69,7 @@ fn silent_streams_give_back_what_they_do_not_need_and_go_on_as_before() {
         source.write(0, &[round; 4096]);
         let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 4096);
         net.wait_sent(0, ticket);
-        assert!(octets_of(&sink) == [round; 4096]);
+        assert!(bytes_of(&sink) == [round; 4096]);
         let at_rest = |net: &Net, host: usize| {
             let mut streams = net.hosts[host].cores[0].streams();
             streams.next().expect("the stream").connection().is_at_rest()
@@ -178,7 +178,7 @@ fn private_data_crosses_and_a_refusal_is_reported() {
         })
     });
     assert_eq!(data, b"hello");
-    net.hosts[1].tell(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
+    net.hosts[1].command(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
     let reason = failure(&mut net);
     let private_data = b"no".to_vec();
     assert_eq!(
@@ -192,7 +192,7 @@ fn a_closed_stream_is_reported_on_both_sides_and_leaves_nothing() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: false });
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
     for (host, id) in [(0, here), (1, there)] {
         net.until("the end", |net| {
             net.hosts[host].take(|e| match e {
@@ -211,7 +211,7 @@ fn an_abort_resets_the_peer() {
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.hosts[0].tell(0, |_| Command::Close { stream: here, abort: true });
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     let ended = net.until("the reset", |net| {
         net.hosts[1].take(|e| match e {
             Event::Closed { stream, .. } => Some(*stream),
@@ -254,7 +254,7 @@ fn connects_fail_with_their_reasons() {
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
     assert!(matches!(failure(&mut net), ConnectError::Timeout | ConnectError::Closed { .. }));
-    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].command(0, |_| Command::Drain);
     net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(failure(&mut net), ConnectError::Draining);
 }
@@ -272,7 +272,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
     net.loses = Box::new(|_, _| true);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     let remove = |sources| move |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket };
-    let waits = net.hosts[0].tell(0, remove(Sources::Wait));
+    let waits = net.hosts[0].command(0, remove(Sources::Wait));
     net.pass(Duration::from_millis(50));
     let done = |net: &mut Net, t| {
         net.hosts[0].take(|e| matches!(e, Event::Done { ticket, .. } if *ticket == t).then_some(()))
@@ -290,7 +290,7 @@ fn a_region_is_gone_at_once_and_answered_when_nothing_is_sent_from_it() {
     });
     net.loses = Box::new(|_, _| false);
     assert_eq!(net.wait_done(0, waits), Ok(()));
-    let again = net.hosts[0].tell(0, remove(Sources::Wait));
+    let again = net.hosts[0].command(0, remove(Sources::Wait));
     assert!(matches!(net.wait_done(0, again), Err(CommandError::Stag(_))));
 }
 
@@ -307,7 +307,7 @@ fn a_region_can_be_taken_away_from_its_streams() {
     net.settle();
     let sources = Sources::Abort;
     let ticket =
-        net.hosts[0].tell(0, |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket });
+        net.hosts[0].command(0, |ticket| Command::RemoveStag { stag: SOURCE, sources, ticket });
     assert_eq!(net.wait_done(0, ticket), Ok(()));
     let closed = |e: &Event| matches!(e, Event::Closed { stream, .. } if *stream == here);
     net.until("the end", |net| net.hosts[0].take(|e| closed(e).then_some(())));
@@ -322,14 +322,15 @@ fn a_region_without_an_entry_any_more_takes_nothing() {
     source.write(0, &[9; 1000]);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
     let sources = Sources::Wait;
-    let ticket = net.hosts[1].tell(0, |ticket| Command::RemoveStag { stag: SINK, sources, ticket });
+    let ticket =
+        net.hosts[1].command(0, |ticket| Command::RemoveStag { stag: SINK, sources, ticket });
     assert_eq!(net.wait_done(1, ticket), Ok(()));
     net.hosts[0].write(here, (SOURCE, &source), SINK, 1000);
     net.until("an error", |net| {
         net.hosts[1]
             .take(|e| matches!(e, Event::Error { stream, .. } if *stream == there).then_some(()))
     });
-    assert!(octets_of(&sink) == [0; 1000]);
+    assert!(bytes_of(&sink) == [0; 1000]);
 }
 
 #[test]
@@ -341,7 +342,7 @@ fn a_bound_region_serves_its_stream_alone() {
     let (a, there) = net.open(0, 0, 1, (v4(2), PORT).into());
     let (b, other) = net.open(0, 0, 1, (v4(2), PORT).into());
     let stream = Some(there);
-    let bind = net.hosts[1].tell(0, |ticket| Command::BindStag { stag: SINK, stream, ticket });
+    let bind = net.hosts[1].command(0, |ticket| Command::BindStag { stag: SINK, stream, ticket });
     assert_eq!(net.wait_done(1, bind), Ok(()));
     net.hosts[0].write(b, (SOURCE, &source), SINK, 1000);
     net.until("an error", |net| {
@@ -361,7 +362,7 @@ fn lists_name_every_stream_and_neighbour() {
     net.hosts[1].listen_with(PORT, 200, 400);
     let mut expected: Vec<_> =
         (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
-    let ticket = net.hosts[1].tell(0, |ticket| Command::ListStreams { ticket });
+    let ticket = net.hosts[1].command(0, |ticket| Command::ListStreams { ticket });
     let mut found = Vec::new();
     loop {
         let last = net.until("a list", |net| {
@@ -381,7 +382,7 @@ fn lists_name_every_stream_and_neighbour() {
     found.dedup();
     expected.sort_unstable();
     assert_eq!(found, expected);
-    net.hosts[1].tell(0, |ticket| Command::ListNeighbours { ticket });
+    net.hosts[1].command(0, |ticket| Command::ListNeighbours { ticket });
     let neighbours = net.until("neighbours", |net| {
         net.hosts[1].take(|e| match e {
             Event::Neighbours { neighbours, .. } => Some(neighbours.clone()),
@@ -404,20 +405,20 @@ fn drain_ends_streams_gracefully_and_stop_by_force() {
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
     let (stays, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
-    net.hosts[0].tell(0, |_| Command::Drain);
+    net.hosts[0].command(0, |_| Command::Drain);
     // What was posted still arrives.
     net.wait_sent(0, ticket);
     net.until("the peer's close", |net| {
         let closed = |e: &Event| matches!(e, Event::PeerClosed { stream, .. } if *stream == there);
         net.hosts[1].take(|e| closed(e).then_some(()))
     });
-    net.hosts[1].tell(0, |_| Command::Close { stream: there, abort: false });
+    net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
     net.until("the end", |net| {
         net.hosts[0]
             .take(|e| matches!(e, Event::Closed { stream, .. } if *stream == here).then_some(()))
     });
     assert!(net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(())).is_none());
-    net.hosts[0].tell(0, |_| Command::Stop);
+    net.hosts[0].command(0, |_| Command::Stop);
     net.until("the other's end", |net| {
         net.hosts[0]
             .take(|e| matches!(e, Event::Closed { stream, .. } if *stream == stays).then_some(()))

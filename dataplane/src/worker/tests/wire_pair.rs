@@ -32,10 +32,10 @@ use crate::worker::{Core, CoreParts, PortSlot};
 pub(super) struct TestFrame(pub(super) Vec<u8>);
 
 impl Frame for TestFrame {
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &self.0
     }
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
     fn truncate(&mut self, len: usize) {
@@ -204,7 +204,11 @@ impl Host {
     }
 
     /// Gives a command to a worker; returns its ticket.
-    pub(super) fn tell(&mut self, worker: usize, make: impl FnOnce(Ticket) -> Command) -> Ticket {
+    pub(super) fn command(
+        &mut self,
+        worker: usize,
+        make: impl FnOnce(Ticket) -> Command,
+    ) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.handles[worker].send(make(ticket)).unwrap();
@@ -212,9 +216,9 @@ impl Host {
     }
 
     /// Gives a command to each worker.
-    pub(super) fn tell_all(&mut self, make: impl Fn(Ticket) -> Command) {
+    pub(super) fn command_all(&mut self, make: impl Fn(Ticket) -> Command) {
         for worker in 0..self.handles.len() {
-            self.tell(worker, &make);
+            self.command(worker, &make);
         }
     }
 
@@ -242,7 +246,7 @@ impl Host {
             backlog,
             credits,
         });
-        self.tell_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
+        self.command_all(|ticket| Command::AddListener { listener: listener.clone(), ticket });
     }
 
     /// Registers a region of `len` bytes with all workers.
@@ -264,7 +268,7 @@ impl Host {
             memory: memory.clone(),
             memory_offset: 0,
         };
-        self.tell_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
+        self.command_all(|ticket| Command::AddStag { entry: entry.clone(), ticket });
         memory
     }
 
@@ -279,7 +283,7 @@ impl Host {
         endpoint: impl Into<api::EndpointConfig>,
     ) -> Ticket {
         let endpoint = endpoint.into();
-        self.tell(worker, |ticket| {
+        self.command(worker, |ticket| {
             Command::Connect(Box::new(Connect {
                 ticket,
                 interface: InterfaceId(0),
@@ -309,7 +313,7 @@ impl Host {
         let (to, stag) = (TaggedOffset(0), to);
         let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
         let region = Some(region);
-        self.tell(stream.worker().into(), |ticket| Command::Post {
+        self.command(stream.worker().into(), |ticket| Command::Post {
             stream,
             message,
             region,
@@ -318,11 +322,11 @@ impl Host {
     }
 
     pub(super) fn send(&mut self, stream: StreamId, bytes: &[u8]) -> Ticket {
-        let source = Source::Octets(bytes.into());
+        let source = Source::Bytes(bytes.into());
         let (qn, rsvd_ulp) = (Qn(0), [0; 5]);
         let message = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(0) };
         let region = None;
-        self.tell(stream.worker().into(), |ticket| Command::Post {
+        self.command(stream.worker().into(), |ticket| Command::Post {
             stream,
             message,
             region,
@@ -521,7 +525,7 @@ impl Net {
             ulp: stream_config().into(),
             service: Service::Control,
         };
-        self.hosts[host].tell(stream.worker().into(), |_| accept);
+        self.hosts[host].command(stream.worker().into(), |_| accept);
     }
 
     pub(super) fn wait_sent(&mut self, host: usize, ticket: Ticket) {
@@ -553,7 +557,7 @@ pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-pub(super) fn octets_of(memory: &Memory) -> Vec<u8> {
+pub(super) fn bytes_of(memory: &Memory) -> Vec<u8> {
     let mut out = vec![0; memory.len() as usize];
     memory.read(0, &mut out);
     out

@@ -17,10 +17,10 @@ use crate::steering::Steering;
 struct NoFrame;
 
 impl Frame for NoFrame {
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         &[]
     }
-    fn octets_mut(&mut self) -> &mut [u8] {
+    fn bytes_mut(&mut self) -> &mut [u8] {
         &mut []
     }
     fn truncate(&mut self, _: usize) {}
@@ -179,10 +179,13 @@ fn configurations_that_do_not_fit_are_refused() {
         check(&config).unwrap_err().to_string()
     };
     assert_eq!(error(&[]), "port 0: no worker polls it");
-    assert_eq!(error(&[0, 0]), "port 0: a worker stands twice in its list");
+    assert_eq!(error(&[0, 0]), "port 0: a worker is twice in its list");
     assert_eq!(error(&[2]), "port 0: a worker in its list does not exist");
     assert_eq!(refusal(&|c| c.workers.clear()), Err("at least one worker is needed".into()));
-    assert_eq!(refusal(&|c| c.workers.swap(0, 1)), Err("worker 1 is out of order".into()));
+    assert_eq!(
+        refusal(&|c| c.workers.swap(0, 1)),
+        Err("worker 1 is not at the place of its number".into())
+    );
     let interface = |port| InterfaceConfig {
         name: "lan".into(),
         port: PortId(port),

@@ -82,7 +82,7 @@ impl Controller for Dctcp {
         }
     }
 
-    /// What was measured stays: marks are no matter of the losses that were none.
+    /// What was measured stays: a spurious recovery says nothing about marks.
     fn undo(&mut self, prior: &Self) {
         self.0.reno = prior.0.reno;
     }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!((c.cwnd(), c.ssthresh()), (SMSS, 10 * SMSS));
     }
 
-    // RFC 8257 §4.1: Alpha is not reset by a loss episode, nor by one that was none.
+    // RFC 8257 §4.1: Alpha is not reset by a recovery, nor by undoing a spurious one.
     #[test]
     fn the_estimate_survives_an_undone_episode() {
         let mut c = congestion();

@@ -389,7 +389,7 @@ impl Congestion {
     }
 
     /// Nothing is in flight: frees what is not needed, and the next round trip is measured anew.
-    pub fn relax(&mut self) {
+    pub fn shrink(&mut self) {
         self.state.window.hystart.release();
         each!(&mut self.state.algorithm, it => it.release());
     }

@@ -231,7 +231,7 @@ impl LossRecovery {
     ) -> Growth {
         if state.phase.is_reducing() {
             if ack.sack {
-                self.reduce(board, (ack.delivery.octets, ack.advanced && lost == 0), smss);
+                self.reduce(board, (ack.delivery.bytes, ack.advanced && lost == 0), smss);
             }
             return Growth::None;
         }
@@ -287,7 +287,7 @@ impl LossRecovery {
 
     fn measured(&self, ack: &Ack, in_flight: u64) -> Measured {
         Measured {
-            delivered: ack.delivery.octets,
+            delivered: ack.delivery.bytes,
             newest: ack.delivery.latest.map(|latest| latest.at),
             rtt: ack.delivery.shortest_rtt(),
             min_rtt: self.rack.min_rtt(),

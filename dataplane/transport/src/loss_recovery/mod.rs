@@ -180,9 +180,9 @@ impl LossRecovery {
     }
 
     /// Nothing is in flight: frees what is not needed.
-    pub fn relax(&mut self) {
-        self.rack.relax();
-        self.cc.relax();
+    pub fn shrink(&mut self) {
+        self.rack.shrink();
+        self.cc.shrink();
     }
 }
 

@@ -89,7 +89,7 @@ fn ack<const FORCES: bool>(
     let mut delivery = recovery.delivery(now, None);
     for n in board.una..una {
         let sent = Transmission { at: MS(1000), end: at(n + 1) };
-        delivery.octets += SMSS;
+        delivery.bytes += SMSS;
         delivery.take(sent, false, By::CumulativeAck);
     }
     board.una = una;

@@ -24,12 +24,12 @@ proptest! {
         last: bool, version in version(), rsvd_ulp: u8, stag in edges32(), to in edges64(),
     ) {
         let repr = TaggedRepr { last, version, rsvd_ulp, stag: Stag(stag), to: TaggedOffset(to) };
-        let mut octets = [0xa5; TAGGED_HEADER_LEN];
-        repr.emit(&mut octets);
-        prop_assert_eq!(TaggedRepr::parse(&octets), Ok(repr));
-        prop_assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Tagged(repr)));
+        let mut bytes = [0xa5; TAGGED_HEADER_LEN];
+        repr.emit(&mut bytes);
+        prop_assert_eq!(TaggedRepr::parse(&bytes), Ok(repr));
+        prop_assert_eq!(HeaderRepr::parse(&bytes), Ok(HeaderRepr::Tagged(repr)));
         // RFC 5041 §4.1: reserved bits are sent as zeros.
-        prop_assert_eq!(Control(octets[0]).reserved(), 0);
+        prop_assert_eq!(Control(bytes[0]).reserved(), 0);
     }
 
     // RFC 5041 §4.3
@@ -41,31 +41,31 @@ proptest! {
         let repr = UntaggedRepr {
             last, version, rsvd_ulp, qn: Qn(qn), msn: Msn(msn), mo: MessageOffset(mo),
         };
-        let mut octets = [0x5a; UNTAGGED_HEADER_LEN];
-        repr.emit(&mut octets);
-        prop_assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
-        prop_assert_eq!(HeaderRepr::parse(&octets), Ok(HeaderRepr::Untagged(repr)));
-        prop_assert_eq!(Control(octets[0]).reserved(), 0);
+        let mut bytes = [0x5a; UNTAGGED_HEADER_LEN];
+        repr.emit(&mut bytes);
+        prop_assert_eq!(UntaggedRepr::parse(&bytes), Ok(repr));
+        prop_assert_eq!(HeaderRepr::parse(&bytes), Ok(HeaderRepr::Untagged(repr)));
+        prop_assert_eq!(Control(bytes[0]).reserved(), 0);
     }
 
     // RFC 5041 §4.1: Rsvd is not checked on receive.
     #[test]
-    fn any_octets_parse_or_name_the_reason(octets in proptest::collection::vec(any::<u8>(), 0..32)) {
-        match HeaderRepr::parse(&octets) {
+    fn any_bytes_parse_or_name_the_reason(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+        match HeaderRepr::parse(&bytes) {
             Ok(h) => {
-                prop_assert!(octets.len() >= h.len());
-                prop_assert_eq!(h.version().bits(), octets[0] & 3);
+                prop_assert!(bytes.len() >= h.len());
+                prop_assert_eq!(h.version().bits(), bytes[0] & 3);
             }
-            Err(HeaderError::Truncated(t)) => prop_assert!(octets.len() < t.needed),
-            Err(HeaderError::Version(v)) => prop_assert_eq!(v, octets[0] & 3),
+            Err(HeaderError::Truncated(t)) => prop_assert!(bytes.len() < t.needed),
+            Err(HeaderError::Version(v)) => prop_assert_eq!(v, bytes[0] & 3),
             Err(HeaderError::OtherModel) => prop_assert!(false, "the model follows from T"),
         }
     }
 }
 
-/// One field alone is all ones: no octet of another has a bit of it, nor is one of its own without.
+/// One field alone is all ones: no byte of another has a bit of it, nor is one of its own without.
 #[test]
-fn each_field_touches_its_own_octets_only() {
+fn each_field_touches_its_own_bytes_only() {
     let version = DdpVersion::V0;
     let zero = TaggedRepr { last: false, version, rsvd_ulp: 0, stag: Stag(0), to: TaggedOffset(0) };
     let tagged = [
@@ -84,11 +84,11 @@ fn each_field_touches_its_own_octets_only() {
             [0x80, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255],
         ),
     ];
-    for (repr, octets) in tagged {
+    for (repr, bytes) in tagged {
         let packed = repr.pack();
-        assert_eq!(packed.octets()[..], octets, "{repr:?}");
-        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(octets[0]), octets[1]));
-        assert_eq!(TaggedRepr::parse(&octets), Ok(repr));
+        assert_eq!(packed.bytes()[..], bytes, "{repr:?}");
+        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(bytes[0]), bytes[1]));
+        assert_eq!(TaggedRepr::parse(&bytes), Ok(repr));
     }
 
     let (qn, msn, mo) = (Qn(0), Msn(0), MessageOffset(0));
@@ -119,11 +119,11 @@ fn each_field_touches_its_own_octets_only() {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255],
         ),
     ];
-    for (repr, octets) in untagged {
+    for (repr, bytes) in untagged {
         let packed = repr.pack();
-        assert_eq!(packed.octets()[..], octets, "{repr:?}");
-        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(octets[0]), octets[1]));
-        assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
+        assert_eq!(packed.bytes()[..], bytes, "{repr:?}");
+        assert_eq!((packed.control(), packed.rsvd_ulp()), (Control(bytes[0]), bytes[1]));
+        assert_eq!(UntaggedRepr::parse(&bytes), Ok(repr));
     }
 }
 
@@ -140,7 +140,7 @@ fn control_bits_stand_where_figure_3_has_them() {
 // RFC 5044 figure 5: control 41 43, queue 0, MSN 1, MO 0; the draft's figure 5 has 40 03.
 #[test]
 fn headers_of_the_mpa_figures() {
-    let octets = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let bytes = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     let repr = UntaggedRepr {
         last: true,
         version: DdpVersion::V1,
@@ -149,8 +149,8 @@ fn headers_of_the_mpa_figures() {
         msn: Msn(1),
         mo: MessageOffset(0),
     };
-    assert_eq!(UntaggedRepr::parse(&octets), Ok(repr));
-    let mut draft = octets;
+    assert_eq!(UntaggedRepr::parse(&bytes), Ok(repr));
+    let mut draft = bytes;
     draft[..2].copy_from_slice(&[0x40, 0x03]);
     let repr = UntaggedRepr { version: DdpVersion::V0, rsvd_ulp: [3, 0, 0, 0, 0], ..repr };
     assert_eq!(UntaggedRepr::parse(&draft), Ok(repr));
@@ -166,9 +166,9 @@ fn header_of_the_documented_example() {
         stag: Stag(0x0102_0304),
         to: TaggedOffset(0x1122_3344_5566_7788),
     };
-    let mut octets = [0; TAGGED_HEADER_LEN];
-    repr.emit(&mut octets);
-    assert_eq!(octets, [0xc1, 0, 1, 2, 3, 4, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
+    let mut bytes = [0; TAGGED_HEADER_LEN];
+    repr.emit(&mut bytes);
+    assert_eq!(bytes, [0xc1, 0, 1, 2, 3, 4, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 use crate::be;
 
-/// Octets of the enhanced data.
+/// Bytes of the enhanced data.
 pub const ENHANCED_LEN: usize = 4;
 /// IRD or ORD of a ULP that settles the limit itself (RFC 6581 §9.1).
 pub const NO_LIMIT: u16 = 0x3fff;
@@ -30,7 +30,7 @@ mod field {
     const _: () = assert!(ORD + 2 == super::ENHANCED_LEN);
 }
 
-/// A set of ready-to-receive messages, each of no octets (RFC 6581 §9.2).
+/// A set of ready-to-receive messages, each of no bytes (RFC 6581 §9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RtrSet {
     /// B: a Send.
@@ -72,9 +72,9 @@ pub struct EnhancedRepr {
 }
 
 impl EnhancedRepr {
-    /// The values in these octets.
-    pub fn parse(octets: &[u8; ENHANCED_LEN]) -> EnhancedRepr {
-        let (first, second) = (be::u16(octets, field::IRD), be::u16(octets, field::ORD));
+    /// The values in these bytes.
+    pub fn parse(bytes: &[u8; ENHANCED_LEN]) -> EnhancedRepr {
+        let (first, second) = (be::u16(bytes, field::IRD), be::u16(bytes, field::ORD));
         let set = RtrSet {
             send: first & field::LOW != 0,
             write: second & field::HIGH != 0,
@@ -88,7 +88,7 @@ impl EnhancedRepr {
         }
     }
 
-    /// The four octets; depths above [`NO_LIMIT`] are sent as that.
+    /// The four bytes; depths above [`NO_LIMIT`] are sent as that.
     pub fn emit(&self) -> [u8; ENHANCED_LEN] {
         let flag = |on: bool, bit: u16| if on { bit } else { 0 };
         // RFC 6581 §9.2: B, C and D are 0 when A is.
@@ -98,10 +98,10 @@ impl EnhancedRepr {
             | flag(set.send, field::LOW);
         let second =
             self.ord.min(NO_LIMIT) | flag(set.write, field::HIGH) | flag(set.read, field::LOW);
-        let mut octets = [0; ENHANCED_LEN];
-        be::put(&mut octets, field::IRD, &first.to_be_bytes());
-        be::put(&mut octets, field::ORD, &second.to_be_bytes());
-        octets
+        let mut bytes = [0; ENHANCED_LEN];
+        be::put(&mut bytes, field::IRD, &first.to_be_bytes());
+        be::put(&mut bytes, field::ORD, &second.to_be_bytes());
+        bytes
     }
 }
 
@@ -125,10 +125,10 @@ mod tests {
 
         /// RFC 6581 §9.2: without A the other flags say nothing, and are not sent.
         #[test]
-        fn flags_without_a_are_ignored(octets: [u8; 4]) {
-            let mut octets = octets;
-            octets[0] &= 0x7f;
-            let repr = EnhancedRepr::parse(&octets);
+        fn flags_without_a_are_ignored(bytes: [u8; 4]) {
+            let mut bytes = bytes;
+            bytes[0] &= 0x7f;
+            let repr = EnhancedRepr::parse(&bytes);
             prop_assert_eq!(repr.rtr, None);
             let sent = repr.emit();
             prop_assert_eq!([sent[0] & 0xc0, sent[2] & 0xc0], [0, 0]);
@@ -137,7 +137,7 @@ mod tests {
 
     /// As Linux's siw sends them: peer-to-peer with Write and Read offered, and its answer.
     #[test]
-    fn octets_of_siw() {
+    fn bytes_of_siw() {
         let (write, read) = (true, true);
         let request =
             EnhancedRepr { ird: 4, ord: 4, rtr: Some(RtrSet { send: false, write, read }) };

@@ -18,30 +18,30 @@ proptest! {
     ) {
         let repr =
             FrameRepr { kind, markers, crc, reject, enhanced, revision, private_data_len };
-        let mut octets = [0xff; FRAME_HEADER_LEN];
-        repr.emit(&mut octets);
-        prop_assert_eq!(FrameRepr::parse(&octets, kind), Ok(repr));
+        let mut bytes = [0xff; FRAME_HEADER_LEN];
+        repr.emit(&mut bytes);
+        prop_assert_eq!(FrameRepr::parse(&bytes, kind), Ok(repr));
         // Reserved bits are sent as zeros.
-        prop_assert_eq!(Frame(octets).reserved(), 0);
+        prop_assert_eq!(Frame(bytes).reserved(), 0);
         prop_assert_eq!(repr.len(), 20 + usize::from(private_data_len));
     }
 
     #[test]
     fn start_key_round_trips(markers: bool, crc: bool, revision in 0u8..8) {
         let repr = StartKeyRepr { markers, crc, revision };
-        let octets = repr.emit();
-        prop_assert_eq!(StartKeyRepr::parse(&octets), Some(repr));
-        prop_assert_eq!(FirstOctets::parse(&octets), Some(FirstOctets::StartKey(repr)));
+        let bytes = repr.emit();
+        prop_assert_eq!(StartKeyRepr::parse(&bytes), Some(repr));
+        prop_assert_eq!(FirstBytes::parse(&bytes), Some(FirstBytes::StartKey(repr)));
     }
 
     // RFC 5044 §4.2: reserved bits zero on sending, ignored on receipt.
     #[test]
-    fn marker_round_trips(octets: [u8; 4]) {
-        let marker = Marker::parse(&octets);
+    fn marker_round_trips(bytes: [u8; 4]) {
+        let marker = Marker::parse(&bytes);
         prop_assert_eq!(marker.fpduptr() & 3, 0);
         let sent = marker.emit();
-        prop_assert_eq!(&sent[..3], &[0, 0, octets[2]]);
-        prop_assert_eq!(sent[3], octets[3] & !3);
+        prop_assert_eq!(&sent[..3], &[0, 0, bytes[2]]);
+        prop_assert_eq!(sent[3], bytes[3] & !3);
         prop_assert_eq!(Marker::parse(&sent), marker);
     }
 
@@ -54,17 +54,17 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_parse_or_name_the_reason(
-        octets in proptest::collection::vec(any::<u8>(), 0..64), key: bool, kind in kind(),
+    fn any_bytes_parse_or_name_the_reason(
+        bytes in proptest::collection::vec(any::<u8>(), 0..64), key: bool, kind in kind(),
     ) {
-        let mut octets = octets;
-        if key && octets.len() >= 16 {
-            octets[..16].copy_from_slice(&kind.key());
+        let mut bytes = bytes;
+        if key && bytes.len() >= 16 {
+            bytes[..16].copy_from_slice(&kind.key());
         }
-        match FrameRepr::parse(&octets, kind) {
-            Ok(f) => prop_assert!(octets.len() >= 20 && f.private_data_len <= 512),
-            Err(FrameError::Truncated(_)) => prop_assert!(octets.len() < 20),
-            Err(FrameError::Key) => prop_assert!(octets[..16] != kind.key()),
+        match FrameRepr::parse(&bytes, kind) {
+            Ok(f) => prop_assert!(bytes.len() >= 20 && f.private_data_len <= 512),
+            Err(FrameError::Truncated(_)) => prop_assert!(bytes.len() < 20),
+            Err(FrameError::Key) => prop_assert!(bytes[..16] != kind.key()),
             Err(FrameError::PrivateDataLength(n)) => prop_assert!(n > 512),
         }
     }
@@ -73,7 +73,7 @@ proptest! {
 // RFC 5044 §7.1.1, figure 8
 #[test]
 fn flags_stand_where_figure_8_has_them() {
-    let mut octets = [0; FRAME_HEADER_LEN];
+    let mut bytes = [0; FRAME_HEADER_LEN];
     let repr = FrameRepr {
         kind: FrameKind::Request,
         markers: true,
@@ -83,41 +83,38 @@ fn flags_stand_where_figure_8_has_them() {
         revision: 1,
         private_data_len: 0x0102,
     };
-    repr.emit(&mut octets);
-    assert_eq!(octets[16..], [0x80, 1, 1, 2]);
-    FrameRepr { markers: false, crc: true, ..repr }.emit(&mut octets);
-    assert_eq!(octets[16], 0x40);
-    FrameRepr { markers: false, reject: true, ..repr }.emit(&mut octets);
-    assert_eq!(octets[16], 0x20);
-    FrameRepr { markers: false, enhanced: true, ..repr }.emit(&mut octets);
-    assert_eq!(octets[16], 0x10);
+    repr.emit(&mut bytes);
+    assert_eq!(bytes[16..], [0x80, 1, 1, 2]);
+    FrameRepr { markers: false, crc: true, ..repr }.emit(&mut bytes);
+    assert_eq!(bytes[16], 0x40);
+    FrameRepr { markers: false, reject: true, ..repr }.emit(&mut bytes);
+    assert_eq!(bytes[16], 0x20);
+    FrameRepr { markers: false, enhanced: true, ..repr }.emit(&mut bytes);
+    assert_eq!(bytes[16], 0x10);
 }
 
-// RFC 5044 §7.1.1: at most 512 octets of private data.
+// RFC 5044 §7.1.1: at most 512 bytes of private data.
 #[test]
 fn private_data_beyond_512_is_refused() {
-    let mut octets = [0; FRAME_HEADER_LEN];
-    octets[..16].copy_from_slice(&REPLY_KEY);
-    octets[18..].copy_from_slice(&513u16.to_be_bytes());
-    assert_eq!(
-        FrameRepr::parse(&octets, FrameKind::Reply),
-        Err(FrameError::PrivateDataLength(513))
-    );
-    assert_eq!(FrameRepr::parse(&octets, FrameKind::Request), Err(FrameError::Key));
+    let mut bytes = [0; FRAME_HEADER_LEN];
+    bytes[..16].copy_from_slice(&REPLY_KEY);
+    bytes[18..].copy_from_slice(&513u16.to_be_bytes());
+    assert_eq!(FrameRepr::parse(&bytes, FrameKind::Reply), Err(FrameError::PrivateDataLength(513)));
+    assert_eq!(FrameRepr::parse(&bytes, FrameKind::Request), Err(FrameError::Key));
 }
 
 #[test]
 fn private_data_is_there_when_all_of_it_is() {
-    let mut octets = vec![0; FRAME_HEADER_LEN + 3];
-    octets[19] = 4;
-    assert_eq!(Frame::new(&octets).unwrap().private_data(), None);
-    octets.push(9);
-    assert_eq!(Frame::new(&octets).unwrap().private_data(), Some(&[0, 0, 0, 9][..]));
+    let mut bytes = vec![0; FRAME_HEADER_LEN + 3];
+    bytes[19] = 4;
+    assert_eq!(Frame::new(&bytes).unwrap().private_data(), None);
+    bytes.push(9);
+    assert_eq!(Frame::new(&bytes).unwrap().private_data(), Some(&[0, 0, 0, 9][..]));
 }
 
 // MPA draft §8.1.1
 #[test]
-fn start_key_octets() {
+fn start_key_bytes() {
     let key = StartKeyRepr { markers: true, crc: true, revision: 0 };
     assert_eq!(
         key.emit(),
@@ -127,19 +124,19 @@ fn start_key_octets() {
         ]
     );
     // Res is not checked on reception.
-    let mut octets = key.emit();
-    octets[15] |= 0x38;
-    assert_eq!(StartKeyRepr::parse(&octets), Some(key));
+    let mut bytes = key.emit();
+    bytes[15] |= 0x38;
+    assert_eq!(StartKeyRepr::parse(&bytes), Some(key));
 }
 
 #[test]
-fn first_octets_tell_the_forms_apart() {
-    assert_eq!(FirstOctets::parse(&REQUEST_KEY), Some(FirstOctets::Frame(FrameKind::Request)));
-    assert_eq!(FirstOctets::parse(&REPLY_KEY), Some(FirstOctets::Frame(FrameKind::Reply)));
-    assert_eq!(FirstOctets::parse(b"GET / HTTP/1.1\r\n"), None);
+fn first_bytes_tell_the_forms_apart() {
+    assert_eq!(FirstBytes::parse(&REQUEST_KEY), Some(FirstBytes::Frame(FrameKind::Request)));
+    assert_eq!(FirstBytes::parse(&REPLY_KEY), Some(FirstBytes::Frame(FrameKind::Reply)));
+    assert_eq!(FirstBytes::parse(b"GET / HTTP/1.1\r\n"), None);
 }
 
-// RFC 5044 figures 5 and 6: a 42-octet ULPDU needs no pad, an FPDU of 48 octets.
+// RFC 5044 figures 5 and 6: a 42-byte ULPDU needs no pad, an FPDU of 48 bytes.
 #[test]
 fn sizes_of_the_figures() {
     assert_eq!((pad_len(42), fpdu_len(42)), (0, 48));

@@ -1,4 +1,4 @@
-//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control octet in DDP's
+//! Headers of RDMAP (RFC 5040 §4) and of its extensions (RFC 7306 §4): the control byte in DDP's
 //! RsvdULP field, and the headers behind the DDP header of a Read Request, an Atomic Request and an
 //! Atomic Response. The Terminate header is in [`terminate`].
 //!
@@ -147,21 +147,21 @@ mod field {
     const _: () = assert!(super::ATOMIC_RESPONSE_LEN == 12);
 }
 
-/// Octets of a Read Request header (RFC 5040 §4.4).
+/// Bytes of a Read Request header (RFC 5040 §4.4).
 pub const READ_REQUEST_LEN: usize = field::SOURCE_TO + 8;
-/// Octets of an Atomic Request header (RFC 7306 §5.2.1).
+/// Bytes of an Atomic Request header (RFC 7306 §5.2.1).
 pub const ATOMIC_REQUEST_LEN: usize = field::COMPARE_MASK + 8;
-/// Octets of an Atomic Response header (RFC 7306 §5.2.2).
+/// Bytes of an Atomic Response header (RFC 7306 §5.2.2).
 pub const ATOMIC_RESPONSE_LEN: usize = field::ORIGINAL + 8;
-/// Octets of Immediate Data (RFC 7306 §6.2).
+/// Bytes of Immediate Data (RFC 7306 §6.2).
 pub const IMMEDIATE_LEN: usize = 8;
 
-/// The RDMAP control octet (RFC 5040 §4.1), as it is on the wire.
+/// The RDMAP control byte (RFC 5040 §4.1), as it is on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Control(pub u8);
 
 impl Control {
-    /// The control octet with reserved bits zero. RV has the same numbers as DDP's DV: 1 for the RFCs,
+    /// The control byte with reserved bits zero. RV has the same numbers as DDP's DV: 1 for the RFCs,
     /// 0 for the RDMA Consortium.
     pub const fn new(version: DdpVersion, opcode: Opcode) -> Control {
         Control(version.bits() << field::VERSION_SHIFT | opcode.bits())
@@ -187,7 +187,7 @@ impl Control {
         Opcode::from_bits(self.opcode_bits())
     }
 
-    /// RsvdULP of an untagged message: this octet and the Invalidate STag, zero where there is none
+    /// RsvdULP of an untagged message: this byte and the Invalidate STag, zero where there is none
     /// (RFC 5040 §4.1).
     pub fn with_invalidate(self, stag: Option<Stag>) -> [u8; 5] {
         let [a, b, c, d] = stag.unwrap_or_default().0.to_be_bytes();
@@ -195,7 +195,7 @@ impl Control {
     }
 }
 
-/// The control octet and the Invalidate STag of an untagged message's RsvdULP.
+/// The control byte and the Invalidate STag of an untagged message's RsvdULP.
 pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
     let [control, a, b, c, d] = rsvd_ulp;
     (Control(control), Stag(u32::from_be_bytes([a, b, c, d])))
@@ -206,9 +206,9 @@ pub fn split_rsvd_ulp(rsvd_ulp: [u8; 5]) -> (Control, Stag) {
 pub struct ReadRequestHeader<T>(T);
 
 impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
-    /// The view, if the octets are at least [`READ_REQUEST_LEN`].
-    pub fn new(octets: T) -> Result<Self, Truncated> {
-        check_len(octets.as_ref().len(), READ_REQUEST_LEN).map(|()| ReadRequestHeader(octets))
+    /// The view, if the bytes are at least [`READ_REQUEST_LEN`].
+    pub fn new(bytes: T) -> Result<Self, Truncated> {
+        check_len(bytes.as_ref().len(), READ_REQUEST_LEN).map(|()| ReadRequestHeader(bytes))
     }
 
     /// SinkSTag.
@@ -221,7 +221,7 @@ impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
         TaggedOffset(be::u64(self.0.as_ref(), field::SINK_TO))
     }
 
-    /// RDMARDSZ, octets.
+    /// RDMARDSZ, bytes.
     pub fn size(&self) -> u32 {
         be::u32(self.0.as_ref(), field::SIZE)
     }
@@ -242,20 +242,20 @@ impl<T: AsRef<[u8]>> ReadRequestHeader<T> {
 pub struct ReadRequestRepr {
     /// SinkSTag: the requester's buffer.
     pub sink_stag: Stag,
-    /// SinkTO: where in it the first octet goes.
+    /// SinkTO: where in it the first byte goes.
     pub sink_to: TaggedOffset,
-    /// RDMARDSZ: octets.
+    /// RDMARDSZ: bytes.
     pub size: u32,
     /// SrcSTag: the responder's buffer.
     pub source_stag: Stag,
-    /// SrcTO: where in it the first octet is.
+    /// SrcTO: where in it the first byte is.
     pub source_to: TaggedOffset,
 }
 
 impl ReadRequestRepr {
-    /// The header at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<ReadRequestRepr, Truncated> {
-        let view = ReadRequestHeader::new(octets)?;
+    /// The header at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<ReadRequestRepr, Truncated> {
+        let view = ReadRequestHeader::new(bytes)?;
         Ok(ReadRequestRepr {
             sink_stag: view.sink_stag(),
             sink_to: view.sink_to(),
@@ -265,18 +265,18 @@ impl ReadRequestRepr {
         })
     }
 
-    /// The header's octets.
+    /// The header's bytes.
     pub fn emit(&self) -> [u8; READ_REQUEST_LEN] {
-        let mut octets = [0; READ_REQUEST_LEN];
-        be::put(&mut octets, field::SINK_STAG, &self.sink_stag.0.to_be_bytes());
-        be::put(&mut octets, field::SINK_TO, &self.sink_to.0.to_be_bytes());
-        be::put(&mut octets, field::SIZE, &self.size.to_be_bytes());
-        be::put(&mut octets, field::SOURCE_STAG, &self.source_stag.0.to_be_bytes());
-        be::put(&mut octets, field::SOURCE_TO, &self.source_to.0.to_be_bytes());
-        octets
+        let mut bytes = [0; READ_REQUEST_LEN];
+        be::put(&mut bytes, field::SINK_STAG, &self.sink_stag.0.to_be_bytes());
+        be::put(&mut bytes, field::SINK_TO, &self.sink_to.0.to_be_bytes());
+        be::put(&mut bytes, field::SIZE, &self.size.to_be_bytes());
+        be::put(&mut bytes, field::SOURCE_STAG, &self.source_stag.0.to_be_bytes());
+        be::put(&mut bytes, field::SOURCE_TO, &self.source_to.0.to_be_bytes());
+        bytes
     }
 
-    /// What is left of the Read after `done` octets (RFC 5040 §4.8, Terminated RDMA Header).
+    /// What is left of the Read after `done` bytes (RFC 5040 §4.8, Terminated RDMA Header).
     #[must_use]
     pub fn advanced(&self, done: u32) -> ReadRequestRepr {
         ReadRequestRepr {
@@ -360,10 +360,10 @@ pub struct AtomicRequestRepr {
     pub op: AtomicOp,
 }
 
-/// Why octets are not an Atomic Request header.
+/// Why bytes are not an Atomic Request header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AtomicError {
-    /// Fewer octets than the header has.
+    /// Fewer bytes than the header has.
     #[error("Atomic Request header: {0}")]
     Truncated(#[from] Truncated),
     /// AOpCode names no operation.
@@ -372,31 +372,31 @@ pub enum AtomicError {
 }
 
 impl AtomicRequestRepr {
-    /// The header at the start of `octets`. Reserved bits and the fields that the operation does not
+    /// The header at the start of `bytes`. Reserved bits and the fields that the operation does not
     /// use are ignored.
-    pub fn parse(octets: &[u8]) -> Result<AtomicRequestRepr, AtomicError> {
-        check_len(octets.len(), ATOMIC_REQUEST_LEN)?;
-        let data = be::u64(octets, field::DATA);
-        let mask = be::u64(octets, field::MASK);
-        let op = match octets[field::ATOMIC_CODE] & field::ATOMIC_CODE_MASK {
+    pub fn parse(bytes: &[u8]) -> Result<AtomicRequestRepr, AtomicError> {
+        check_len(bytes.len(), ATOMIC_REQUEST_LEN)?;
+        let data = be::u64(bytes, field::DATA);
+        let mask = be::u64(bytes, field::MASK);
+        let op = match bytes[field::ATOMIC_CODE] & field::ATOMIC_CODE_MASK {
             0 => AtomicOp::FetchAdd { add: data, mask },
             2 => AtomicOp::CompareSwap {
-                compare: be::u64(octets, field::COMPARE),
-                compare_mask: be::u64(octets, field::COMPARE_MASK),
+                compare: be::u64(bytes, field::COMPARE),
+                compare_mask: be::u64(bytes, field::COMPARE_MASK),
                 swap: data,
                 swap_mask: mask,
             },
             code => return Err(AtomicError::Code(code)),
         };
         Ok(AtomicRequestRepr {
-            id: be::u32(octets, field::REQUEST_ID),
-            stag: Stag(be::u32(octets, field::REMOTE_STAG)),
-            to: TaggedOffset(be::u64(octets, field::REMOTE_TO)),
+            id: be::u32(bytes, field::REQUEST_ID),
+            stag: Stag(be::u32(bytes, field::REMOTE_STAG)),
+            to: TaggedOffset(be::u64(bytes, field::REMOTE_TO)),
             op,
         })
     }
 
-    /// The header's octets, reserved bits zero, unused fields as RFC 7306 §5.2.1 says.
+    /// The header's bytes, reserved bits zero, unused fields as RFC 7306 §5.2.1 says.
     pub fn emit(&self) -> [u8; ATOMIC_REQUEST_LEN] {
         let (data, mask, compare, compare_mask) = match self.op {
             AtomicOp::FetchAdd { add, mask } => (add, mask, 0, u64::MAX),
@@ -404,16 +404,16 @@ impl AtomicRequestRepr {
                 (swap, swap_mask, compare, compare_mask)
             }
         };
-        let mut octets = [0; ATOMIC_REQUEST_LEN];
-        octets[field::ATOMIC_CODE] = self.op.code();
-        be::put(&mut octets, field::REQUEST_ID, &self.id.to_be_bytes());
-        be::put(&mut octets, field::REMOTE_STAG, &self.stag.0.to_be_bytes());
-        be::put(&mut octets, field::REMOTE_TO, &self.to.0.to_be_bytes());
-        be::put(&mut octets, field::DATA, &data.to_be_bytes());
-        be::put(&mut octets, field::MASK, &mask.to_be_bytes());
-        be::put(&mut octets, field::COMPARE, &compare.to_be_bytes());
-        be::put(&mut octets, field::COMPARE_MASK, &compare_mask.to_be_bytes());
-        octets
+        let mut bytes = [0; ATOMIC_REQUEST_LEN];
+        bytes[field::ATOMIC_CODE] = self.op.code();
+        be::put(&mut bytes, field::REQUEST_ID, &self.id.to_be_bytes());
+        be::put(&mut bytes, field::REMOTE_STAG, &self.stag.0.to_be_bytes());
+        be::put(&mut bytes, field::REMOTE_TO, &self.to.0.to_be_bytes());
+        be::put(&mut bytes, field::DATA, &data.to_be_bytes());
+        be::put(&mut bytes, field::MASK, &mask.to_be_bytes());
+        be::put(&mut bytes, field::COMPARE, &compare.to_be_bytes());
+        be::put(&mut bytes, field::COMPARE_MASK, &compare_mask.to_be_bytes());
+        bytes
     }
 }
 
@@ -427,19 +427,19 @@ pub struct AtomicResponseRepr {
 }
 
 impl AtomicResponseRepr {
-    /// The header at the start of `octets`.
-    pub fn parse(octets: &[u8]) -> Result<AtomicResponseRepr, Truncated> {
-        check_len(octets.len(), ATOMIC_RESPONSE_LEN)?;
-        let id = be::u32(octets, field::ORIGINAL_ID);
-        Ok(AtomicResponseRepr { id, original: be::u64(octets, field::ORIGINAL) })
+    /// The header at the start of `bytes`.
+    pub fn parse(bytes: &[u8]) -> Result<AtomicResponseRepr, Truncated> {
+        check_len(bytes.len(), ATOMIC_RESPONSE_LEN)?;
+        let id = be::u32(bytes, field::ORIGINAL_ID);
+        Ok(AtomicResponseRepr { id, original: be::u64(bytes, field::ORIGINAL) })
     }
 
-    /// The header's octets.
+    /// The header's bytes.
     pub fn emit(&self) -> [u8; ATOMIC_RESPONSE_LEN] {
-        let mut octets = [0; ATOMIC_RESPONSE_LEN];
-        be::put(&mut octets, field::ORIGINAL_ID, &self.id.to_be_bytes());
-        be::put(&mut octets, field::ORIGINAL, &self.original.to_be_bytes());
-        octets
+        let mut bytes = [0; ATOMIC_RESPONSE_LEN];
+        be::put(&mut bytes, field::ORIGINAL_ID, &self.id.to_be_bytes());
+        be::put(&mut bytes, field::ORIGINAL, &self.original.to_be_bytes());
+        bytes
     }
 }
 

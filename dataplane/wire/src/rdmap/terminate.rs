@@ -1,16 +1,16 @@
 //! The Terminate header (RFC 5040 §4.8).
 //!
 //! ```text
-//!  0   Layer (4) | EType (4)        octet 2:  M 0x80  DDP Segment Length is valid
+//!  0   Layer (4) | EType (4)        byte 2:   M 0x80  DDP Segment Length is valid
 //!  1   Error Code                             D 0x40  DDP header is included
 //!  2   M D R | reserved (13)                  R 0x20  RDMAP header is included
 //!  4   DDP Segment Length, 16 bits, if M or D
-//!  6   DDP header as it came, 14 octets if its T is one, else 18; if D
-//!      Read Request header, 28 octets; if R
+//!  6   DDP header as it came, 14 bytes if its T is one, else 18; if D
+//!      Read Request header, 28 bytes; if R
 //! ```
 //!
 //! Linux `siw` on little-endian machines writes the control word with its nibbles and flags at the wrong
-//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of octet 2. Such a header is
+//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of byte 2. Such a header is
 //! recognised by its flags, which stand where the RFC has zeros; without any flag it is read as the RFC
 //! says if that names an error, else with the nibbles swapped if that does.
 
@@ -37,9 +37,9 @@ mod field {
     const _: () = assert!(super::CONTROL_LEN == SEGMENT_LEN && super::MAX_LEN == 52);
 }
 
-/// Octets of the control word and what is reserved behind it.
+/// Bytes of the control word and what is reserved behind it.
 pub const CONTROL_LEN: usize = field::FLAGS + 2;
-/// Octets of the longest Terminate header.
+/// Bytes of the longest Terminate header.
 pub const MAX_LEN: usize = field::DDP_HEADER + UNTAGGED_HEADER_LEN + READ_REQUEST_LEN;
 
 /// The layer that found the error (RFC 5040 figure 9): RDMAP.
@@ -70,7 +70,7 @@ pub struct TerminateRepr {
     pub code: u8,
     /// DDP Segment Length, if M. As the sender has it: siw counts the payload only.
     pub segment_len: Option<u16>,
-    /// The DDP header of the wrong segment as it came, 14 or 18 octets, if D; else empty.
+    /// The DDP header of the wrong segment as it came, 14 or 18 bytes, if D; else empty.
     pub ddp_header: ArrayVec<u8, UNTAGGED_HEADER_LEN>,
     /// The Read Request at fault, or what is left of it, if R.
     pub read_request: Option<ReadRequestRepr>,
@@ -92,35 +92,35 @@ impl TerminateRepr {
         }
     }
 
-    /// The octets, in the RFC's layout, reserved bits zero. A `ddp_header` that is not a whole one is
+    /// The bytes, in the RFC's layout, reserved bits zero. A `ddp_header` that is not a whole one is
     /// left out.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
         let has_header = is_whole(&self.ddp_header);
         let has_len = self.segment_len.is_some() || has_header;
-        let mut octets = ArrayVec::new();
-        octets.push(self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE);
-        octets.push(self.code);
+        let mut bytes = ArrayVec::new();
+        bytes.push(self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE);
+        bytes.push(self.code);
         let m = if self.segment_len.is_some() { field::M } else { 0 };
         let d = if has_header { field::D } else { 0 };
         let r = if self.read_request.is_some() { field::R } else { 0 };
-        octets.extend([m | d | r, 0]);
+        bytes.extend([m | d | r, 0]);
         if has_len {
             // RFC 5040 §4.8: present when D is set.
-            octets.extend(self.segment_len.unwrap_or(0).to_be_bytes());
+            bytes.extend(self.segment_len.unwrap_or(0).to_be_bytes());
         }
         if has_header {
-            octets.extend(self.ddp_header.iter().copied());
+            bytes.extend(self.ddp_header.iter().copied());
         }
         if let Some(request) = &self.read_request {
-            octets.extend(request.emit());
+            bytes.extend(request.emit());
         }
-        octets
+        bytes
     }
 
     /// Reads such a header. What follows it is ignored.
-    pub fn parse(octets: &[u8]) -> Result<TerminateRepr, Truncated> {
-        let cut = |needed| Truncated { needed, seen: octets.len() };
-        let control: &[u8; CONTROL_LEN] = octets.first_chunk().ok_or(cut(CONTROL_LEN))?;
+    pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
+        let cut = |needed| Truncated { needed, seen: bytes.len() };
+        let control: &[u8; CONTROL_LEN] = bytes.first_chunk().ok_or(cut(CONTROL_LEN))?;
         let flags = control[field::FLAGS];
         let first = control[field::LAYER_TYPE];
         let (high, low) = (first >> field::LAYER_SHIFT, first & field::TYPE);
@@ -134,18 +134,18 @@ impl TerminateRepr {
         let mut at = CONTROL_LEN;
         if flags & (m | d) != 0 {
             let end = field::DDP_HEADER;
-            let len = octets.get(at..end).ok_or(cut(end))?;
+            let len = bytes.get(at..end).ok_or(cut(end))?;
             repr.segment_len = (flags & m != 0).then(|| be::u16(len, 0));
             at = end;
         }
         if flags & d != 0 {
-            let first = *octets.get(at).ok_or(cut(at + 1))?;
+            let first = *bytes.get(at).ok_or(cut(at + 1))?;
             let end = at + Control(first).header_len();
-            repr.ddp_header.extend(octets.get(at..end).ok_or(cut(end))?.iter().copied());
+            repr.ddp_header.extend(bytes.get(at..end).ok_or(cut(end))?.iter().copied());
             at = end;
         }
         if flags & r != 0 {
-            let request = octets.get(at..).unwrap_or_default();
+            let request = bytes.get(at..).unwrap_or_default();
             let request = ReadRequestRepr::parse(request);
             repr.read_request = Some(request.map_err(|_| cut(at + READ_REQUEST_LEN))?);
         }

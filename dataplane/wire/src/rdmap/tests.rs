@@ -88,24 +88,24 @@ proptest! {
     // RFC 5040 §4.4
     #[test]
     fn read_request_round_trips(repr in read_request(), trailing: u8) {
-        let mut octets = repr.emit().to_vec();
-        prop_assert_eq!(octets.len(), 28);
-        octets.push(trailing);
-        prop_assert_eq!(ReadRequestRepr::parse(&octets), Ok(repr));
-        prop_assert!(ReadRequestRepr::parse(&octets[..27]).is_err());
+        let mut bytes = repr.emit().to_vec();
+        prop_assert_eq!(bytes.len(), 28);
+        bytes.push(trailing);
+        prop_assert_eq!(ReadRequestRepr::parse(&bytes), Ok(repr));
+        prop_assert!(ReadRequestRepr::parse(&bytes[..27]).is_err());
     }
 
     // RFC 7306 §5.2.1
     #[test]
     fn atomic_request_round_trips(id in edges32(), stag in edges32(), to in edges64(), op in atomic_op()) {
         let repr = AtomicRequestRepr { id, stag: Stag(stag), to: TaggedOffset(to), op };
-        let octets = repr.emit();
-        prop_assert_eq!(octets.len(), 52);
-        prop_assert_eq!(AtomicRequestRepr::parse(&octets), Ok(repr));
+        let bytes = repr.emit();
+        prop_assert_eq!(bytes.len(), 52);
+        prop_assert_eq!(AtomicRequestRepr::parse(&bytes), Ok(repr));
         // Reserved: zero on transmit, ignored on receive.
-        prop_assert_eq!(&octets[..3], &[0, 0, 0]);
-        let mut noisy = octets;
-        noisy[..4].iter_mut().for_each(|octet| *octet |= 0xf0);
+        prop_assert_eq!(&bytes[..3], &[0, 0, 0]);
+        let mut noisy = bytes;
+        noisy[..4].iter_mut().for_each(|byte| *byte |= 0xf0);
         prop_assert_eq!(AtomicRequestRepr::parse(&noisy), Ok(repr));
     }
 
@@ -136,26 +136,26 @@ proptest! {
     // RFC 5040 §4.8
     #[test]
     fn terminate_round_trips(repr in terminate()) {
-        let octets = repr.emit();
-        prop_assert!(octets.len() <= MAX_LEN);
+        let bytes = repr.emit();
+        prop_assert!(bytes.len() <= MAX_LEN);
         let mut expected = repr;
         if !expected.ddp_header.is_empty() && expected.segment_len.is_none() {
             // D without M: the length is there and says nothing.
-            prop_assert_eq!(&octets[4..6], &[0, 0]);
+            prop_assert_eq!(&bytes[4..6], &[0, 0]);
         }
         expected.layout = Layout::Rfc;
-        prop_assert_eq!(TerminateRepr::parse(&octets), Ok(expected));
+        prop_assert_eq!(TerminateRepr::parse(&bytes), Ok(expected));
     }
 
     #[test]
-    fn any_octets_are_a_terminate_or_too_short(octets in proptest::collection::vec(any::<u8>(), 0..60)) {
-        match TerminateRepr::parse(&octets) {
+    fn any_bytes_are_a_terminate_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        match TerminateRepr::parse(&bytes) {
             Ok(repr) if repr.layout == Layout::Rfc => {
                 let again = repr.emit();
                 prop_assert_eq!(TerminateRepr::parse(&again), Ok(repr));
             }
             Ok(_) => {}
-            Err(cut) => prop_assert!(octets.len() < cut.needed),
+            Err(cut) => prop_assert!(bytes.len() < cut.needed),
         }
     }
 
@@ -218,15 +218,15 @@ fn opcodes_and_queues_are_those_of_the_tables() {
 fn atomic_codes_are_those_of_the_registry() {
     let fetch_add = AtomicOp::FetchAdd { add: 1, mask: 0 };
     let repr = AtomicRequestRepr { id: 1, stag: Stag(2), to: TaggedOffset(3), op: fetch_add };
-    let mut octets = repr.emit();
-    assert_eq!((octets[3], AtomicOp::swap(1).code()), (0, 2));
+    let mut bytes = repr.emit();
+    assert_eq!((bytes[3], AtomicOp::swap(1).code()), (0, 2));
     for code in [1, 3, 15] {
-        octets[3] = code;
-        assert_eq!(AtomicRequestRepr::parse(&octets), Err(AtomicError::Code(code)));
+        bytes[3] = code;
+        assert_eq!(AtomicRequestRepr::parse(&bytes), Err(AtomicError::Code(code)));
     }
     // N/A fields: compare data zero, compare mask all ones.
-    assert_eq!((&octets[36..44], &octets[44..]), (&[0; 8][..], &[0xff; 8][..]));
-    assert!(matches!(AtomicRequestRepr::parse(&octets[..51]), Err(AtomicError::Truncated(_))));
+    assert_eq!((&bytes[36..44], &bytes[44..]), (&[0; 8][..], &[0xff; 8][..]));
+    assert!(matches!(AtomicRequestRepr::parse(&bytes[..51]), Err(AtomicError::Truncated(_))));
 }
 
 // RFC 5040 §4.8: "Data Sink Tagged Offset = the original ... + 2048".
@@ -246,7 +246,7 @@ fn a_read_that_has_begun_is_described_from_where_it_stands() {
 
 // RFC 5040 figures 7 and 8, bit by bit.
 #[test]
-fn terminate_octets_are_those_of_the_figures() {
+fn terminate_bytes_are_those_of_the_figures() {
     let header: Vec<u8> = [0xc1, 0x40].into_iter().chain(0..12).collect();
     let repr = TerminateRepr {
         segment_len: Some(0x05dc),
@@ -270,10 +270,10 @@ fn terminate_octets_are_those_of_the_figures() {
         read_request: Some(read),
         ..TerminateRepr::new(0, 1, 2)
     };
-    let octets = repr.emit();
-    assert_eq!((octets.len(), octets[..4].to_vec()), (52, vec![0x01, 0x02, 0xe0, 0]));
-    assert_eq!(octets[24..], read.emit());
-    // Octets that are no whole header are not sent as one.
+    let bytes = repr.emit();
+    assert_eq!((bytes.len(), bytes[..4].to_vec()), (52, vec![0x01, 0x02, 0xe0, 0]));
+    assert_eq!(bytes[24..], read.emit());
+    // Bytes that are no whole header are not sent as one.
     let cut = TerminateRepr { ddp_header: [0x41, 1].into_iter().collect(), ..repr };
     assert_eq!((cut.emit()[2], cut.emit().len()), (0xa0, 34));
     assert_eq!(cut.to_string(), "0/1/02: RDMAP: access rights violation");
@@ -299,15 +299,15 @@ fn swapped_terminates_of_siw_are_understood() {
         (&[0x02, 6, 0, 0], &[], false, (0, 2, 6)),
     ];
     for (control, header, has_read, numbers) in cases {
-        let mut octets = control.to_vec();
+        let mut bytes = control.to_vec();
         if !header.is_empty() {
-            octets.extend([0, 28]);
-            octets.extend(header);
+            bytes.extend([0, 28]);
+            bytes.extend(header);
         }
         if has_read {
-            octets.extend([7; 28]);
+            bytes.extend([7; 28]);
         }
-        let repr = TerminateRepr::parse(&octets).unwrap();
+        let repr = TerminateRepr::parse(&bytes).unwrap();
         assert_eq!((repr.layer, repr.error_type, repr.code), numbers, "{control:02x?}");
         assert_eq!(repr.ddp_header.as_slice(), header);
         assert_eq!(repr.read_request.is_some(), has_read);

@@ -23,7 +23,7 @@ pub struct PacketBuilder<'a> {
 }
 
 impl<'a> PacketBuilder<'a> {
-    /// A packet of at most `out.len()` octets, which are [`COMMON_HEADER_LEN`] or more.
+    /// A packet of at most `out.len()` bytes, which are [`COMMON_HEADER_LEN`] or more.
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
         emit_common_header(out, ports, tag);
         PacketBuilder { out, len: COMMON_HEADER_LEN }
@@ -34,22 +34,22 @@ impl<'a> PacketBuilder<'a> {
         self.len == COMMON_HEADER_LEN
     }
 
-    /// Octets so far, those of the common header and of all pads included.
+    /// Bytes so far, those of the common header and of all pads included.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Octets left for chunks, their headers and pads.
+    /// Bytes left for chunks, their headers and pads.
     pub const fn room(&self) -> usize {
         self.out.len() - self.len
     }
 
-    /// Octets of user data that a DATA chunk can carry now so that its pad fits too, a multiple of 4.
+    /// Bytes of user data that a DATA chunk can carry now so that its pad fits too, a multiple of 4.
     pub const fn data_room(&self) -> usize {
         self.room().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Where the user data of the next DATA chunk goes, [`data_room`](Self::data_room) octets; then
+    /// Where the user data of the next DATA chunk goes, [`data_room`](Self::data_room) bytes; then
     /// [`push_data`](Self::push_data).
     pub fn data_buffer(&mut self) -> &mut [u8] {
         let room = self.data_room();
@@ -57,7 +57,7 @@ impl<'a> PacketBuilder<'a> {
         &mut self.out[start..start + room]
     }
 
-    /// Adds the DATA chunk whose user data are the first `len` octets of [`data_buffer`](Self::data_buffer),
+    /// Adds the DATA chunk whose user data are the first `len` bytes of [`data_buffer`](Self::data_buffer),
     /// 1 to [`data_room`](Self::data_room).
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
         if len == 0 || len > self.data_room() {
@@ -176,7 +176,7 @@ impl<'a> PacketBuilder<'a> {
         self.chunk(chunk_type::COOKIE_ACK, 0, &[])
     }
 
-    /// Adds a PAD chunk (RFC 4820) of `len` octets in all, a multiple of 4 from 4 on.
+    /// Adds a PAD chunk (RFC 4820) of `len` bytes in all, a multiple of 4 from 4 on.
     pub fn pad(&mut self, len: usize) -> Result<(), Full> {
         let value =
             self.value(chunk_type::PAD, 0, len.checked_sub(CHUNK_HEADER_LEN).ok_or(Full)?)?;
@@ -190,7 +190,7 @@ impl<'a> PacketBuilder<'a> {
         Ok(())
     }
 
-    /// Writes a chunk's header and pad, and gives the `len` octets of its value to be written.
+    /// Writes a chunk's header and pad, and gives the `len` bytes of its value to be written.
     fn value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], Full> {
         let whole = CHUNK_HEADER_LEN + len;
         if padded(whole) > self.room() || whole > usize::from(u16::MAX) {
@@ -202,15 +202,15 @@ impl<'a> PacketBuilder<'a> {
         Ok(&mut self.out[start + CHUNK_HEADER_LEN..start + whole])
     }
 
-    /// Counts a chunk of `len` octets and writes its pad.
+    /// Counts a chunk of `len` bytes and writes its pad.
     fn pad_to(&mut self, len: usize) {
-        // RFC 9260 §3.2: at most three octets of zeros, not counted in the length.
+        // RFC 9260 §3.2: at most three bytes of zeros, not counted in the length.
         let (end, next) = (self.len + len, self.len + padded(len));
         self.out[end..next].fill(0);
         self.len = next;
     }
 
-    /// Fills in the checksum; octets of the packet.
+    /// Fills in the checksum; bytes of the packet.
     pub fn finish(self) -> usize {
         emit_checksum(&mut self.out[..self.len]);
         self.len
@@ -221,7 +221,7 @@ const fn reflected_flag(reflected: bool) -> u8 {
     if reflected { field::REFLECTED } else { 0 }
 }
 
-/// Writes type, flags and length of a chunk of `len` octets, its header counted.
+/// Writes type, flags and length of a chunk of `len` bytes, its header counted.
 pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
     out[field::TYPE] = kind;
     out[field::FLAGS] = flags;

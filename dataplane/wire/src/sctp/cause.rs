@@ -24,7 +24,7 @@ mod code {
 pub enum Cause<'a> {
     /// A DATA chunk named a stream that does not exist: its identifier.
     InvalidStream(u16),
-    /// Mandatory parameters are missing: their types, two octets each.
+    /// Mandatory parameters are missing: their types, two bytes each.
     MissingParameters(&'a [u8]),
     /// The cookie has expired: so many microseconds ago, or zero.
     StaleCookie(u32),
@@ -102,7 +102,7 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Its fixed four octets, if it has them, and its octets of any length.
+    /// Its fixed four bytes, if it has them, and its bytes of any length.
     fn parts(&self) -> (Option<[u8; 4]>, &'a [u8]) {
         match *self {
             Cause::InvalidStream(stream) => (Some((u32::from(stream) << 16).to_be_bytes()), &[]),
@@ -148,14 +148,14 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Octets that [`emit`](Self::emit) writes, pad and all.
+    /// Bytes that [`emit`](Self::emit) writes, pad and all.
     pub fn padded_len(&self) -> usize {
         let (fixed, info) = self.parts();
         padded(PARAMETER_HEADER_LEN + fixed.map_or(0, |fixed| fixed.len()) + info.len())
     }
 
-    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) octets at
-    /// least; octets written.
+    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) bytes at
+    /// least; bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (fixed, info) = self.parts();
         match fixed {
@@ -171,8 +171,8 @@ pub struct Causes<'a>(&'a [u8]);
 
 impl<'a> Causes<'a> {
     /// Of the value of an ERROR or ABORT chunk.
-    pub const fn new(octets: &'a [u8]) -> Causes<'a> {
-        Causes(octets)
+    pub const fn new(bytes: &'a [u8]) -> Causes<'a> {
+        Causes(bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Chunks: the iterator over the chunks of a packet, and what each of them says (RFC 9260 §3.2, §3.3).
+//! Chunks: the iterator over the chunks of a packet, and the content of each (RFC 9260 §3.2, §3.3).
 
 use super::{CHUNK_HEADER_LEN, Causes, Data, Init, Sack, Tsn, padded, parameter::Parameters};
 use crate::be;
@@ -71,13 +71,13 @@ pub struct RawChunk<'a> {
     /// Chunk flags.
     pub flags: u8,
     /// The whole chunk with its header, without its pad.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 impl<'a> RawChunk<'a> {
     /// Its value.
     pub fn value(&self) -> &'a [u8] {
-        &self.octets[CHUNK_HEADER_LEN..]
+        &self.bytes[CHUNK_HEADER_LEN..]
     }
 
     fn reflected(&self) -> bool {
@@ -90,12 +90,12 @@ impl<'a> RawChunk<'a> {
 pub struct Chunks<'a>(&'a [u8]);
 
 impl<'a> Chunks<'a> {
-    /// Of the octets behind the common header.
-    pub const fn new(octets: &'a [u8]) -> Chunks<'a> {
-        Chunks(octets)
+    /// Of the bytes behind the common header.
+    pub const fn new(bytes: &'a [u8]) -> Chunks<'a> {
+        Chunks(bytes)
     }
 
-    /// True when no octet is left.
+    /// True when no byte is left.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -108,22 +108,22 @@ impl<'a> Iterator for Chunks<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let octets = core::mem::take(&mut self.0);
-        if octets.len() < CHUNK_HEADER_LEN {
+        let bytes = core::mem::take(&mut self.0);
+        if bytes.len() < CHUNK_HEADER_LEN {
             return Some(Err(BadChunk::Partial));
         }
-        let kind = octets[field::TYPE];
-        let len = usize::from(be::u16(octets, field::LENGTH));
+        let kind = bytes[field::TYPE];
+        let len = usize::from(be::u16(bytes, field::LENGTH));
         if len < CHUNK_HEADER_LEN {
             return Some(Err(BadChunk::Length { kind }));
         }
-        if len > octets.len() {
+        if len > bytes.len() {
             // RFC 9260 §6.10: a partial chunk is dropped.
             return Some(Err(BadChunk::Partial));
         }
         // The last chunk's pad may be missing; what it holds does not matter (RFC 9260 §3.2).
-        self.0 = octets.get(padded(len)..).unwrap_or_default();
-        Some(Ok(RawChunk { kind, flags: octets[field::FLAGS], octets: &octets[..len] }))
+        self.0 = bytes.get(padded(len)..).unwrap_or_default();
+        Some(Ok(RawChunk { kind, flags: bytes[field::FLAGS], bytes: &bytes[..len] }))
     }
 }
 
@@ -177,7 +177,7 @@ pub enum Chunk<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownChunk<'a> {
     /// The whole chunk with its header.
-    pub octets: &'a [u8],
+    pub bytes: &'a [u8],
     /// Bit 2^7 of the type: the chunks after it are looked at; else they are dropped with it.
     pub skip: bool,
     /// Bit 2^6 of the type: an ERROR is to say so (RFC 9260 §3.2, table 2).
@@ -211,7 +211,7 @@ impl<'a> Chunk<'a> {
             chunk_type::PAD => Chunk::Pad,
             // RFC 9260 §3.2, table 2.
             kind => Chunk::Unknown(UnknownChunk {
-                octets: raw.octets,
+                bytes: raw.bytes,
                 skip: kind & 0x80 != 0,
                 report: kind & 0x40 != 0,
             }),

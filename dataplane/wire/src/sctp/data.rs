@@ -8,7 +8,7 @@
 use super::{CHUNK_HEADER_LEN, RawChunk, Tsn, chunk::field as chunk_field, chunk_type};
 use crate::be;
 
-/// Octets of a DATA chunk before its user data, chunk header and all.
+/// Bytes of a DATA chunk before its user data, chunk header and all.
 pub const DATA_HEADER_LEN: usize = field::PPID + 4;
 
 mod field {
@@ -48,8 +48,8 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
-    /// Writes the chunk's header for `len` octets of user data, 1 to 65519, at the front of `out`, which has
-    /// at least [`DATA_HEADER_LEN`] octets.
+    /// Writes the chunk's header for `len` bytes of user data, 1 to 65519, at the front of `out`, which has
+    /// at least [`DATA_HEADER_LEN`] bytes.
     pub fn emit(&self, len: usize, out: &mut [u8]) {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         out[chunk_field::TYPE] = chunk_type::DATA;
@@ -78,14 +78,14 @@ pub struct Data<'a> {
 impl<'a> Data<'a> {
     /// The fields and user data; `None` when the chunk is shorter than [`DATA_HEADER_LEN`].
     pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
-        let octets = raw.octets;
-        let payload = octets.get(DATA_HEADER_LEN..)?;
+        let bytes = raw.bytes;
+        let payload = bytes.get(DATA_HEADER_LEN..)?;
         let flag = |bit: u8| raw.flags & bit != 0;
         let header = DataHeader {
-            tsn: Tsn(be::u32(octets, field::TSN)),
-            stream: be::u16(octets, field::STREAM),
-            ssn: be::u16(octets, field::SSN),
-            ppid: be::u32(octets, field::PPID),
+            tsn: Tsn(be::u32(bytes, field::TSN)),
+            stream: be::u16(bytes, field::STREAM),
+            ssn: be::u16(bytes, field::SSN),
+            ppid: be::u32(bytes, field::PPID),
             immediate: flag(field::IMMEDIATE),
             unordered: flag(field::UNORDERED),
             begin: flag(field::BEGIN),

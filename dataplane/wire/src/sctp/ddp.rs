@@ -4,7 +4,7 @@
 //! ```text
 //!  PPID 16                              PPID 17
 //!   0  | DDP-SSN (16) | segment ...      0  | DDP-SSN (16) | function code (16) |
-//!                                        4  private data, 0 to 512 octets
+//!                                        4  private data, 0 to 512 bytes
 //! ```
 
 use crate::be;
@@ -15,11 +15,11 @@ pub const ADAPTATION_DDP: u32 = 0x0000_0001;
 pub const PPID_SEGMENT: u32 = 16;
 /// Payload protocol identifier of session control messages.
 pub const PPID_CONTROL: u32 = 17;
-/// Octets of a segment message before the DDP segment.
+/// Bytes of a segment message before the DDP segment.
 pub const SEGMENT_HEADER_LEN: usize = 2;
-/// Octets of a session control message before its private data.
+/// Bytes of a session control message before its private data.
 pub const CONTROL_HEADER_LEN: usize = field::PRIVATE_DATA;
-/// Most octets of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
+/// Most bytes of private data, enhanced data included (RFC 5043 §5.2.3, RFC 6581 §7).
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Least that the largest message of an association may be: a session control message with all its private
 /// data (RFC 5043 §9).
@@ -59,7 +59,7 @@ pub fn ssn(message: &[u8]) -> Option<DdpSsn> {
     message.first_chunk().map(|ssn| DdpSsn(u16::from_be_bytes(*ssn)))
 }
 
-/// Writes the DDP-SSN in front of a DDP segment; `out` has at least [`SEGMENT_HEADER_LEN`] octets.
+/// Writes the DDP-SSN in front of a DDP segment; `out` has at least [`SEGMENT_HEADER_LEN`] bytes.
 pub fn emit_ssn(ssn: DdpSsn, out: &mut [u8]) {
     be::put(out, field::SSN, &ssn.0.to_be_bytes());
 }
@@ -132,17 +132,17 @@ impl Function {
     }
 }
 
-/// Why octets are no session control message.
+/// Why bytes are no session control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadControl {
     /// Shorter than DDP-SSN and function code.
-    #[error("{0} octets where a session control message has at least 4")]
+    #[error("{0} bytes where a session control message has at least 4")]
     Short(usize),
     /// A function code that nobody has defined.
     #[error("function code {0} of a session control message is not defined")]
     Function(u16),
     /// More than [`MAX_PRIVATE_DATA`].
-    #[error("{0} octets of private data where 512 are the most")]
+    #[error("{0} bytes of private data where 512 are the most")]
     PrivateDataTooLong(usize),
     /// A Terminate with private data (RFC 5043 §5.2.3).
     #[error("a session Terminate with private data")]
@@ -177,12 +177,12 @@ impl<'a> ControlRepr<'a> {
         Ok(ControlRepr { ssn: DdpSsn(be::u16(message, field::SSN)), function, private_data })
     }
 
-    /// Octets that [`emit`](Self::emit) writes.
+    /// Bytes that [`emit`](Self::emit) writes.
     pub const fn wire_len(&self) -> usize {
         CONTROL_HEADER_LEN + self.private_data.len()
     }
 
-    /// Writes it at the front of `out`, which has [`wire_len`](Self::wire_len) octets at least.
+    /// Writes it at the front of `out`, which has [`wire_len`](Self::wire_len) bytes at least.
     pub fn emit(&self, out: &mut [u8]) {
         emit_ssn(self.ssn, out);
         be::put(out, field::FUNCTION, &self.function.code().to_be_bytes());

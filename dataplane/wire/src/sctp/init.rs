@@ -10,7 +10,7 @@
 use super::{Parameters, Tag, Tsn};
 use crate::be;
 
-/// Octets of the fixed fields.
+/// Bytes of the fixed fields.
 pub const INIT_FIXED_LEN: usize = field::INITIAL_TSN + 4;
 
 mod field {
@@ -28,7 +28,7 @@ mod field {
 pub struct InitHeader {
     /// Initiate Tag; zero is illegal.
     pub tag: Tag,
-    /// Advertised receiver window credit, in octets; below 1500 is illegal.
+    /// Advertised receiver window credit, in bytes; below 1500 is illegal.
     pub a_rwnd: u32,
     /// Number of outbound streams; zero is illegal.
     pub outbound_streams: u16,
@@ -39,7 +39,7 @@ pub struct InitHeader {
 }
 
 impl InitHeader {
-    /// The octets of the fixed fields.
+    /// The bytes of the fixed fields.
     pub fn emit(&self) -> [u8; INIT_FIXED_LEN] {
         let mut out = [0; INIT_FIXED_LEN];
         be::put(&mut out, field::TAG, &self.tag.0.to_be_bytes());

@@ -2,15 +2,15 @@
 //! that bundles chunks into a packet buffer, and what DDP puts into user messages ([`ddp`], RFC 5043).
 //!
 //! ```text
-//!  common header (12 octets)                      chunk (4 octets + value + pad 0..3)
+//!  common header (12 bytes)                       chunk (4 bytes + value + pad 0..3)
 //!   0  |   source port   | destination port |      0  |  type  | flags | length (16) |
 //!   4  |          verification tag          |      4  |           value              |
 //!   8  |              CRC32c                |      length counts type, flags, length and value
 //! ```
 //!
-//! [`Packet`] gives the chunks of received octets one by one, [`Chunk`] is what one of them says,
+//! [`Packet`] gives the chunks of received bytes one by one, [`Chunk`] is the content of one,
 //! [`PacketBuilder`] writes. Whether a chunk is legal now is the business of the association. Parsing is
-//! total: any octets give chunks or an error, and nothing is read beyond the length that a field names.
+//! total: any bytes give chunks or an error, and nothing is read beyond the length that a field names.
 
 mod builder;
 mod cause;
@@ -35,9 +35,9 @@ use core::fmt;
 
 use crate::{Truncated, be, crc32c};
 
-/// Octets of the common header.
+/// Bytes of the common header.
 pub const COMMON_HEADER_LEN: usize = field::CHECKSUM + 4;
-/// Octets of a chunk before its value.
+/// Bytes of a chunk before its value.
 pub const CHUNK_HEADER_LEN: usize = 4;
 
 mod field {
@@ -49,7 +49,7 @@ mod field {
     const _: () = assert!(super::COMMON_HEADER_LEN == 12);
 }
 
-/// Octets of a chunk, a parameter or a cause of `len` octets with its pad (RFC 9260 §3.2).
+/// Bytes of a chunk, a parameter or a cause of `len` bytes with its pad (RFC 9260 §3.2).
 pub const fn padded(len: usize) -> usize {
     (len + 3) & !3
 }
@@ -130,12 +130,12 @@ impl Ports {
 pub struct Packet<'a>(&'a [u8]);
 
 impl<'a> Packet<'a> {
-    /// The view, if the octets are at least [`COMMON_HEADER_LEN`].
-    pub fn new(octets: &'a [u8]) -> Result<Packet<'a>, Truncated> {
-        if octets.len() < COMMON_HEADER_LEN {
-            return Err(Truncated { needed: COMMON_HEADER_LEN, seen: octets.len() });
+    /// The view, if the bytes are at least [`COMMON_HEADER_LEN`].
+    pub fn new(bytes: &'a [u8]) -> Result<Packet<'a>, Truncated> {
+        if bytes.len() < COMMON_HEADER_LEN {
+            return Err(Truncated { needed: COMMON_HEADER_LEN, seen: bytes.len() });
         }
-        Ok(Packet(octets))
+        Ok(Packet(bytes))
     }
 
     /// The ports.
@@ -161,21 +161,21 @@ impl<'a> Packet<'a> {
         Chunks::new(&self.0[COMMON_HEADER_LEN..])
     }
 
-    /// All octets of the packet.
-    pub fn octets(&self) -> &'a [u8] {
+    /// All bytes of the packet.
+    pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 }
 
-/// The checksum field of a packet, its octets there counted as zero (RFC 9260 §6.8); `packet` has at least
-/// [`COMMON_HEADER_LEN`] octets.
+/// The checksum field of a packet, its bytes there counted as zero (RFC 9260 §6.8); `packet` has at least
+/// [`COMMON_HEADER_LEN`] bytes.
 pub fn checksum(packet: &[u8]) -> [u8; 4] {
     let crc = crc32c::update(0, &packet[..field::CHECKSUM]);
     let crc = crc32c::update(crc, &[0; 4]);
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
-/// Writes a common header with its checksum zero; `out` has at least [`COMMON_HEADER_LEN`] octets.
+/// Writes a common header with its checksum zero; `out` has at least [`COMMON_HEADER_LEN`] bytes.
 fn emit_common_header(out: &mut [u8], ports: Ports, tag: Tag) {
     be::put(out, field::SOURCE_PORT, &ports.source.to_be_bytes());
     be::put(out, field::DESTINATION_PORT, &ports.destination.to_be_bytes());

@@ -29,7 +29,7 @@ pub mod parameter_type {
     pub const ADAPTATION: u16 = 0xc006;
 }
 
-/// Octets of a parameter before its value.
+/// Bytes of a parameter before its value.
 pub(super) const PARAMETER_HEADER_LEN: usize = 4;
 
 mod field {
@@ -44,32 +44,32 @@ mod field {
 pub(super) struct Tlv<'a> {
     pub(super) kind: u16,
     /// The whole of it without its pad.
-    pub(super) octets: &'a [u8],
+    pub(super) bytes: &'a [u8],
     /// What follows.
     pub(super) rest: &'a [u8],
 }
 
 impl<'a> Tlv<'a> {
-    /// The first one of `octets`; `None` when its length is impossible.
-    pub(super) fn first(octets: &'a [u8]) -> Option<Tlv<'a>> {
-        if octets.len() < PARAMETER_HEADER_LEN {
+    /// The first one of `bytes`; `None` when its length is impossible.
+    pub(super) fn first(bytes: &'a [u8]) -> Option<Tlv<'a>> {
+        if bytes.len() < PARAMETER_HEADER_LEN {
             return None;
         }
-        let len = usize::from(be::u16(octets, field::LENGTH));
-        if len < PARAMETER_HEADER_LEN || len > octets.len() {
+        let len = usize::from(be::u16(bytes, field::LENGTH));
+        if len < PARAMETER_HEADER_LEN || len > bytes.len() {
             return None;
         }
         // A chunk's length may leave out the pad of the last parameter, or count it (RFC 9260 §3.2).
-        let rest = octets.get(padded(len)..).unwrap_or_default();
-        Some(Tlv { kind: be::u16(octets, field::TYPE), octets: &octets[..len], rest })
+        let rest = bytes.get(padded(len)..).unwrap_or_default();
+        Some(Tlv { kind: be::u16(bytes, field::TYPE), bytes: &bytes[..len], rest })
     }
 
     pub(super) fn value(&self) -> &'a [u8] {
-        &self.octets[PARAMETER_HEADER_LEN..]
+        &self.bytes[PARAMETER_HEADER_LEN..]
     }
 }
 
-/// Writes a type, a length, the pieces of a value and the pad at the front of `out`; octets written. The
+/// Writes a type, a length, the pieces of a value and the pad at the front of `out`; bytes written. The
 /// caller has made sure that there is room.
 pub(super) fn emit_tlv(kind: u16, pieces: &[&[u8]], out: &mut [u8]) -> usize {
     let mut at = PARAMETER_HEADER_LEN;
@@ -106,21 +106,21 @@ pub enum Parameter<'a> {
     /// A host name, refused (RFC 9260 §3.3.2.1.4): the whole parameter with type and length, as an error cause
     /// repeats it.
     HostName(&'a [u8]),
-    /// Address types that the sender supports, two octets each.
+    /// Address types that the sender supports, two bytes each.
     SupportedAddressTypes(&'a [u8]),
     /// Reserved for ECN.
     EcnCapable,
-    /// Chunk types beyond RFC 9260's that the sender supports, one octet each.
+    /// Chunk types beyond RFC 9260's that the sender supports, one byte each.
     SupportedExtensions(&'a [u8]),
     /// Adaptation layer indication.
     Adaptation(u32),
     /// Anything else.
     Unknown {
         /// The whole parameter with type and length.
-        octets: &'a [u8],
+        bytes: &'a [u8],
         /// Bit 2^15 of the type: the parameters after it are looked at; else they are not.
         skip: bool,
-        /// Bit 2^14 of the type: its sender is to be told (RFC 9260 §3.2.1, table 3).
+        /// Bit 2^14 of the type: it is to be reported to its sender (RFC 9260 §3.2.1, table 3).
         report: bool,
     },
 }
@@ -137,7 +137,7 @@ impl<'a> Parameter<'a> {
             parameter_type::COOKIE_PRESERVATIVE => {
                 Parameter::CookiePreservative(u32::from_be_bytes(value.try_into().ok()?))
             }
-            parameter_type::HOST_NAME => Parameter::HostName(tlv.octets),
+            parameter_type::HOST_NAME => Parameter::HostName(tlv.bytes),
             parameter_type::SUPPORTED_ADDRESS_TYPES => Parameter::SupportedAddressTypes(value),
             parameter_type::ECN_CAPABLE => Parameter::EcnCapable,
             parameter_type::SUPPORTED_EXTENSIONS => Parameter::SupportedExtensions(value),
@@ -146,14 +146,14 @@ impl<'a> Parameter<'a> {
             }
             // RFC 9260 §3.2.1, table 3.
             kind => Parameter::Unknown {
-                octets: tlv.octets,
+                bytes: tlv.bytes,
                 skip: kind & 0x8000 != 0,
                 report: kind & 0x4000 != 0,
             },
         })
     }
 
-    /// Octets that [`emit`](Self::emit) writes, pad and all.
+    /// Bytes that [`emit`](Self::emit) writes, pad and all.
     pub fn padded_len(&self) -> usize {
         padded(match self {
             Parameter::EcnCapable => PARAMETER_HEADER_LEN,
@@ -166,12 +166,12 @@ impl<'a> Parameter<'a> {
             | Parameter::Unrecognized(value)
             | Parameter::SupportedAddressTypes(value)
             | Parameter::SupportedExtensions(value) => PARAMETER_HEADER_LEN + value.len(),
-            Parameter::HostName(octets) | Parameter::Unknown { octets, .. } => octets.len(),
+            Parameter::HostName(bytes) | Parameter::Unknown { bytes, .. } => bytes.len(),
         })
     }
 
-    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) octets at
-    /// least; octets written.
+    /// Writes it with its pad at the front of `out`, which has [`padded_len`](Self::padded_len) bytes at
+    /// least; bytes written.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         use parameter_type as t;
         match self {
@@ -193,10 +193,10 @@ impl<'a> Parameter<'a> {
             Parameter::Adaptation(indication) => {
                 emit_tlv(t::ADAPTATION, &[&indication.to_be_bytes()], out)
             }
-            Parameter::HostName(octets) | Parameter::Unknown { octets, .. } => {
-                let len = padded(octets.len());
-                be::put(out, 0, octets);
-                out[octets.len()..len].fill(0);
+            Parameter::HostName(bytes) | Parameter::Unknown { bytes, .. } => {
+                let len = padded(bytes.len());
+                be::put(out, 0, bytes);
+                out[bytes.len()..len].fill(0);
                 len
             }
         }
@@ -208,9 +208,9 @@ impl<'a> Parameter<'a> {
 pub struct Parameters<'a>(&'a [u8]);
 
 impl<'a> Parameters<'a> {
-    /// Of the octets behind a chunk's fixed fields.
-    pub const fn new(octets: &'a [u8]) -> Parameters<'a> {
-        Parameters(octets)
+    /// Of the bytes behind a chunk's fixed fields.
+    pub const fn new(bytes: &'a [u8]) -> Parameters<'a> {
+        Parameters(bytes)
     }
 }
 

@@ -9,7 +9,7 @@
 use super::{Tsn, chunk_type};
 use crate::be;
 
-/// Octets of a SACK chunk without blocks and duplicates, chunk header and all; each of either adds 4.
+/// Bytes of a SACK chunk without blocks and duplicates, chunk header and all; each of either adds 4.
 pub const SACK_FIXED_LEN: usize = super::CHUNK_HEADER_LEN + field::LISTS;
 
 pub(super) mod field {
@@ -18,7 +18,7 @@ pub(super) mod field {
     pub(in super::super) const GAPS: usize = 8;
     pub(in super::super) const DUPLICATES: usize = 10;
     pub(in super::super) const LISTS: usize = 12;
-    /// Octets of a block or a duplicate.
+    /// Bytes of a block or a duplicate.
     pub(in super::super) const ENTRY: usize = 4;
 
     const _: () = assert!(super::SACK_FIXED_LEN == 16);
@@ -29,7 +29,7 @@ pub(super) mod field {
 pub struct SackHeader {
     /// Cumulative TSN Ack: this one and all before it are there.
     pub cumulative: Tsn,
-    /// Advertised receiver window credit, in octets.
+    /// Advertised receiver window credit, in bytes.
     pub a_rwnd: u32,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Sack<'a> {
     }
 }
 
-/// Writes a SACK chunk at the front of `out`; octets written. What does not fit is left out, duplicates
+/// Writes a SACK chunk at the front of `out`; bytes written. What does not fit is left out, duplicates
 /// first, then the blocks furthest from the cumulative TSN (RFC 9260 §6.5); `None` when not even the fixed
 /// fields fit.
 pub(super) fn emit(

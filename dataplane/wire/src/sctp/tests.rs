@@ -1,4 +1,4 @@
-//! Round trips, lengths that lie, and octets of a real association.
+//! Round trips, lengths that lie, and bytes of a real association.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ fn build(tag: Tag, write: impl FnOnce(&mut PacketBuilder<'_>)) -> Vec<u8> {
     out
 }
 
-fn chunks(octets: &[u8]) -> Vec<Chunk<'_>> {
-    let packet = Packet::new(octets).expect("a common header");
+fn chunks(bytes: &[u8]) -> Vec<Chunk<'_>> {
+    let packet = Packet::new(bytes).expect("a common header");
     assert!(packet.checksum_ok());
     packet.chunks().map(|raw| Chunk::parse(raw.expect("whole")).expect("well formed")).collect()
 }
@@ -35,9 +35,9 @@ const LINUX_COOKIE_ACK: &[u8] = &[
     0x26, 0xab, 0x94, 0x36, 0xf5, 0xcb, 0x8a, 0xd3, 0x99, 0x4e, 0x60, 0x1b, 0x0b, 0x00, 0x00, 0x04,
 ];
 
-// RFC 9260 §6.8, appendix A: checksum and its order of octets, as Linux sends them; §3.3.2; RFC 5061 §4.2.6.
+// RFC 9260 §6.8, appendix A: checksum and its order of bytes, as Linux sends them; §3.3.2; RFC 5061 §4.2.6.
 #[test]
-fn octets_of_linux() {
+fn bytes_of_linux() {
     let packet = Packet::new(LINUX_INIT).expect("a packet");
     assert_eq!((packet.ports(), packet.tag()), (PORTS, Tag::NONE));
     let [Chunk::Init(init)] = chunks(LINUX_INIT)[..] else { panic!("one INIT") };
@@ -50,7 +50,7 @@ fn octets_of_linux() {
     };
     assert_eq!(init.header, header);
     let parameters: Vec<_> = init.parameters().map(|p| p.expect("well formed")).collect();
-    let forward_tsn = Parameter::Unknown { octets: &[0xc0, 0, 0, 4], skip: true, report: true };
+    let forward_tsn = Parameter::Unknown { bytes: &[0xc0, 0, 0, 4], skip: true, report: true };
     let expected = [
         Parameter::SupportedAddressTypes(&[0, 5]),
         Parameter::EcnCapable,
@@ -70,7 +70,7 @@ fn octets_of_linux() {
 // RFC 9260 §3.2: each chunk without fields of its own, flags and all.
 #[test]
 fn chunks_without_fields() {
-    let octets = build(Tag(7), |b| {
+    let bytes = build(Tag(7), |b| {
         b.cookie_ack().expect("room");
         b.cookie_echo(b"cookie").expect("room");
         b.heartbeat(b"when").expect("room");
@@ -83,7 +83,7 @@ fn chunks_without_fields() {
         b.chunk(0xff, 0xaa, &[1]).expect("room");
         b.chunk(0x3e, 0, &[]).expect("room");
     });
-    let unknown = |octets, skip, report| Chunk::Unknown(UnknownChunk { octets, skip, report });
+    let unknown = |bytes, skip, report| Chunk::Unknown(UnknownChunk { bytes, skip, report });
     let expected = [
         Chunk::CookieAck,
         Chunk::CookieEcho(b"cookie"),
@@ -97,7 +97,7 @@ fn chunks_without_fields() {
         unknown(&[0xff, 0xaa, 0, 5, 1], true, true),
         unknown(&[0x3e, 0, 0, 4], false, false),
     ];
-    assert_eq!(chunks(&octets), expected);
+    assert_eq!(chunks(&bytes), expected);
     let info = Chunk::heartbeat_parameters(&[0, 1, 0, 5, 9]).next();
     assert_eq!(info, Some(Ok(Parameter::HeartbeatInfo(&[9]))));
 }
@@ -122,12 +122,12 @@ fn causes_round_trip() {
         Cause::Unknown { code: 0x00a0, info: &[1, 2] },
     ];
     for reflected in [false, true] {
-        let octets = build(Tag(1), |b| {
+        let bytes = build(Tag(1), |b| {
             b.error(&causes).expect("room");
             b.abort(reflected, &causes[..2]).expect("room");
         });
         let [Chunk::Error(error), Chunk::Abort { reflected: seen, causes: abort }] =
-            chunks(&octets)[..]
+            chunks(&bytes)[..]
         else {
             panic!("ERROR and ABORT")
         };
@@ -142,33 +142,33 @@ fn causes_round_trip() {
         &[0, 2, 0, 8, 0, 0, 0, 1],
         &[0, 2, 0, 8, 0xff, 0xff, 0xff, 0xff],
     ];
-    for octets in lies {
-        assert!(Causes::new(octets).into_iter().eq([Err(BadParameter)]), "{octets:?}");
+    for bytes in lies {
+        assert!(Causes::new(bytes).into_iter().eq([Err(BadParameter)]), "{bytes:?}");
     }
 }
 
 // RFC 9260 §3.2, §6.10: lengths that lie end the packet there, and nothing beyond is read.
 #[test]
 fn lengths_that_lie() {
-    let bad = |octets: &[u8]| -> Vec<_> {
-        Chunks::new(octets).map(|raw| raw.and_then(Chunk::parse).map(|_| ())).collect()
+    let bad = |bytes: &[u8]| -> Vec<_> {
+        Chunks::new(bytes).map(|raw| raw.and_then(Chunk::parse).map(|_| ())).collect()
     };
     assert_eq!(bad(&[11, 0, 0]), [Err(BadChunk::Partial)]);
     assert_eq!(bad(&[11, 0, 0, 3]), [Err(BadChunk::Length { kind: 11 })]);
     assert_eq!(bad(&[11, 0, 0, 0, 11, 0, 0, 4]), [Err(BadChunk::Length { kind: 11 })]);
     assert_eq!(bad(&[11, 0, 0, 5]), [Err(BadChunk::Partial)]);
     assert_eq!(bad(&[11, 0, 0, 4, 11, 0, 0xff, 0xff]), [Ok(()), Err(BadChunk::Partial)]);
-    // The pad of the last chunk may be missing; the octets of a pad do not matter.
+    // The pad of the last chunk may be missing; the bytes of a pad do not matter.
     assert_eq!(bad(&[10, 0, 0, 5, 1]), [Ok(())]);
     assert_eq!(bad(&[10, 0, 0, 5, 1, 9, 9, 9, 11, 0, 0, 4]), [Ok(()), Ok(())]);
     // Too short for the fixed fields of DATA, INIT, SACK, SHUTDOWN; for the lists of a SACK.
     for (kind, len) in [(0, 15), (1, 19), (2, 19), (3, 15), (7, 7)] {
-        let mut octets = vec![0; len];
-        (octets[0], octets[3]) = (kind, len as u8);
-        assert_eq!(bad(&octets), [Err(BadChunk::Length { kind })]);
-        octets.push(0);
-        octets[3] += 1;
-        assert_eq!(bad(&octets), [Ok(())]);
+        let mut bytes = vec![0; len];
+        (bytes[0], bytes[3]) = (kind, len as u8);
+        assert_eq!(bad(&bytes), [Err(BadChunk::Length { kind })]);
+        bytes.push(0);
+        bytes[3] += 1;
+        assert_eq!(bad(&bytes), [Ok(())]);
     }
     let mut sack = [0; 24];
     (sack[0], sack[3], sack[13], sack[15]) = (3, 24, 1, 1);
@@ -190,8 +190,8 @@ fn parameters_that_lie() {
         &[0, 6, 0, 8, 1, 2, 3, 4],
         &[0xc0, 6, 0, 6, 0, 1],
     ];
-    for octets in lies {
-        assert!(Parameters::new(octets).eq([Err(BadParameter)]), "{octets:?}");
+    for bytes in lies {
+        assert!(Parameters::new(bytes).eq([Err(BadParameter)]), "{bytes:?}");
     }
     assert!(Parameters::new(&[0, 7, 0, 5, 1]).eq([Ok(Parameter::StateCookie(&[1]))]));
 }
@@ -246,7 +246,7 @@ fn what_does_not_fit_leaves_the_packet_as_it_is() {
 // RFC 5043 §5.2.3, RFC 6581 §7.
 #[test]
 fn control_messages_that_are_none() {
-    let control = |octets: &[u8]| ControlRepr::parse(octets).map(|_| ());
+    let control = |bytes: &[u8]| ControlRepr::parse(bytes).map(|_| ());
     assert_eq!(control(&[0, 0, 0]), Err(BadControl::Short(3)));
     assert_eq!(control(&[0, 0, 0, 0]), Err(BadControl::Function(0)));
     assert_eq!(control(&[0, 0, 0, 8]), Err(BadControl::Function(8)));
@@ -294,15 +294,15 @@ proptest! {
         let header = SackHeader { cumulative: Tsn(cumulative), a_rwnd };
         let gaps: Vec<_> = gaps.into_iter().map(|(start, end)| GapBlock { start, end }).collect();
         let duplicates: Vec<_> = duplicates.into_iter().map(Tsn).collect();
-        let octets = build(Tag(tag), |b| {
+        let bytes = build(Tag(tag), |b| {
             b.sack(header, &gaps, &duplicates).expect("room");
             for (header, payload) in &messages {
                 b.data_buffer()[..payload.len()].copy_from_slice(payload);
                 b.push_data(header, payload.len()).expect("room");
             }
         });
-        prop_assert_eq!(Packet::new(&octets).expect("a packet").tag(), Tag(tag));
-        let seen = chunks(&octets);
+        prop_assert_eq!(Packet::new(&bytes).expect("a packet").tag(), Tag(tag));
+        let seen = chunks(&bytes);
         let Chunk::Sack(sack) = seen[0] else { panic!("a SACK first") };
         prop_assert_eq!(sack.header, header);
         prop_assert!(sack.gaps().eq(gaps));
@@ -316,26 +316,26 @@ proptest! {
     fn inits_round_trip(
         tag in edges_u32(), a_rwnd in edges_u32(), outbound_streams in edges_u16(),
         inbound_streams in edges_u16(), initial_tsn in edges_u32(), word in edges_u32(),
-        octets in prop::collection::vec(any::<u8>(), 0..40), address: [u8; 16], ack: bool,
+        bytes in prop::collection::vec(any::<u8>(), 0..40), address: [u8; 16], ack: bool,
     ) {
         let header = InitHeader {
             tag: Tag(tag), a_rwnd, outbound_streams, inbound_streams, initial_tsn: Tsn(initial_tsn),
         };
-        let unknown = [&[0x40, 0x99, 0, 4 + octets.len() as u8][..], &octets].concat();
-        let host = [&[0, 11, 0, 4 + octets.len() as u8][..], &octets].concat();
+        let unknown = [&[0x40, 0x99, 0, 4 + bytes.len() as u8][..], &bytes].concat();
+        let host = [&[0, 11, 0, 4 + bytes.len() as u8][..], &bytes].concat();
         let parameters = [
             Parameter::Ipv4(word.to_be_bytes()),
             Parameter::Ipv6(address),
-            Parameter::StateCookie(&octets),
-            Parameter::Unrecognized(&octets),
+            Parameter::StateCookie(&bytes),
+            Parameter::Unrecognized(&bytes),
             Parameter::CookiePreservative(word),
             Parameter::HostName(&host),
-            Parameter::SupportedAddressTypes(&octets),
+            Parameter::SupportedAddressTypes(&bytes),
             Parameter::EcnCapable,
-            Parameter::SupportedExtensions(&octets),
+            Parameter::SupportedExtensions(&bytes),
             Parameter::Adaptation(word),
-            Parameter::HeartbeatInfo(&octets),
-            Parameter::Unknown { octets: &unknown, skip: false, report: true },
+            Parameter::HeartbeatInfo(&bytes),
+            Parameter::Unknown { bytes: &unknown, skip: false, report: true },
         ];
         let packet = build(Tag(tag), |b| {
             let fits = if ack { b.init_ack(&header, &parameters) } else { b.init(&header, &parameters) };
@@ -353,42 +353,42 @@ proptest! {
     // RFC 9260 §3.3.10: what is cut has the code that it had, fits, and can be read.
     #[test]
     fn causes_are_cut(
-        octets in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
+        bytes in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
     ) {
-        let types = &octets[..octets.len() & !1];
+        let types = &bytes[..bytes.len() & !1];
         let cause = [
             Cause::MissingParameters(types),
-            Cause::UnresolvableAddress(&octets),
-            Cause::UnrecognizedChunk(&octets),
-            Cause::UnrecognizedParameters(&octets),
-            Cause::RestartWithNewAddresses(&octets),
-            Cause::UserInitiatedAbort(&octets),
-            Cause::ProtocolViolation(&octets),
-            Cause::Unknown { code: 99, info: &octets },
+            Cause::UnresolvableAddress(&bytes),
+            Cause::UnrecognizedChunk(&bytes),
+            Cause::UnrecognizedParameters(&bytes),
+            Cause::RestartWithNewAddresses(&bytes),
+            Cause::UserInitiatedAbort(&bytes),
+            Cause::ProtocolViolation(&bytes),
+            Cause::Unknown { code: 99, info: &bytes },
         ][which];
         let cut = cause.cut(most);
         prop_assert_eq!(cut.code(), cause.code());
         prop_assert!(cut.padded_len() <= 8 + most);
-        prop_assert!(cause == cut || octets.len() > most & !3);
+        prop_assert!(cause == cut || bytes.len() > most & !3);
         let mut out = vec![0; cut.padded_len()];
         prop_assert_eq!(cut.emit(&mut out), out.len());
         prop_assert_eq!(Causes::new(&out).into_iter().next(), Some(Ok(cut)));
     }
 
-    // Any octets are chunks or an error: nothing panics, and every chunk lies within the packet.
+    // Any bytes are chunks or an error: nothing panics, and every chunk lies within the packet.
     #[test]
-    fn any_octets_are_read(octets in prop::collection::vec(any::<u8>(), 0..200)) {
-        if let Ok(packet) = Packet::new(&octets) {
+    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(packet) = Packet::new(&bytes) {
             read(packet);
         }
     }
 
-    // Likewise one octet off a well-formed packet.
+    // Likewise one byte off a well-formed packet.
     #[test]
-    fn damaged_packets_are_read(at in 0..LINUX_INIT.len(), octet: u8) {
-        let mut octets = LINUX_INIT.to_vec();
-        octets[at] = octet;
-        read(Packet::new(&octets).expect("long enough"));
+    fn damaged_packets_are_read(at in 0..LINUX_INIT.len(), byte: u8) {
+        let mut bytes = LINUX_INIT.to_vec();
+        bytes[at] = byte;
+        read(Packet::new(&bytes).expect("long enough"));
     }
 
     #[test]
@@ -409,10 +409,10 @@ proptest! {
 /// Reads all there is in a packet.
 fn read(packet: Packet<'_>) {
     packet.checksum_ok();
-    let mut octets = COMMON_HEADER_LEN;
+    let mut bytes = COMMON_HEADER_LEN;
     for raw in packet.chunks() {
         let Ok(raw) = raw else { break };
-        octets += raw.octets.len();
+        bytes += raw.bytes.len();
         match Chunk::parse(raw) {
             Ok(Chunk::Init(init) | Chunk::InitAck(init)) => init.parameters().for_each(drop),
             Ok(Chunk::Sack(sack)) => assert!(sack.gaps().len() + sack.duplicates().len() < 500),
@@ -423,5 +423,5 @@ fn read(packet: Packet<'_>) {
             _ => {}
         }
     }
-    assert!(octets <= packet.octets().len());
+    assert!(bytes <= packet.bytes().len());
 }

@@ -1,5 +1,5 @@
 //! Start-ups of Linux's siw as they were captured between two of its kind, each role played by us in
-//! turn: every octet that we send is the one that siw sent.
+//! turn: every byte that we send is the one that siw sent.
 
 use super::enhanced::{rdmap, two};
 use super::net::Net;
@@ -50,12 +50,12 @@ fn we_are_the_initiator() {
         let mut net = Net::new(a, Raw::listen());
         net.run_for(Duration::from_millis(100));
         assert_eq!(net.b.up.received, hex(captured.request));
-        net.b.say(&hex(captured.reply));
+        net.b.send_bytes(&hex(captured.reply));
         net.run_for(Duration::from_millis(100));
         let Event::Established { private_data, .. } = &net.a.events[0] else { panic!("up") };
         assert_eq!(private_data[..], hex(captured.reply)[24..]);
         assert_eq!(net.b.up.received[24..], hex(captured.ready));
-        net.b.say(&hex(captured.answer));
+        net.b.send_bytes(&hex(captured.answer));
         net.run_for(Duration::from_millis(100));
         assert_eq!((net.a.ep().state(), net.a.rdmap_events()), (State::Established, vec![]));
     }
@@ -69,11 +69,11 @@ fn we_are_the_responder() {
         let mut b = Node::responder_of(config, rdmap(4, 4));
         b.policy = Policy::Accept(hex(captured.reply)[24..].to_vec());
         let mut net = Net::new(Raw::connect(), b);
-        net.a.say(&hex(captured.request));
+        net.a.send_bytes(&hex(captured.request));
         net.run_for(Duration::from_millis(100));
         assert_eq!(net.a.up.received, hex(captured.reply));
         assert_eq!(net.b.state(), Some(State::Readying));
-        net.a.say(&hex(captured.ready));
+        net.a.send_bytes(&hex(captured.ready));
         net.run_for(Duration::from_millis(100));
         assert!(net.b.is_established());
         assert_eq!(net.a.up.received[44..], hex(captured.answer));
@@ -86,7 +86,7 @@ fn we_reject_as_siw_does() {
     let mut b = Node::responder_of(two(None, Peer::Siw), rdmap(4, 4));
     b.policy = Policy::Reject(b"nope".to_vec());
     let mut net = Net::new(Raw::connect(), b);
-    net.a.say(&hex("4d504120494420526571204672616d651002000b0004000470726976617465"));
+    net.a.send_bytes(&hex("4d504120494420526571204672616d651002000b0004000470726976617465"));
     net.run_for(Duration::from_millis(100));
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 4, rtr: None });
     let (revision, private_data) = (Revision::Two, b"private".to_vec());

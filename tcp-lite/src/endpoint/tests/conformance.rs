@@ -60,7 +60,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     })
 }
 
-/// What DDP would have told of it.
+/// The event that DDP would have made of it.
 fn seen(event: &Event) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {
@@ -126,7 +126,7 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         let mut net = Net::new(a, Node::responder_of(config(), ulp(RDMAP)));
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         // Only the initiator's first FPDU lets the responder send.
-        let source = ddp::Source::Octets([].into());
+        let source = ddp::Source::Bytes([].into());
         let to = ddp::TaggedOffset(0);
         post(
             &mut net.a,

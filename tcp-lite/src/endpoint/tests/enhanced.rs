@@ -1,4 +1,4 @@
-//! Revision 2 over TCP: who sends first and with what, and the errors that a Terminate tells.
+//! Revision 2 over TCP: who sends first and with what, and the errors that a Terminate reports.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -34,8 +34,8 @@ pub(super) fn rdmap(ird: u16, ord: u16) -> UlpConfig {
     rdmap::Config { ird, ord, ..rdmap::Config::default() }.into()
 }
 
-fn send(octets: &[u8]) -> WorkRequest<ddp::VecMemory> {
-    let source = ddp::Source::Octets(octets.into());
+fn send(bytes: &[u8]) -> WorkRequest<ddp::VecMemory> {
+    let source = ddp::Source::Bytes(bytes.into());
     WorkRequest::send(source, Cookie::of(7))
 }
 
@@ -45,14 +45,14 @@ fn fpdus(ulpdus: &[&str]) -> Vec<u8> {
     for ulpdu in ulpdus {
         stream.fpdu(&hex(ulpdu));
     }
-    stream.octets
+    stream.bytes
 }
 
 fn agreed(node: &Node) -> Agreed {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
-/// RFC 6581 §9.1: both ends keep to what was agreed on, and their ULPs hear what the other said.
+/// RFC 6581 §9.1: both ends keep to what was agreed on, and their ULPs get the other's values.
 #[test]
 fn reads_are_negotiated() {
     let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 9), b"hi");
@@ -77,10 +77,10 @@ fn bare_ddp_opens_with_revision_one() {
     assert_eq!(net.b.up.received, request(0, 1, b""));
 }
 
-/// RFC 6581 §9.2: each ready-to-receive message, octet by octet as siw sends and takes it.
+/// RFC 6581 §9.2: each ready-to-receive message, byte by byte as siw sends and takes it.
 #[test]
 fn initiator_sends_the_message_that_was_agreed_on() {
-    // Lengths, DDP and RDMAP control, then what a Send, a Write and a Read Request of no octets have.
+    // Lengths, DDP and RDMAP control, then what a Send, a Write and a Read Request of no bytes have.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
     let read = "4141 00000000 00000001 00000001 00000000\
@@ -92,7 +92,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
     ] {
         let a = Node::initiator_of(two(Some(RtrSet::ALL), Peer::Siw), rdmap(16, 16), b"");
         let mut net = Net::new(a, Raw::listen());
-        net.b.say(&reply(0x10, 2, words));
+        net.b.send_bytes(&reply(0x10, 2, words));
         net.run_until(|net| net.a.is_established());
         net.a.ep().post_rdmap(self::send(b"ulp")).expect("room to post");
         net.run_for(Duration::from_secs(1));
@@ -101,7 +101,7 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         let expected = fpdus(&[&stripped]);
         let rest = &net.b.up.received[24..];
         assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
-        // Its end is not told to the ULP.
+        // Its end is not reported to the ULP.
         let msn = if rtr == SEND { 2 } else { 1 };
         let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
         assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);
@@ -137,12 +137,12 @@ fn responder_waits_to_be_told() {
         let received = rdmap::Event::Received { data, solicited: false, invalidated: None };
         assert_eq!(net.a.rdmap_events(), [received]);
         let ours = net.b.rdmap_events();
-        let told = |event: &&rdmap::Event| {
+        let completed = |event: &&rdmap::Event| {
             !matches!(event, rdmap::Event::WriteDelivered { .. } | rdmap::Event::ReadServed { .. })
         };
         let outcome = rdmap::Outcome::Sent;
         let done = rdmap::Event::Completed { cookie: Cookie::of(7), outcome };
-        assert_eq!(ours.iter().filter(told).collect::<Vec<_>>(), [&done]);
+        assert_eq!(ours.iter().filter(completed).collect::<Vec<_>>(), [&done]);
         // An empty Send of the ULP is one, whatever message the start-up used.
         net.a.ep().post_rdmap(send(b"")).expect("room to post");
         net.run_for(Duration::from_secs(1));
@@ -163,7 +163,7 @@ fn responder_is_never_told() {
     let mut config = two(None, Peer::Standard);
     config.mpa.startup_timeout = Duration::from_secs(3);
     let mut net = Net::new(Raw::connect(), Node::responder_of(config, rdmap(1, 1)));
-    net.a.say(&request(0x10, 2, b"\x80\x01\x80\x01"));
+    net.a.send_bytes(&request(0x10, 2, b"\x80\x01\x80\x01"));
     net.run();
     assert_eq!(
         net.b.reason(),
@@ -184,7 +184,7 @@ fn errors_of_the_startup_are_terminates() {
     for (words, code) in [(b"\x80\x04\x80\xc8", "06"), (b"\x80\x04\x40\x04", "07")] {
         let a = Node::initiator_of(two(Some(WRITE), Peer::Siw), rdmap(4, 4), b"");
         let mut net = Net::new(a, Raw::listen());
-        net.b.say(&reply(0x10, 2, words));
+        net.b.send_bytes(&reply(0x10, 2, words));
         net.run_for(Duration::from_secs(1));
         assert_eq!(net.b.up.received[24..], terminate(code));
         assert!(!net.a.is_established());
@@ -198,7 +198,7 @@ fn errors_of_the_startup_are_terminates() {
     // An error of this end's own.
     let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 4), b"");
     let mut net = Net::new(a, Raw::listen());
-    net.b.say(&reply(0x10, 2, b"\0\x04\0\x04"));
+    net.b.send_bytes(&reply(0x10, 2, b"\0\x04\0\x04"));
     net.run_until(|net| net.a.is_established());
     let now = net.now;
     net.a.with(|ep, cx| ep.fail(now, cx));
@@ -230,12 +230,12 @@ fn reject_for_want_of_reads() {
 fn nothing_behind_the_reply() {
     let b = Node::responder_of(two(None, Peer::Siw), rdmap(1, 1));
     let mut net = Net::new(Raw::connect(), b);
-    net.a.say(&request(0x10, 2, b"\0\x01\0\x01"));
+    net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
     net.run_until(|net| net.b.is_established());
     net.b.ep().post_rdmap(send(b"early")).expect("room to post");
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received, reply(0x10, 2, b"\0\x01\0\x01"));
-    net.a.say(&fpdus(&["c14000000001 0000000000000000".replace(' ', "").as_str()]));
+    net.a.send_bytes(&fpdus(&["c14000000001 0000000000000000".replace(' ', "").as_str()]));
     net.run_for(Duration::from_secs(1));
     let ulp = fpdus(&["4143000000000000000000000001000000006561726c79"]);
     assert_eq!(net.a.up.received[24..], ulp);
@@ -247,9 +247,9 @@ fn fpdus_behind_the_reply_are_taken() {
     for peer in Peer::ALL {
         let a = Node::initiator_of(two(None, peer), rdmap(1, 1), b"");
         let mut net = Net::new(a, Raw::listen());
-        let mut octets = reply(0x10, 2, b"\0\x01\0\x01");
-        octets.extend(fpdus(&["4143000000000000000000000001000000006561726c79"]));
-        net.b.say(&octets);
+        let mut bytes = reply(0x10, 2, b"\0\x01\0\x01");
+        bytes.extend(fpdus(&["4143000000000000000000000001000000006561726c79"]));
+        net.b.send_bytes(&bytes);
         net.run_for(Duration::from_secs(1));
         let data = b"early".to_vec();
         let received = rdmap::Event::Received { data, solicited: false, invalidated: None };

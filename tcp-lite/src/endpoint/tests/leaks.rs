@@ -1,9 +1,9 @@
-//! However a stream ends, the worker has back what it lent: octets held ahead of gaps, and buffers of
+//! However a stream ends, the worker has back what it lent: bytes held ahead of gaps, and buffers of
 //! unfinished messages.
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
-use super::streams::{dice, octets};
+use super::streams::{bytes, dice};
 use crate::endpoint::*;
 use crate::mpa::{self, OnBadCrc};
 use core::time::Duration;
@@ -103,9 +103,9 @@ proptest! {
     fn every_end_gives_back_what_was_lent(case in cases()) {
         let mut net = over(&case);
         for i in 0..12u32 {
-            net.a.write(u64::from(i) * 9000, &octets(i, 9000), u64::from(i));
-            net.a.send(&octets(i, 12_000), 100 + u64::from(i));
-            net.b.send(&octets(i, 5000), 200 + u64::from(i));
+            net.a.write(u64::from(i) * 9000, &bytes(i, 9000), u64::from(i));
+            net.a.send(&bytes(i, 12_000), 100 + u64::from(i));
+            net.b.send(&bytes(i, 5000), 200 + u64::from(i));
         }
         for _ in 0..8 {
             net.run_for(Duration::from_micros(case.after / 8));
@@ -119,7 +119,7 @@ proptest! {
             End::Abort(Side::A) => net.a.with(|ep, cx| ep.abort(cx)),
             End::Abort(Side::B) => net.b.with(|ep, cx| ep.abort(cx)),
             End::Error => {
-                let source = ddp::Source::Octets([7; 100][..].into());
+                let source = ddp::Source::Bytes([7; 100][..].into());
                 let (stag, to) = (Stag(0xbad), TaggedOffset(0));
                 let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(999) };
                 // The stream may have ended before.
@@ -131,7 +131,7 @@ proptest! {
         for node in [&mut net.a, &mut net.b] {
             agree(node);
             if !node.ep().is_done() {
-                // Nobody has told it: the operator ends it.
+                // It has got no report of it: the operator ends it.
                 node.with(|ep, cx| ep.abort(cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 /// One end of a path.
 pub(super) trait Host {
-    fn input(&mut self, now: Instant, octets: &[u8]);
+    fn input(&mut self, now: Instant, bytes: &[u8]);
     fn transmit(&mut self, now: Instant, tx: &mut Tx);
     fn timeout(&self) -> Option<Instant>;
     fn expire(&mut self, now: Instant);
@@ -58,7 +58,7 @@ struct Flying {
     at: Instant,
     order: u64,
     to: Side,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// What the path does with the `n`th segment of a side.
@@ -141,8 +141,8 @@ impl<A: Host, B: Host> Net<A, B> {
         due.sort_by_key(|f| (f.at, f.order));
         for f in due {
             match f.to {
-                Side::A => self.a.input(now, &f.octets),
-                Side::B => self.b.input(now, &f.octets),
+                Side::A => self.a.input(now, &f.bytes),
+                Side::B => self.b.input(now, &f.bytes),
             }
         }
         if self.a.timeout().is_some_and(|at| at <= now) {
@@ -165,8 +165,8 @@ impl<A: Host, B: Host> Net<A, B> {
                     Side::B => self.b.transmit(self.now, &mut tx),
                 }
                 let full = tx.segments.len() >= 32;
-                for octets in tx.segments {
-                    self.send(side, octets);
+                for bytes in tx.segments {
+                    self.send(side, bytes);
                 }
                 if !full {
                     break;
@@ -175,64 +175,64 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    fn send(&mut self, from: Side, octets: Vec<u8>) {
+    fn send(&mut self, from: Side, bytes: Vec<u8>) {
         let (count, to) = match from {
             Side::A => (&mut self.sent[0], Side::B),
             Side::B => (&mut self.sent[1], Side::A),
         };
         *count += 1;
-        let fate = (self.fate)(from, *count, &octets);
-        self.log.push((from, octets.clone()));
+        let fate = (self.fate)(from, *count, &bytes);
+        self.log.push((from, bytes.clone()));
         let (delay, pieces) = match fate {
             Fate::Drop => return,
-            Fate::Pass => (Duration::ZERO, vec![octets]),
-            Fate::Delay(delay) => (delay, vec![octets]),
-            Fate::Split(cuts) => (Duration::ZERO, split(&octets, &cuts)),
-            Fate::Duplicate => (Duration::ZERO, vec![octets.clone(), octets]),
-            Fate::Corrupt => (Duration::ZERO, vec![flip(octets)]),
+            Fate::Pass => (Duration::ZERO, vec![bytes]),
+            Fate::Delay(delay) => (delay, vec![bytes]),
+            Fate::Split(cuts) => (Duration::ZERO, split(&bytes, &cuts)),
+            Fate::Duplicate => (Duration::ZERO, vec![bytes.clone(), bytes]),
+            Fate::Corrupt => (Duration::ZERO, vec![flip(bytes)]),
         };
-        for octets in pieces {
+        for bytes in pieces {
             self.order += 1;
             let at = self.now + self.latency + delay;
-            self.flying.push(Flying { at, order: self.order, to, octets });
+            self.flying.push(Flying { at, order: self.order, to, bytes });
         }
     }
 
     /// Payloads that a side sent, in the order of sending.
     pub(super) fn payloads(&self, side: Side) -> Vec<&[u8]> {
-        let of = |(_, octets): &'_ (Side, Vec<u8>)| header_len(octets);
+        let of = |(_, bytes): &'_ (Side, Vec<u8>)| header_len(bytes);
         self.log
             .iter()
-            .filter(|(from, octets)| *from == side && octets.len() > header_len(octets))
+            .filter(|(from, bytes)| *from == side && bytes.len() > header_len(bytes))
             .map(|entry| &entry.1[of(entry)..])
             .collect()
     }
 
     /// True when a side has sent a reset.
     pub(super) fn has_reset(&self, side: Side) -> bool {
-        self.log.iter().any(|(from, octets)| *from == side && octets[13] & 0x04 != 0)
+        self.log.iter().any(|(from, bytes)| *from == side && bytes[13] & 0x04 != 0)
     }
 }
 
-fn header_len(octets: &[u8]) -> usize {
-    usize::from(octets[12] >> 4) * 4
+fn header_len(bytes: &[u8]) -> usize {
+    usize::from(bytes[12] >> 4) * 4
 }
 
 /// True for a segment with payload.
-pub(super) fn has_payload(octets: &[u8]) -> bool {
-    octets.len() > header_len(octets)
+pub(super) fn has_payload(bytes: &[u8]) -> bool {
+    bytes.len() > header_len(bytes)
 }
 
-fn flip(mut octets: Vec<u8>) -> Vec<u8> {
-    let at = octets.len() - 8;
-    octets[at] ^= 0x10;
-    octets
+fn flip(mut bytes: Vec<u8>) -> Vec<u8> {
+    let at = bytes.len() - 8;
+    bytes[at] ^= 0x10;
+    bytes
 }
 
 /// The segment as a middlebox would cut it (same header, sequence number moved, FIN on the last).
-fn split(octets: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
-    let header = header_len(octets);
-    let len = octets.len() - header;
+fn split(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
+    let header = header_len(bytes);
+    let len = bytes.len() - header;
     let mut cuts: Vec<usize> =
         cuts.iter().filter(|cut| **cut > 0 && **cut < len).copied().collect();
     cuts.push(0);
@@ -240,17 +240,17 @@ fn split(octets: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     cuts.sort_unstable();
     cuts.dedup();
     if len == 0 {
-        return vec![octets.to_vec()];
+        return vec![bytes.to_vec()];
     }
     cuts.windows(2)
         .map(|cut| {
-            let mut piece = octets[..header].to_vec();
-            let seq = u32::from_be_bytes([octets[4], octets[5], octets[6], octets[7]]);
+            let mut piece = bytes[..header].to_vec();
+            let seq = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
             piece[4..8].copy_from_slice(&seq.wrapping_add(cut[0] as u32).to_be_bytes());
             if cut[1] < len {
                 piece[13] &= !0x01;
             }
-            piece.extend_from_slice(&octets[header + cut[0]..header + cut[1]]);
+            piece.extend_from_slice(&bytes[header + cut[0]..header + cut[1]]);
             piece
         })
         .collect()

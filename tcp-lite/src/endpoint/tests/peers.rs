@@ -134,18 +134,18 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Writes octets into the peer's region.
-    pub(super) fn write(&mut self, to: u64, octets: &[u8], cookie: u64) {
-        let source = ddp::Source::Octets(octets.into());
+    /// Writes bytes into the peer's region.
+    pub(super) fn write(&mut self, to: u64, bytes: &[u8], cookie: u64) {
+        let source = ddp::Source::Bytes(bytes.into());
         let to = TaggedOffset(to);
         let message =
             Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(cookie) };
         self.ep().post(message).expect("room to post");
     }
 
-    /// Sends octets to the peer's message queue.
-    pub(super) fn send(&mut self, octets: &[u8], cookie: u64) {
-        let source = ddp::Source::Octets(octets.into());
+    /// Sends bytes to the peer's message queue.
+    pub(super) fn send(&mut self, bytes: &[u8], cookie: u64) {
+        let source = ddp::Source::Bytes(bytes.into());
         let message = Message::Untagged {
             qn: MESSAGE_QUEUE,
             rsvd_ulp: [0; 5],
@@ -197,7 +197,7 @@ impl Node {
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Untagged messages delivered: queue and octets.
+    /// Untagged messages delivered: queue and bytes.
     pub(super) fn messages(&self) -> Vec<(Qn, Vec<u8>)> {
         let of = |event: ddp::Event| match event {
             ddp::Event::UntaggedDelivered { qn, data, .. } => Some((qn, data)),
@@ -241,8 +241,8 @@ impl Node {
 }
 
 impl Host for Node {
-    fn input(&mut self, now: Instant, octets: &[u8]) {
-        let segment = Segment::parse(octets).expect("a segment");
+    fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let segment = Segment::parse(bytes).expect("a segment");
         if self.ep.is_none() {
             let syn = segment.flags.has(tcp::Flags::SYN) && !segment.flags.has(tcp::Flags::ACK);
             if !self.listens || !syn {
@@ -301,7 +301,7 @@ pub(super) fn with_policy(policy: EndpointPolicy) -> EndpointConfig {
     EndpointConfig { policy, ..EndpointConfig::default() }
 }
 
-/// A TCP program: octets in, octets out, nothing else.
+/// A TCP program: bytes in, bytes out, nothing else.
 pub(super) struct Raw {
     conn: Option<Connection>,
     pub(super) up: Bytes,
@@ -327,8 +327,8 @@ impl Raw {
         Raw { conn: None, up: Bytes::default(), events: Vec::new() }
     }
 
-    pub(super) fn say(&mut self, octets: &[u8]) {
-        self.up.output.extend_from_slice(octets);
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.up.output.extend_from_slice(bytes);
     }
 
     pub(super) fn close(&mut self) {
@@ -341,11 +341,11 @@ impl Raw {
 }
 
 impl SpanSink for Bytes {
-    fn span(&mut self, _: Instant, offset: u64, octets: &[u8], in_order: bool) -> Taken {
+    fn span(&mut self, _: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
         if !in_order {
             return Taken::Only(offset..offset);
         }
-        self.received.extend_from_slice(octets);
+        self.received.extend_from_slice(bytes);
         Taken::All
     }
     fn in_order_until(&mut self, _: Instant, _: u64) {}
@@ -381,8 +381,8 @@ impl Raw {
 }
 
 impl Host for Raw {
-    fn input(&mut self, now: Instant, octets: &[u8]) {
-        let segment = Segment::parse(octets).expect("a segment");
+    fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let segment = Segment::parse(bytes).expect("a segment");
         match &mut self.conn {
             Some(conn) => {
                 let _dropped = conn.input(now, &segment, &mut self.up);

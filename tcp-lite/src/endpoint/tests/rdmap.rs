@@ -21,13 +21,13 @@ fn pair(markers: bool) -> Net<Node, Node> {
     net
 }
 
-fn send(octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    let source = Source::Octets(octets.into());
+fn send(bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     WorkRequest::Send { source, solicited: true, invalidate: None, cookie: Cookie::of(cookie) }
 }
 
-fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    let source = Source::Octets(octets.into());
+fn write(stag: Stag, to: u64, bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
 }
 
@@ -54,7 +54,7 @@ fn completed(node: &Node) -> Vec<(u64, Outcome)> {
     node.rdmap_events().into_iter().filter_map(of).collect()
 }
 
-/// What the ends were told to have gone wrong: numbers at the side that found it and at the peer.
+/// Error numbers at the side that found the error and at the peer.
 fn end_of(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
     net.run();
     let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
@@ -74,10 +74,10 @@ fn operations_complete_in_order() {
             11 => Fate::Delay(core::time::Duration::from_millis(3)),
             _ => Fate::Pass,
         });
-        let octets: Vec<u8> = (0..60_000_u32).map(|i| (i % 251) as u8).collect();
-        net.b.memory.write(100_000, &octets);
+        let bytes: Vec<u8> = (0..60_000_u32).map(|i| (i % 251) as u8).collect();
+        net.b.memory.write(100_000, &bytes);
         let ep = net.a.ep();
-        ep.post_rdmap(write(STAG, 5, &octets, 1)).expect("room");
+        ep.post_rdmap(write(STAG, 5, &bytes, 1)).expect("room");
         ep.post_rdmap(read(STAG, 100_000, 300_000, 60_000, 2)).expect("room");
         let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
         ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) })
@@ -97,8 +97,8 @@ fn operations_complete_in_order() {
                 (5, Outcome::Sent),
             ]
         );
-        assert_eq!(net.b.memory.to_vec()[5..60_005], octets);
-        assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
+        assert_eq!(net.b.memory.to_vec()[5..60_005], bytes);
+        assert_eq!(net.a.memory.to_vec()[300_000..360_000], bytes);
         assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
         let data = b"done".to_vec();
         let received = RdmapEvent::Received { data, solicited: true, invalidated: None };
@@ -131,7 +131,7 @@ fn shutdown_waits_for_reads() {
 #[test]
 fn messages_of_the_other_protocol() {
     let mut net = pair(true);
-    let source = Source::Octets(b"x"[..].into());
+    let source = Source::Bytes(b"x"[..].into());
     let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::OtherUlp));
     assert_eq!(net.a.ep().post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
@@ -160,27 +160,27 @@ fn errors_reach_the_peer() {
 /// RFC 5040 §7.1: an error of MPA is a Terminate of layer 2 with MPA's code.
 #[test]
 fn a_wrong_crc_is_a_terminate() {
-    let mut net = pair(true).with_fate(|side, n, octets| match side {
-        Side::A if n > 3 && has_data(octets) => Fate::Corrupt,
+    let mut net = pair(true).with_fate(|side, n, bytes| match side {
+        Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
     });
     // The first FPDU must be good, or nothing may be answered.
     net.a.ep().post_rdmap(send(b"good", 1)).expect("room");
     let mut clean = net.with_fate(|_, _, _| Fate::Pass);
     clean.run_until(|net| !net.b.rdmap_events().is_empty());
-    let mut net = clean.with_fate(|side, _, octets| match side {
-        Side::A if has_data(octets) => Fate::Corrupt,
+    let mut net = clean.with_fate(|side, _, bytes| match side {
+        Side::A if has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
     });
     net.a.ep().post_rdmap(send(&[7; 900], 2)).expect("room");
     assert_eq!(end_of(net), ((2, 0, 2), (2, 0, 2)));
 }
 
-fn has_data(octets: &[u8]) -> bool {
-    super::net::has_payload(octets)
+fn has_data(bytes: &[u8]) -> bool {
+    super::net::has_payload(bytes)
 }
 
-/// A region that ends under a peer's Read: the stream ends by a Terminate, and no octet more goes out.
+/// A region that ends under a peer's Read: the stream ends by a Terminate, and no byte more goes out.
 #[test]
 fn a_region_that_ends_under_a_read() {
     let mut net = pair(true);
@@ -192,7 +192,7 @@ fn a_region_that_ends_under_a_read() {
     assert_eq!(end_of(net), ((0, 1, 0), (0, 1, 0)));
 }
 
-/// The first FPDU of an initiator is a Terminate: the responder is told and closes.
+/// The first FPDU of an initiator is a Terminate: the responder reports it and closes.
 #[test]
 fn terminate_first() {
     let a = Node::initiator_of(
@@ -220,7 +220,7 @@ fn reasons_have_names_and_numbers() {
     assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some((2, 0, 1))));
     let short = CloseReason::InvalidTerminate { len: 2 };
     assert_eq!((short.name(), short.numbers()), ("invalid_terminate", None));
-    assert!(short.to_string().contains("2 octets"));
+    assert!(short.to_string().contains("2 bytes"));
     let said = rdmap::Terminate::new(1, 2, 5);
     let reason = CloseReason::Terminated(Box::new(said));
     assert_eq!(reason.numbers(), Some((1, 2, 5)));

@@ -12,7 +12,7 @@ use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
-/// Each region: octets that the peer reads, octets that it writes, octets that our Reads fill, and 64
+/// Each region: bytes that the peer reads, bytes that it writes, bytes that our Reads fill, and 64
 /// bits for atomics.
 const READ_FROM: usize = 0;
 const WRITTEN: usize = 256 << 10;
@@ -76,7 +76,7 @@ fn over(path: &Path) -> Net<Node, Node> {
     })
 }
 
-fn octets(seed: usize, len: usize) -> Vec<u8> {
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + seed * 7) as u8).collect()
 }
 
@@ -95,17 +95,17 @@ fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
     for (i, op) in ops.iter().enumerate() {
         let cookie = Cookie::of(i as u64);
         let at = |base: usize, done: usize| TaggedOffset((base + done) as u64);
-        let source = |data: &[u8]| Source::<VecMemory>::Octets(data.into());
+        let source = |data: &[u8]| Source::<VecMemory>::Bytes(data.into());
         let (request, outcome) = match *op {
             Op::Send(len) => {
-                let data = octets(i, len);
+                let data = bytes(i, len);
                 expected.messages.push(data.clone());
                 let (solicited, invalidate) = (i % 2 == 0, None);
                 let source = source(&data);
                 (WorkRequest::Send { source, solicited, invalidate, cookie }, Outcome::Sent)
             }
             Op::Write(len) => {
-                let (stag, to, data) = (STAG, at(WRITTEN, expected.written.len()), octets(i, len));
+                let (stag, to, data) = (STAG, at(WRITTEN, expected.written.len()), bytes(i, len));
                 expected.written.extend(&data);
                 (WorkRequest::Write { stag, to, source: source(&data), cookie }, Outcome::Written)
             }
@@ -159,13 +159,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// RFC 5040 §5.5, RFC 7306 §7: whatever the path does, every operation of both ends is done once,
-    /// with every octet, completes in order, and leaves nothing behind.
+    /// with every byte, completes in order, and leaves nothing behind.
     #[test]
     fn any_path_carries_every_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
         let mut net = over(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());
-        let (at_a, at_b) = (octets(1000, WRITTEN), octets(2000, WRITTEN));
+        let (at_a, at_b) = (bytes(1000, WRITTEN), bytes(2000, WRITTEN));
         net.a.memory.write(READ_FROM as u64, &at_a);
         net.b.memory.write(READ_FROM as u64, &at_b);
         // A responder says nothing before its peer has.
@@ -183,7 +183,7 @@ proptest! {
             prop_assert!(far[WRITTEN..][..expected.written.len()] == expected.written);
             prop_assert!(own[READ_TO..][..expected.read.len()] == expected.read);
             prop_assert_eq!(far[COUNTER as usize..][..8].to_vec(), expected.counter.to_ne_bytes());
-            // And not an octet beside.
+            // And not a byte beside.
             prop_assert!(far[WRITTEN + expected.written.len()..READ_TO].iter().all(|o| *o == 0));
             prop_assert!(own[READ_TO + expected.read.len()..COUNTER as usize].iter().all(|o| *o == 0));
         }

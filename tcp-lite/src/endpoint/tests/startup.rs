@@ -22,11 +22,11 @@ pub(super) fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
 }
 
 fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
-    let mut octets = key.to_vec();
-    octets.extend([flags, rev]);
-    octets.extend((private_data.len() as u16).to_be_bytes());
-    octets.extend(private_data);
-    octets
+    let mut bytes = key.to_vec();
+    bytes.extend([flags, rev]);
+    bytes.extend((private_data.len() as u16).to_be_bytes());
+    bytes.extend(private_data);
+    bytes
 }
 
 /// A tagged DDP segment of the test region, last of its message.
@@ -44,7 +44,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
     for ulpdu in ulpdus {
         stream.fpdu(ulpdu);
     }
-    stream.octets
+    stream.bytes
 }
 
 /// All forms, markers in each direction for itself, CRC on and off: data both ways.
@@ -56,13 +56,13 @@ fn every_form_carries_data_both_ways() {
             let a = with_mpa(mpa::Config { initiate, markers: bit(0), crc: bit(1), ..mpa() });
             let b = with_mpa(mpa::Config { markers: bit(2), crc: bit(3), ..mpa() });
             let mut net = established(a, b);
-            let octets: Vec<u8> = (0..20_000_u32).map(|i| (i / 3) as u8).collect();
-            net.a.write(5, &octets, 1);
-            net.b.write(7, &octets, 2);
+            let bytes: Vec<u8> = (0..20_000_u32).map(|i| (i / 3) as u8).collect();
+            net.a.write(5, &bytes, 1);
+            net.b.write(7, &bytes, 2);
             net.a.send(b"hello", 3);
             net.run_until(|net| net.a.ddp_events().len() >= 3 && net.b.ddp_events().len() >= 3);
-            assert_eq!(net.b.memory.to_vec()[5..20_005], octets);
-            assert_eq!(net.a.memory.to_vec()[7..20_007], octets);
+            assert_eq!(net.b.memory.to_vec()[5..20_005], bytes);
+            assert_eq!(net.a.memory.to_vec()[7..20_007], bytes);
             assert_eq!(net.b.messages(), [(Qn(0), b"hello".to_vec())]);
             let (here, there) = (net.a.params().expect("a"), net.b.params().expect("b"));
             assert_eq!((here.revision, there.revision), (initiate, initiate));
@@ -126,17 +126,17 @@ fn start_key_reject_just_closes() {
 #[test]
 fn responder_waits_for_the_first_fpdu() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
-    net.a.say(&request(0xc0, 1, &[]));
+    net.a.send_bytes(&request(0xc0, 1, &[]));
     net.run_until(|net| net.b.is_established());
     net.b.write(0, b"answer", 1);
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]), "the reply and nothing else");
     let first = fpdus(&[tagged(DdpVersion::V1, 0, b"x")]);
     // Not even the most of an FPDU is enough.
-    net.a.say(&first[..first.len() - 1]);
+    net.a.send_bytes(&first[..first.len() - 1]);
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.a.up.received.len(), 20);
-    net.a.say(&first[first.len() - 1..]);
+    net.a.send_bytes(&first[first.len() - 1..]);
     net.run_for(Duration::from_secs(2));
     let answer = fpdus(&[tagged(DdpVersion::V1, 0, b"answer")]);
     assert_eq!(net.a.up.received[20..], answer);
@@ -149,10 +149,10 @@ fn initiator_waits_for_the_reply() {
     let mut net = Net::new(a, Raw::listen());
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
-    let source = ddp::Source::Octets(b"early"[..].into());
+    let source = ddp::Source::Bytes(b"early"[..].into());
     let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
-    net.b.say(&reply(0xc0, 1, &[]));
+    net.b.send_bytes(&reply(0xc0, 1, &[]));
     net.run_until(|net| net.a.is_established());
     net.a.write(1, b"now", 1);
     net.run_for(Duration::from_secs(2));
@@ -164,12 +164,12 @@ fn initiator_waits_for_the_reply() {
 fn fpdus_behind_the_request() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.policy = Policy::Wait;
-    let mut octets = request(0xc0, 1, &[]);
-    octets.extend(fpdus(&[
+    let mut bytes = request(0xc0, 1, &[]);
+    bytes.extend(fpdus(&[
         tagged(DdpVersion::V1, 10, b"first"),
         tagged(DdpVersion::V1, 20, &[7; 900]),
     ]));
-    net.a.say(&octets);
+    net.a.send_bytes(&bytes);
     net.run_until(|net| net.b.state() == Some(State::Deciding));
     assert_eq!(net.b.memory.to_vec()[10..15], [0; 5], "nothing is placed before the decision");
     let now = net.now;
@@ -184,9 +184,9 @@ fn fpdus_behind_the_request() {
 #[test]
 fn fpdus_behind_the_reply() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
-    let mut octets = reply(0x40, 1, b"pd");
-    octets.extend(fpdus(&[tagged(DdpVersion::V1, 10, b"first")]));
-    net.b.say(&octets);
+    let mut bytes = reply(0x40, 1, b"pd");
+    bytes.extend(fpdus(&[tagged(DdpVersion::V1, 10, b"first")]));
+    net.b.send_bytes(&bytes);
     net.run_until(|net| net.a.is_established());
     assert_eq!(net.a.memory.to_vec()[10..15], *b"first");
 }
@@ -196,10 +196,10 @@ fn fpdus_behind_the_reply() {
 fn revision_zero_adopts_the_ddp_version() {
     for version in [DdpVersion::V0, DdpVersion::V1] {
         let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
-        net.a.say(&request(0xc0, 0, &[]));
+        net.a.send_bytes(&request(0xc0, 0, &[]));
         net.run_until(|net| net.b.is_established());
         assert_eq!(net.b.params().map(|p| p.ddp_version), Some(None));
-        net.a.say(&fpdus(&[tagged(version, 0, b"x")]));
+        net.a.send_bytes(&fpdus(&[tagged(version, 0, b"x")]));
         net.b.write(0, b"y", 1);
         net.run_for(Duration::from_secs(1));
         assert_eq!(net.b.ep().params().and_then(|p| p.ddp_version), Some(version));
@@ -219,9 +219,9 @@ fn hostile_openings() {
         (&reply(0xc0, 1, &[]), StartupError::BothResponders),
         (&too_long, StartupError::PrivateData { seen: 600 }),
     ];
-    for (octets, error) in cases {
+    for (bytes, error) in cases {
         let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
-        net.a.say(octets);
+        net.a.send_bytes(bytes);
         net.run();
         assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
@@ -235,7 +235,7 @@ fn hostile_openings() {
 #[test]
 fn two_initiators() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
-    net.b.say(&request(0xc0, 1, &[]));
+    net.b.send_bytes(&request(0xc0, 1, &[]));
     net.run();
     let error = StartupError::BothInitiators;
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
@@ -252,8 +252,8 @@ fn startup_times_out() {
     assert_eq!(silent.b.reason(), late);
     assert_eq!(silent.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
     let mut slow = Net::new(Raw::connect(), Node::responder(config()));
-    for octet in request(0xc0, 1, &[]) {
-        slow.a.say(&[octet]);
+    for byte in request(0xc0, 1, &[]) {
+        slow.a.send_bytes(&[byte]);
         slow.run_for(Duration::from_millis(400));
     }
     slow.run();

@@ -8,7 +8,7 @@ use core::time::Duration;
 use ddp::{BufferPool, Cookie, VecMemory};
 use proptest::prelude::*;
 
-pub(super) fn octets(seed: u32, len: usize) -> Vec<u8> {
+pub(super) fn bytes(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
 }
 
@@ -31,7 +31,7 @@ fn loss_with_markers_places_out_of_order() {
             _ => Fate::Pass,
         },
     );
-    let data = octets(1, 900_000);
+    let data = bytes(1, 900_000);
     for (i, chunk) in data.chunks(64 * 1024).enumerate() {
         net.a.write(i as u64 * 64 * 1024, chunk, i as u64);
     }
@@ -43,11 +43,11 @@ fn loss_with_markers_places_out_of_order() {
     assert!(stats.mpa_rx.held_max < 64 * 1024);
     assert_eq!((stats.mpa_rx.held, stats.mpa_rx.alignment_lost), (0, 0));
     let total = stats.mpa_rx.placed_in_order + stats.mpa_rx.placed_out_of_order;
-    assert_eq!(total, 900_000, "each octet is placed once");
-    assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable octets are framed again");
+    assert_eq!(total, 900_000, "each byte is placed once");
+    assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable bytes are framed again");
 }
 
-/// Without markers the octets beyond a gap are held, within the budget, and refused beyond it.
+/// Without markers the bytes beyond a gap are held, within the budget, and refused beyond it.
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
@@ -58,7 +58,7 @@ fn loss_without_markers_holds_within_the_budget() {
             if hit { Fate::Drop } else { Fate::Pass }
         },
     );
-    let data = octets(2, 500_000);
+    let data = bytes(2, 500_000);
     net.a.write(0, &data, 1);
     net.run_until(|net| net.a.ddp_events().len() == 1);
     assert_eq!(net.b.memory.to_vec()[..500_000], data);
@@ -83,9 +83,9 @@ fn a_changing_source_is_sent_once() {
         ddp::RegionMemory::write(&memory, 0, &[value; 200_000]);
     }
     net.run_until(|net| net.a.ddp_events().len() == 1);
-    // Whichever octets came, every FPDU's CRC was right the first time and every time.
+    // Whichever bytes came, every FPDU's CRC was right the first time and every time.
     assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
-    assert!(net.b.memory.to_vec()[..200_000].iter().all(|octet| *octet > 0));
+    assert!(net.b.memory.to_vec()[..200_000].iter().all(|byte| *byte > 0));
     let stats = net.a.stats();
     assert!(stats.tcp.loss.segments_retransmitted > 0 && stats.mpa_tx.kept_max > 0);
     assert_eq!(stats.mpa_tx.kept, 0);
@@ -95,7 +95,7 @@ fn a_changing_source_is_sent_once() {
 #[test]
 fn path_mtu_shrinks() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
-    let data = octets(5, 300_000);
+    let data = bytes(5, 300_000);
     net.a.write(0, &data, 1);
     net.run_for(Duration::from_millis(1));
     let now = net.now;
@@ -133,7 +133,7 @@ fn a_pool_without_room_slows_the_peer() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     // Room for one message of the queue at a time.
     net.b.buffers = BufferPool::new(16 * 1024);
-    let messages: Vec<Vec<u8>> = (0..20).map(|i| octets(i, 9000)).collect();
+    let messages: Vec<Vec<u8>> = (0..20).map(|i| bytes(i, 9000)).collect();
     for (i, message) in messages.iter().enumerate() {
         net.a.send(message, i as u64);
     }
@@ -144,7 +144,7 @@ fn a_pool_without_room_slows_the_peer() {
             },
         );
     net.run_until(|net| net.a.ddp_events().len() == 20 && net.b.messages().len() == 20);
-    let got: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, octets)| octets).collect();
+    let got: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, bytes)| bytes).collect();
     assert_eq!(got, messages);
 }
 
@@ -160,16 +160,16 @@ fn a_blocked_message_comes_before_the_fin() {
         lost |= first;
         if first { Fate::Drop } else { Fate::Pass }
     });
-    net.a.write(0, &octets(1, 1400), 1);
-    net.a.send(&octets(2, 9000), 2);
+    net.a.write(0, &bytes(1, 1400), 1);
+    net.a.send(&bytes(2, 9000), 2);
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run_for(Duration::from_secs(2));
-    assert_eq!(net.b.memory.to_vec()[..1400], octets(1, 1400), "the gap was closed");
+    assert_eq!(net.b.memory.to_vec()[..1400], bytes(1, 1400), "the gap was closed");
     assert_eq!((net.b.state(), net.b.messages().len()), (Some(State::Established), 0));
     net.b.buffers = BufferPool::new(1 << 20);
     net.run();
-    assert_eq!(net.b.messages(), [(Qn(0), octets(2, 9000))]);
+    assert_eq!(net.b.messages(), [(Qn(0), bytes(2, 9000))]);
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
     net.b.assert_nothing_left();
 }
@@ -235,7 +235,7 @@ proptest! {
         prop_assert!(net.a.is_established() && net.b.is_established());
         let mut at = 0;
         for (i, size) in sizes.iter().enumerate() {
-            let data = octets(i as u32, *size);
+            let data = bytes(i as u32, *size);
             net.a.write(at as u64, &data, i as u64);
             net.b.write(at as u64, &data, i as u64);
             net.a.send(&data[..size.min(&9000).to_owned()], 100 + i as u64);
@@ -244,14 +244,14 @@ proptest! {
         let n = sizes.len();
         net.run_until(|net| net.a.ddp_events().len() >= 3 * n && net.b.ddp_events().len() >= 3 * n);
         let expected: Vec<u8> =
-            sizes.iter().enumerate().flat_map(|(i, size)| octets(i as u32, *size)).collect();
+            sizes.iter().enumerate().flat_map(|(i, size)| bytes(i as u32, *size)).collect();
         prop_assert_eq!(&net.b.memory.to_vec()[..at], &expected[..]);
         prop_assert_eq!(&net.a.memory.to_vec()[..at], &expected[..]);
-        let messages: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, octets)| octets).collect();
+        let messages: Vec<Vec<u8>> = net.b.messages().into_iter().map(|(_, bytes)| bytes).collect();
         let sent: Vec<Vec<u8>> = sizes
             .iter()
             .enumerate()
-            .map(|(i, size)| octets(i as u32, (*size).min(9000)))
+            .map(|(i, size)| bytes(i as u32, (*size).min(9000)))
             .collect();
         prop_assert_eq!(messages, sent);
         let delivered = |node: &Node| -> Vec<u64> {
@@ -274,11 +274,11 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS goes up and down while segments are lost. Every octet that
+    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS goes up and down while segments are lost. Every byte that
     /// is sent again is the one that was sent, the region ends up right, and afterwards segments begin with
     /// an FPDU again.
     #[test]
-    fn any_changes_of_the_path_mtu_keep_octets_and_alignment(
+    fn any_changes_of_the_path_mtu_keep_bytes_and_alignment(
         seed: u64,
         loss in 0u64..6,
         markers: bool,
@@ -289,7 +289,7 @@ proptest! {
         let net = pair(with_mpa(mpa.clone()), with_mpa(mpa));
         let mut net = net.with_fate(move |_, _, _| if roll(100) < loss { Fate::Drop } else { Fate::Pass });
         net.run_until(|net| net.a.is_established() && net.b.is_established());
-        let data = octets(3, 200_000);
+        let data = bytes(3, 200_000);
         net.a.write(0, &data, 1);
         for (mss, wait) in changes {
             net.run_for(Duration::from_micros(wait));
@@ -303,9 +303,9 @@ proptest! {
             if *side == Side::A {
                 let seq = u32::from_be_bytes([segment[4], segment[5], segment[6], segment[7]]);
                 let header = usize::from(segment[12] >> 4) * 4;
-                for (i, octet) in segment[header..].iter().enumerate() {
-                    let first = *stream.entry(seq.wrapping_add(i as u32)).or_insert(*octet);
-                    prop_assert_eq!(first, *octet, "sent again with another octet");
+                for (i, byte) in segment[header..].iter().enumerate() {
+                    let first = *stream.entry(seq.wrapping_add(i as u32)).or_insert(*byte);
+                    prop_assert_eq!(first, *byte, "sent again with another byte");
                 }
             }
         }

@@ -13,12 +13,12 @@ use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, Tagg
 /// A plain TCP program in Full Operation with an endpoint, which has verified a first FPDU of it.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
-    net.a.say(&request(0xc0, 1, &[]));
+    net.a.send_bytes(&request(0xc0, 1, &[]));
     net.run_until(|net| net.b.is_established());
-    let octets = fpdus(good);
-    net.a.say(&octets);
+    let bytes = fpdus(good);
+    net.a.send_bytes(&bytes);
     net.run_for(Duration::from_millis(10));
-    (net, octets)
+    (net, bytes)
 }
 
 fn write(to: u64, payload: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
 /// What the endpoint said behind the reply, if it is one last message.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
-    // Marker, length, 18 octets of header, then the message.
+    // Marker, length, 18 bytes of header, then the message.
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
@@ -38,14 +38,14 @@ fn crc_error_tears_down_gently() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
     bad[20] ^= 1;
-    net.a.say(&bad);
+    net.a.send_bytes(&bad);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.b.state(), Some(State::Failing));
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 2)));
     assert!(net.a.has(tcp::Event::RemoteClosed), "the FIN follows");
     assert_eq!(net.b.memory.to_vec()[8..13], [0; 5]);
     // More comes, is acknowledged, and goes nowhere.
-    net.a.say(&[0x55; 5000]);
+    net.a.send_bytes(&[0x55; 5000]);
     net.run_for(Duration::from_millis(100));
     assert_eq!(net.b.stats().mpa_rx.discarded, 5000);
     assert_eq!(net.b.reason(), None);
@@ -64,7 +64,7 @@ fn crc_error_tears_down_gently() {
 #[test]
 fn crc_error_with_a_peer_that_stays() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
-    net.a.say(&[0xff; 600]);
+    net.a.send_bytes(&[0xff; 600]);
     net.run_for(Duration::from_millis(4900));
     assert!(!net.has_reset(Side::B));
     net.run_for(Duration::from_millis(300));
@@ -81,7 +81,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.b.write(0, b"never sent", 9);
     let mut bad = fpdus(&[write(0, b"bad")]);
     bad[10] ^= 1;
-    net.a.say(&bad);
+    net.a.send_bytes(&bad);
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
     assert!(net.a.has(tcp::Event::RemoteClosed));
@@ -96,7 +96,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
 fn closed_inside_an_fpdu() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let more = fpdus(&[write(0, b"good"), write(8, &[1; 100])]).split_off(first.len());
-    net.a.say(&more[..50]);
+    net.a.send_bytes(&more[..50]);
     net.a.close();
     net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
@@ -109,7 +109,7 @@ fn closed_inside_an_fpdu() {
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, b"good", 1);
-    let source = ddp::Source::Octets(b"bad"[..].into());
+    let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
     let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
@@ -119,9 +119,9 @@ fn ddp_error_sends_the_last_message() {
     assert_eq!(net.b.memory.to_vec()[100..116], [0; 16]);
     let reason = net.b.reason().expect("closed");
     assert_eq!(reason.numbers(), Some((1, 1, 0)));
-    let [(queue, octets)] = &net.a.messages()[..] else { panic!("one message") };
+    let [(queue, bytes)] = &net.a.messages()[..] else { panic!("one message") };
     assert_eq!(*queue, ERROR_QUEUE);
-    let said = LastMessage::parse(octets).expect("a last message");
+    let said = LastMessage::parse(bytes).expect("a last message");
     assert_eq!(said.ddp_error(), Some(ErrorCode::InvalidStag));
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
@@ -134,7 +134,7 @@ fn ddp_error_sends_the_last_message() {
 fn without_the_last_message() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
-    let source = ddp::Source::Octets(b"bad"[..].into());
+    let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
     let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
@@ -153,7 +153,7 @@ fn shutdown_sends_what_is_posted() {
     let now = net.now;
     net.a.ep().shutdown(now);
     assert_eq!(net.a.state(), Some(State::Closing));
-    let source = ddp::Source::Octets(b"late"[..].into());
+    let source = ddp::Source::Bytes(b"late"[..].into());
     let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.run();
@@ -197,7 +197,7 @@ fn error_during_a_graceful_close() {
     net.a.write(0, b"first", 1);
     net.run_for(Duration::from_millis(50));
     net.b.write(0, &[1; 900_000], 7);
-    let source = ddp::Source::Octets(b"bad"[..].into());
+    let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
     let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
     net.a.ep().post(message).expect("room");
@@ -220,16 +220,16 @@ fn what_was_sent_before_an_error_is_sent_again() {
         let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
         let loses = lossy.clone();
         let mut net =
-            Net::new(Raw::connect(), Node::responder(config)).with_fate(move |side, _, octets| {
+            Net::new(Raw::connect(), Node::responder(config)).with_fate(move |side, _, bytes| {
                 match side {
-                    Side::B if loses.get() && has_payload(octets) => Fate::Drop,
+                    Side::B if loses.get() && has_payload(bytes) => Fate::Drop,
                     _ => Fate::Pass,
                 }
             });
-        net.a.say(&request(0xc0, 1, &[]));
+        net.a.send_bytes(&request(0xc0, 1, &[]));
         net.run_until(|net| net.b.is_established());
         let first = fpdus(&[write(0, b"good")]);
-        net.a.say(&first);
+        net.a.send_bytes(&first);
         net.run_for(Duration::from_millis(10));
         lossy.set(true);
         net.b.write(0, &[0xd7; 3000], 9);
@@ -240,12 +240,12 @@ fn what_was_sent_before_an_error_is_sent_again() {
         net.run_for(Duration::from_millis(1));
         let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
         bad[20] ^= 1;
-        net.a.say(&bad);
+        net.a.send_bytes(&bad);
         net.run_for(Duration::from_millis(10));
         assert_eq!(net.b.state(), Some(State::Failing));
         lossy.set(false);
         net.run_for(Duration::from_secs(3));
-        let arrived = net.a.up.received.iter().filter(|octet| **octet == 0xd7).count();
+        let arrived = net.a.up.received.iter().filter(|byte| **byte == 0xd7).count();
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
         assert!(

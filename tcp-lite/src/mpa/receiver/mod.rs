@@ -219,7 +219,7 @@ impl Receiver {
     }
 
     /// To be called when idle: frees empty buffers.
-    pub fn relax(&mut self) {
+    pub fn shrink(&mut self) {
         if self.pieces.has_nothing() {
             self.pieces.release();
         }

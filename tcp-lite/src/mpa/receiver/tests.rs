@@ -17,7 +17,7 @@ pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
     pub(super) budget: HoldBudget,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     taken: Vec<bool>,
 }
 
@@ -27,8 +27,8 @@ impl Bench {
             receiver: Receiver::new(config, &stream.params(), START),
             sink: Collector::default(),
             budget: HoldBudget::new(1 << 30),
-            octets: stream.octets.clone(),
-            taken: vec![false; stream.octets.len()],
+            bytes: stream.bytes.clone(),
+            taken: vec![false; stream.bytes.len()],
         }
     }
 
@@ -46,12 +46,12 @@ impl Bench {
 
     fn span(&mut self, from: usize, to: usize) {
         let offset = START + from as u64;
-        let octets = self.octets[from..to].to_vec();
-        let taken = self.receiver.span(offset, &octets, &mut self.sink, &mut self.budget);
+        let bytes = self.bytes[from..to].to_vec();
+        let taken = self.receiver.span(offset, &bytes, &mut self.sink, &mut self.budget);
         let taken = match taken {
             Taken::All => from..to,
             Taken::Only(range) => {
-                assert!(range.start >= offset && range.end <= offset + octets.len() as u64);
+                assert!(range.start >= offset && range.end <= offset + bytes.len() as u64);
                 (range.start - START) as usize..(range.end - START) as usize
             }
         };
@@ -303,7 +303,7 @@ fn a_located_tail_is_refused_alone() {
 #[test]
 fn single_bytes_are_bounded() {
     let stream = stream(false, &[60_000]);
-    let n = stream.octets.len();
+    let n = stream.bytes.len();
     let mut bench = Bench::new(&stream, &Config::default());
     for at in 0..n {
         bench.arrive(at..at + 1);
@@ -419,7 +419,7 @@ fn crc_off_means_not_checked() {
     let mut stream = Stream::new(true, false);
     stream.fpdu(&ulpdu(1, 600)).fpdu(&ulpdu(2, 600)).fpdu(&ulpdu(3, 600));
     let b = stream.boundaries();
-    stream.octets[b[1] - 4..b[1]].copy_from_slice(&[1, 2, 3, 4]);
+    stream.bytes[b[1] - 4..b[1]].copy_from_slice(&[1, 2, 3, 4]);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
@@ -433,13 +433,13 @@ fn pad_and_reserved_bits_are_ignored() {
     let b = stream.boundaries();
     for i in 1..3 {
         let (start, end) = (b[i], b[i + 1]);
-        stream.octets[end - 7..end - 4].fill(0xff);
+        stream.bytes[end - 7..end - 4].fill(0xff);
         for at in (start..end).filter(|at| at % 512 == 0) {
-            stream.octets[at..at + 2].fill(0xff);
-            stream.octets[at + 3] |= 3;
+            stream.bytes[at..at + 2].fill(0xff);
+            stream.bytes[at + 3] |= 3;
         }
-        let crc = crate::mpa::testing::slow_crc(&stream.octets[start..end - 4]);
-        stream.octets[end - 4..end].copy_from_slice(&crc.to_le_bytes());
+        let crc = crate::mpa::testing::slow_crc(&stream.bytes[start..end - 4]);
+        stream.bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
     }
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]).arrive(b[0]..b[1]).arrive(b[1]..b[2]);
@@ -457,7 +457,7 @@ fn draft_pointers_of_revision_zero() {
     let (draft, rfc) = (build(true), build(false));
     let b = draft.boundaries();
     assert_eq!(b[1], 512, "the second FPDU begins with a marker");
-    assert_ne!(draft.octets, rfc.octets);
+    assert_ne!(draft.bytes, rfc.bytes);
     let mut bench = Bench::new(&draft, &Config::default());
     bench.arrive(b[1]..b[2]).arrive(b[2] + 8..b[3]).arrive(b[2]..b[2] + 8).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&draft), [0, 1, 2]);
@@ -496,8 +496,8 @@ fn no_stream_holds_more_than_it_leaves_to_others() {
     let mut fill = |budget: &mut HoldBudget| {
         let mut receiver = Receiver::new(&config, &stream.params(), START);
         for i in 1..b.len() - 1 {
-            let octets = &stream.octets[b[i]..b[i + 1]];
-            let _held_or_not = receiver.span(START + b[i] as u64, octets, &mut sink, budget);
+            let bytes = &stream.bytes[b[i]..b[i + 1]];
+            let _held_or_not = receiver.span(START + b[i] as u64, bytes, &mut sink, budget);
         }
         receiver
     };

@@ -22,7 +22,7 @@ pub(super) fn frame(
     let header = framing.header(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
-    writer.put(&outgoing.header.octets());
+    writer.put(&outgoing.header.bytes());
     if outgoing.payload_len > 0 {
         source.read_pieces(outgoing.token, 0, writer.pieces(outgoing.payload_len));
     }

@@ -175,7 +175,7 @@ impl Sender {
     }
 
     /// To be called when idle: frees empty buffers.
-    pub fn relax(&mut self) {
+    pub fn shrink(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();
         }

@@ -82,7 +82,7 @@ impl UlpduSource for Source {
             at += out.len();
             if !stable {
                 self.reads.set(self.reads.get().wrapping_add(1));
-                out.iter_mut().for_each(|octet| *octet ^= self.reads.get());
+                out.iter_mut().for_each(|byte| *byte ^= self.reads.get());
             }
         }
     }
@@ -129,7 +129,7 @@ impl Bench {
         let mut out = vec![0xee; room];
         let (next, in_flight) = (self.next(), self.in_flight());
         let n = self.sender.fill(&mut self.source, next, in_flight, &mut out);
-        assert!(out[n..].iter().all(|octet| *octet == 0xee), "nothing beyond the segment");
+        assert!(out[n..].iter().all(|byte| *byte == 0xee), "nothing beyond the segment");
         if n > 0 {
             self.segments.push(self.sent.len()..self.sent.len() + n);
         }
@@ -156,7 +156,7 @@ impl Bench {
     fn expected(&self, markers: bool) -> Stream {
         let mut stream = Stream::new(markers, true);
         for (token, len) in &self.source.given {
-            let mut ulpdu = Source::header(*token).octets().to_vec();
+            let mut ulpdu = Source::header(*token).bytes().to_vec();
             let payload = &self.source.messages[token.message as usize].0[token.offset as usize..];
             ulpdu.extend_from_slice(&payload[..*len]);
             stream.fpdu(&ulpdu);
@@ -222,7 +222,7 @@ fn small_fpdus_are_packed() {
     let mut bench = Bench::new(true, 1448, Source::of(&[100, 200, 300, 5000, 0, 10]));
     bench.fill_all(1448);
     let stream = bench.expected(true);
-    assert_eq!(bench.sent, stream.octets);
+    assert_eq!(bench.sent, stream.bytes);
     let b = stream.boundaries();
     for segment in &bench.segments {
         assert!(b.contains(&segment.start) && b.contains(&segment.end));
@@ -239,7 +239,7 @@ fn a_long_message_fills_segments() {
     for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {
         let mut bench = Bench::new(markers, emss, Source::of(&[100_000]));
         bench.fill_all(emss);
-        assert_eq!(bench.sent, bench.expected(markers).octets);
+        assert_eq!(bench.sent, bench.expected(markers).bytes);
         let (last, full) = bench.segments.split_last().expect("segments");
         assert!(last.len() <= emss);
         // What the formula gives away: a marker at most, and the bytes beyond a multiple of 4.
@@ -254,7 +254,7 @@ fn payloads_begin_and_end_anywhere_between_markers() {
         for len in [0, 1, 3, 4, 507, 508, 509, 1016] {
             let mut bench = Bench::new(true, 8948, Source::of(&[before, len]));
             bench.fill_all(8948);
-            assert!(bench.sent == bench.expected(true).octets, "{len} behind {before}");
+            assert!(bench.sent == bench.expected(true).bytes, "{len} behind {before}");
         }
     }
 }
@@ -298,10 +298,10 @@ fn small_windows() {
     assert_eq!(bench.fill(1), 1, "the rest follows in whatever room there is");
     let rest = bench.fill(1448);
     assert!(rest > 0 && !bench.sender.is_cut());
-    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert_eq!(bench.sent, bench.expected(true).bytes);
     assert!(bench.fill(1448) > 0, "the next segment begins with an FPDU again");
     bench.fill_all(1448);
-    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert_eq!(bench.sent, bench.expected(true).bytes);
     assert_eq!(bench.sender.stats().cut, 3);
 }
 
@@ -312,7 +312,7 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.mulpdu(), 128);
     bench.fill_all(64);
     assert_eq!(bench.source.next_len(128), None, "all of it, without waiting for acknowledgements");
-    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert_eq!(bench.sent, bench.expected(true).bytes);
     assert!(bench.source.given.iter().all(|(_, len)| *len <= 128 - HEADER));
     let n = bench.sent.len();
     bench.refill(0..64);
@@ -336,7 +336,7 @@ fn emss_shrinks_under_unacknowledged_fpdus() {
     let kept = bench.sender.stats().kept;
     assert!((1400..1449).contains(&kept), "one FPDU is kept: {kept}");
     bench.fill_all(500);
-    assert_eq!(bench.sent, bench.expected(true).octets);
+    assert_eq!(bench.sent, bench.expected(true).bytes);
     bench.sender.emss_changed(1448);
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
@@ -444,9 +444,9 @@ proptest! {
         prop_assert_eq!(&bench.source.acknowledged, &bench.source.given);
         prop_assert_eq!(bench.sender.stats().kept, 0);
         let expected = bench.expected(markers);
-        prop_assert_eq!(bench.sent.len(), expected.octets.len());
+        prop_assert_eq!(bench.sent.len(), expected.bytes.len());
         if stable {
-            prop_assert_eq!(bench.sent, expected.octets);
+            prop_assert_eq!(bench.sent, expected.bytes);
         }
     }
 }

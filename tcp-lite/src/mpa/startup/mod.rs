@@ -24,13 +24,13 @@ use super::smb_direct::SmbDirect;
 use ddp::enhanced::{Depths, answer, ask, settle};
 use thiserror::Error;
 use wire::mpa::{
-    ENHANCED_LEN, EnhancedRepr, FRAME_HEADER_LEN, FirstOctets, FrameError, FrameKind, FrameRepr,
+    ENHANCED_LEN, EnhancedRepr, FRAME_HEADER_LEN, FirstBytes, FrameError, FrameKind, FrameRepr,
     MAX_PRIVATE_DATA, REPLY_KEY, REQUEST_KEY, START_KEY, START_KEY_LEN, StartKeyRepr,
 };
 
 /// The private data does not fit the frame that would carry it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("private data of {len} octets, at most {limit} fit")]
+#[error("private data of {len} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {
     /// Bytes given.
     pub len: usize,
@@ -133,7 +133,7 @@ impl Prefix {
         }
     }
 
-    fn octets(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match self {
             Prefix::Nothing => &[],
             Prefix::Enhanced(bytes) => bytes,
@@ -266,7 +266,7 @@ impl Startup {
 
     fn put(&mut self, out: &Out, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
         let prefix = Prefix::new(out.revision, out.said);
-        let prefix = prefix.octets();
+        let prefix = prefix.bytes();
         let limit = match out.revision {
             Revision::Draft => 0,
             // RFC 6581 §9: the enhanced data counts.
@@ -307,9 +307,9 @@ impl Startup {
             check_prefix(&self.received)?;
             return Ok(START_KEY_LEN - have);
         };
-        match FirstOctets::parse(first) {
-            Some(FirstOctets::StartKey(_)) => Ok(0),
-            Some(FirstOctets::Frame(kind)) => {
+        match FirstBytes::parse(first) {
+            Some(FirstBytes::StartKey(_)) => Ok(0),
+            Some(FirstBytes::Frame(kind)) => {
                 self.check_kind(kind)?;
                 if have < FRAME_HEADER_LEN {
                     return Ok(FRAME_HEADER_LEN - have);
@@ -363,10 +363,10 @@ impl Startup {
     }
 
     fn whole_frame(&mut self) -> Result<Progress, StartupError> {
-        let first = self.received.first_chunk::<START_KEY_LEN>().and_then(FirstOctets::parse);
+        let first = self.received.first_chunk::<START_KEY_LEN>().and_then(FirstBytes::parse);
         match first {
-            Some(FirstOctets::StartKey(key)) => self.start_key(key),
-            Some(FirstOctets::Frame(kind)) => {
+            Some(FirstBytes::StartKey(key)) => self.start_key(key),
+            Some(FirstBytes::Frame(kind)) => {
                 let frame = self.frame(kind)?;
                 let private_data = self.received.split_off(FRAME_HEADER_LEN);
                 self.whole_repr(frame, private_data)

@@ -83,7 +83,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     assert!(answer.options.sack_permitted);
     assert_eq!(answer.options.timestamps.unwrap().ecr, 1000);
 
-    let first: Vec<u8> = (0..12).map(Upper::octet).collect();
+    let first: Vec<u8> = (0..12).map(Upper::byte).collect();
     let ack = reply(&bytes, 1001, &first);
     let cookie = host.check(5, &ack, at(70_200)).unwrap();
     let both = (OURS, ROOM);

@@ -83,7 +83,7 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     assert_eq!(board.pipe(), 700, "sent again");
     assert!(board.resent_in_flight());
-    assert_eq!(acknowledge(&mut board, 700).octets, 400, "the SACKed were delivered before");
+    assert_eq!(acknowledge(&mut board, 700).bytes, 400, "the SACKed were delivered before");
     assert_eq!(board.pipe(), 300);
     assert!(!board.resent_in_flight());
     assert_eq!(board.next_lost(), None);

@@ -46,7 +46,7 @@ struct InFlight {
     /// Reversed, so that the heap gives the earliest.
     at: std::cmp::Reverse<(Instant, u64)>,
     to: usize,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 struct End {
@@ -101,7 +101,7 @@ impl Pair {
             self.poll(1);
         } else if arrival == Some(next) {
             let frame = self.heap.pop().expect("peeked");
-            self.arrive(frame.to, &frame.octets);
+            self.arrive(frame.to, &frame.bytes);
             self.poll(frame.to);
         } else {
             for i in [0, 1] {
@@ -115,8 +115,8 @@ impl Pair {
         true
     }
 
-    fn arrive(&mut self, to: usize, octets: &[u8]) {
-        let seg = Segment::parse(octets).expect("we send well-formed segments");
+    fn arrive(&mut self, to: usize, bytes: &[u8]) {
+        let seg = Segment::parse(bytes).expect("we send well-formed segments");
         let end = &mut self.ends[to];
         match &mut end.conn {
             Some(conn) => {
@@ -149,17 +149,17 @@ impl Pair {
             conn.poll_transmit(self.now, &mut end.up, &mut batch);
         }
         let full = batch.segments.len() == 32;
-        for octets in batch.segments {
-            self.transmit(1 - i, octets);
+        for bytes in batch.segments {
+            self.transmit(1 - i, bytes);
         }
         if full {
             self.poll(i);
         }
     }
 
-    fn transmit(&mut self, to: usize, octets: Vec<u8>) {
+    fn transmit(&mut self, to: usize, bytes: Vec<u8>) {
         self.sent += 1;
-        let fin = Segment::parse(&octets).is_ok_and(|s| s.flags.has(Flags::FIN));
+        let fin = Segment::parse(&bytes).is_ok_and(|s| s.flags.has(Flags::FIN));
         if fin && self.drop_first_fins > 0 {
             self.drop_first_fins -= 1;
             return;
@@ -174,7 +174,7 @@ impl Pair {
                 at += self.faults.delay * (self.random.next() % 8) as u32 / 4;
             }
             let at = std::cmp::Reverse((at, self.sent));
-            self.heap.push(InFlight { at, to, octets: octets.clone() });
+            self.heap.push(InFlight { at, to, bytes: bytes.clone() });
         }
     }
 
@@ -187,8 +187,8 @@ impl Pair {
             prop_assert_eq!(&end.events, &done, "end {}", i);
             prop_assert_eq!(end.up.in_order, self.ends[1 - i].up.len, "received by {}", i);
             prop_assert_eq!(end.up.acked, end.up.len, "acknowledged to {}", i);
-            prop_assert_eq!(conn.stats().recv.octets, end.up.in_order);
-            prop_assert_eq!(conn.stats().octets_acknowledged, end.up.len + 1);
+            prop_assert_eq!(conn.stats().recv.bytes, end.up.in_order);
+            prop_assert_eq!(conn.stats().bytes_acknowledged, end.up.len + 1);
         }
         Ok(())
     }

@@ -199,8 +199,8 @@ fn duplicates_are_acknowledged_at_once() {
          1.20 > . 1:1(0) ack 151 <sack 51:101>
          1.20 spans 0:100 100:150",
     );
-    assert_eq!(script.conn.stats().recv.octets_duplicate, 150);
-    assert_eq!(script.conn.stats().recv.octets, 150);
+    assert_eq!(script.conn.stats().recv.bytes_duplicate, 150);
+    assert_eq!(script.conn.stats().recv.bytes, 150);
 }
 
 // RFC 9293 §3.10.7.4: what is beyond the window is trimmed off.
@@ -230,7 +230,7 @@ fn refused_bytes_are_not_acknowledged() {
          2 got 1000
          2.04 > . 1:1(0) ack 1001",
     );
-    assert_eq!(script.conn.stats().recv.octets_refused, 2000);
+    assert_eq!(script.conn.stats().recv.bytes_refused, 2000);
 }
 
 // A part taken at the front, in the middle, at the end; the rest is asked for again.

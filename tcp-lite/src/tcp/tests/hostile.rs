@@ -134,7 +134,7 @@ impl Victim {
         let syn = u32::from(Flags(flags).has(Flags::SYN));
         let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1).wrapping_add(syn);
         let payload: Vec<u8> =
-            (0..len as u32).map(|i| Upper::octet(u64::from(first.wrapping_add(i)))).collect();
+            (0..len as u32).map(|i| Upper::byte(u64::from(first.wrapping_add(i)))).collect();
         let seg = Segment {
             src_port: 5000,
             dst_port: 4000,
@@ -261,7 +261,7 @@ proptest! {
 
     // RFC 3708 §3, §5: a segment was lost and sent again. Whatever a peer reports to have come twice, before and
     // after it takes the retransmission, the window stays reduced; only an early report that the lost segment has
-    // arrived is out of what this can tell, for a peer that lies about that loses it.
+    // arrived is beyond what this can detect, for a peer that lies about that loses it.
     #[test]
     fn forged_d_sacks_gain_nothing(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

@@ -235,8 +235,8 @@ impl Script {
         assert_eq!((seg.src_port, seg.dst_port), (4000, 5000));
         let seq = seg.seq.0.wrapping_sub(OUR_ISS);
         let offset = u64::from(seq).wrapping_sub(1);
-        for (i, octet) in seg.payload.iter().enumerate() {
-            assert_eq!(*octet, Upper::octet(offset + i as u64), "payload of {}", self.line);
+        for (i, byte) in seg.payload.iter().enumerate() {
+            assert_eq!(*byte, Upper::byte(offset + i as u64), "payload of {}", self.line);
         }
         let mut text = flags_text(seg.flags);
         let seq = seq as i32;
@@ -325,7 +325,7 @@ fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     let start: i64 = start.parse().unwrap();
     let len: usize = rest.split_once('(').unwrap().1.trim_end_matches(')').parse().unwrap();
     let first = start - 1 + i64::from(flags.has(Flags::SYN));
-    let payload: Vec<u8> = (0..len as i64).map(|i| Upper::octet((first + i) as u64)).collect();
+    let payload: Vec<u8> = (0..len as i64).map(|i| Upper::byte((first + i) as u64)).collect();
     let seg = Segment {
         src_port: 5000,
         dst_port: 4000,

@@ -69,7 +69,7 @@ proptest! {
     // The same for hostile options behind a good header.
     #[test]
     fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
-        let mut bytes = octets_with(&[]);
+        let mut bytes = bytes_with(&[]);
         let words = options.len() / 4;
         bytes.extend(&options[..4 * words]);
         bytes[12] = ((5 + words) << 4) as u8;
@@ -80,7 +80,7 @@ proptest! {
     }
 }
 
-fn octets_with(options: &[u8]) -> Vec<u8> {
+fn bytes_with(options: &[u8]) -> Vec<u8> {
     let seg = Segment { src_port: 1, dst_port: 2, ..Segment::default() };
     let mut bytes = vec![0; 20];
     seg.emit(&mut bytes);
@@ -90,7 +90,7 @@ fn octets_with(options: &[u8]) -> Vec<u8> {
 }
 
 fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
-    Segment::parse(&octets_with(bytes)).map(|s| s.options)
+    Segment::parse(&bytes_with(bytes)).map(|s| s.options)
 }
 
 // RFC 9293 §3.2 MUST-5, MUST-6: in any segment, any order; unknown ones are skipped by their length.
@@ -140,11 +140,11 @@ fn four_sack_blocks_are_read() {
 // RFC 9293 §3.1: the data offset covers the fixed header and fits the segment; ports are not zero.
 #[test]
 fn bad_headers_are_refused() {
-    let good = octets_with(&[]);
+    let good = bytes_with(&[]);
     assert!(Segment::parse(&good).is_ok());
-    let with = |at: usize, octet: u8| {
+    let with = |at: usize, byte: u8| {
         let mut bytes = good.clone();
-        bytes[at] = octet;
+        bytes[at] = byte;
         Segment::parse(&bytes).map(|_| ())
     };
     assert_eq!(with(12, 4 << 4), Err(DropReason::BadHeader));

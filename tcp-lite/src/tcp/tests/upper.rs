@@ -54,7 +54,7 @@ impl Default for Upper {
 
 impl Upper {
     /// The byte at `offset` of either stream.
-    pub(in crate::tcp) fn octet(offset: u64) -> u8 {
+    pub(in crate::tcp) fn byte(offset: u64) -> u8 {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
@@ -66,8 +66,8 @@ impl Upper {
     }
 
     fn write(offset: u64, out: &mut [u8]) {
-        for (i, octet) in out.iter_mut().enumerate() {
-            *octet = Self::octet(offset + i as u64);
+        for (i, byte) in out.iter_mut().enumerate() {
+            *byte = Self::byte(offset + i as u64);
         }
     }
 
@@ -97,8 +97,8 @@ impl SpanSink for Upper {
     fn span(&mut self, _: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
         assert!(!bytes.is_empty());
         assert_eq!(in_order, offset == self.complete(), "span at {offset}");
-        for (i, octet) in bytes.iter().enumerate() {
-            assert_eq!(*octet, Self::octet(offset + i as u64), "octet {}", offset + i as u64);
+        for (i, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte, Self::byte(offset + i as u64), "byte {}", offset + i as u64);
         }
         let span = offset..offset + bytes.len() as u64;
         self.spans.push(span.clone());

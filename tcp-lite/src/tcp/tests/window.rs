@@ -306,7 +306,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
          1.1 > P. 1:1001(1000) ack 1
          1.2 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>",
     );
-    assert_eq!(script.conn.stats().octets_out, 4000);
+    assert_eq!(script.conn.stats().bytes_out, 4000);
     script.run(
         "1.25 < . 1:1(0) ack 4001 win 20000
          1.25 > . 4001:5001(1000) ack 1

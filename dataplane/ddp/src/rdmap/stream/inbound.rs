@@ -1,5 +1,5 @@
 //! What a stream does with the messages that DDP delivers (RFC 5040 §5, RFC 7306 §5, §6), and with
-//! what DDP says of those that it sent.
+//! what DDP reports of those that it sent.
 
 use wire::rdmap::{
     ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicError as AtomicHeaderError, AtomicRequestRepr,
@@ -98,7 +98,7 @@ impl<M: RegionMemory> Stream<M> {
     fn response_sent(&mut self) {
         if let Some(Sent::Read { request, .. }) = self.responses.acknowledged() {
             self.counters.reads_served += 1;
-            self.counters.read_octets_served += u64::from(request.size);
+            self.counters.read_bytes_served += u64::from(request.size);
             self.events.push_back(Event::ReadServed { len: request.size });
         }
     }
@@ -122,13 +122,13 @@ impl<M: RegionMemory> Stream<M> {
     fn tagged(&mut self, control: Control, stag: Stag, to: TaggedOffset, len: u64) {
         if control.opcode() != Some(Opcode::ReadResponse) {
             self.counters.writes_received += 1;
-            self.counters.written_octets += len;
+            self.counters.written_bytes += len;
             self.events.push_back(Event::WriteDelivered { stag, to, len });
             return;
         }
         // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
         if let Some(read) = self.ddp.checks_mut().answered() {
-            self.counters.read_octets += u64::from(read.len);
+            self.counters.read_bytes += u64::from(read.len);
             self.operations.complete(read.operation, Outcome::Read { len: read.len });
         }
     }
@@ -170,7 +170,7 @@ impl<M: RegionMemory> Stream<M> {
         };
         if let Err((code, mismatch, read_request)) = result {
             let Delivered { header, segment_len } = *delivered;
-            let header = header.pack().octets();
+            let header = header.pack().bytes();
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
         }
@@ -208,7 +208,7 @@ impl<M: RegionMemory> Stream<M> {
         Ok(())
     }
 
-    /// RFC 7306 §6.3: exactly 8 octets.
+    /// RFC 7306 §6.3: exactly 8 bytes.
     fn immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Wrong> {
         let data = <[u8; 8]>::try_from(data).map_err(|_| wrong_length(data.len(), 8))?;
         self.rtr_send = false;
@@ -231,7 +231,7 @@ impl<M: RegionMemory> Stream<M> {
         let ReadRequestRepr { sink_to, size, source_stag, source_to, .. } = request;
         let source = if size == 0 {
             // RFC 5040 §5.2.1: neither STag nor TO is validated; a zero-length response follows.
-            Source::Octets(Default::default())
+            Source::Bytes(Default::default())
         } else {
             let needed = Access::REMOTE_READ;
             let found = locate(stags, self.party(), source_stag, source_to, size, needed);
@@ -323,7 +323,7 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 fn origin_of(delivered: &Delivered) -> Origin {
-    Origin { header: delivered.header.pack().octets(), segment_len: delivered.segment_len }
+    Origin { header: delivered.header.pack().bytes(), segment_len: delivered.segment_len }
 }
 
 fn wrong_length(seen: usize, expected: usize) -> Wrong {

@@ -16,7 +16,7 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
             let mut b = End::new();
             assert_eq!(b.give(&whole[..len]), Disposition::Ignored);
             let terminate = b.terminate();
-            assert_eq!(terminate.layer, 1, "{opcode:?} of {len} octets");
+            assert_eq!(terminate.layer, 1, "{opcode:?} of {len} bytes");
             assert!(terminate.ddp_header.is_empty());
             assert_eq!(terminate.segment_len, (len > 0).then_some(len as u16));
             assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
@@ -27,10 +27,10 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
     for len in 18..request.len() {
         let mut b = End::new();
         b.give(&request[..len]);
-        assert_eq!(b.numbers(), (0, 2, 7), "{len} octets");
+        assert_eq!(b.numbers(), (0, 2, 7), "{len} bytes");
         assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
     }
-    // One octet too many is no Read Request either.
+    // One byte too many is no Read Request either.
     let mut b = End::new();
     b.give(&[&request[..], &[0]].concat());
     assert_eq!(b.numbers(), (0, 2, 7));
@@ -56,7 +56,7 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     b.give(&wrong);
     assert_eq!(b.numbers(), (1, 1, 0));
     assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
-    // Nothing more may be sent: the error is told here and to nobody else.
+    // Nothing more may be sent: the error is reported here only.
     let mut b = End::new();
     b.stream.close_now();
     b.give(&wrong);
@@ -72,7 +72,7 @@ fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
     let closed = Event::PeerClosed { incomplete: false };
     let flushed = Event::Flushed { cookie: Cookie::of(1) };
     assert_eq!(events, [closed, flushed.clone(), Event::Failed(Failure::DataAfterClose)]);
-    // No version is known yet, so nothing can be said.
+    // No version is known yet, so nothing can be sent.
     let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"x", 1));
     b.give(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
@@ -101,7 +101,7 @@ fn a_peer_that_only_asks_is_bounded() {
         if b.stream.error().is_some() {
             break;
         }
-        // The LLP sends and hears nothing back.
+        // The LLP sends, and receives nothing.
         b.pull(1500);
         assert!(b.stream.outstanding() <= 3 + 5);
     }

@@ -82,7 +82,7 @@ fn an_invalidation_waits_for_its_turn() {
     assert_eq!(memory.to_vec()[..5], *b"first");
 }
 
-// A Read of the peer's that is not answered yet reads no octet more.
+// A Read of the peer's that is not answered yet reads no byte more.
 #[test]
 fn reads_of_an_invalidated_stag_end() {
     let (mut b, _) = bound();

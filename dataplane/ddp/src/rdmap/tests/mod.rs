@@ -31,7 +31,7 @@ const STAG: Stag = Stag(0x0102_0300);
 const SINK: Stag = Stag(0x0a00_0000);
 /// Their first TO.
 const BASE: u64 = 1 << 40;
-/// Their octets.
+/// Their bytes.
 const LEN: u64 = 8192;
 
 /// One end, and its worker.
@@ -99,7 +99,7 @@ impl End {
         let announced = self.stream.next_len(mulpdu);
         let out = self.stream.next(mulpdu)?;
         assert_eq!(announced, Some(out.len()));
-        let mut segment = out.header.octets().to_vec();
+        let mut segment = out.header.bytes().to_vec();
         segment.resize(out.len(), 0);
         self.stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
         Some((segment, out.token, out.payload_len))
@@ -150,19 +150,19 @@ fn entry(stag: Stag, access: Access, memory: &VecMemory) -> StagEntry<VecMemory>
     }
 }
 
-fn octets(data: &[u8]) -> Source<VecMemory> {
-    Source::Octets(Arc::from(data))
+fn bytes(data: &[u8]) -> Source<VecMemory> {
+    Source::Bytes(Arc::from(data))
 }
 
 fn send(data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::send(octets(data), Cookie::of(cookie))
+    WorkRequest::send(bytes(data), Cookie::of(cookie))
 }
 
 fn write(at: u64, data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     WorkRequest::Write {
         stag: STAG,
         to: TaggedOffset(BASE + at),
-        source: octets(data),
+        source: bytes(data),
         cookie: Cookie::of(cookie),
     }
 }

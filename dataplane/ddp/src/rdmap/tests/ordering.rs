@@ -84,7 +84,7 @@ fn pairs_of_operations_are_ordered_as_the_tables_say() {
                     let prefix = (0..segments.len()).take_while(|i| arrived(i)).count();
                     seen.extend(effects(&mut b));
                     if prefix == 0 {
-                        assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} before its turn");
+                        assert!(seen.is_empty(), "{first:?} {second:?}: {seen:?} too early");
                     }
                 }
                 // Responses of a burst go out behind its deliveries (§5.5 (18)); else in order.

@@ -13,7 +13,7 @@ impl Pair {
         Pair { a: End::with(config.clone()), b: End::with(config) }
     }
 
-    /// Carries segments until neither end has one. `mulpdu` octets at most in each.
+    /// Carries segments until neither end has one. `mulpdu` bytes at most in each.
     pub(super) fn run(&mut self, mulpdu: usize) {
         loop {
             let forth = carry(&mut self.a, &mut self.b, mulpdu);
@@ -78,7 +78,7 @@ fn every_operation_arrives_and_completes() {
     assert_eq!(pair.b.memory.to_vec()[4096..4104], 11u64.to_ne_bytes());
     assert_eq!(pair.a.sink.to_vec()[50..3050], pattern(3, 3000));
     let counters = pair.b.stream.counters();
-    assert_eq!((counters.reads_served, counters.read_octets_served), (1, 3000));
+    assert_eq!((counters.reads_served, counters.read_bytes_served), (1, 3000));
     assert_eq!((counters.atomics_served, counters.sends_received), (2, 1));
     assert_eq!(pair.a.stream.counters().completed, 6);
     assert_eq!((pair.a.stream.outstanding(), pair.b.stream.outstanding()), (0, 0));
@@ -89,7 +89,7 @@ pub(super) fn received(data: &[u8]) -> Event {
     Event::Received { data: data.to_vec(), solicited: false, invalidated: None }
 }
 
-// RFC 5040 §5.1, §5.2.1, §5.3: all may have no octets; STags and TOs are not looked at.
+// RFC 5040 §5.1, §5.2.1, §5.3: all may have no bytes; STags and TOs are not looked at.
 #[test]
 fn zero_length_operations_check_no_stag() {
     let mut pair = Pair::new(config());
@@ -97,7 +97,7 @@ fn zero_length_operations_check_no_stag() {
     pair.a.post(WorkRequest::Write {
         stag: nowhere,
         to,
-        source: octets(b""),
+        source: bytes(b""),
         cookie: Cookie::of(1),
     });
     pair.a.post(WorkRequest::Read {
@@ -186,7 +186,7 @@ fn impossible_operations_are_refused() {
     assert_eq!(a.stream.post(immediate), Err(PostError::NoExtensions));
     let to = TaggedOffset(u64::MAX);
     let wrapping =
-        WorkRequest::Write { stag: STAG, to, source: octets(b"ab"), cookie: Cookie::of(1) };
+        WorkRequest::Write { stag: STAG, to, source: bytes(b"ab"), cookie: Cookie::of(1) };
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     let memory = VecMemory::new(10);
     let source = Source::Region { memory, offset: 8, len: 3 };

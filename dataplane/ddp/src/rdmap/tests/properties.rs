@@ -28,11 +28,11 @@ fn plan() -> impl Strategy<Value = Plan> {
     ]
 }
 
-/// One direction of a path: units on their way, and what the sender must still hear of.
+/// One direction of a path: units on their way, and what must still be reported to the sender.
 #[derive(Default)]
 struct Path {
     next_key: u64,
-    /// Key, octets, token, acknowledged by the far end.
+    /// Key, bytes, token, acknowledged by the far end.
     out: VecDeque<(u64, Vec<u8>, UlpduToken, usize, bool)>,
     arrived: Vec<bool>,
 }
@@ -114,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     // RFC 5040 §5.5: whatever is posted at both ends, whatever the MULPDU, the losses and the order of
-    // arrival: all is done once, in order, with every octet.
+    // arrival: all is done once, in order, with every byte.
     #[test]
     fn any_path_gives_the_same_result(
         plans in proptest::collection::vec(plan(), 1..24),
@@ -166,7 +166,7 @@ proptest! {
                 .filter(|e| matches!(e, Event::Received { .. } | Event::Immediate { .. }))
                 .cloned().collect();
             prop_assert_eq!(got, deliveries(plans));
-            // Reads: every octet asked for, and no other.
+            // Reads: every byte asked for, and no other.
             let mut sink = vec![0; LEN as usize];
             for plan in plans {
                 if let Plan::Read(at, len) = plan {
@@ -181,15 +181,15 @@ proptest! {
                 _ => sum,
             });
             prop_assert_eq!(&far.memory.to_vec()[8184..], &sum.to_ne_bytes()[..]);
-            // Writes: octets of some Write of them that covers the place.
+            // Writes: bytes of some Write of them that covers the place.
             let memory = far.memory.to_vec();
-            for (i, octet) in memory.iter().enumerate().take(8184).skip(4096) {
+            for (i, byte) in memory.iter().enumerate().take(8184).skip(4096) {
                 let mut candidates = plans.iter().filter_map(|plan| match plan {
                     Plan::Write(at, data) => (i as u64).checked_sub(*at).and_then(|i| data.get(i as usize)),
                     _ => None,
                 }).peekable();
-                let expected = candidates.peek().is_none() && *octet == 0 || candidates.any(|c| c == octet);
-                prop_assert!(expected, "octet {}", i);
+                let expected = candidates.peek().is_none() && *byte == 0 || candidates.any(|c| c == byte);
+                prop_assert!(expected, "byte {}", i);
             }
             prop_assert_eq!((own.stream.outstanding(), own.pool.in_use()), (0, 0));
         }
@@ -223,7 +223,7 @@ proptest! {
         }
         prop_assert_eq!(secret.to_vec(), pattern(9, 64));
         // The sink of our Reads is open to their responses and to nothing else.
-        prop_assert!(b.sink.to_vec()[reads as usize * 100..].iter().all(|octet| *octet == 0));
+        prop_assert!(b.sink.to_vec()[reads as usize * 100..].iter().all(|byte| *byte == 0));
         prop_assert!(b.stags.get(Stag(2)).is_some() && b.stags.get(STAG).is_some());
         b.stream.release(&mut b.pool);
         prop_assert_eq!(b.pool.in_use(), 0);

@@ -139,7 +139,7 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
         assert_eq!(sent[0][18..], terminate.emit()[..]);
         assert_eq!(b.stream.counters().reads_served, 0);
     }
-    // To the last octet, and bound to this stream: fine.
+    // To the last byte, and bound to this stream: fine.
     let mut b = End::new();
     b.stags.insert(bound(Some(StreamId(9)))).unwrap();
     b.give(&request(1, &read(other, 99, 1)));
@@ -172,7 +172,7 @@ fn a_long_response_is_produced_as_it_is_pulled() {
     assert!(!b.stream.again(UlpduToken { message: 0, offset: 0 }, 114).stable);
 }
 
-// A Read Response's octets are kept by the LLP: the region may change or end before they arrive.
+// A Read Response's bytes are kept by the LLP: the region may change or end before they arrive.
 #[test]
 fn responses_are_never_framed_again_from_their_region() {
     let mut b = End::new();
@@ -205,9 +205,9 @@ fn read_response_overrun_is_refused() {
         let numbers = (terminate.layer, terminate.error_type, terminate.code);
         assert!(numbers == (1, 1, 1), "{segments:?}: {numbers:?}");
         let sink = a.sink.to_vec();
-        let seen = sink.iter().filter(|octet| **octet == 9).count() as u64;
+        let seen = sink.iter().filter(|byte| **byte == 9).count() as u64;
         assert_eq!(seen, placed, "{segments:?}");
-        assert!(sink[10..].iter().all(|octet| *octet == 0));
+        assert!(sink[10..].iter().all(|byte| *byte == 0));
     }
 }
 
@@ -222,7 +222,7 @@ fn a_response_beyond_a_gap_stays_within_what_was_asked() {
     let events = a.events();
     let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
     assert_eq!(events[..2], [read(0), read(1)]);
-    // In its turn the wrong one is found: no Read is out any more, but when it came there was one.
+    // When it is checked the wrong one is found: no Read is out any more, but when it came there was one.
     assert!(matches!(&events[2], Event::Error(Error::Ddp(error)) if error.code.code() == 1));
     assert_eq!(
         a.sink.to_vec()[..21],
@@ -230,7 +230,7 @@ fn a_response_beyond_a_gap_stays_within_what_was_asked() {
     );
 }
 
-// A response for the second Read before the first is a stranger when its turn comes.
+// A response for the second Read before the first is unexpected when it is checked.
 #[test]
 fn responses_out_of_their_order_are_refused() {
     let mut a = reader(&[10, 10]);
@@ -299,7 +299,7 @@ fn a_write_into_the_sink_of_a_read_is_refused() {
     assert_eq!(a.sink.to_vec()[..10], [0; 10]);
 }
 
-// Deregistration while Reads are being answered: the peer hears from where they stand.
+// Deregistration while Reads are being answered: the peer is sent an error at that place.
 #[test]
 fn a_region_that_ends_under_a_read_ends_the_stream() {
     let mut b = End::new();
@@ -313,7 +313,7 @@ fn a_region_that_ends_under_a_read_ends_the_stream() {
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 0));
     // RFC 5040 §4.8: updated to the current location.
     assert_eq!(terminate.read_request, Some(read_request(STAG, 0, 1000).advanced(114)));
-    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)], "no octet more of the region");
+    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)], "no byte more of the region");
     // Nothing is left to read: the stream lives on.
     let mut b = End::new();
     b.give(&request(1, &read_request(STAG, 0, 100)));

@@ -1,5 +1,5 @@
 //! ULPDUs as two hosts with the kernel's siw exchanged them: we take either side's place, and what we
-//! send is what was recorded, octet by octet.
+//! send is what was recorded, byte by byte.
 
 use super::pair::received;
 use super::*;

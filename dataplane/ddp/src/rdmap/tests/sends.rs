@@ -1,4 +1,4 @@
-//! Sends, Writes and Immediate Data: opcodes, queues, control octets, lengths.
+//! Sends, Writes and Immediate Data: opcodes, queues, control bytes, lengths.
 
 use super::pair::received;
 use super::*;
@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn messages_have_the_fields_of_the_tables() {
     let mut a = End::new();
-    let source = || octets(b"data");
+    let source = || bytes(b"data");
     let some = Some(Stag(0x0badf00d));
     let one = |solicited, invalidate, cookie| WorkRequest::Send {
         source: source(),
@@ -49,7 +49,7 @@ fn messages_have_the_fields_of_the_tables() {
     }
     assert_eq!(segments[5][18..].len(), 28);
     assert_eq!(segments[6][18..].len(), 52);
-    // RFC 7306 §6.3: 8 octets.
+    // RFC 7306 §6.3: 8 bytes.
     assert_eq!(segments[7][18..], [7; 8]);
 }
 
@@ -81,7 +81,7 @@ fn a_send_larger_than_its_buffer_is_1_2_05() {
     assert_eq!(b.numbers(), (1, 2, 5));
 }
 
-// RFC 7306 §6.3: exactly 8 octets.
+// RFC 7306 §6.3: exactly 8 bytes.
 #[test]
 fn immediate_data_of_another_length_is_an_error() {
     for len in [0, 7, 9] {

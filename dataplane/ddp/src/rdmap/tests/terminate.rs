@@ -89,7 +89,7 @@ fn every_llp_error_has_its_terminate() {
     assert_eq!(Error::InvalidTerminate { len: 3 }.terminate(), None);
 }
 
-// "If possible": a segment without a whole header has its length said, one without octets nothing.
+// "If possible": a segment without a whole header has its length said, one without bytes nothing.
 #[test]
 fn a_cut_header_is_left_out() {
     let whole = untagged_header();
@@ -231,7 +231,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     pair.a.post(WorkRequest::Write {
         stag: Stag(1),
         to: TaggedOffset(0),
-        source: octets(b"x"),
+        source: bytes(b"x"),
         cookie: Cookie::of(1),
     });
     pair.a.post(read(0, 0, 10, 2));
@@ -254,14 +254,14 @@ fn a_terminate_of_the_peer_ends_the_stream() {
     assert_eq!(pair.a.pool.in_use(), 0);
 }
 
-// siw's layout, and octets behind what is said.
+// siw's layout, and bytes behind the Terminate.
 #[test]
 fn terminates_of_siw_are_understood() {
     let mut a = End::new();
-    let mut octets = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
-    octets.extend(tagged_header());
-    octets.extend([0xee; 40]);
-    a.give(&untagged(Opcode::Terminate, 2, 1, &octets));
+    let mut bytes = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
+    bytes.extend(tagged_header());
+    bytes.extend([0xee; 40]);
+    a.give(&untagged(Opcode::Terminate, 2, 1, &bytes));
     let [Event::Terminated { by_peer: true, terminate }] = &a.events()[..] else { panic!() };
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (1, 1, 1));
     assert_eq!(terminate.layout, Layout::Siw);
@@ -271,13 +271,13 @@ fn terminates_of_siw_are_understood() {
 // RFC 5040 §5.4: "an error is surfaced", and §7.1 has no Terminate for a Terminate.
 #[test]
 fn an_invalid_terminate_is_surfaced_and_not_answered() {
-    for octets in [&[][..], &[0x11, 0, 0xc0], &[0x11, 0, 0xc0, 0, 0, 0, 0xc1]] {
+    for bytes in [&[][..], &[0x11, 0, 0xc0], &[0x11, 0, 0xc0, 0, 0, 0, 0xc1]] {
         let mut a = End::new();
         a.post(send(b"never", 1));
         a.post(send(b"never", 2));
-        a.give(&untagged(Opcode::Terminate, 2, 1, octets));
+        a.give(&untagged(Opcode::Terminate, 2, 1, bytes));
         let events = a.events();
-        assert_eq!(events[0], Event::Error(Error::InvalidTerminate { len: octets.len() }));
+        assert_eq!(events[0], Event::Error(Error::InvalidTerminate { len: bytes.len() }));
         assert!(a.pull(1500).is_none() && a.stream.is_closed());
         assert_eq!(a.events(), []);
     }

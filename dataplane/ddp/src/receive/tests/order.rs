@@ -17,11 +17,11 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     let expected = [(0, 2), (2, 2), (4, 2)].map(|(at, len)| tagged_delivered(at, len));
     assert_eq!(rig.events(), expected);
     let counters = rig.stream.counters();
-    assert_eq!(counters.placed_out_of_order_octets, 4);
-    assert_eq!((counters.placed_in_order_octets, counters.ooo_records_max), (2, 2));
+    assert_eq!(counters.placed_out_of_order_bytes, 4);
+    assert_eq!((counters.placed_in_order_bytes, counters.ooo_records_max), (2, 2));
 }
 
-// Keys are not dense: the LLP says how far the order is complete.
+// Keys are not dense: the LLP reports how far the order is complete.
 #[test]
 fn order_complete_delivers_what_is_below_it() {
     let mut rig = Rig::new();
@@ -134,7 +134,7 @@ fn an_error_found_in_order_discards_the_records_behind_it() {
     assert_eq!(rig.pool.in_use(), 0);
 }
 
-// Memory is bounded: beyond the bound of records the LLP is told to come again.
+// Memory is bounded: beyond the bound of records the LLP has to deliver it again.
 #[test]
 fn records_are_bounded() {
     let mut rig = Rig::with(StreamConfig { max_ooo_records: 2, ..config() });

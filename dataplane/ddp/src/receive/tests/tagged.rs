@@ -26,7 +26,7 @@ fn tagged_payload_lands_at_its_to() {
     let nonzero = rig.memory.to_vec().iter().filter(|b| **b != 0).count();
     assert_eq!(nonzero, 5);
     assert_eq!(rig.events(), [tagged_delivered(100, 5)]);
-    assert_eq!(rig.stream.counters().placed_in_order_octets, 5);
+    assert_eq!(rig.stream.counters().placed_in_order_bytes, 5);
 }
 
 // RFC 5041 §5.4: RsvdULP and STag come with the delivery, once, at the segment with L.
@@ -63,7 +63,7 @@ fn zero_length_tagged_is_not_checked() {
     assert_eq!(rig.give(0, &tagged_to(Stag(0), u64::MAX, true, b"")), Placed(0));
     let (stag, to) = (Stag(0), TaggedOffset(u64::MAX));
     assert_eq!(rig.events(), [Event::TaggedDelivered { stag, to, len: 0, rsvd_ulp: 0xab }]);
-    // A last segment without octets closes a message whatever it names.
+    // A last segment without bytes closes a message whatever it names.
     let _ = rig.give(1, &tagged(4, false, b"abcd"));
     let _ = rig.give(2, &tagged_to(Stag(99), 0, true, b""));
     assert_eq!(rig.events(), [tagged_delivered(4, 4)]);
@@ -121,7 +121,7 @@ fn stag_of_another_stream_is_1_02() {
     assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
 }
 
-// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): to the octet, at both ends
+// RFC 5041 §7.1 (3), (4), §8.1, §8.3.1 (3): to the byte, at both ends
 #[test]
 fn outside_the_region_is_1_01() {
     let code = ErrorCode::BaseOrBounds;
@@ -140,7 +140,7 @@ fn outside_the_region_is_1_01() {
 }
 
 #[test]
-fn first_and_last_octet_of_the_region_can_be_written() {
+fn first_and_last_byte_of_the_region_can_be_written() {
     let mut rig = Rig::new();
     assert_eq!(rig.give(0, &tagged(0, true, b"a")), Placed(1));
     assert_eq!(rig.give(1, &tagged(LEN - 1, true, b"z")), Placed(1));
@@ -243,12 +243,12 @@ fn a_region_is_written_again() {
     assert_eq!(rig.events().len(), 2);
 }
 
-// A ULP that looks at no tagged delivery is not told of any; they are counted.
+// A ULP that uses no tagged deliveries gets no events of them; they are counted.
 #[test]
 fn deliveries_that_nobody_looks_at_are_only_counted() {
     let mut rig = Rig::with(StreamConfig { tagged_events: false, ..config() });
     assert_eq!(rig.give(0, &tagged(0, true, b"abc")), Placed(3));
     assert_eq!(rig.events(), []);
     let counters = rig.stream.counters();
-    assert_eq!((counters.tagged_delivered, counters.delivered_octets), (1, 3));
+    assert_eq!((counters.tagged_delivered, counters.delivered_bytes), (1, 3));
 }

@@ -274,7 +274,7 @@ fn messages_beyond_a_gap_leave_room_for_the_one_that_closes_it() {
 
 // Buffers are cleared before another message sees them.
 #[test]
-fn no_octet_of_another_message_is_ever_seen() {
+fn no_byte_of_another_message_is_ever_seen() {
     let mut rig = Rig::new();
     rig.pool.recycle(vec![0xee; 256]);
     // Beyond a gap, so that the buffer has a hole for a while; the hole is then filled.

@@ -10,7 +10,7 @@ use super::PORTS;
 
 const TAG: u32 = 0x0a0b_0c0d;
 
-/// The tester, and a host that says what the test writes as `<` lines.
+/// The tester, and a host that sends what the test writes as `<` lines.
 struct Talk {
     player: Player<Chunks>,
     host: Conversation,
@@ -34,10 +34,10 @@ impl Talk {
         talk
     }
 
-    /// The host says this.
+    /// The host sends this.
     fn host(&mut self, line: &str) {
-        let octets = self.written(line);
-        self.player.input(self.now, Carried::Sctp(octets)).expect("nothing is damaged");
+        let bytes = self.written(line);
+        self.player.input(self.now, Carried::Sctp(bytes)).expect("nothing is damaged");
     }
 
     fn written(&mut self, line: &str) -> Vec<u8> {
@@ -48,9 +48,9 @@ impl Talk {
     /// The tester must have said this.
     fn sent(&mut self, line: &str) {
         let sent = self.player.poll_transmit().expect("the script sends something");
-        let Carried::Sctp(octets) = sent else { panic!("{sent:?}") };
+        let Carried::Sctp(bytes) = sent else { panic!("{sent:?}") };
         let Action::ExpectPacket(line) = action(&format!("0 > {line}")) else { panic!("{line}") };
-        let packet = Arrived::parse(&octets).expect("a packet");
+        let packet = Arrived::parse(&bytes).expect("a packet");
         self.host.compare(&line, &packet).expect("as it must be");
     }
 

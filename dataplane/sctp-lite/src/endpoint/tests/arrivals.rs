@@ -40,14 +40,14 @@ impl Two {
         }
         let (from, i) = under_way[self.choose(under_way.len())];
         let message = self.hosts[from].flying[i].clone();
-        // Each transmission has the same octets.
-        assert_eq!(self.hosts[from].again(message.message), message.octets);
-        let cut = self.choose(message.octets.len() + 1);
-        let (head, tail) = message.octets.split_at(cut);
+        // Each transmission has the same bytes.
+        assert_eq!(self.hosts[from].again(message.message), message.bytes);
+        let cut = self.choose(message.bytes.len() + 1);
+        let (head, tail) = message.bytes.split_at(cut);
         let to = &mut self.hosts[1 - from];
         let pieces: &[&[u8]] =
-            if cut.is_multiple_of(2) { &[&message.octets] } else { &[head, tail] };
-        let taken = to.hear_raw(message.message.stream, message.ppid, true, pieces);
+            if cut.is_multiple_of(2) { &[&message.bytes] } else { &[head, tail] };
+        let taken = to.receive_raw(message.message.stream, message.ppid, true, pieces);
         self.hosts[from].flying[i].arrived = taken == Taken::Yes;
         if self.choose(3) > 0 {
             self.acknowledge(from);
@@ -77,7 +77,7 @@ impl Two {
     }
 }
 
-/// Messages and where they go: true for a Write of this many octets, false for a Send.
+/// Messages and where they go: true for a Write of this many bytes, false for a Send.
 fn messages() -> impl Strategy<Value = Vec<(bool, u16)>> {
     prop::collection::vec((any::<bool>(), 0u16..5000), 1..12)
 }
@@ -158,18 +158,18 @@ proptest! {
     ) {
         let mut host = Host::new(false);
         for (stream, ssn, function, data, kind) in hostile {
-            let mut octets = ssn.to_be_bytes().to_vec();
+            let mut bytes = ssn.to_be_bytes().to_vec();
             let ppid = match kind % 8 {
-                0 => { octets.extend_from_slice(&data); PPID_SEGMENT }
-                1 => { octets = data; u32::from(kind) % 20 }
-                2..=3 => { octets = segment(ssn, u64::from(kind) * 4096, &data); PPID_SEGMENT }
+                0 => { bytes.extend_from_slice(&data); PPID_SEGMENT }
+                1 => { bytes = data; u32::from(kind) % 20 }
+                2..=3 => { bytes = segment(ssn, u64::from(kind) * 4096, &data); PPID_SEGMENT }
                 _ => {
-                    octets.extend_from_slice(&function.to_be_bytes());
-                    octets.extend_from_slice(&data);
+                    bytes.extend_from_slice(&function.to_be_bytes());
+                    bytes.extend_from_slice(&data);
                     17
                 }
             };
-            host.hear_raw(stream, ppid, kind % 31 != 0, &[&octets]);
+            host.receive_raw(stream, ppid, kind % 31 != 0, &[&bytes]);
             if kind % 3 == 0 {
                 host.pull();
             }
@@ -228,11 +228,11 @@ fn unstable_sources_are_kept() {
     memory.write(0, &[4; 5000]);
     assert_eq!(host.flying.len(), 4);
     for flying in host.flying.clone() {
-        assert_eq!(host.again(flying.message), flying.octets);
+        assert_eq!(host.again(flying.message), flying.bytes);
     }
     let kept = |host: &Host| host.upper.slot(session).map(|slot| slot.stats().session.tx.kept);
-    let octets: usize = host.flying.iter().map(|flying| flying.octets.len()).sum();
-    let wanted = if memory.is_stable() { 0 } else { octets as u64 };
+    let bytes: usize = host.flying.iter().map(|flying| flying.bytes.len()).sum();
+    let wanted = if memory.is_stable() { 0 } else { bytes as u64 };
     assert_eq!(kept(&host), Some(wanted));
     host.acknowledge_all();
     assert_eq!(kept(&host), Some(0));

@@ -139,7 +139,7 @@ fn association_without_a_session() {
     assert_eq!(net.b.sessions().len(), 0);
 }
 
-/// RFC 5043 §11.3: when the association fails every session is told, and no RDMAP Terminate is sent.
+/// RFC 5043 §11.3: when the association fails every session gets an event, and no RDMAP Terminate is sent.
 #[test]
 fn abort_ends_all_sessions() {
     let ulp = ddp::rdmap::Config::default();
@@ -159,7 +159,7 @@ fn abort_ends_all_sessions() {
         assert_eq!(reason, CloseReason::Lower(SctpReason::PeerAbort { cause: Some(12) }));
     }
     let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
-    assert_eq!(before, after, "nothing was said in any of them");
+    assert_eq!(before, after, "nothing was sent in any of them");
     assert_eq!(net.b.down().map(|reason| reason.name()), Some("peer_abort"));
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
@@ -174,10 +174,10 @@ fn lost_association_flushes() {
     net.a.ep().post(session, send_message(&[1; 5000], 7)).expect("room");
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
-    let told: Vec<_> = net.a.told(session).collect();
+    let events: Vec<_> = net.a.events_of(session).collect();
     assert!(
-        told.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
-        "{told:?}"
+        events.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
+        "{events:?}"
     );
     net.a.assert_nothing_left();
 }
@@ -271,12 +271,12 @@ fn shutdown_by_the_peer() {
     assert_eq!(net.a.reason(session), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
     let sent = |event: &&SessionEvent| matches!(event, SessionEvent::Ddp(ddp::Event::Sent { .. }));
-    assert_eq!(net.b.told(there).filter(sent).count(), 20);
+    assert_eq!(net.b.events_of(there).filter(sent).count(), 20);
     assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.down(), Some(CloseReason::PeerShutdown));
 }
 
-/// RFC 5043 §9: what is told to DDP as MULPDU follows the path.
+/// RFC 5043 §9: DDP's MULPDU follows the path.
 #[test]
 fn mulpdu_follows_the_path() {
     let mut net = Net::established(&Setup::default());
@@ -288,7 +288,7 @@ fn mulpdu_follows_the_path() {
     assert!(net.a.ep().packet_too_big(now, 1000));
     assert!(!net.a.ep().packet_too_big(now, 1200), "a rise is no news from a router");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
-    // Whatever a router says, a session control message fits.
+    // Whatever a router reports, a session control message fits.
     assert!(net.a.ep().packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
     net.a.ep().path_mtu(now, 1480);
@@ -338,8 +338,8 @@ fn what_is_on_the_wire() {
     net.a.ep().shutdown_session(now, session);
     net.run();
     let (mut inits, mut data) = (0, 0);
-    for octets in packets.borrow().iter() {
-        let packet = Packet::new(octets).expect("a packet");
+    for bytes in packets.borrow().iter() {
+        let packet = Packet::new(bytes).expect("a packet");
         for raw in packet.chunks() {
             match Chunk::parse(raw.expect("a chunk")).expect("a known chunk") {
                 Chunk::Init(init) | Chunk::InitAck(init) => {

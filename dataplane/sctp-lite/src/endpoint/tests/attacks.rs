@@ -13,7 +13,7 @@ fn gaps_cost_what_has_come() {
     let mut refused = 0;
     for n in 1..=3000_u16 {
         // Every other one: each is a range of its own.
-        refused += u32::from(host.hear_write(0, n * 2, 0, b"x") == Taken::No);
+        refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == Taken::No);
     }
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
@@ -22,7 +22,7 @@ fn gaps_cost_what_has_come() {
     assert_eq!(host.upper.stats.illegal, 0);
     assert_eq!(host.reason(session), None);
     // What fills the first gap is taken at any time.
-    assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::Yes);
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
@@ -32,13 +32,13 @@ fn gaps_cost_what_has_come() {
 fn ddp_refuses_what_it_cannot_remember() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
     let mut host = Host::with(EndpointConfig::default(), false, config.into());
-    host.hear(0, 0, Function::Initiate, b"");
+    host.receive(0, 0, Function::Initiate, b"");
     let session = host.session(0);
-    let taken: Vec<Taken> = (2..8).map(|n| host.hear_write(0, n, 0, b"x")).collect();
+    let taken: Vec<Taken> = (2..8).map(|n| host.receive_write(0, n, 0, b"x")).collect();
     assert_eq!(taken, [Taken::Yes, Taken::Yes, Taken::Yes, Taken::Yes, Taken::No, Taken::No]);
-    assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::Yes);
-    assert_eq!(host.hear_write(0, 6, 0, b"x"), Taken::Yes);
-    assert_eq!(host.hear_write(0, 7, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 6, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 7, 0, b"x"), Taken::Yes);
     assert_eq!(host.ddp_events(session).len(), 7);
 }
 
@@ -51,7 +51,7 @@ fn flood_of_sessions() {
     host.policy = Policy::Wait;
     for _ in 0..5 {
         for stream in 0..PAIRS + 3 {
-            host.hear(stream, 0, Function::Initiate, &[1; 512]);
+            host.receive(stream, 0, Function::Initiate, &[1; 512]);
         }
         host.pull();
         host.acknowledge_all();
@@ -64,13 +64,13 @@ fn flood_of_sessions() {
     assert!(host.upper.occupied() <= usize::from(PAIRS));
 }
 
-/// RFC 5043 §5.2.3: 0 to 512 octets of private data both ways, and no more.
+/// RFC 5043 §5.2.3: 0 to 512 bytes of private data both ways, and no more.
 #[test]
 fn lengths_of_private_data() {
     for len in [0, 1, 511, 512, 513, 1000] {
         let data = vec![7; len];
         let mut host = Host::new(false);
-        assert_eq!(host.hear(0, 0, Function::Initiate, &data), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Initiate, &data), Taken::Yes);
         assert_eq!(host.sessions().len(), usize::from(len <= 512), "{len}");
         assert_eq!(host.upper.stats.illegal, u64::from(len > 512));
 
@@ -78,7 +78,7 @@ fn lengths_of_private_data() {
         let session = host.open(b"");
         host.pull();
         host.acknowledge_all();
-        host.hear(0, 0, Function::Accept, &data);
+        host.receive(0, 0, Function::Accept, &data);
         assert_eq!(host.is_established(session), len <= 512);
 
         // Of this end.
@@ -86,28 +86,28 @@ fn lengths_of_private_data() {
         let open = Open { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
         let opened = host.upper.open(host.now, StreamId(1), open);
         assert_eq!(opened.is_ok(), len <= 512, "{opened:?}");
-        host.hear(5, 0, Function::Initiate, b"");
+        host.receive(5, 0, Function::Initiate, b"");
         host.policy = Policy::Wait;
-        host.hear(6, 0, Function::Initiate, b"");
+        host.receive(6, 0, Function::Initiate, b"");
         let rejected = host.upper.reject(host.now, host.session(6), &data);
         assert_eq!(rejected.is_ok(), len <= 512, "{rejected:?}");
     }
 }
 
-/// Pieces of any size: none, one octet, all.
+/// Pieces of any size: none, one byte, all.
 #[test]
 fn messages_in_pieces() {
     let mut host = Host::new(false);
     let initiate: &[&[u8]] = &[&[0], &[], &[0, 0], &[1, b'h'], b"i"];
-    assert_eq!(host.hear_raw(0, PPID_CONTROL, true, initiate), Taken::Yes);
+    assert_eq!(host.receive_raw(0, PPID_CONTROL, true, initiate), Taken::Yes);
     let session = host.session(0);
     let request = SessionEvent::Request { private_data: b"hi".to_vec(), enhanced: None };
-    assert_eq!(host.told(session)[0], request);
-    let octets = segment(1, 9, b"pieces");
-    let pieces: Vec<&[u8]> = octets.chunks(1).collect();
-    assert_eq!(host.hear_raw(0, 16, true, &pieces), Taken::Yes);
+    assert_eq!(host.events_of(session)[0], request);
+    let bytes = segment(1, 9, b"pieces");
+    let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
+    assert_eq!(host.receive_raw(0, 16, true, &pieces), Taken::Yes);
     assert_eq!(host.memory.to_vec()[9..15], *b"pieces");
-    assert_eq!(host.hear_raw(0, 16, true, &[]), Taken::Yes);
+    assert_eq!(host.receive_raw(0, 16, true, &[]), Taken::Yes);
     // Accept, then Terminate.
     for _ in 0..2 {
         host.pull();
@@ -121,16 +121,16 @@ fn messages_in_pieces() {
 #[test]
 fn a_peer_hurts_its_own_session() {
     let (mut host, first) = Host::established_passive();
-    host.hear(1, 0, Function::Initiate, b"");
+    host.receive(1, 0, Function::Initiate, b"");
     let second = host.session(1);
-    host.hear_raw(0, 99, false, &[b"nonsense"]);
+    host.receive_raw(0, 99, false, &[b"nonsense"]);
     host.pull();
     host.acknowledge_all();
     assert_eq!(
         host.reason(first),
         Some(CloseReason::Lower(SctpReason::Session(SessionError::Ordered)))
     );
-    assert_eq!(host.hear_write(1, 1, 0, b"good"), Taken::Yes);
+    assert_eq!(host.receive_write(1, 1, 0, b"good"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[..4], *b"good");
     assert_eq!(host.reason(second), None);
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Octets of an SCTP packet around a DDP segment, room for control chunks among them.
+/// Bytes of an SCTP packet around a DDP segment, room for control chunks among them.
 const AROUND: usize = 12 + 16 + 16 + 2 + 16;
 
 /// What is planned for the packets with data of each end.
@@ -43,7 +43,7 @@ fn setup(rdmap: bool) -> Setup {
     Setup { endpoint, ulp, ..Setup::default() }
 }
 
-/// What DDP would have told of it.
+/// The event that DDP would have made of it.
 fn seen(event: &SessionEvent) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {
@@ -181,7 +181,7 @@ impl<const RDMAP: bool> Pair for Endpoints<RDMAP> {
 
     fn events(&mut self, side: Side) -> Vec<ddp::Event> {
         let (node, session) = self.node(side);
-        let events: Vec<ddp::Event> = node.told(session).filter_map(seen).collect();
+        let events: Vec<ddp::Event> = node.events_of(session).filter_map(seen).collect();
         let seen = core::mem::replace(&mut self.seen[side as usize], events.len());
         events[seen..].to_vec()
     }

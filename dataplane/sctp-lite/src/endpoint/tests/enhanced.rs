@@ -31,11 +31,12 @@ fn enhanced_accepted_active() {
     let mut host = host(true, rdmap(8, 16));
     let session = host.open(b"please");
     let initiate = data(8, 16, None, b"please");
-    assert_eq!(host.says(), [(0, 0, Function::EnhancedInitiate, initiate)]);
+    assert_eq!(host.sends(), [(0, 0, Function::EnhancedInitiate, initiate)]);
     host.acknowledge_all();
     let accept = data(4, 2, None, b"welcome");
-    assert_eq!(host.hear(0, 0, Function::EnhancedAccept, &accept), Taken::Yes);
-    let SessionEvent::Established { private_data, params } = host.told(session)[0].clone() else {
+    assert_eq!(host.receive(0, 0, Function::EnhancedAccept, &accept), Taken::Yes);
+    let SessionEvent::Established { private_data, params } = host.events_of(session)[0].clone()
+    else {
         panic!("{:?}", host.events);
     };
     let agreed = params.agreed.expect("negotiated");
@@ -44,7 +45,7 @@ fn enhanced_accepted_active() {
     assert_eq!(agreed.peer, Depths { ird: 4, ord: 2 });
     // RFC 6581 §7: it ends by the plain Terminate.
     host.shutdown(session);
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 }
 
 /// The passive side answers in the form of the Initiate.
@@ -53,13 +54,13 @@ fn enhanced_accepted_passive() {
     let mut host = host(false, rdmap(8, 16));
     host.policy = Policy::Accept(b"welcome".to_vec());
     let initiate = data(4, 6, None, b"please");
-    assert_eq!(host.hear(0, 0, Function::EnhancedInitiate, &initiate), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::EnhancedInitiate, &initiate), Taken::Yes);
     let session = host.session(0);
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 6, rtr: None });
     let private_data = b"please".to_vec();
-    assert_eq!(host.told(session)[0], SessionEvent::Request { private_data, enhanced });
+    assert_eq!(host.events_of(session)[0], SessionEvent::Request { private_data, enhanced });
     let accept = data(6, 4, None, b"welcome");
-    assert_eq!(host.says(), [(0, 0, Function::EnhancedAccept, accept)]);
+    assert_eq!(host.sends(), [(0, 0, Function::EnhancedAccept, accept)]);
     assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
 }
 
@@ -67,24 +68,24 @@ fn enhanced_accepted_passive() {
 #[test]
 fn plain_is_answered_plainly() {
     let mut passive = host(false, rdmap(8, 16));
-    passive.hear(0, 0, Function::Initiate, b"please");
-    assert_eq!(passive.says(), [(0, 0, Function::Accept, vec![])]);
+    passive.receive(0, 0, Function::Initiate, b"please");
+    assert_eq!(passive.sends(), [(0, 0, Function::Accept, vec![])]);
     assert_eq!(depths(&passive, passive.session(0)), None);
     passive.policy = Policy::Reject(b"no".to_vec());
-    passive.hear(1, 0, Function::Initiate, b"please");
-    assert_eq!(passive.says(), [(1, 0, Function::Reject, b"no".to_vec())]);
-    // Bare DDP opens without it, and so does who is told to.
+    passive.receive(1, 0, Function::Initiate, b"please");
+    assert_eq!(passive.sends(), [(1, 0, Function::Reject, b"no".to_vec())]);
+    // Bare DDP opens without it, and so does a configured one.
     let mut bare = Host::new(true);
     bare.open(b"");
-    assert_eq!(bare.says()[0].2, Function::Initiate);
+    assert_eq!(bare.sends()[0].2, Function::Initiate);
     let mut config = EndpointConfig::default();
     config.session.open_enhanced = false;
     let mut plain = Host::with(config, true, rdmap(8, 8));
     plain.open(b"");
-    assert_eq!(plain.says()[0].2, Function::Initiate);
+    assert_eq!(plain.sends()[0].2, Function::Initiate);
 }
 
-/// Private data and enhanced data together are at most 512 octets.
+/// Private data and enhanced data together are at most 512 bytes.
 #[test]
 fn enhanced_private_data() {
     let mut host = host(true, rdmap(1, 1));
@@ -92,24 +93,24 @@ fn enhanced_private_data() {
         let open = Open { pd: PD, ulp: rdmap(1, 1), private_data: vec![1; len] };
         assert_eq!(host.upper.open(host.now, StreamId(1), open).is_ok(), fits);
     }
-    assert_eq!(host.says()[0].3.len(), 512);
-    let short = host.hear(3, 0, Function::EnhancedInitiate, &[0; 3]);
+    assert_eq!(host.sends()[0].3.len(), 512);
+    let short = host.receive(3, 0, Function::EnhancedInitiate, &[0; 3]);
     assert_eq!((short, host.upper.stats.illegal), (Taken::Yes, 1));
 }
 
-/// An enhanced Initiate is rejected by an enhanced Reject, which says the ORD that was needed.
+/// An enhanced Initiate is rejected by an enhanced Reject, which has the ORD that was needed.
 #[test]
 fn enhanced_rejected() {
     let mut passive = host(false, rdmap(8, 8));
     passive.policy = Policy::Reject(b"no".to_vec());
-    passive.hear(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
-    assert_eq!(passive.says(), [(0, 0, Function::EnhancedReject, data(4, 6, None, b"no"))]);
+    passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
+    assert_eq!(passive.sends(), [(0, 0, Function::EnhancedReject, data(4, 6, None, b"no"))]);
 
     let mut config = EndpointConfig::default();
     config.session.enhanced.required_ord = 5;
     let mut passive = Host::with(config, false, rdmap(8, 8));
-    passive.hear(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
-    assert_eq!(passive.says(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
+    passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
+    assert_eq!(passive.sends(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
     let reason = passive.reason(passive.session(0)).expect("rejected");
     let why = Unsuitable::InsufficientIrd { offered: 4, needed: 5 };
     assert_eq!(
@@ -126,7 +127,7 @@ fn enhanced_rejected() {
         let mut active = host(true, rdmap(8, 8));
         let session = active.open(b"");
         active.pull();
-        assert_eq!(active.hear(0, 0, function, &said), Taken::Yes);
+        assert_eq!(active.receive(0, 0, function, &said), Taken::Yes);
         let private_data = if said.is_empty() { vec![] } else { b"no".to_vec() };
         let enhanced = enhanced.map(|(ird, ord)| EnhancedRepr { ird, ord, rtr: None });
         let reason = CloseReason::RejectedByPeer { private_data, enhanced };
@@ -140,13 +141,13 @@ fn plain_accept_of_an_enhanced_initiate() {
     let mut host = host(true, rdmap(8, 8));
     let session = host.open(b"");
     host.pull();
-    host.hear(0, 0, Function::Accept, b"");
+    host.receive(0, 0, Function::Accept, b"");
     let error = SessionError::Control { seen: Function::Accept };
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 }
 
-/// RFC 6581 §9.1: an Accept that cannot be lived with is answered by an RDMAP Terminate with layer 2, type 0,
+/// RFC 6581 §9.1: an unacceptable Accept is answered by an RDMAP Terminate with layer 2, type 0,
 /// code 6, and the session ends.
 #[test]
 fn unsuitable_accept() {
@@ -154,18 +155,18 @@ fn unsuitable_accept() {
     let session = host.open(b"");
     host.pull();
     host.acknowledge_all();
-    host.hear(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
-    assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
-    let terminate = &host.flying[0].octets;
-    // Behind DDP-SSN and DDP header: layer and type in one octet, then the code.
+    host.receive(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
+    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
+    let terminate = &host.flying[0].bytes;
+    // Behind DDP-SSN and DDP header: layer and type in one byte, then the code.
     assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
     host.acknowledge_all();
     let why = Unsuitable::InsufficientIrd { offered: 2, needed: 3 };
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(why))));
 }
 
-/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with a message of no octets, which no ULP
-/// hears of, and only then the passive side speaks.
+/// RFC 6581 §9.2: in the peer-to-peer model the active side begins with a message of no bytes, which no ULP
+/// is notified of, and only then the passive side sends.
 #[test]
 fn peer_to_peer() {
     let mut config = EndpointConfig::default();
@@ -173,37 +174,37 @@ fn peer_to_peer() {
     let mut active = Host::with(config, true, rdmap(4, 4));
     let session = active.open(b"");
     let initiate = data(4, 4, Some(RtrSet::ALL), b"");
-    assert_eq!(active.says(), [(0, 0, Function::EnhancedInitiate, initiate.clone())]);
+    assert_eq!(active.sends(), [(0, 0, Function::EnhancedInitiate, initiate.clone())]);
     active.acknowledge_all();
 
     let mut passive = host(false, rdmap(4, 4));
-    passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
+    passive.receive(0, 0, Function::EnhancedInitiate, &initiate);
     let there = passive.session(0);
     assert_eq!(passive.upper.slot(there).map(|slot| slot.state()), Some(State::Readying));
     assert!(!passive.is_established(there));
-    let accept = passive.says()[0].clone();
+    let accept = passive.sends()[0].clone();
     passive.acknowledge_all();
     assert_eq!(accept.3, data(4, 4, Some(RtrSet::ALL), b""));
 
-    active.hear(0, 0, Function::EnhancedAccept, &accept.3);
+    active.receive(0, 0, Function::EnhancedAccept, &accept.3);
     let agreed = active.upper.slot(session).and_then(|slot| slot.params(0)?.agreed);
     assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::Sends(Rtr::Write)));
     active.pull();
     assert_eq!(active.flying.len(), 1);
-    let rtr = active.flying[0].octets.clone();
-    passive.hear_raw(0, 16, true, &[&rtr]);
+    let rtr = active.flying[0].bytes.clone();
+    passive.receive_raw(0, 16, true, &[&rtr]);
     assert!(passive.is_established(there));
     active.acknowledge_all();
     let quiet =
-        |host: &Host, id| host.told(id).iter().all(|e| !matches!(e, SessionEvent::Rdmap(_)));
+        |host: &Host, id| host.events_of(id).iter().all(|e| !matches!(e, SessionEvent::Rdmap(_)));
     assert!(quiet(&active, session), "{:?}", active.events);
     // Who never says that it is ready is given up.
     let mut passive = host(false, rdmap(4, 4));
-    passive.hear(0, 0, Function::EnhancedInitiate, &initiate);
-    passive.says();
+    passive.receive(0, 0, Function::EnhancedInitiate, &initiate);
+    passive.sends();
     passive.acknowledge_all();
     passive.wait(core::time::Duration::from_secs(10));
-    assert_eq!(passive.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(passive.sends(), [(0, 1, Function::Terminate, vec![])]);
     passive.acknowledge_all();
     assert_eq!(
         passive.reason(passive.session(0)),

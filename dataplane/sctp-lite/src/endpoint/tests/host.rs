@@ -31,7 +31,7 @@ pub(super) struct Flying {
     pub(super) message: MessageRef,
     pub(super) ppid: u32,
     pub(super) immediate: bool,
-    pub(super) octets: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     pub(super) arrived: bool,
 }
 
@@ -76,8 +76,8 @@ pub(super) fn region(memory: &VecMemory) -> StagTable<VecMemory> {
     stags
 }
 
-pub(super) fn write_message(to: u64, octets: &[u8], cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(octets.into());
+pub(super) fn write_message(to: u64, bytes: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     Message::Tagged {
         stag: STAG,
         to: TaggedOffset(to),
@@ -87,8 +87,8 @@ pub(super) fn write_message(to: u64, octets: &[u8], cookie: u64) -> Message<VecM
     }
 }
 
-pub(super) fn send_message(octets: &[u8], cookie: u64) -> Message<VecMemory> {
-    let source = Source::Octets(octets.into());
+pub(super) fn send_message(bytes: &[u8], cookie: u64) -> Message<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
 }
 
@@ -207,7 +207,7 @@ impl Host {
     }
 
     /// A message of the peer comes.
-    pub(super) fn hear_raw(
+    pub(super) fn receive_raw(
         &mut self,
         stream: u16,
         ppid: u32,
@@ -223,17 +223,23 @@ impl Host {
         taken
     }
 
-    pub(super) fn hear(&mut self, stream: u16, ssn: u16, function: Function, data: &[u8]) -> Taken {
+    pub(super) fn receive(
+        &mut self,
+        stream: u16,
+        ssn: u16,
+        function: Function,
+        data: &[u8],
+    ) -> Taken {
         let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: data };
-        let mut octets = vec![0; repr.wire_len()];
-        repr.emit(&mut octets);
-        self.hear_raw(stream, PPID_CONTROL, true, &[&octets])
+        let mut bytes = vec![0; repr.wire_len()];
+        repr.emit(&mut bytes);
+        self.receive_raw(stream, PPID_CONTROL, true, &[&bytes])
     }
 
     /// A whole tagged message in one segment.
-    pub(super) fn hear_write(&mut self, stream: u16, ssn: u16, to: u64, data: &[u8]) -> Taken {
-        let octets = segment(ssn, to, data);
-        self.hear_raw(stream, PPID_SEGMENT, true, &[&octets])
+    pub(super) fn receive_write(&mut self, stream: u16, ssn: u16, to: u64, data: &[u8]) -> Taken {
+        let bytes = segment(ssn, to, data);
+        self.receive_raw(stream, PPID_SEGMENT, true, &[&bytes])
     }
 
     /// Writes what it may.
@@ -244,23 +250,23 @@ impl Host {
             let mut up = UpperCall::sending(&mut self.upper, now, u64::MAX);
             let has_data = up.has_data();
             let written = up.next(MOST, &mut room);
-            assert_eq!(has_data, written.is_some(), "has_data tells what next does");
+            assert_eq!(has_data, written.is_some(), "has_data predicts next");
             let Some(written) = written else { break };
-            let octets = room[..usize::from(written.message.len)].to_vec();
+            let bytes = room[..usize::from(written.message.len)].to_vec();
             let (message, immediate) = (written.message, written.immediate);
             let ppid = written.ppid;
-            self.flying.push_back(Flying { message, ppid, immediate, octets, arrived: false });
+            self.flying.push_back(Flying { message, ppid, immediate, bytes, arrived: false });
         }
     }
 
-    /// What it says now: control messages as (stream, DDP-SSN, function, private data).
-    pub(super) fn says(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
+    /// What it sends now: control messages as (stream, DDP-SSN, function, private data).
+    pub(super) fn sends(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
         let before = self.flying.len();
         self.pull();
         let controls = self.flying.iter().skip(before).filter(|flying| flying.ppid == PPID_CONTROL);
         controls
             .map(|flying| {
-                let repr = ControlRepr::parse(&flying.octets).expect("a control message");
+                let repr = ControlRepr::parse(&flying.bytes).expect("a control message");
                 let data = repr.private_data.to_vec();
                 (flying.message.stream, repr.ssn.0, repr.function, data)
             })
@@ -280,7 +286,7 @@ impl Host {
         self.acknowledge(self.flying.len());
     }
 
-    /// The octets that a retransmission would have.
+    /// The bytes that a retransmission would have.
     pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
         let mut up = UpperCall::sending(&mut self.upper, self.now, u64::MAX);
@@ -288,8 +294,8 @@ impl Host {
         out
     }
 
-    /// What the owner was told of a session.
-    pub(super) fn told(&self, session: SessionId) -> Vec<SessionEvent> {
+    /// Events of a session for its owner.
+    pub(super) fn events_of(&self, session: SessionId) -> Vec<SessionEvent> {
         let of = |event: &Event| match event {
             Event::Session(id, event) if *id == session => Some(event.clone()),
             _ => None,
@@ -297,7 +303,7 @@ impl Host {
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Sessions that the owner was told of, in order.
+    /// Sessions that the owner got events of, in order.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -318,14 +324,16 @@ impl Host {
     }
 
     pub(super) fn reason(&self, session: SessionId) -> Option<CloseReason> {
-        self.told(session).into_iter().find_map(|event| match event {
+        self.events_of(session).into_iter().find_map(|event| match event {
             SessionEvent::Closed { reason, .. } => Some(reason),
             _ => None,
         })
     }
 
     pub(super) fn is_established(&self, session: SessionId) -> bool {
-        self.told(session).iter().any(|event| matches!(event, SessionEvent::Established { .. }))
+        self.events_of(session)
+            .iter()
+            .any(|event| matches!(event, SessionEvent::Established { .. }))
     }
 
     pub(super) fn ddp_events(&self, session: SessionId) -> Vec<ddp::Event> {
@@ -333,7 +341,7 @@ impl Host {
             SessionEvent::Ddp(event) => Some(event),
             _ => None,
         };
-        self.told(session).into_iter().filter_map(of).collect()
+        self.events_of(session).into_iter().filter_map(of).collect()
     }
 
     /// Nothing is left of any session.
@@ -348,9 +356,9 @@ impl Host {
     pub(super) fn established_active() -> (Host, SessionId) {
         let mut host = Host::new(true);
         let session = host.open(b"");
-        assert_eq!(host.says(), [(0, 0, Function::Initiate, vec![])]);
+        assert_eq!(host.sends(), [(0, 0, Function::Initiate, vec![])]);
         host.acknowledge_all();
-        assert_eq!(host.hear(0, 0, Function::Accept, b""), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
         assert!(host.is_established(session));
         (host, session)
     }
@@ -358,10 +366,10 @@ impl Host {
     /// A passive end with an established session on stream 0, its Accept acknowledged.
     pub(super) fn established_passive() -> (Host, SessionId) {
         let mut host = Host::new(false);
-        assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
         let session = host.session(0);
         assert!(host.is_established(session));
-        assert_eq!(host.says(), [(0, 0, Function::Accept, vec![])]);
+        assert_eq!(host.sends(), [(0, 0, Function::Accept, vec![])]);
         host.acknowledge_all();
         (host, session)
     }
@@ -369,11 +377,11 @@ impl Host {
 
 /// A DDP segment message: a whole tagged message.
 pub(super) fn segment(ssn: u16, to: u64, data: &[u8]) -> Vec<u8> {
-    let mut octets = ssn.to_be_bytes().to_vec();
+    let mut bytes = ssn.to_be_bytes().to_vec();
     let mut header = [0; wire::ddp::TAGGED_HEADER_LEN];
     let (version, to) = (ddp::DdpVersion::V1, TaggedOffset(to));
     wire::ddp::TaggedRepr { last: true, version, rsvd_ulp: 0, stag: STAG, to }.emit(&mut header);
-    octets.extend_from_slice(&header);
-    octets.extend_from_slice(data);
-    octets
+    bytes.extend_from_slice(&header);
+    bytes.extend_from_slice(data);
+    bytes
 }

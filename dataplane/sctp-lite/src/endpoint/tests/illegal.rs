@@ -18,76 +18,76 @@ fn control(function: Function, ssn: u16) -> Vec<u8> {
 fn in_an_established_session() {
     let cases: [(Wrong, SessionError); 17] = [
         (
-            |host| host.hear(0, 1, Function::Initiate, b""),
+            |host| host.receive(0, 1, Function::Initiate, b""),
             SessionError::Control { seen: Function::Initiate },
         ),
         (
-            |host| host.hear(0, 1, Function::Accept, b""),
+            |host| host.receive(0, 1, Function::Accept, b""),
             SessionError::Control { seen: Function::Accept },
         ),
         (
-            |host| host.hear(0, 1, Function::Reject, b""),
+            |host| host.receive(0, 1, Function::Reject, b""),
             SessionError::Control { seen: Function::Reject },
         ),
         (
-            |host| host.hear(0, 1, Function::EnhancedAccept, &[0; 4]),
+            |host| host.receive(0, 1, Function::EnhancedAccept, &[0; 4]),
             SessionError::Control { seen: Function::EnhancedAccept },
         ),
-        (|host| host.hear_write(0, 0, 0, b"x"), SessionError::Ssn { expected: 1, seen: 0 }),
+        (|host| host.receive_write(0, 0, 0, b"x"), SessionError::Ssn { expected: 1, seen: 0 }),
         (
             |host| {
-                host.hear_write(0, 1, 0, b"x");
-                host.hear_write(0, 1, 0, b"x")
+                host.receive_write(0, 1, 0, b"x");
+                host.receive_write(0, 1, 0, b"x")
             },
             SessionError::Ssn { expected: 2, seen: 1 },
         ),
         (
             |host| {
-                host.hear_write(0, 5, 0, b"x");
-                host.hear_write(0, 5, 0, b"x")
+                host.receive_write(0, 5, 0, b"x");
+                host.receive_write(0, 5, 0, b"x")
             },
             SessionError::Ssn { expected: 1, seen: 5 },
         ),
         (
-            |host| host.hear_write(0, 32_768, 0, b"x"),
+            |host| host.receive_write(0, 32_768, 0, b"x"),
             SessionError::Ssn { expected: 1, seen: 32_768 },
         ),
-        (|host| host.hear_raw(0, PPID_SEGMENT, true, &[&[7]]), SessionError::Short { seen: 1 }),
+        (|host| host.receive_raw(0, PPID_SEGMENT, true, &[&[7]]), SessionError::Short { seen: 1 }),
         (
-            |host| host.hear_raw(0, PPID_CONTROL, true, &[&[0, 1, 0]]),
+            |host| host.receive_raw(0, PPID_CONTROL, true, &[&[0, 1, 0]]),
             SessionError::BadControl(BadControl::Short(3)),
         ),
         (
-            |host| host.hear_raw(0, PPID_CONTROL, true, &[&[0, 1, 0, 9]]),
+            |host| host.receive_raw(0, PPID_CONTROL, true, &[&[0, 1, 0, 9]]),
             SessionError::BadControl(BadControl::Function(9)),
         ),
         (
-            |host| host.hear(0, 1, Function::Terminate, b"x"),
+            |host| host.receive(0, 1, Function::Terminate, b"x"),
             SessionError::BadControl(BadControl::TerminateWithPrivateData),
         ),
         (
-            |host| host.hear_raw(0, 18, true, &[&segment(1, 0, b"x")]),
+            |host| host.receive_raw(0, 18, true, &[&segment(1, 0, b"x")]),
             SessionError::Ppid { seen: 18 },
         ),
         (
-            |host| host.hear_raw(0, PPID_SEGMENT, false, &[&segment(1, 0, b"x")]),
+            |host| host.receive_raw(0, PPID_SEGMENT, false, &[&segment(1, 0, b"x")]),
             SessionError::Ordered,
         ),
         (
-            |host| host.hear_write(0, 1, 0, &[1; 16 * 1024]),
+            |host| host.receive_write(0, 1, 0, &[1; 16 * 1024]),
             SessionError::Oversized { limit: 16 * 1024, seen: 16 * 1024 + 14 },
         ),
         (
             |host| {
-                host.hear_write(0, 3, 0, b"x");
-                host.hear(0, 2, Function::Terminate, b"")
+                host.receive_write(0, 3, 0, b"x");
+                host.receive(0, 2, Function::Terminate, b"")
             },
             SessionError::AfterTerminate { terminate: 2, seen: 3 },
         ),
         (
             |host| {
-                host.hear(0, 3, Function::Terminate, b"");
-                host.hear_write(0, 4, 0, b"x")
+                host.receive(0, 3, Function::Terminate, b"");
+                host.receive_write(0, 4, 0, b"x")
             },
             SessionError::AfterTerminate { terminate: 3, seen: 4 },
         ),
@@ -97,11 +97,11 @@ fn in_an_established_session() {
             let (mut host, session) = side();
             assert_eq!(wrong(&mut host), Taken::Yes, "{error}");
             assert_eq!(host.upper.stats.illegal, 1, "{error}");
-            assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])], "{error}");
+            assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])], "{error}");
             host.acknowledge_all();
             assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
             // Nothing more is placed, whatever comes.
-            host.hear_write(0, 10, 500, b"late");
+            host.receive_write(0, 10, 500, b"late");
             assert_eq!(host.memory.to_vec()[500..504], [0; 4]);
             // Its owner opens another one elsewhere.
             assert_ne!(host.open(b"").stream, 0);
@@ -136,14 +136,14 @@ fn instead_of_an_answer() {
         ),
         (segment(1, 0, b"x"), 3, SessionError::Ppid { seen: 3 }),
     ];
-    for (octets, ppid, error) in wrong {
+    for (bytes, ppid, error) in wrong {
         let mut host = Host::new(true);
         let session = host.open(b"");
         host.pull();
-        assert_eq!(host.hear_raw(0, ppid, true, &[&octets]), Taken::Yes);
+        assert_eq!(host.receive_raw(0, ppid, true, &[&bytes]), Taken::Yes);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
         // RFC 5043 §6.6: an answer, too, shows that the Initiate has come.
-        assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+        assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
     }
 }
@@ -155,14 +155,14 @@ fn ahead_of_the_answer() {
     let session = host.open(b"");
     host.pull();
     host.acknowledge_all();
-    assert_eq!(host.hear_write(0, 1, 0, b"early"), Taken::No);
-    assert_eq!(host.hear(0, 2, Function::Terminate, b""), Taken::No);
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::No);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::No);
     assert_eq!(host.memory.to_vec()[..5], [0; 5]);
-    assert_eq!(host.hear(0, 0, Function::Accept, b""), Taken::Yes);
-    assert_eq!(host.hear(0, 2, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.hear_write(0, 1, 0, b"early"), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[..5], *b"early");
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
@@ -171,24 +171,24 @@ fn ahead_of_the_answer() {
 #[test]
 fn before_the_decision() {
     let cases: [(Wrong, SessionError); 3] = [
-        (|host| host.hear_write(0, 1, 0, b"x"), SessionError::EarlySegment),
+        (|host| host.receive_write(0, 1, 0, b"x"), SessionError::EarlySegment),
         (
-            |host| host.hear(0, 2, Function::Terminate, b""),
+            |host| host.receive(0, 2, Function::Terminate, b""),
             SessionError::Control { seen: Function::Terminate },
         ),
         (
-            |host| host.hear(0, 1, Function::Accept, b""),
+            |host| host.receive(0, 1, Function::Accept, b""),
             SessionError::Control { seen: Function::Accept },
         ),
     ];
     for (wrong, error) in cases {
         let mut host = Host::new(false);
         host.policy = Policy::Wait;
-        host.hear(0, 0, Function::Initiate, b"");
+        host.receive(0, 0, Function::Initiate, b"");
         let session = host.session(0);
         assert_eq!(wrong(&mut host), Taken::Yes);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-        assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
+        assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
         assert_eq!(host.memory.to_vec()[0], 0);
     }
 }
@@ -197,29 +197,29 @@ fn before_the_decision() {
 #[test]
 fn without_a_session() {
     let illegal: [Wrong; 5] = [
-        |host| host.hear(0, 0, Function::Accept, b""),
-        |host| host.hear_write(0, 0, 0, b"x"),
-        |host| host.hear_raw(0, PPID_CONTROL, true, &[&[0, 0, 0, 77]]),
-        |host| host.hear_raw(0, PPID_CONTROL, false, &[&control(Function::Initiate, 0)]),
-        |host| host.hear(0, 0, Function::EnhancedInitiate, &[1, 2, 3]),
+        |host| host.receive(0, 0, Function::Accept, b""),
+        |host| host.receive_write(0, 0, 0, b"x"),
+        |host| host.receive_raw(0, PPID_CONTROL, true, &[&[0, 0, 0, 77]]),
+        |host| host.receive_raw(0, PPID_CONTROL, false, &[&control(Function::Initiate, 0)]),
+        |host| host.receive(0, 0, Function::EnhancedInitiate, &[1, 2, 3]),
     ];
     for wrong in illegal {
         let mut host = Host::new(false);
         assert_eq!(wrong(&mut host), Taken::Yes);
         assert_eq!((host.upper.stats.illegal, host.sessions().len()), (1, 0));
-        assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
+        assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
         host.acknowledge_all();
         // A Terminate is not answered by another one, so that two ends cannot go on for ever.
-        assert_eq!(host.hear(0, 1, Function::Terminate, b""), Taken::Yes);
-        assert_eq!(host.says(), []);
+        assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
+        assert_eq!(host.sends(), []);
         assert_eq!(host.upper.occupied(), 0);
     }
     let mut host = Host::new(false);
-    assert_eq!(host.hear(0, 4, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 4, Function::Terminate, b""), Taken::Yes);
     // RFC 5043 §6.1: it may be behind an Initiate that has not come.
-    assert_eq!(host.hear_write(0, 1, 0, b"x"), Taken::No);
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::No);
     assert_eq!((host.upper.stats.stray, host.upper.stats.early), (1, 1));
-    assert_eq!((host.says(), host.upper.occupied()), (vec![], 0));
+    assert_eq!((host.sends(), host.upper.occupied()), (vec![], 0));
 }
 
 /// Both ends open a session on the same streams: neither has it.
@@ -227,29 +227,29 @@ fn without_a_session() {
 fn both_initiate() {
     let mut host = Host::new(true);
     let session = host.open(b"");
-    assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
     let error = SessionError::Control { seen: Function::Initiate };
-    assert_eq!(host.says(), [(0, 0, Function::Initiate, vec![])]);
+    assert_eq!(host.sends(), [(0, 0, Function::Initiate, vec![])]);
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
     host.acknowledge_all();
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
-    host.hear(0, 1, Function::Terminate, b"");
+    host.receive(0, 1, Function::Terminate, b"");
     host.assert_nothing_left();
 }
 
-/// RFC 5041 §7.1: an error of DDP is told in the one last message, and the session's Terminate follows.
+/// RFC 5041 §7.1: an error of DDP is sent in the one last message, and the session's Terminate follows.
 #[test]
 fn errors_of_ddp_end_the_session() {
     let (mut host, session) = Host::established_passive();
-    assert_eq!(host.hear_write(0, 1, REGION as u64, b"x"), Taken::Yes);
-    assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
+    assert_eq!(host.receive_write(0, 1, REGION as u64, b"x"), Taken::Yes);
+    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
     assert_eq!(host.flying.len(), 2, "the last message is before it");
-    assert_eq!(host.hear_write(0, 2, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 2, 0, b"x"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[0], 0);
     host.acknowledge_all();
     let reason = host.reason(session).expect("over");
     assert_eq!((reason.name(), reason.numbers()), ("ddp_error", Some((1, 1, 1))));
-    host.hear(0, 3, Function::Terminate, b"");
+    host.receive(0, 3, Function::Terminate, b"");
     host.assert_nothing_left();
 }

@@ -14,33 +14,34 @@ const SECOND: Duration = Duration::from_secs(1);
 fn accepted_active() {
     let mut host = Host::new(true);
     let session = host.open(b"please");
-    assert_eq!(host.says(), [(0, 0, Function::Initiate, b"please".to_vec())]);
+    assert_eq!(host.sends(), [(0, 0, Function::Initiate, b"please".to_vec())]);
     assert!(host.flying[0].immediate, "its acknowledgement is waited for");
     assert_eq!(host.post(session, write_message(0, b"x", 1)), Err(ddp::PostError::Closed));
     host.acknowledge_all();
-    assert_eq!(host.hear(0, 0, Function::Accept, b"welcome"), Taken::Yes);
-    let SessionEvent::Established { private_data, params } = host.told(session)[0].clone() else {
+    assert_eq!(host.receive(0, 0, Function::Accept, b"welcome"), Taken::Yes);
+    let SessionEvent::Established { private_data, params } = host.events_of(session)[0].clone()
+    else {
         panic!("{:?}", host.events);
     };
     assert_eq!((private_data, params.ulp), (b"welcome".to_vec(), UlpKind::Ddp));
     assert_eq!((params.agreed, params.mulpdu), (None, 1418));
     host.post(session, write_message(7, b"hello", 1)).expect("room");
-    assert_eq!(host.says(), []);
+    assert_eq!(host.sends(), []);
     assert_eq!(host.flying[0].ppid, PPID_SEGMENT);
-    assert_eq!(host.flying[0].octets, segment(1, 7, b"hello"));
-    assert_eq!(host.hear_write(0, 1, 100, b"there"), Taken::Yes);
+    assert_eq!(host.flying[0].bytes, segment(1, 7, b"hello"));
+    assert_eq!(host.receive_write(0, 1, 100, b"there"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[100..105], *b"there");
     host.acknowledge_all();
     assert!(
         host.ddp_events(session).contains(&ddp::Event::Sent { cookie: Cookie::of(1), messages: 1 })
     );
     host.shutdown(session);
-    assert_eq!(host.says(), [(0, 2, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
     // The other direction goes on until its own Terminate.
-    assert_eq!(host.hear_write(0, 2, 200, b"more"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 2, 200, b"more"), Taken::Yes);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
-    assert_eq!(host.hear(0, 3, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 3, Function::Terminate, b""), Taken::Yes);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
     assert_eq!(host.memory.to_vec()[200..204], *b"more");
     host.assert_nothing_left();
@@ -51,22 +52,22 @@ fn accepted_active() {
 fn accepted_passive() {
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
-    assert_eq!(host.hear(3, 0, Function::Initiate, b"please"), Taken::Yes);
+    assert_eq!(host.receive(3, 0, Function::Initiate, b"please"), Taken::Yes);
     let session = host.session(3);
     let request = SessionEvent::Request { private_data: b"please".to_vec(), enhanced: None };
-    assert_eq!(host.told(session), [request]);
-    assert_eq!(host.says(), []);
+    assert_eq!(host.events_of(session), [request]);
+    assert_eq!(host.sends(), []);
     host.accept(session, b"welcome");
     host.post(session, write_message(0, b"early", 1)).expect("accepted");
-    assert_eq!(host.says(), [(3, 0, Function::Accept, b"welcome".to_vec())]);
+    assert_eq!(host.sends(), [(3, 0, Function::Accept, b"welcome".to_vec())]);
     assert_eq!(host.flying.len(), 1, "the segment waits");
     host.acknowledge_all();
-    assert_eq!(host.says(), []);
-    assert_eq!(host.flying[0].octets, segment(1, 0, b"early"));
+    assert_eq!(host.sends(), []);
+    assert_eq!(host.flying[0].bytes, segment(1, 0, b"early"));
     host.acknowledge_all();
     // The peer terminates first; this end follows.
-    assert_eq!(host.hear(3, 1, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.says(), [(3, 2, Function::Terminate, vec![])]);
+    assert_eq!(host.receive(3, 1, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.sends(), [(3, 2, Function::Terminate, vec![])]);
     assert_eq!(host.reason(session), None);
     host.acknowledge_all();
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
@@ -78,7 +79,7 @@ fn accepted_passive() {
 fn one_terminate_is_enough() {
     let (mut host, session) = Host::established_active();
     host.shutdown(session);
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     // The acknowledgement was progress: the wait begins anew once.
     host.wait(SECOND * 5);
@@ -88,7 +89,7 @@ fn one_terminate_is_enough() {
     // What may still come of it keeps its streams from being used by this end, and no other one.
     assert_eq!(host.open(b"").stream, 1);
     // The peer knows best that nothing is outstanding: it begins another session there.
-    assert_eq!(host.hear(0, 0, Function::Initiate, b"next"), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b"next"), Taken::Yes);
     assert!(host.is_established(host.session(0)));
     assert_ne!(host.session(0), session);
 }
@@ -98,13 +99,13 @@ fn one_terminate_is_enough() {
 fn the_next_session_ends_the_wait() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
-    assert_eq!(host.hear_write(0, 1, 0, b"last"), Taken::Yes);
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.receive_write(0, 1, 0, b"last"), Taken::Yes);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     // Its acknowledgement is lost: the next Initiate is before its time.
-    assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::No);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::No);
     host.acknowledge_all();
     assert_eq!(host.reason(session), None);
-    assert_eq!(host.hear(0, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
     assert!(host.is_established(host.session(0)));
 }
@@ -115,7 +116,7 @@ fn rejected() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.pull();
-    assert_eq!(host.hear(0, 0, Function::Reject, b"no"), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Reject, b"no"), Taken::Yes);
     let (private_data, enhanced) = (b"no".to_vec(), None);
     let reason = CloseReason::RejectedByPeer { private_data, enhanced };
     assert_eq!(host.reason(session), Some(reason));
@@ -126,14 +127,14 @@ fn rejected() {
 
     let mut host = Host::new(false);
     host.policy = Policy::Reject(b"not now".to_vec());
-    assert_eq!(host.hear(5, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(5, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.reason(host.session(5)), Some(CloseReason::RejectedHere));
-    assert_eq!(host.says(), [(5, 0, Function::Reject, b"not now".to_vec())]);
+    assert_eq!(host.sends(), [(5, 0, Function::Reject, b"not now".to_vec())]);
     // Another try, before this end knows that the Reject has come.
-    assert_eq!(host.hear(5, 0, Function::Initiate, b""), Taken::No);
+    assert_eq!(host.receive(5, 0, Function::Initiate, b""), Taken::No);
     host.acknowledge_all();
     host.assert_nothing_left();
-    assert_eq!(host.hear(5, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(5, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.sessions().len(), 2);
 }
 
@@ -145,15 +146,15 @@ fn pending_requests_are_bounded() {
     let mut host = Host::with(config, false, stream_config().into());
     host.policy = Policy::Wait;
     for stream in 0..3 {
-        assert_eq!(host.hear(stream, 0, Function::Initiate, b""), Taken::Yes);
+        assert_eq!(host.receive(stream, 0, Function::Initiate, b""), Taken::Yes);
     }
     assert_eq!(host.sessions().len(), 2);
     assert_eq!(host.upper.stats.turned_away, 1);
-    assert_eq!(host.says(), [(2, 0, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(2, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     // RFC 5043 §5.2.3: a decision makes room for another one.
     host.accept(host.session(0), b"");
-    assert_eq!(host.hear(2, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(2, 0, Function::Initiate, b""), Taken::Yes);
     assert_eq!(host.sessions().len(), 3);
 }
 
@@ -163,9 +164,9 @@ fn turned_away() {
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.pull();
-    assert_eq!(host.hear(0, 0, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Terminate, b""), Taken::Yes);
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::TurnedAway)));
-    assert_eq!(host.says(), []);
+    assert_eq!(host.sends(), []);
     host.acknowledge_all();
     host.assert_nothing_left();
 }
@@ -179,21 +180,21 @@ fn unanswered() {
     host.wait(SECOND * 10);
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
     // RFC 5043 §6.6: the Terminate waits for the acknowledgement.
-    assert_eq!(host.says(), []);
+    assert_eq!(host.sends(), []);
     host.acknowledge_all();
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     // The Accept was on its way.
-    assert_eq!(host.hear(0, 0, Function::Accept, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
     host.acknowledge_all();
-    assert_eq!(host.hear(0, 1, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
     host.assert_nothing_left();
 
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
-    host.hear(0, 0, Function::Initiate, b"");
+    host.receive(0, 0, Function::Initiate, b"");
     host.wait(SECOND * 10);
     assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
-    assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();
 }
@@ -201,19 +202,19 @@ fn unanswered() {
 /// The active side changes its mind before it is answered.
 #[test]
 fn cancelled() {
-    // Nothing has been said yet.
+    // Nothing has been sent yet.
     let mut host = Host::new(true);
     let session = host.open(b"");
     host.shutdown(session);
-    assert_eq!((host.says(), host.reason(session)), (vec![], Some(CloseReason::LocalShutdown)));
+    assert_eq!((host.sends(), host.reason(session)), (vec![], Some(CloseReason::LocalShutdown)));
     host.assert_nothing_left();
 
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
-    host.hear(0, 0, Function::Initiate, b"");
-    assert_eq!(host.hear(0, 1, Function::Terminate, b""), Taken::Yes);
+    host.receive(0, 0, Function::Initiate, b"");
+    assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
     assert_eq!(host.reason(host.session(0)), Some(CloseReason::Lower(SctpReason::Cancelled)));
-    assert_eq!(host.says(), [(0, 0, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.assert_nothing_left();
 }
@@ -222,10 +223,10 @@ fn cancelled() {
 #[test]
 fn terminate_acts_at_its_ssn() {
     let (mut host, session) = Host::established_passive();
-    assert_eq!(host.hear(0, 3, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.hear_write(0, 2, 10, b"b"), Taken::Yes);
-    assert_eq!(host.says(), [], "not in order yet");
-    assert_eq!(host.hear_write(0, 1, 0, b"a"), Taken::Yes);
+    assert_eq!(host.receive(0, 3, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive_write(0, 2, 10, b"b"), Taken::Yes);
+    assert_eq!(host.sends(), [], "not in order yet");
+    assert_eq!(host.receive_write(0, 1, 0, b"a"), Taken::Yes);
     let of = |to, len| ddp::Event::TaggedDelivered {
         stag: STAG,
         to: ddp::TaggedOffset(to),
@@ -234,7 +235,7 @@ fn terminate_acts_at_its_ssn() {
     };
     let closed = ddp::Event::PeerClosed { incomplete: false };
     assert_eq!(host.ddp_events(session), [of(0, 1), of(10, 1), closed]);
-    assert_eq!(host.says(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 }
 
 /// RFC 5043 §6.1: DDP-SSNs start from zero in each session, and have no gaps.
@@ -245,19 +246,19 @@ fn numbers_start_anew() {
         for ssn in 1..=5_u16 {
             host.post(session, write_message(0, b"x", 1)).expect("room");
             host.pull();
-            let octets = &host.flying[0].octets;
-            assert_eq!(octets[..2], ssn.to_be_bytes());
+            let bytes = &host.flying[0].bytes;
+            assert_eq!(bytes[..2], ssn.to_be_bytes());
             host.acknowledge_all();
         }
         host.shutdown(session);
-        assert_eq!(host.says(), [(0, 6, Function::Terminate, vec![])]);
+        assert_eq!(host.sends(), [(0, 6, Function::Terminate, vec![])]);
         host.acknowledge_all();
-        host.hear(0, 1, Function::Terminate, b"");
+        host.receive(0, 1, Function::Terminate, b"");
         host.assert_nothing_left();
         session = host.open(&[round]);
-        assert_eq!(host.says(), [(0, 0, Function::Initiate, vec![round])]);
+        assert_eq!(host.sends(), [(0, 0, Function::Initiate, vec![round])]);
         host.acknowledge_all();
-        host.hear(0, 0, Function::Accept, b"");
+        host.receive(0, 0, Function::Accept, b"");
     }
 }
 
@@ -268,9 +269,9 @@ fn abort_is_of_one_session() {
     let second = host.open(b"");
     host.pull();
     host.acknowledge_all();
-    host.hear(1, 0, Function::Accept, b"");
+    host.receive(1, 0, Function::Accept, b"");
     let unstable = ddp::Source::Region { memory: host.memory.clone(), offset: 0, len: 4 };
-    for source in [ddp::Source::Octets(b"kept"[..].into()), unstable] {
+    for source in [ddp::Source::Bytes(b"kept"[..].into()), unstable] {
         let to = ddp::TaggedOffset(0);
         let message =
             ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(9) };
@@ -285,13 +286,13 @@ fn abort_is_of_one_session() {
     assert_eq!(flushed, [of(Cookie::of(9)), of(Cookie::of(9)), of(Cookie::of(10))]);
     // What was sent is sent again as it was, whatever its source is now.
     for flying in host.flying.clone() {
-        assert_eq!(host.again(flying.message), flying.octets);
+        assert_eq!(host.again(flying.message), flying.bytes);
     }
-    assert_eq!(host.says(), [(0, 3, Function::Terminate, vec![])]);
-    assert_eq!(host.hear_write(0, 1, 50, b"ignored"), Taken::Yes);
+    assert_eq!(host.sends(), [(0, 3, Function::Terminate, vec![])]);
+    assert_eq!(host.receive_write(0, 1, 50, b"ignored"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[50..57], [0; 7]);
     host.acknowledge_all();
-    host.hear(0, 2, Function::Terminate, b"");
+    host.receive(0, 2, Function::Terminate, b"");
     host.post(second, write_message(0, b"alive", 11)).expect("the other goes on");
     host.pull();
     host.acknowledge_all();
@@ -320,7 +321,7 @@ fn nothing_waits_for_company() {
     assert!(!large.immediate);
 }
 
-/// RFC 5043 §9: at least 516 octets, and room for control chunks where there is more.
+/// RFC 5043 §9: at least 516 bytes, and room for control chunks where there is more.
 #[test]
 fn size_of_segments() {
     use crate::session::mulpdu;

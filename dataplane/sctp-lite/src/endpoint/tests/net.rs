@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use wire::sctp::chunk_type;
 
-/// Octets of an SCTP packet on a path with an MTU of 1500.
+/// Bytes of an SCTP packet on a path with an MTU of 1500.
 pub(super) const PACKET: usize = 1480;
 
 /// Packets that a host has written.
@@ -171,8 +171,8 @@ impl Node {
         self.ep().open_session(now, id, open).expect("a free pair of streams")
     }
 
-    pub(super) fn input(&mut self, now: Instant, octets: &[u8]) {
-        let packet = Packet::new(octets).expect("a packet");
+    pub(super) fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let packet = Packet::new(bytes).expect("a packet");
         if !packet.checksum_ok() {
             return;
         }
@@ -214,7 +214,7 @@ impl Node {
         self.act(now);
     }
 
-    /// What the owner does about what it is told.
+    /// What the owner does upon events.
     fn act(&mut self, now: Instant) {
         while let Some(event) = self.ep.as_mut().and_then(|ep| ep.poll_event()) {
             self.events.push(event.clone());
@@ -245,7 +245,7 @@ impl Node {
             .expect("a request");
     }
 
-    /// Its sessions, in the order in which it was told of them or opened them.
+    /// Its sessions, in the order of their requests and opens.
     pub(super) fn sessions(&self) -> Vec<SessionId> {
         let mut all = Vec::new();
         for event in &self.events {
@@ -263,7 +263,7 @@ impl Node {
         *self.sessions().first().expect("a session")
     }
 
-    pub(super) fn told(&self, session: SessionId) -> impl Iterator<Item = &SessionEvent> {
+    pub(super) fn events_of(&self, session: SessionId) -> impl Iterator<Item = &SessionEvent> {
         self.events.iter().filter_map(move |event| match event {
             Event::Session(id, event) if *id == session => Some(event),
             _ => None,
@@ -271,7 +271,7 @@ impl Node {
     }
 
     pub(super) fn is_established(&self, session: SessionId) -> bool {
-        self.told(session).any(|event| matches!(event, SessionEvent::Established { .. }))
+        self.events_of(session).any(|event| matches!(event, SessionEvent::Established { .. }))
     }
 
     pub(super) fn established(&self) -> usize {
@@ -279,7 +279,7 @@ impl Node {
     }
 
     pub(super) fn reason(&self, session: SessionId) -> Option<CloseReason> {
-        self.told(session).find_map(|event| match event {
+        self.events_of(session).find_map(|event| match event {
             SessionEvent::Closed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
@@ -313,7 +313,7 @@ struct Flying {
     at: Instant,
     order: u64,
     to: Side,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
@@ -401,8 +401,8 @@ impl Net {
         due.sort_by_key(|f| (f.at, f.order));
         for f in due {
             match f.to {
-                Side::A => self.a.input(now, &f.octets),
-                Side::B => self.b.input(now, &f.octets),
+                Side::A => self.a.input(now, &f.bytes),
+                Side::B => self.b.input(now, &f.bytes),
             }
         }
         for node in [&mut self.a, &mut self.b] {
@@ -424,7 +424,7 @@ impl Net {
                     Side::B => self.b.transmit(self.now, &mut tx),
                 }
                 let full = tx.packets.len() >= 32;
-                tx.packets.into_iter().for_each(|octets| self.send(side, octets));
+                tx.packets.into_iter().for_each(|bytes| self.send(side, bytes));
                 if !full {
                     break;
                 }
@@ -432,22 +432,22 @@ impl Net {
         }
     }
 
-    fn send(&mut self, from: Side, octets: Vec<u8>) {
+    fn send(&mut self, from: Side, bytes: Vec<u8>) {
         let to = if from == Side::A { Side::B } else { Side::A };
         self.sent[from as usize] += 1;
-        let fate = (self.fate)(from, self.sent[from as usize], &octets);
-        self.log.push((from, kinds(&octets)));
+        let fate = (self.fate)(from, self.sent[from as usize], &bytes);
+        self.log.push((from, kinds(&bytes)));
         let (delay, packets) = match fate {
             Fate::Drop => return,
-            Fate::Pass => (Duration::ZERO, vec![octets]),
-            Fate::Delay(delay) => (delay, vec![octets]),
-            Fate::Duplicate => (Duration::ZERO, vec![octets.clone(), octets]),
-            Fate::Corrupt => (Duration::ZERO, vec![flip(octets)]),
+            Fate::Pass => (Duration::ZERO, vec![bytes]),
+            Fate::Delay(delay) => (delay, vec![bytes]),
+            Fate::Duplicate => (Duration::ZERO, vec![bytes.clone(), bytes]),
+            Fate::Corrupt => (Duration::ZERO, vec![flip(bytes)]),
         };
-        for octets in packets {
+        for bytes in packets {
             self.order += 1;
             let at = self.now + Duration::from_micros(500) + delay;
-            self.flying.push(Flying { at, order: self.order, to, octets });
+            self.flying.push(Flying { at, order: self.order, to, bytes });
         }
     }
 
@@ -457,19 +457,19 @@ impl Net {
     }
 }
 
-fn flip(mut octets: Vec<u8>) -> Vec<u8> {
-    let at = octets.len() - 3;
-    octets[at] ^= 0x10;
-    octets
+fn flip(mut bytes: Vec<u8>) -> Vec<u8> {
+    let at = bytes.len() - 3;
+    bytes[at] ^= 0x10;
+    bytes
 }
 
 /// Types of the chunks of a packet.
-pub(super) fn kinds(octets: &[u8]) -> Vec<u8> {
-    let packet = Packet::new(octets).expect("a packet");
+pub(super) fn kinds(bytes: &[u8]) -> Vec<u8> {
+    let packet = Packet::new(bytes).expect("a packet");
     packet.chunks().filter_map(Result::ok).map(|chunk| chunk.kind).collect()
 }
 
 /// True for a packet with user data.
-pub(super) fn has_data(octets: &[u8]) -> bool {
-    kinds(octets).contains(&chunk_type::DATA)
+pub(super) fn has_data(bytes: &[u8]) -> bool {
+    kinds(bytes).contains(&chunk_type::DATA)
 }

@@ -22,13 +22,13 @@ fn lossy(net: &mut Net) {
     });
 }
 
-fn send(octets: &[u8], invalidate: Option<Stag>, cookie: u64) -> WorkRequest<VecMemory> {
-    let source = Source::Octets(octets.into());
+fn send(bytes: &[u8], invalidate: Option<Stag>, cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     WorkRequest::Send { source, solicited: true, invalidate, cookie: Cookie::of(cookie) }
 }
 
-fn write(stag: Stag, to: u64, octets: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    let source = Source::Octets(octets.into());
+fn write(stag: Stag, to: u64, bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
+    let source = Source::Bytes(bytes.into());
     WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
 }
 
@@ -44,12 +44,12 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
     }
 }
 
-fn heard(node: &Node, session: SessionId) -> Vec<RdmapEvent> {
+fn rdmap_events(node: &Node, session: SessionId) -> Vec<RdmapEvent> {
     let of = |event: &SessionEvent| match event {
         SessionEvent::Rdmap(event) => Some(event.clone()),
         _ => None,
     };
-    node.told(session).filter_map(of).collect()
+    node.events_of(session).filter_map(of).collect()
 }
 
 fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
@@ -59,7 +59,7 @@ fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
         }
         _ => None,
     };
-    heard(node, session).into_iter().filter_map(of).collect()
+    rdmap_events(node, session).into_iter().filter_map(of).collect()
 }
 
 /// Every operation in one order, over a path that loses, reorders and duplicates.
@@ -68,8 +68,8 @@ fn operations_complete_in_order() {
     let mut net = Net::established(&setup());
     lossy(&mut net);
     let (session, there) = (net.a.session(), net.b.session());
-    let octets: Vec<u8> = (0..60_000_u32).map(|i| (i % 251) as u8).collect();
-    net.b.memory.write(100_000, &octets);
+    let bytes: Vec<u8> = (0..60_000_u32).map(|i| (i % 251) as u8).collect();
+    net.b.memory.write(100_000, &bytes);
     let spare = Stag(0x0909_0900);
     let entry = StagEntry {
         stag: spare,
@@ -88,7 +88,7 @@ fn operations_complete_in_order() {
         WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
     let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
     for request in [
-        write(STAG, 5, &octets, 1),
+        write(STAG, 5, &bytes, 1),
         read(STAG, 100_000, 300_000, 60_000, 2),
         WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) },
         immediate,
@@ -107,12 +107,12 @@ fn operations_complete_in_order() {
             (5, Outcome::Sent),
         ]
     );
-    assert_eq!(net.b.memory.to_vec()[5..60_005], octets);
-    assert_eq!(net.a.memory.to_vec()[300_000..360_000], octets);
+    assert_eq!(net.b.memory.to_vec()[5..60_005], bytes);
+    assert_eq!(net.a.memory.to_vec()[300_000..360_000], bytes);
     assert_eq!(net.b.memory.to_vec()[800_000..800_008], 5_u64.to_ne_bytes());
     let data = b"done".to_vec();
     let received = RdmapEvent::Received { data, solicited: true, invalidated: Some(spare) };
-    assert!(heard(&net.b, there).contains(&received), "{:?}", heard(&net.b, there));
+    assert!(rdmap_events(&net.b, there).contains(&received), "{:?}", rdmap_events(&net.b, there));
     let now = net.now;
     net.a.ep().shutdown_session(now, session);
     net.run();
@@ -179,19 +179,19 @@ fn sessions_share_an_association() {
     let mut sessions = vec![net.a.session()];
     sessions.extend((0..11).map(|_| net.a.open(now, b"")));
     net.run_until(|net| net.a.established() == 12);
-    let octets: Vec<u8> = (0..30_000_u32).map(|i| (i % 253) as u8).collect();
-    net.b.memory.write(600_000, &octets);
+    let bytes: Vec<u8> = (0..30_000_u32).map(|i| (i % 253) as u8).collect();
+    net.b.memory.write(600_000, &bytes);
     for (i, session) in sessions.iter().enumerate() {
         let at = i as u64 * 40_000;
-        net.a.ep().post_rdmap(*session, write(STAG, at, &octets, 1)).expect("room");
+        net.a.ep().post_rdmap(*session, write(STAG, at, &bytes, 1)).expect("room");
         net.a.ep().post_rdmap(*session, read(STAG, 600_000, at, 30_000, 2)).expect("room");
     }
     let all = |net: &Net| sessions.iter().all(|id| completed(&net.a, *id).len() == 2);
     net.run_until(all);
     assert!(all(&net));
     for i in 0..sessions.len() {
-        assert_eq!(net.b.memory.to_vec()[i * 40_000..][..30_000], octets);
-        assert_eq!(net.a.memory.to_vec()[i * 40_000..][..30_000], octets);
+        assert_eq!(net.b.memory.to_vec()[i * 40_000..][..30_000], bytes);
+        assert_eq!(net.a.memory.to_vec()[i * 40_000..][..30_000], bytes);
     }
     let now = net.now;
     net.a.ep().shutdown(now);

@@ -88,7 +88,7 @@ pub struct ReceiveStats {
     /// DATA chunks that were taken, fragments among them.
     pub chunks: u64,
     /// Bytes of user data in them.
-    pub octets: u64,
+    pub bytes: u64,
     /// DATA chunks that came again.
     pub duplicates: u64,
     /// DATA chunks dropped without acknowledgement.
@@ -163,7 +163,7 @@ impl Receiver {
                 self.packet.new = true;
                 self.packet.urgent |= chunk.header.immediate; // RFC 9260 §6.2
                 self.stats.chunks += 1;
-                self.stats.octets += chunk.payload.len() as u64;
+                self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
             }
             Arrival::Duplicate => {

@@ -439,14 +439,14 @@ proptest! {
             }
             if acknowledge {
                 let (cumulative, _, blocks, _) = side.sack();
-                let mut told: BTreeSet<u32> = (0..cumulative.add(1).distance_from(tsn(0))).collect();
+                let mut reported: BTreeSet<u32> = (0..cumulative.add(1).distance_from(tsn(0))).collect();
                 let mut last = 1;
                 for (start, end) in blocks {
                     prop_assert!(last < start && start <= end, "sorted, apart, and never the next one");
                     last = end + 1;
-                    told.extend((start..=end).map(|i| cumulative.add(u32::from(i)).distance_from(tsn(0))));
+                    reported.extend((start..=end).map(|i| cumulative.add(u32::from(i)).distance_from(tsn(0))));
                 }
-                prop_assert_eq!(&told, &model);
+                prop_assert_eq!(&reported, &model);
             }
         }
         prop_assert_eq!(side.sink.messages.len(), model.len());

@@ -143,7 +143,7 @@ impl Sender {
     fn take_in(&mut self, info: &mut SackInfo, sack: &Sack<'_>, source: &mut impl MessageSource) {
         let ack = &mut info.ack;
         let (now, una) = (ack.now, ack.ack);
-        self.heard = true;
+        self.sack_received = true;
         self.probes_unanswered = 0;
         self.advance(ack, source);
         let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
@@ -159,7 +159,7 @@ impl Sender {
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
     fn advance(&mut self, ack: &mut Ack, source: &mut impl MessageSource) {
         if ack.advanced {
-            let acknowledged = &mut self.stats.octets_acknowledged;
+            let acknowledged = &mut self.stats.bytes_acknowledged;
             self.board.acknowledge(ack.ack, &mut ack.delivery, |message| {
                 *acknowledged += u64::from(message.len);
                 source.acknowledged(message);

@@ -144,7 +144,7 @@ impl Board {
             self.una = self.una.plus(1);
             delivery.ambiguous |= record.sends > 1;
             if !record.is(SACKED) {
-                delivery.octets += record.chunk_len();
+                delivery.bytes += record.chunk_len();
                 let sent = Transmission { at: record.sent_at, end: self.una };
                 delivery.take(sent, record.sends > 1, By::CumulativeAck);
             }
@@ -185,7 +185,7 @@ impl Board {
         self.pipe -= chunks;
         self.flight -= chunks;
         self.outstanding -= bytes;
-        delivery.octets += chunks;
+        delivery.bytes += chunks;
         delivery.take_run(first, Transmission { at: record.sent_at, end: self.una });
     }
 
@@ -201,7 +201,7 @@ impl Board {
             for index in self.index(gap.start)..self.index(gap.end) {
                 let record = self.records[index];
                 let sent = Transmission { at: record.sent_at, end: self.tsn(index).plus(1) };
-                delivery.octets += record.chunk_len();
+                delivery.bytes += record.chunk_len();
                 delivery.take(sent, record.sends > 1, By::Sack);
                 self.mark(index, |r| r.marks |= SACKED);
             }
@@ -215,7 +215,7 @@ impl Board {
     pub(super) fn sacked_below(&self, end: ExtSeq) -> u64 {
         let above = self.sacked.iter().rev().take_while(|range| range.end > end);
         let above = above.map(|range| range.end.since(range.start.max(end))).sum::<u64>();
-        self.sacked.octets() - above
+        self.sacked.bytes() - above
     }
 
     /// Forgets all that was SACKed: the peer has reneged (RFC 9260 §6.2.1 D iii).

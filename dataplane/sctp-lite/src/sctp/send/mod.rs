@@ -78,7 +78,7 @@ pub struct Sender {
     /// Probes of a closed window in a row without any answer.
     probes_unanswered: u32,
     /// A SACK came since the last time-out.
-    heard: bool,
+    sack_received: bool,
     /// SACKs in a row that lacked what had been reported (RFC 9260 §6.2.1 D iii).
     reneging: u8,
     /// When data was sent last.
@@ -116,7 +116,7 @@ impl Sender {
             probing: false,
             burst: u64::from(config.max_burst),
             probes_unanswered: 0,
-            heard: false,
+            sack_received: false,
             reneging: 0,
             last_sent: now,
             cwnd_limited: false,

@@ -54,16 +54,16 @@ impl Sender {
         if chunks > 0 {
             self.last_sent = now;
             self.burst = self.burst.saturating_sub(1);
-            let octets = self.board.pipe() - before;
+            let bytes = self.board.pipe() - before;
             if self.recovery.cc().measures() {
                 let app_limited = !source.has_data() && !self.board.awaits_retransmission();
-                let run = Run { now, bytes: octets, in_flight: before, app_limited };
+                let run = Run { now, bytes, in_flight: before, app_limited };
                 self.recovery.cc_mut().on_sent(&run);
             }
             if let Some(pace) = self.pace() {
-                self.state.on_paced(now, octets, pace);
+                self.state.on_paced(now, bytes, pace);
             }
-            self.recovery.on_sent(octets);
+            self.recovery.on_sent(bytes);
             self.sent = true;
         } else if plan == Plan::New {
             self.recovery.decline_frto();
@@ -222,7 +222,7 @@ impl Sender {
         self.board.resent(index, now, opens, probe);
         self.state.on_resend();
         self.stats.retransmitted += 1;
-        self.stats.octets_retransmitted += len as u64;
+        self.stats.bytes_retransmitted += len as u64;
         if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
             self.recovery.on_resent(now, one(self.board.tsn(index)), sends);
@@ -306,7 +306,7 @@ impl Sender {
         packet.push_data(&header, len).ok()?;
         self.board.push(record);
         self.stats.chunks += 1;
-        self.stats.octets += len as u64;
+        self.stats.bytes += len as u64;
         Some(len)
     }
 

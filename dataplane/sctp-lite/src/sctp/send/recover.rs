@@ -27,11 +27,11 @@ impl Sender {
     /// The board has taken an acknowledgement in.
     pub(super) fn after_ack(&mut self, info: &mut SackInfo) {
         let SackInfo { ack, has_data, sack_news, .. } = info;
-        ack.acked = ack.delivery.octets;
+        ack.acked = ack.delivery.bytes;
         ack.duplicate = *sack_news || ack.bare_duplicate;
         ack.can_send_new = *has_data && self.room_for_new() > 0;
         self.recover(ack);
-        let packets = ack.delivery.octets.div_ceil(self.smss() as u64);
+        let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
             // RFC 9260 §6.1 D, as if sending had followed each SACK: several may come before it does.
             self.burst = self.burst.max(u64::from(self.config.max_burst)) + packets;

@@ -6,13 +6,13 @@ pub struct SendStats {
     /// DATA chunks sent for the first time.
     pub chunks: u64,
     /// Bytes of user data in them.
-    pub octets: u64,
+    pub bytes: u64,
     /// DATA chunks sent again.
     pub retransmitted: u64,
     /// Bytes of user data in them.
-    pub octets_retransmitted: u64,
+    pub bytes_retransmitted: u64,
     /// Bytes of user data that were acknowledged.
-    pub octets_acknowledged: u64,
+    pub bytes_acknowledged: u64,
     /// SACKs.
     pub sacks: u64,
     /// SACKs older than one that came before (RFC 9260 §6.2.1 D i).

@@ -68,7 +68,7 @@ impl Sender {
     fn loss_timeout(&mut self, now: Instant) -> Expired {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
-                let answered = core::mem::take(&mut self.heard);
+                let answered = core::mem::take(&mut self.sack_received);
                 let closed = self.a_rwnd == 0 && self.probing;
                 if closed {
                     self.probe_due = true;

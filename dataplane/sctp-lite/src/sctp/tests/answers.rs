@@ -15,10 +15,10 @@ const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
 
 /// A parameter of this type and this many bytes.
 fn parameter(kind: u16, len: usize) -> Vec<u8> {
-    let mut octets = kind.to_be_bytes().to_vec();
-    octets.extend((len as u16).to_be_bytes());
-    octets.resize(len, b'a');
-    octets
+    let mut bytes = kind.to_be_bytes().to_vec();
+    bytes.extend((len as u16).to_be_bytes());
+    bytes.resize(len, b'a');
+    bytes
 }
 
 fn stats(rig: &Rig) -> &Stats {
@@ -26,8 +26,8 @@ fn stats(rig: &Rig) -> &Stats {
 }
 
 /// The first cause of the first chunk of a packet.
-fn cause_of(octets: &[u8]) -> (u16, Vec<u8>) {
-    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+fn cause_of(bytes: &[u8]) -> (u16, Vec<u8>) {
+    let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     let causes = match Chunk::parse(raw.expect("whole")) {
         Ok(Chunk::Abort { causes, .. } | Chunk::Error(causes)) => causes,
         other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     }
     // Of parameters those that fit are reported, the long ones before them are left out.
     let (long, short) = (parameter(0xc0fe, 1000), parameter(0xc0fe, 8));
-    let unknown = |octets| Parameter::Unknown { octets, skip: true, report: true };
+    let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
     let parameters = [COOKIE, DDP, unknown(&long), unknown(&short)];
     let mut rig = Rig::in_state(State::CookieWait);
     rig.give_init_ack(&peer_header(), &parameters).expect("acceptable");
@@ -203,8 +203,8 @@ fn room_that_comes_back_is_used() {
 fn who_sends_an_init_has_shown_nothing() {
     let mut rig = Rig::established();
     let ours = rig.association.local_tag();
-    let mut accepted = |octets: &[u8]| -> Accepted {
-        let accepted = rig.accept_octets(octets);
+    let mut accepted = |bytes: &[u8]| -> Accepted {
+        let accepted = rig.accept_bytes(bytes);
         rig.sent();
         accepted
     };
@@ -224,8 +224,8 @@ fn who_sends_an_init_has_shown_nothing() {
         packet(Tag(1), |b| b.abort(false, &[]).expect("room")),
         packet(ours, |b| b.cookie_echo(&[7; 64]).expect("room")),
     ];
-    for octets in &blind {
-        let seen = accepted(octets);
+    for bytes in &blind {
+        let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.answer_waits), (false, false));
     }
     // The peer's packets, used or not.
@@ -235,8 +235,8 @@ fn who_sends_an_init_has_shown_nothing() {
         (packet(ours, |b| b.chunk(0x3e, 0, b"what").expect("room")), false),
         (packet(ours, |b| b.shutdown_complete(false).expect("room")), false),
     ];
-    for (octets, used) in &own {
-        let seen = accepted(octets);
+    for (bytes, used) in &own {
+        let seen = accepted(bytes);
         assert_eq!((seen.verified, seen.result.is_ok()), (true, *used));
     }
     // The peer's own tag, reflected: it may be the peer that has lost the association, and it is over anyway.
@@ -249,13 +249,13 @@ fn an_answer_is_had_alone() {
     let mut rig = Rig::established();
     rig.up.queue.push_back((1, 100));
     let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
-    assert!(rig.accept_octets(&init).answer_waits);
-    assert!(!rig.accept_octets(&init).answer_waits, "there is one");
+    assert!(rig.accept_bytes(&init).answer_waits);
+    assert!(!rig.accept_bytes(&init).answer_waits, "there is one");
     let mut batch = Batch::new();
     rig.association.poll_reply(rig.now, &mut batch);
     assert_eq!(batch.packets.len(), 1);
     assert_eq!(rig.words(&batch.packets[0]), "P: INIT-ACK");
-    assert!(rig.accept_octets(&init).answer_waits);
+    assert!(rig.accept_bytes(&init).answer_waits);
     let mut full = Batch::new();
     full.room = 0;
     rig.association.poll_reply(rig.now, &mut full);

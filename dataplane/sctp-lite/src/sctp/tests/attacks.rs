@@ -42,7 +42,7 @@ proptest! {
         let mut rig = Rig::in_state(STATES[state]);
         let mut packet = packet(rig.association.local_tag(), |_| {});
         packet.extend(bytes);
-        let _ = rig.give_octets(&packet);
+        let _ = rig.give_bytes(&packet);
         prop_assert!(rig.packets().len() < 20);
     }
 }

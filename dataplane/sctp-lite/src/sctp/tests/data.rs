@@ -184,7 +184,7 @@ fn a_restart_forgets_a_probe_of_the_path() {
     let answer = super::rig::packet(rig.association.local_tag(), |b| {
         b.heartbeat_ack(&sent[1][16..28]).expect("room");
     });
-    rig.give_octets(&answer).expect("answers the probe");
+    rig.give_bytes(&answer).expect("answers the probe");
     assert_eq!(rig.association.path_len(), 1260);
 }
 

@@ -13,8 +13,8 @@ use crate::sctp::{Association, CloseReason, Config, DropReason, Event, Fault, St
 const COOKIE: Parameter<'_> = Parameter::StateCookie(b"cookie");
 const DDP: Parameter<'_> = Parameter::Adaptation(1);
 
-fn init_of(octets: &[u8]) -> Init<'_> {
-    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+fn init_of(bytes: &[u8]) -> Init<'_> {
+    let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     match Chunk::parse(raw.expect("whole")) {
         Ok(Chunk::Init(init) | Chunk::InitAck(init)) => init,
         other => panic!("{other:?} is no INIT"),
@@ -153,7 +153,7 @@ fn init_acks_that_are_none() {
     let all = [COOKIE, DDP];
     let host = [COOKIE, DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
     let short =
-        [COOKIE, DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
+        [COOKIE, DDP, Parameter::Unknown { bytes: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], &str); 6] = [
         // With the T bit, because there is no tag to use.
         (InitHeader { tag: Tag::NONE, ..header }, &all, "L: ABORT(7) T"),
@@ -207,8 +207,8 @@ fn unknown_parameters_of_an_init_ack() {
     for (kind, reported, rest_seen) in
         [(0x00u16, false, false), (0x40, true, false), (0x80, false, true), (0xc0, true, true)]
     {
-        let octets = [kind as u8, 0xfe, 0, 4];
-        let unknown = Parameter::Unknown { octets: &octets, skip: false, report: false };
+        let bytes = [kind as u8, 0xfe, 0, 4];
+        let unknown = Parameter::Unknown { bytes: &bytes, skip: false, report: false };
         // The cookie comes after it: seen only if the rest is.
         let mut rig = Rig::in_state(State::CookieWait);
         let taken = rig.give_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
@@ -322,13 +322,13 @@ fn a_cookie_that_comes_again() {
     let (ours, cookie) = cookie_for(&mut rig, PEER_TAG);
     let echo = packet(ours, |b| b.cookie_echo(&cookie).expect("room"));
     for _ in 0..3 {
-        assert_eq!(rig.give_octets(&echo), Ok(()));
+        assert_eq!(rig.give_bytes(&echo), Ok(()));
         assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
     // §5.2.4 step 3: even when its life is over.
     rig.now += Duration::from_secs(3600);
-    assert_eq!(rig.give_octets(&echo), Ok(()));
+    assert_eq!(rig.give_bytes(&echo), Ok(()));
     assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
     assert_eq!((rig.event(), rig.state()), (None, State::Established));
 }
@@ -422,10 +422,10 @@ fn cookies_that_mean_nothing() {
     let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
     let mut changed = cookie.clone();
     changed[20] ^= 1;
-    for (tag, octets) in
+    for (tag, bytes) in
         [(ours, &changed), (PEER_TAG, &cookie), (rig.association.local_tag(), &cookie)]
     {
-        let given = rig.give_tagged(tag, |b| b.cookie_echo(octets).expect("room"));
+        let given = rig.give_tagged(tag, |b| b.cookie_echo(bytes).expect("room"));
         assert_eq!(given, Err(DropReason::BadCookie));
     }
     assert_eq!(rig.sent(), [""; 0]);

@@ -36,7 +36,7 @@ fn a_heartbeat_before_the_cookie_ack() {
     assert_eq!(rig.sent(), [""; 0]);
 }
 
-// RFC 9260 §8.3: an idle peer is asked once in HB.interval and RTO.
+// RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once in HB.interval and RTO.
 #[test]
 fn an_idle_peer_is_asked() {
     let mut rig = Rig::established();

@@ -20,16 +20,16 @@ fn listener() -> Listener {
     Listener::new(Arc::new(Config::default()), secrets())
 }
 
-fn at(listener: &Listener, now: Instant, octets: &[u8]) -> (Arrived, Vec<Vec<u8>>) {
+fn at(listener: &Listener, now: Instant, bytes: &[u8]) -> (Arrived, Vec<Vec<u8>>) {
     let mut batch = Batch::new();
-    let packet = Packet::new(octets).expect("a common header");
+    let packet = Packet::new(bytes).expect("a common header");
     let arrived = listener.input(now, &ends(), &packet, &mut batch);
     (arrived, batch.packets)
 }
 
-fn words(octets: &[Vec<u8>]) -> Vec<String> {
+fn words(bytes: &[Vec<u8>]) -> Vec<String> {
     let rig = Rig::active(Config::default());
-    octets.iter().map(|octets| rig.words(octets)).collect()
+    bytes.iter().map(|bytes| rig.words(bytes)).collect()
 }
 
 fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
@@ -37,8 +37,8 @@ fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
 }
 
 /// Tag and cookie of an INIT ACK.
-pub(super) fn promised(octets: &[u8]) -> (InitHeader, Vec<u8>) {
-    let raw = Packet::new(octets).expect("a packet").chunks().next().expect("a chunk");
+pub(super) fn promised(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
+    let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("an INIT ACK") };
     let cookie = init.parameters().find_map(|p| match p {
         Ok(Parameter::StateCookie(cookie)) => Some(cookie.to_vec()),
@@ -71,7 +71,7 @@ fn passive_open() {
     let config = Arc::new(Config::default());
     let association = Association::accept(config, secrets(), ends(), PACKET, &cookie, now);
     let mut rig = Rig { now, association, up: Upper::new() };
-    assert_eq!(rig.give_octets(&echo), Ok(()));
+    assert_eq!(rig.give_bytes(&echo), Ok(()));
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!(rig.event(), None);
     // §5.1 D, step 7 of §5.1.5.
@@ -88,11 +88,11 @@ fn a_flood_of_inits_keeps_nothing() {
     let mut tags = HashSet::new();
     for i in 0..10_000u32 {
         let header = InitHeader { tag: Tag(i + 1), ..peer_header() };
-        let octets = init(&header, &[DDP]);
-        let (arrived, sent) = at(&listener, Instant::from_micros(u64::from(i)), &octets);
+        let bytes = init(&header, &[DDP]);
+        let (arrived, sent) = at(&listener, Instant::from_micros(u64::from(i)), &bytes);
         assert_eq!((arrived, sent.len()), (Arrived::Answered, 1));
         // Three times what was asked, at most, the headers below SCTP left out.
-        assert!(sent[0].len() <= 3 * octets.len(), "{} for {}", sent[0].len(), octets.len());
+        assert!(sent[0].len() <= 3 * bytes.len(), "{} for {}", sent[0].len(), bytes.len());
         tags.insert(promised(&sent[0]).0.tag.0);
     }
     assert!(tags.len() > 9990);
@@ -104,7 +104,7 @@ fn inits_that_are_none() {
     let listener = listener();
     let header = peer_header();
     let host = [DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
-    let short = [DDP, Parameter::Unknown { octets: &[0x80, 9, 0, 3], skip: true, report: false }];
+    let short = [DDP, Parameter::Unknown { bytes: &[0x80, 9, 0, 3], skip: true, report: false }];
     let cases: [(InitHeader, &[Parameter<'_>], DropReason, &[&str]); 8] = [
         (InitHeader { tag: Tag::NONE, ..header }, &[DDP], DropReason::BadInit, &[]),
         (InitHeader { a_rwnd: 1499, ..header }, &[DDP], DropReason::BadInit, &["P: ABORT(7)"]),
@@ -137,8 +137,8 @@ fn inits_that_are_none() {
         b.init(&header, &[DDP]).expect("room");
         b.cookie_ack().expect("room");
     });
-    for octets in [tagged, bundled] {
-        let (arrived, sent) = at(&listener, Instant::ZERO, &octets);
+    for bytes in [tagged, bundled] {
+        let (arrived, sent) = at(&listener, Instant::ZERO, &bytes);
         assert_eq!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue));
         assert!(sent.is_empty());
     }
@@ -150,7 +150,7 @@ fn inits_that_are_none() {
 fn parameters_of_an_init() {
     let listener = listener();
     let unknown =
-        |kind: &'static [u8; 4]| Parameter::Unknown { octets: kind, skip: false, report: false };
+        |kind: &'static [u8; 4]| Parameter::Unknown { bytes: kind, skip: false, report: false };
     let (stop, stop_told) = (unknown(&[0, 0xfe, 0, 4]), unknown(&[0x40, 0xfe, 0, 4]));
     let (skip, skip_told) = (unknown(&[0x80, 0xfe, 0, 4]), unknown(&[0xc0, 0xfe, 0, 4]));
     let reported = |parameters: &[Parameter<'_>]| -> usize {
@@ -197,7 +197,7 @@ const USRSCTP_INIT: &[u8] = &[
     0x00, 0x0c, 0x00, 0x06, 0x00, 0x05, 0x00, 0x00,
 ];
 
-// RFC 9260 §3.2.1, §3.2.2: what it says of partial reliability is to be reported, and is; the rest is skipped.
+// RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability is to be reported, and is; the rest is skipped.
 #[test]
 fn bytes_of_usrsctp() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
@@ -244,8 +244,8 @@ fn cookies_of_others() {
     let listener = listener();
     let (_, sent) = at(&listener, Instant::ZERO, &init(&peer_header(), &[DDP]));
     let (ours, cookie) = promised(&sent[0]);
-    let silent = |listener: &Listener, octets: &[u8]| {
-        let (arrived, sent) = at(listener, Instant::ZERO, octets);
+    let silent = |listener: &Listener, bytes: &[u8]| {
+        let (arrived, sent) = at(listener, Instant::ZERO, bytes);
         assert_eq!((arrived, sent.len()), (Arrived::Dropped(DropReason::BadCookie), 0));
     };
     silent(&listener, &packet(Tag(5), |b| b.cookie_echo(&cookie).expect("room")));
@@ -260,9 +260,9 @@ fn cookies_of_others() {
 #[test]
 fn out_of_the_blue_packets() {
     let tag = Tag(0x7777_7777);
-    let answer = |octets: &[u8]| {
+    let answer = |bytes: &[u8]| {
         let mut batch = Batch::new();
-        let packet = Packet::new(octets).expect("a common header");
+        let packet = Packet::new(bytes).expect("a common header");
         let reason = out_of_the_blue(&ends(), &packet, &mut batch);
         (reason, words(&batch.packets))
     };
@@ -326,8 +326,8 @@ fn answers_are_not_answered() {
         let (arrived, more) = at(&listener, Instant::ZERO, &answers[0]);
         assert!(matches!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue)));
         // An unexpected INIT ACK is answered once, and the exchange ends.
-        for octets in more {
-            assert_eq!(at(&listener, Instant::ZERO, &octets).1.len(), 0);
+        for bytes in more {
+            assert_eq!(at(&listener, Instant::ZERO, &bytes).1.len(), 0);
         }
     }
 }
@@ -337,8 +337,8 @@ fn answers_are_not_answered() {
 fn without_room_there_is_no_answer() {
     let mut batch = Batch::new();
     batch.room = 0;
-    let octets = init(&peer_header(), &[DDP]);
-    let packet = Packet::new(&octets).expect("a packet");
+    let bytes = init(&peer_header(), &[DDP]);
+    let packet = Packet::new(&bytes).expect("a packet");
     let arrived = listener().input(Instant::ZERO, &ends(), &packet, &mut batch);
     assert!(matches!(arrived, Arrived::Dropped(_)));
     assert!(batch.packets.is_empty());

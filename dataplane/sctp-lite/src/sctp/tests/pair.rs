@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::Instant;
 use wire::sctp::Packet;
 
-use super::rig::{Batch, PACKET, Upper, ends, octets};
+use super::rig::{Batch, PACKET, Upper, bytes, ends};
 use crate::sctp::{
     Accepted, Arrived, Association, CloseReason, Config, Ends, Event, Listener, Secrets, State,
     out_of_the_blue,
@@ -61,8 +61,8 @@ impl Host {
         self.association = Some(Association::connect(config, secrets, self.ends, PACKET, now));
     }
 
-    fn input(&mut self, now: Instant, octets: &[u8]) -> Vec<Vec<u8>> {
-        let packet = Packet::new(octets).expect("a common header");
+    fn input(&mut self, now: Instant, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let packet = Packet::new(bytes).expect("a common header");
         assert!(packet.checksum_ok());
         let mut batch = Batch::new();
         match &mut self.association {
@@ -141,7 +141,7 @@ impl Net {
     }
 
     fn send(&mut self, from: usize, packets: Vec<Vec<u8>>) {
-        for octets in packets {
+        for bytes in packets {
             let copies = match self.random.below(1000) {
                 n if n < self.faults.lost => 0,
                 n if n < self.faults.lost + self.faults.doubled => 2,
@@ -151,7 +151,7 @@ impl Net {
                 let jitter = if self.faults.reorder { self.random.below(JITTER) } else { 0 };
                 let at = self.now + Duration::from_nanos(DELAY + jitter);
                 self.count += 1;
-                self.flying.insert((at, self.count), (1 - from, octets.clone()));
+                self.flying.insert((at, self.count), (1 - from, bytes.clone()));
             }
         }
     }
@@ -169,8 +169,8 @@ impl Net {
         let Some(at) = next.filter(|at| *at <= until) else { return false };
         self.now = self.now.max(at);
         if arrival == Some(at) {
-            let (_, (host, octets)) = self.flying.pop_first().expect("something flies");
-            let packets = self.hosts[host].input(self.now, &octets);
+            let (_, (host, bytes)) = self.flying.pop_first().expect("something flies");
+            let packets = self.hosts[host].input(self.now, &bytes);
             self.send(host, packets);
             return true;
         }
@@ -298,13 +298,13 @@ fn load(up: &mut Upper, count: u64) {
 /// All that was loaded has come, once and unchanged, whatever its order; and the source was notified in order.
 fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
-        u64::from_be_bytes(message.1[..8].try_into().expect("eight octets"))
+        u64::from_be_bytes(message.1[..8].try_into().expect("eight bytes"))
     };
     let mut got: Vec<_> = receiver.got.iter().collect();
     got.sort_by_key(|message| number(message));
     assert_eq!(got.len() as u64, count);
     for (n, message) in (0..count).zip(got) {
-        let expected = ((n % 4) as u16, octets(n, 8 + (n * 7919 % 1400) as usize));
+        let expected = ((n % 4) as u16, bytes(n, 8 + (n * 7919 % 1400) as usize));
         assert_eq!(*message, expected, "message {n}");
     }
     assert!(source.acknowledged.iter().copied().eq(0..count));

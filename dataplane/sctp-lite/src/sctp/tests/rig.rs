@@ -44,7 +44,7 @@ pub(super) fn secrets() -> Arc<Secrets> {
 }
 
 /// What a message of the tests is: its number, and bytes that follow from it.
-pub(super) fn octets(tag: u64, len: usize) -> Vec<u8> {
+pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
     let first = tag.to_be_bytes();
     (0..len).map(|i| first.get(i).copied().unwrap_or((tag as usize * 31 + i) as u8)).collect()
 }
@@ -100,14 +100,14 @@ impl MessageSource for Upper {
     fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
         let &(tag, len) = self.queue.front()?;
         assert!(len <= most);
-        out.get_mut(..len)?.copy_from_slice(&octets(tag, len));
+        out.get_mut(..len)?.copy_from_slice(&bytes(tag, len));
         self.queue.pop_front();
         let message = MessageRef { stream: (tag % 4) as u16, len: len as u16, tag };
         Some(Written { message, ppid: 16, immediate: false })
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {
-        out.copy_from_slice(&octets(message.tag, usize::from(message.len)));
+        out.copy_from_slice(&bytes(message.tag, usize::from(message.len)));
     }
 
     fn acknowledged(&mut self, message: MessageRef) {
@@ -174,9 +174,9 @@ pub(super) fn data(n: u32) -> DataHeader {
     DataHeader { tsn, ppid: 16, unordered: true, begin: true, end: true, ..DataHeader::default() }
 }
 
-pub(super) fn push_data(packet: &mut PacketBuilder<'_>, header: &DataHeader, octets: &[u8]) {
-    packet.data_buffer()[..octets.len()].copy_from_slice(octets);
-    packet.push_data(header, octets.len()).expect("room");
+pub(super) fn push_data(packet: &mut PacketBuilder<'_>, header: &DataHeader, bytes: &[u8]) {
+    packet.data_buffer()[..bytes.len()].copy_from_slice(bytes);
+    packet.push_data(header, bytes.len()).expect("room");
 }
 
 /// One association and what is above it.
@@ -304,15 +304,15 @@ impl Rig {
         tag: Tag,
         write: impl FnOnce(&mut PacketBuilder<'_>),
     ) -> Result<(), DropReason> {
-        self.give_octets(&packet(tag, write))
+        self.give_bytes(&packet(tag, write))
     }
 
-    pub(super) fn give_octets(&mut self, octets: &[u8]) -> Result<(), DropReason> {
-        self.accept_octets(octets).result
+    pub(super) fn give_bytes(&mut self, bytes: &[u8]) -> Result<(), DropReason> {
+        self.accept_bytes(bytes).result
     }
 
-    pub(super) fn accept_octets(&mut self, octets: &[u8]) -> Accepted {
-        let packet = Packet::new(octets).expect("a common header");
+    pub(super) fn accept_bytes(&mut self, bytes: &[u8]) -> Accepted {
+        let packet = Packet::new(bytes).expect("a common header");
         self.association.input(self.now, &packet, &mut self.up)
     }
 
@@ -364,10 +364,10 @@ impl Rig {
     }
 
     /// A packet in words.
-    pub(super) fn words(&self, octets: &[u8]) -> String {
-        let packet = Packet::new(octets).expect("a common header");
+    pub(super) fn words(&self, bytes: &[u8]) -> String {
+        let packet = Packet::new(bytes).expect("a common header");
         assert!(packet.checksum_ok());
-        assert_eq!(octets.len() % 4, 0);
+        assert_eq!(bytes.len() % 4, 0);
         let tag = match packet.tag() {
             Tag::NONE => "0".into(),
             PEER_TAG => "P".into(),
@@ -408,7 +408,7 @@ impl Rig {
             Chunk::CookieAck => "COOKIE-ACK".into(),
             Chunk::ShutdownComplete { reflected } => format!("SHUTDOWN-COMPLETE{}", t(reflected)),
             Chunk::Pad => "PAD".into(),
-            Chunk::Unknown(unknown) => format!("UNKNOWN({})", unknown.octets[0]),
+            Chunk::Unknown(unknown) => format!("UNKNOWN({})", unknown.bytes[0]),
         }
     }
 }

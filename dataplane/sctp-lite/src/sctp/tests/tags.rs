@@ -120,7 +120,7 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
             let mut rig = Rig::in_state(state);
             let tag = rig.association.local_tag();
             let bytes = packet(tag, |b| write(&rig, b));
-            let given = rig.give_octets(&bytes);
+            let given = rig.give_bytes(&bytes);
             let after = if rig.state() == state { "=" } else { rig.state().name() };
             let sent = rig.sent().join("; ");
             let dropped =
@@ -196,7 +196,7 @@ fn partial_chunks_are_dropped() {
         push_data(b, &data(2), b"partial");
     });
     bytes.truncate(bytes.len() - 4);
-    assert_eq!(rig.give_octets(&bytes), Err(DropReason::BadChunk));
+    assert_eq!(rig.give_bytes(&bytes), Err(DropReason::BadChunk));
     assert_eq!(rig.sent(), ["P: SACK(1)"]);
     assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
 }

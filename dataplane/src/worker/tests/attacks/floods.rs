@@ -151,7 +151,7 @@ fn streams_that_end_at_once() {
             // Rejecting closes from the victim's end, which has to remember it.
             if let Some(stream) = incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
-                scene.net.hosts[VICTIM].tell(0, |_| reject);
+                scene.net.hosts[VICTIM].command(0, |_| reject);
             }
             quiet(scene)
         },

@@ -109,7 +109,7 @@ fn optimistic_acknowledgements() {
     });
     let (_, stats) = of_attacker(&scene);
     assert!(scene.count("tcp_bad_ack") > 0);
-    assert!(stats.octets_acknowledged <= stats.octets_out);
+    assert!(stats.bytes_acknowledged <= stats.bytes_out);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn split_acknowledgements() {
         (1..=5).map(|n| rewritten(&frame, |s| s.ack = SeqNumber(at(n)))).collect()
     });
     let (info, stats) = of_attacker(&scene);
-    assert!(info.cwnd <= 14_600 + 2 * stats.octets_acknowledged, "{info:?}");
+    assert!(info.cwnd <= 14_600 + 2 * stats.bytes_acknowledged, "{info:?}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn sacked_data_is_taken_back() {
             }
         })]
     });
-    assert!(of_attacker(&scene).1.octets_acknowledged > 0);
+    assert!(of_attacker(&scene).1.bytes_acknowledged > 0);
 }
 
 fn is_bare(segment: &Segment<'_>) -> bool {

@@ -30,11 +30,11 @@ fn streams() -> impl Strategy<Value = Stream> {
 fn anyhow() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
-            let n = stream.octets.len();
+            let n = stream.bytes.len();
             (Just(stream), prop::collection::vec(0..=n, 0..30))
         })
         .prop_flat_map(|(stream, mut cuts)| {
-            cuts.extend([0, stream.octets.len()]);
+            cuts.extend([0, stream.bytes.len()]);
             shuffled(stream, cuts)
         })
 }
@@ -48,7 +48,7 @@ fn aligned() -> impl Strategy<Value = Arrival> {
         })
         .prop_flat_map(|(stream, keep)| {
             let b = stream.boundaries();
-            let mut cuts = vec![0, stream.octets.len()];
+            let mut cuts = vec![0, stream.bytes.len()];
             cuts.extend(b.iter().zip(keep).filter(|(_, keep)| *keep).map(|(at, _)| *at));
             shuffled(stream, cuts)
         })
@@ -70,11 +70,11 @@ fn run(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
             bench.arrive(segment.clone());
             bench.receiver.retry(&mut bench.sink, &mut bench.budget);
         }
-        if bench.is_taken(0..arrival.stream.octets.len()) {
+        if bench.is_taken(0..arrival.stream.bytes.len()) {
             return;
         }
     }
-    panic!("not all octets were ever taken");
+    panic!("not all bytes were ever taken");
 }
 
 fn all(stream: &Stream) -> Vec<usize> {
@@ -104,7 +104,7 @@ proptest! {
         run(&mut bench, &arrival, 1);
         prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
         prop_assert_eq!(bench.receiver.error(), None);
-        prop_assert_eq!(bench.sink.complete, START + arrival.stream.octets.len() as u64);
+        prop_assert_eq!(bench.sink.complete, START + arrival.stream.bytes.len() as u64);
         prop_assert_eq!((bench.budget.used(), bench.stats().unlocatable), (0, 0));
     }
 
@@ -166,8 +166,8 @@ proptest! {
     fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
         let mut bench = Bench::new(&arrival.stream, &roomy());
-        let at = at.index(bench.octets.len());
-        bench.octets[at] ^= 1 << bit;
+        let at = at.index(bench.bytes.len());
+        bench.bytes[at] ^= 1 << bit;
         for _ in 0..3 {
             for segment in &arrival.segments {
                 bench.arrive(segment.clone());
@@ -190,7 +190,7 @@ proptest! {
         aligned in any::<bool>(),
     ) {
         let b = stream.boundaries();
-        let n = stream.octets.len();
+        let n = stream.bytes.len();
         let mut bench = Bench::new(&stream, &roomy());
         let snap = |at: usize| b[b.partition_point(|start| *start <= at) - 1];
         let segments = arrivals.into_iter().map(|(at, len)| {
@@ -214,14 +214,14 @@ proptest! {
     /// Bytes of no stream at all, in any order: no panic, and no more held than allowed.
     #[test]
     fn hostile_bytes(
-        octets in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
+        bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
         cuts in prop::collection::vec(0usize..6000, 0..40),
         seed in any::<u64>(),
         markers in any::<bool>(),
         crc in any::<bool>(),
     ) {
-        let stream = Stream { octets, ..Stream::new(markers, crc) };
-        let n = stream.octets.len();
+        let stream = Stream { bytes, ..Stream::new(markers, crc) };
+        let n = stream.bytes.len();
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % (n + 1)).chain([0, n]).collect();
         cuts.sort_unstable();
         cuts.dedup();

@@ -33,7 +33,7 @@ fn fpdus_of_siw() {
     for fpdu in &captured {
         stream.fpdu(&inner(fpdu));
     }
-    assert_eq!(stream.octets, captured.concat(), "the tests build the same");
+    assert_eq!(stream.bytes, captured.concat(), "the tests build the same");
     let mut bench = Bench::new(&stream, &Config::default());
     // siw's zero-copy path sends the CRC in a segment of its own.
     let b = stream.boundaries();
@@ -47,7 +47,7 @@ fn fpdus_of_siw_without_crc() {
     let captured = hex(WITHOUT_CRC);
     let mut stream = Stream::new(false, false);
     stream.fpdu(&inner(&captured));
-    assert_eq!(stream.octets, captured);
+    assert_eq!(stream.bytes, captured);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(0..captured.len());
     assert_eq!(bench.handed_up(&stream), [0]);

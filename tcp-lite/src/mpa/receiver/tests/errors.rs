@@ -8,15 +8,15 @@ fn code(bench: &Bench) -> Option<(u64, u8)> {
 
 /// Damages the FPDU that begins at `at`.
 fn damage(stream: &mut Stream, at: usize) {
-    stream.octets[at + 20] ^= 1;
+    stream.bytes[at + 20] ^= 1;
 }
 
 /// Writes another FPDUPTR into the marker at `at`, and the CRC of the FPDU around it anew.
 fn forge(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
-    stream.octets[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
+    stream.bytes[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
     let b = stream.boundaries();
-    let crc = crate::mpa::testing::slow_crc(&stream.octets[b[fpdu]..b[fpdu + 1] - 4]);
-    stream.octets[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
+    let crc = crate::mpa::testing::slow_crc(&stream.bytes[b[fpdu]..b[fpdu + 1] - 4]);
+    stream.bytes[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Code 2 in order: reported at once; nothing after it is handed up, all of it is swallowed.
@@ -47,7 +47,7 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     assert_eq!(bench.handed_up(&good), [1], "what stands before it is good");
     assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[4]));
     assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
-    bench.octets = good.octets.clone();
+    bench.bytes = good.bytes.clone();
     bench.arrive(b[2]..b[4]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
 }
@@ -79,7 +79,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     bench.arrive(b[0]..b[1]);
     assert!(bench.is_untouched(b[0]..b[1]));
     assert_eq!(code(&bench), None);
-    bench.octets = good.octets.clone();
+    bench.bytes = good.bytes.clone();
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.handed_up(&good), [0, 1]);
     // An FPDU in two segments cannot be dropped as a whole: reported.
@@ -109,7 +109,7 @@ fn wrong_crc_in_order_is_dropped_a_few_times_only() {
         bench.arrive(b[0]..b[1]);
         assert!(bench.is_untouched(b[0]..b[1]) && code(&bench).is_none());
     }
-    bench.octets[..b[1]].copy_from_slice(&good.octets[..b[1]]);
+    bench.bytes[..b[1]].copy_from_slice(&good.bytes[..b[1]]);
     for _ in 0..3 {
         bench.arrive(b[0]..b[3]);
         assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0], None));
@@ -133,7 +133,7 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 3, ..Config::default() });
     bench.arrive(b[1]..b[2] - 4);
-    bench.octets[b[2] - 2] ^= 1;
+    bench.bytes[b[2] - 2] ^= 1;
     for _ in 0..100 {
         bench.arrive(b[2] - 4..b[2]);
     }
@@ -148,10 +148,10 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
     for n in 1..500 {
-        bench.octets[b[1] + 100] ^= 1;
+        bench.bytes[b[1] + 100] ^= 1;
         bench.arrive(b[1]..b[2]);
         assert_eq!(bench.stats().bad_crc_dropped, n);
-        bench.octets[b[1] + 100] ^= 1;
+        bench.bytes[b[1] + 100] ^= 1;
     }
     bench.arrive(b[1]..b[2]).arrive(b[0]..b[1]);
     assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0, 1], None));
@@ -165,7 +165,7 @@ fn a_marker_locates_only_an_fpdu_that_holds_it() {
     let inner = {
         let mut inner = Stream::new(false, true);
         inner.fpdu(&ulpdu(9, 40));
-        inner.octets
+        inner.bytes
     };
     let mut carrier = ulpdu(1, 700);
     carrier[2..2 + inner.len()].copy_from_slice(&inner);
@@ -237,7 +237,7 @@ fn length_against_located_island_when_the_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
     let b = stream.boundaries();
     // FPDU 1 claims to be longer than it is.
-    stream.octets[b[1]..b[1] + 2].copy_from_slice(&200_u16.to_be_bytes());
+    stream.bytes[b[1]..b[1] + 2].copy_from_slice(&200_u16.to_be_bytes());
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
@@ -257,7 +257,7 @@ fn length_against_located_island_when_the_gap_closes() {
 fn length_against_located_island_ahead_of_a_gap() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
     let b = stream.boundaries();
-    stream.octets[b[2]..b[2] + 2].copy_from_slice(&400_u16.to_be_bytes());
+    stream.bytes[b[2]..b[2] + 2].copy_from_slice(&400_u16.to_be_bytes());
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[3]..b[4]).arrive(b[1]..b[2]);
     assert_eq!(bench.handed_up(&stream), [1, 3]);
@@ -276,7 +276,7 @@ fn length_against_a_remembered_error() {
     let b = stream.boundaries();
     let marker = b[2].next_multiple_of(512) + 512;
     forge(&mut stream, 2, marker, 4);
-    stream.octets[b[1]..b[1] + 2].copy_from_slice(&400_u16.to_be_bytes());
+    stream.bytes[b[1]..b[1] + 2].copy_from_slice(&400_u16.to_be_bytes());
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(code(&bench), None);
@@ -308,8 +308,8 @@ fn the_largest_ulpdu_is_taken() {
     for phase in [0, 1, 60, 120] {
         let stream = stream(true, &[4 * phase, 64_768]);
         let mut bench = Bench::new(&stream, &Config::default());
-        for from in (0..stream.octets.len()).step_by(1448) {
-            bench.arrive(from..(from + 1448).min(stream.octets.len()));
+        for from in (0..stream.bytes.len()).step_by(1448) {
+            bench.arrive(from..(from + 1448).min(stream.bytes.len()));
         }
         assert_eq!(bench.handed_up(&stream), [0, 1]);
         assert!(bench.stats().held_max < 64 * 1024);

@@ -11,20 +11,20 @@ fn figures_are_decoded() {
         assert_eq!(slow_crc(&first[..0x30]).to_le_bytes(), five);
         let mut stream = Stream::new(true, true);
         stream.fpdu(&figure_ulpdu(control, 1));
-        assert_eq!(stream.octets, first);
+        assert_eq!(stream.bytes, first);
         let mut bench = Bench::new(&stream, &Config::default());
         bench.arrive(0..first.len());
         assert_eq!(bench.handed_up(&stream), [0]);
 
-        // "the first FPDU (which is not shown here) had a length of 492 octets"
+        // "the first FPDU (which is not shown here) had a length of 492 bytes"
         let mut stream = Stream::new(true, true);
         stream.fpdu(&ulpdu(0, 482));
-        assert_eq!(stream.octets.len(), 492);
+        assert_eq!(stream.bytes.len(), 492);
         stream.fpdu(&figure_ulpdu(control, 2));
-        assert_eq!(stream.octets[492..], figure_6(control, six));
+        assert_eq!(stream.bytes[492..], figure_6(control, six));
         // Out of order, found by its marker (RFC 5044 §6 (2)).
         let mut bench = Bench::new(&stream, &Config::default());
-        bench.arrive(492..stream.octets.len());
+        bench.arrive(492..stream.bytes.len());
         assert_eq!(bench.handed_up(&stream), [1]);
         bench.arrive(0..492);
         assert_eq!(bench.handed_up(&stream), [0, 1]);

@@ -52,7 +52,7 @@ impl Side {
             board.resent_in_flight(),
             sum(&|r| u64::from(r.is(AGAIN) && !r.is(SACKED))) > 0
         );
-        prop_assert_eq!(board.sacked.octets(), sum(&|r| u64::from(r.is(SACKED))));
+        prop_assert_eq!(board.sacked.bytes(), sum(&|r| u64::from(r.is(SACKED))));
         let awaits = |r: &super::super::record::Record| r.is(LOST) && !r.is(SACKED) && !r.is(AGAIN);
         prop_assert_eq!(board.awaits_retransmission(), board.records.iter().any(awaits));
         for (i, record) in board.records.iter().enumerate() {

@@ -27,9 +27,9 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     assert_eq!(side.numbers(), [] as [u32; 0]);
     side.sack(2, &[(2, 4)]);
     let packets = side.send();
-    let mut octets = vec![0; packets[0][0].octets.len()];
-    source::write(2, &mut octets);
-    assert_eq!((packets[0][0].n, &packets[0][0].octets), (2, &octets));
+    let mut bytes = vec![0; packets[0][0].bytes.len()];
+    source::write(2, &mut bytes);
+    assert_eq!((packets[0][0].n, &packets[0][0].bytes), (2, &bytes));
     assert_eq!(side.sender.stats().fast_recoveries, 1);
     // RFC 9260 §7.2.4 (6): more of the same window is not another reason.
     side.sack(2, &[(2, 4), (6, 9)]);
@@ -295,7 +295,7 @@ fn a_smaller_path() {
     side.sender.set_packet_len(1000);
     assert!(side.sender.packet_len() > 1000);
     let packets = side.send();
-    let sizes: Vec<_> = packets.iter().map(|p| (p[0].n, p[0].octets.len())).collect();
+    let sizes: Vec<_> = packets.iter().map(|p| (p[0].n, p[0].bytes.len())).collect();
     assert_eq!(sizes[..3], [(1, 1436), (2, 1436), (3, 1436)]);
     assert!(sizes[3..].iter().all(|(_, len)| *len == 956), "{sizes:?}");
     assert_eq!(side.source.most, 956);
@@ -315,7 +315,7 @@ fn a_smaller_path_behind_a_closed_window() {
     side.sender.set_packet_len(1000);
     let mut again = 0;
     for _ in 0..6 {
-        again += side.send().iter().filter(|p| p[0].octets.len() == 1436).count();
+        again += side.send().iter().filter(|p| p[0].bytes.len() == 1436).count();
         side.try_sack(2, 0, &[], &[]).unwrap();
         assert_ne!(side.expire(), Expired::T3, "the peer answers");
     }
@@ -330,7 +330,7 @@ fn new_messages_keep_to_the_smaller_path() {
     side.sender.set_packet_len(1000);
     for _ in 0..20 {
         for packet in side.send() {
-            let len: usize = packet.iter().map(|sent| 16 + sent.octets.len()).sum();
+            let len: usize = packet.iter().map(|sent| 16 + sent.bytes.len()).sum();
             assert!(packet[0].n <= 6 || 12 + len <= 1000, "{packet:?}");
         }
         side.expire();

@@ -30,7 +30,7 @@ struct Sent {
     n: u32,
     stream: u16,
     immediate: bool,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// A sender, what it is asked to send, and virtual time.
@@ -135,8 +135,8 @@ impl Side {
 }
 
 /// The DATA chunks of a packet; all that is true of every one of ours.
-fn read(octets: &[u8]) -> Vec<Sent> {
-    let packet = Packet::new(octets).unwrap();
+fn read(bytes: &[u8]) -> Vec<Sent> {
+    let packet = Packet::new(bytes).unwrap();
     assert!(packet.checksum_ok());
     let mut sent: Vec<Sent> = Vec::new();
     for raw in packet.chunks() {
@@ -147,8 +147,8 @@ fn read(octets: &[u8]) -> Vec<Sent> {
         assert!(!data.payload.is_empty(), "RFC 9260 §6.2");
         let n = header.tsn.distance_from(Tsn(FIRST));
         assert!(sent.last().is_none_or(|last| last.n < n), "RFC 9260 §6.10: in increasing order");
-        let octets = data.payload.to_vec();
-        sent.push(Sent { n, stream: header.stream, immediate: header.immediate, octets });
+        let bytes = data.payload.to_vec();
+        sent.push(Sent { n, stream: header.stream, immediate: header.immediate, bytes });
     }
     sent
 }

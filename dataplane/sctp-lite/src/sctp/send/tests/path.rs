@@ -19,24 +19,24 @@ pub(super) struct Sink {
     early: BTreeSet<u64>,
     /// All before this one have come.
     pub(super) complete: u64,
-    pub(super) octets: u64,
+    pub(super) bytes: u64,
     pub(super) room: Option<u32>,
 }
 
 impl MessageSink for Sink {
     fn message(&mut self, _: Instant, message: Received<'_>) -> Taken {
         assert!(message.unordered && message.ppid == 16);
-        let octets = message.pieces.concat();
-        let tag = u64::from_be_bytes(octets[..8].try_into().expect("at least 8"));
-        let mut want = vec![0; octets.len()];
+        let bytes = message.pieces.concat();
+        let tag = u64::from_be_bytes(bytes[..8].try_into().expect("at least 8"));
+        let mut want = vec![0; bytes.len()];
         source::write(tag, &mut want);
-        assert_eq!(octets, want);
+        assert_eq!(bytes, want);
         assert_eq!(u64::from(message.stream), tag % 5);
         assert!(tag >= self.complete && self.early.insert(tag), "{tag} came twice");
         while self.early.remove(&self.complete) {
             self.complete += 1;
         }
-        self.octets += octets.len() as u64;
+        self.bytes += bytes.len() as u64;
         Taken::Yes
     }
 
@@ -96,8 +96,8 @@ impl End {
         self.sender.written(now, &mut self.source);
     }
 
-    fn input(&mut self, now: Instant, octets: &[u8]) {
-        let packet = Packet::new(octets).expect("ours");
+    fn input(&mut self, now: Instant, bytes: &[u8]) {
+        let packet = Packet::new(bytes).expect("ours");
         let mut data = false;
         for raw in packet.chunks() {
             match Chunk::parse(raw.expect("ours")) {
@@ -174,12 +174,12 @@ impl Pair {
         let Some(next) = timers.chain(arrivals).min() else { return false };
         self.now = self.now.max(next);
         for i in [0, 1] {
-            let mut octets = self.ends[i].link.pop(self.now);
+            let mut bytes = self.ends[i].link.pop(self.now);
             let mut burst = 0;
-            while let Some(packet) = octets {
+            while let Some(packet) = bytes {
                 self.ends[1 - i].input(self.now, &packet[..packet.len() - FRAMING]);
                 burst += 1;
-                octets = if burst < 32 { self.ends[i].link.pop(self.now) } else { None };
+                bytes = if burst < 32 { self.ends[i].link.pop(self.now) } else { None };
             }
         }
         for (end, done) in self.ends.iter_mut().zip(&mut self.done) {

@@ -30,8 +30,8 @@ impl Source {
 
 /// The bytes of a message: its name first, as far as it is long.
 pub(super) fn write(tag: u64, out: &mut [u8]) {
-    for (i, octet) in out.iter_mut().enumerate() {
-        *octet = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = if i < 8 { tag.to_be_bytes()[i] } else { tag as u8 ^ i as u8 };
     }
 }
 
@@ -41,7 +41,7 @@ impl MessageSource for Source {
     }
 
     fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
-        assert_eq!(most, self.most, "as it was told");
+        assert_eq!(most, self.most, "the limit that it was given");
         assert!(out.len() <= most);
         let len = (*self.waiting.front()?).min(most);
         if len > out.len() {

@@ -35,7 +35,7 @@ impl Cell {
     fn link(&self, seed: u64) -> link::Config {
         let rate = Rate {
             bits_per_second: NonZeroU64::new(self.rate()).expect("not zero"),
-            queue_octets: self.bdp(),
+            queue_bytes: self.bdp(),
         };
         link::Config {
             loss: Loss::Random(percent(self.loss_percent)),
@@ -46,7 +46,7 @@ impl Cell {
     }
 
     /// Messages in full packets; some forty losses, or sixteen times what fills the link.
-    fn octets(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         let wanted = if self.loss_percent > 0.0 {
             (40.0 / (self.loss_percent / 100.0) * 1436.0) as u64
         } else {
@@ -63,10 +63,10 @@ impl Cell {
         };
         let links = [self.link(seed), self.link(!seed)];
         let mut pair = Pair::new(send, &receive, links, PACKET);
-        pair.ends[0].source.push((self.octets() / 1436) as usize, 1436);
+        pair.ends[0].source.push((self.bytes() / 1436) as usize, 1436);
         pair.run();
         let took = pair.done[0].expect("done").saturating_since(Instant::ZERO).as_secs_f64();
-        (pair.ends[1].sink.octets as f64 / took, pair)
+        (pair.ends[1].sink.bytes as f64 / took, pair)
     }
 }
 

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Bytes of the DATA chunks of packets.
-fn octets(packets: &[Vec<Sent>]) -> usize {
-    packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.octets.len())).sum()
+fn bytes(packets: &[Vec<Sent>]) -> usize {
+    packets.iter().flatten().map(|sent| wire::sctp::padded(16 + sent.bytes.len())).sum()
 }
 
 // RFC 9260 §7.2.1: the initial window, and §6.1 B: one packet may go beyond it.
@@ -18,7 +18,7 @@ fn the_initial_window_is_two_to_four_packets() {
         side.source.push(100, usize::MAX);
         let sent = side.send();
         assert!(sent.len() == packets || sent.len() == packets + 1, "{packet}: {}", sent.len());
-        assert!(octets(&sent) < side.sender.cwnd() as usize + packet - 12);
+        assert!(bytes(&sent) < side.sender.cwnd() as usize + packet - 12);
     }
 }
 
@@ -35,7 +35,7 @@ fn small_messages_are_bundled() {
     let mut want = vec![0; 100];
     for sent in packets.concat() {
         source::write(u64::from(sent.n), &mut want);
-        assert_eq!((sent.stream, &sent.octets), ((sent.n % 5) as u16, &want));
+        assert_eq!((sent.stream, &sent.bytes), ((sent.n % 5) as u16, &want));
     }
 }
 
@@ -115,7 +115,7 @@ fn a_window_that_is_too_small_is_probed() {
 fn slow_start_grows_by_what_is_acknowledged() {
     let mut side = side();
     side.source.push(3, usize::MAX);
-    let sent = octets(&side.send()) as u64;
+    let sent = bytes(&side.send()) as u64;
     let before = side.sender.cwnd();
     side.wait(10 * MS);
     side.sack(3, &[]);

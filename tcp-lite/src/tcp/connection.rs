@@ -54,8 +54,6 @@ pub enum Event {
 pub struct Connection {
     pub(super) state: State,
     pub(super) syn: Syn,
-    /// A keepalive probe is to be sent.
-    pub(super) keepalive_due: bool,
     /// Both sides use timestamps.
     pub(super) timestamps: bool,
     /// Both sides scale their windows.
@@ -69,8 +67,7 @@ pub struct Connection {
     pub(super) timers: Timers,
     pub(super) stats: Counts,
     pub(super) last_received: Instant,
-    /// Saturating.
-    pub(super) keepalives_unanswered: u8,
+    pub(super) keepalive: KeepaliveProbes,
     /// A reset is to be sent, with this sequence number.
     pub(super) reset_due: bool,
     pub(super) reset_seq: SeqNumber,
@@ -83,6 +80,15 @@ pub struct Connection {
 }
 
 base::prefetch!(Connection: send, timers, stats);
+
+/// Keepalive probes (RFC 9293 §3.8.4).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeepaliveProbes {
+    /// One is to be sent.
+    pub(super) due: bool,
+    /// In a row without an answer, saturating.
+    pub(super) unanswered: u8,
+}
 
 /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
 pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {
@@ -104,7 +110,6 @@ impl Connection {
         Connection {
             state: State::SynSent,
             syn: Syn::new(mss),
-            keepalive_due: false,
             timestamps: false,
             scales: false,
             ecn: Ecn::offering(config.extensions.ecn, config.congestion.exact_ecn()),
@@ -114,7 +119,7 @@ impl Connection {
             timers: Timers::new(),
             stats: Counts::default(),
             last_received: now,
-            keepalives_unanswered: 0,
+            keepalive: KeepaliveProbes::default(),
             reset_due: false,
             reset_seq: SeqNumber(0),
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
@@ -380,7 +385,7 @@ impl Connection {
     pub(super) fn stop(&mut self) {
         self.timers.stop_all();
         self.syn.due = false;
-        self.keepalive_due = false;
+        self.keepalive.due = false;
         self.recv.ack_now = false;
         self.recv.owed = 0;
     }

@@ -37,7 +37,7 @@ impl Connection {
             _ => self.input_other(now, seg, up)?,
         }
         self.last_received = now;
-        self.keepalives_unanswered = 0;
+        self.keepalive.unanswered = 0;
         Ok(())
     }
 

@@ -526,13 +526,13 @@ impl Connection {
 
     /// RFC 9293 §3.8.4 SHLD-12: without data, one before SND.NXT, so that the peer answers.
     fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if !self.keepalive_due {
+        if !self.keepalive.due {
             return;
         }
         let window = self.recv.advertise(room);
         let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
         if self.put(&seg, tx) {
-            self.keepalive_due = false;
+            self.keepalive.due = false;
             self.stats.more().keepalive_probes += 1;
         }
     }

@@ -80,12 +80,12 @@ impl Connection {
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
         }
-        if self.keepalives_unanswered >= keepalive.probes {
+        if self.keepalive.unanswered >= keepalive.probes {
             self.reset_after_silence();
             return;
         }
-        self.keepalives_unanswered = self.keepalives_unanswered.saturating_add(1);
-        self.keepalive_due = true;
+        self.keepalive.unanswered = self.keepalive.unanswered.saturating_add(1);
+        self.keepalive.due = true;
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 

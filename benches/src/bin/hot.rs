@@ -1,6 +1,5 @@
-//! The hot paths, each a fixed piece of work, for callgrind to count the instructions of: `hot NAME`.
-//! Nothing in it depends on time, chance or addresses. `hot --list` names the paths with the units of
-//! work in each.
+//! The hot paths, each with a fixed amount of work; callgrind counts their instructions. `hot NAME` runs one,
+//! `hot --list` lists the paths with their units of work. Nothing depends on time, randomness or addresses.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)]
 
@@ -15,7 +14,7 @@ use benches::sctp_pairing::SctpPairing;
 use dataplane::flow::{FlowKey, FlowTable};
 use dataplane::timer::TimerWheel;
 
-/// Name, units of work, what a unit is.
+/// Name, number of units of work, description of a unit.
 const PATHS: &[(&str, u32, &str)] = &[
     ("tx-1448", 40, "segment"),
     ("tx-1448-markers", 40, "segment"),
@@ -72,20 +71,20 @@ fn main() {
     }
 }
 
-/// Runs what is measured. Before, the allocator sorts what was freed into its lists: otherwise some path's
-/// first allocation does it, which depends on everything that ran before.
+/// Runs `work` under measurement. The large allocation before makes the allocator sort its freed chunks; otherwise the
+/// first allocation of a path does so, at a cost that depends on everything that ran before.
 fn measure(work: &mut dyn FnMut()) {
     drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
     measured_hot_path(work);
 }
 
-/// The frame that callgrind collects under.
+/// The function in which callgrind collects (`--toggle-collect`).
 #[inline(never)]
 fn measured_hot_path(work: &mut dyn FnMut()) {
     work();
 }
 
-/// A burst of at least this many segments is under way.
+/// Posts one write of this many full segments.
 fn burst(pairing: &mut Pairing, mss: u16, segments: u32) {
     pairing.write(u32::from(mss) * segments);
 }
@@ -103,7 +102,7 @@ fn rx(mss: u16, markers: bool, units: u32, reordered: bool) {
     pairing.send();
     assert!(pairing.burst().len() as u32 >= units, "{} segments", pairing.burst().len());
     if reordered {
-        // Each second one overtakes the one before it.
+        // Swaps each pair of segments.
         pairing.burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
     }
     measure(&mut || {
@@ -127,7 +126,7 @@ fn acks(units: u32) {
 /// Bytes of a write in an SCTP packet of 1480 bytes.
 const SCTP_PAYLOAD: u32 = 1418;
 
-/// Packets of `messages` writes of `len` bytes, written.
+/// A pairing with `messages` posted writes of `len` bytes each.
 fn sctp_burst(len: u32, messages: u32) -> SctpPairing {
     let mut pairing = SctpPairing::new(1480);
     (0..messages).for_each(|_| pairing.write(len));
@@ -162,7 +161,7 @@ fn sacks(units: u32) {
     }
 }
 
-/// Writes of 64 bytes: posted and sent, taken, or acknowledged.
+/// Writes of 64 bytes. Measures one step: post and send, receive, or process the acknowledgement.
 fn messages(name: &str, units: u32) {
     let mut pairing = Pairing::for_messages(1448);
     let measured = |step: &str, work: &mut dyn FnMut()| {
@@ -198,7 +197,7 @@ fn echo(units: u32) {
 fn timer(units: u32) {
     let mut now = Instant::from_millis(1000);
     let mut wheel = TimerWheel::new(now);
-    // Room for all tokens is made before.
+    // Allocates room for all tokens before the measurement.
     wheel.set(units, now + Duration::from_secs(3600));
     measure(&mut || {
         for token in 0..units {

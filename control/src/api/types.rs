@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::{ListenerSection, RegionSection};
 
-/// What the control thread can be asked. Each variant names the [`Reply`] that answers it.
+/// A request to the control thread. Each variant names the [`Reply`] that answers it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// [`Reply::Status`].
@@ -23,22 +23,22 @@ pub enum Request {
     Workers,
     /// [`Reply::Regions`].
     Regions,
-    /// Registers a region; answered by [`Reply::Region`] when every worker knows it.
+    /// Registers a region; [`Reply::Region`] when every worker has it.
     AddRegion(RegionSection),
-    /// Deregisters a region; [`Reply::Done`] when every worker has forgotten it.
+    /// Deregisters a region; [`Reply::Done`] when every worker has removed it.
     RemoveRegion {
         /// Its name.
         name: String,
-        /// Streams that use it are aborted; else its use is a conflict.
+        /// True: aborts streams that use it. False: a region in use is a conflict.
         force: bool,
     },
     /// Copies bytes out of a region; [`Reply::Bytes`].
     ReadRegion {
         /// Its name.
         name: String,
-        /// The first one, from the region's start.
+        /// Offset of the first byte in the region.
         offset: u64,
-        /// How many, at most 16 MiB.
+        /// Bytes, at most 16 MiB.
         length: u64,
     },
     /// [`Reply::Listeners`].
@@ -62,7 +62,7 @@ pub enum Request {
     CloseStream {
         /// The stream.
         id: StreamId,
-        /// With a reset instead of in order.
+        /// True: by a reset. False: gracefully.
         abort: bool,
     },
     /// [`Reply::Stats`].
@@ -73,7 +73,7 @@ pub enum Request {
     Put(PutSpec),
     /// Sends an untagged message; [`Reply::Sent`] when it is acknowledged.
     Send(SendSpec),
-    /// Starts to fetch bytes of a peer's memory; [`Reply::Job`] at once.
+    /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.
     Get(GetSpec),
     /// Rounds of rping; [`Reply::Ping`] after the last one.
     Ping(PingSpec),
@@ -83,13 +83,13 @@ pub enum Request {
     Jobs,
     /// [`Reply::Job`].
     Job(u64),
-    /// Gives up a job; [`Reply::Job`].
+    /// Cancels a job; [`Reply::Job`].
     CancelJob(u64),
     /// Reads the configuration again; [`Reply::Reload`].
     Reload,
 }
 
-/// What the control thread answers. It serialises as what it holds.
+/// An answer of the control thread. It serialises as its content, without the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
@@ -103,7 +103,7 @@ pub enum Reply {
     Regions(Vec<RegionInfo>),
     /// To [`Request::AddRegion`].
     Region(RegionInfo),
-    /// To [`Request::ReadRegion`]; not JSON but the bytes themselves.
+    /// To [`Request::ReadRegion`]; sent as raw bytes, not as JSON.
     Bytes(Vec<u8>),
     /// To [`Request::Listeners`].
     Listeners(Vec<ListenerInfo>),
@@ -131,12 +131,12 @@ pub enum Reply {
     Job(JobInfo),
     /// To [`Request::Reload`].
     Reload(ReloadReport),
-    /// It is done; an empty object.
+    /// To requests without a result; an empty object.
     Done(Done),
 }
 
 impl Reply {
-    /// It is done and there is nothing else to say.
+    /// Success without a result.
     pub const DONE: Self = Self::Done(Done {});
 }
 
@@ -144,11 +144,11 @@ impl Reply {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
 
-/// What a reload changed.
+/// The effect of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadReport {
-    /// Applied, one sentence each.
+    /// Changes applied, one sentence each.
     pub applied: Vec<String>,
-    /// Changed in the file but in force only after a restart, one sentence each.
+    /// Changes in the file that take effect only after a restart, one sentence each.
     pub needs_restart: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a simulation needs of a host, whichever lower layer its streams have.
+//! The interface between a simulation and its hosts, for both lower layers.
 
 use core::fmt::Debug;
 
@@ -10,24 +10,24 @@ use crate::host::REGION;
 use crate::packet::Packet;
 use crate::path::Protocol;
 
-/// What makes a host.
+/// The configuration of a host.
 pub trait Setup: Clone + Debug {
     /// The host.
     type Host: End;
 
-    /// A host that waits (`passive`) or will connect.
+    /// A host that listens (`passive`) or will connect.
     fn host(self, passive: bool) -> Self::Host;
 }
 
 /// One end: TCP with one stream, or SCTP with several, which are numbered from 0.
 pub trait End: Debug {
-    /// What its packets are.
+    /// Protocol of its packets.
     const PROTOCOL: Protocol;
 
     /// Opens the connection and its streams.
     ///
     /// # Errors
-    /// Why it cannot, in words.
+    /// The reason as a sentence.
     fn connect(&mut self, now: Instant) -> Result<(), String>;
     /// Closes gracefully.
     fn shutdown(&mut self, now: Instant);
@@ -36,35 +36,34 @@ pub trait End: Debug {
 
     /// A packet arrives.
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch);
-    /// Runs timers that are due, posts what there is to post, and writes packets.
+    /// Runs timers that are due, posts queued messages, and writes packets.
     fn work(&mut self, now: Instant, tx: &mut Batch);
-    /// When [`work`](Self::work) wants to be called.
+    /// When [`work`](Self::work) is to be called next.
     fn timeout(&self) -> Option<Instant>;
     /// A router reports that packets of at most `mtu` bytes pass, and `dropped` did not.
     fn packet_too_big(&mut self, now: Instant, mtu: usize, dropped: &[u8]);
 
-    /// IP may cut this packet into fragments: the host knows that it is longer than the path
-    /// carries.
+    /// True when IP may fragment this packet: the host knows that it is longer than the path MTU.
     fn is_for_fragments(&self, _bytes: &[u8]) -> bool {
         false
     }
 
-    /// Streams that it has.
+    /// Number of its streams.
     fn streams(&self) -> usize;
-    /// Puts a message behind those of this stream that still wait to be posted.
+    /// Queues a message to be posted on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
     /// Tagged messages delivered so far, as offset in the region and length.
     fn delivered(&self, stream: usize) -> Vec<(u64, u64)>;
     /// Untagged messages delivered so far.
     fn received(&self, stream: usize) -> Vec<&[u8]>;
-    /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
+    /// Cookies of messages that the peer has acknowledged completely, in order, without that of the last message.
     fn sent(&self, stream: usize) -> Vec<Cookie>;
 
     /// The bytes of its region.
     fn region(&self) -> Vec<u8>;
-    /// True while nothing was written on either side of the region.
+    /// True while no byte outside the region was written.
     fn is_guard_untouched(&self) -> bool;
-    /// Bytes of untagged buffers and of held pieces that are in use: zero after the end.
+    /// Bytes of untagged buffers and of held pieces that are in use: zero after the connection has ended.
     fn in_use(&self) -> (u64, u64);
 
     /// No peer has connected to it, and it has not connected.
@@ -73,15 +72,15 @@ pub trait End: Debug {
     fn is_established(&self) -> bool;
     /// Whether the connection ended gracefully, if it has ended.
     fn closed(&self) -> Option<bool>;
-    /// True when the connection is over and nothing of it is left.
+    /// True when the connection has ended and its state is gone.
     fn is_done(&self) -> bool;
-    /// What has happened so far.
+    /// Counters so far.
     fn totals(&self) -> Totals;
-    /// Anything wrong that is wrong whatever the test.
+    /// A violated invariant that must hold in every scenario.
     fn fault(&self) -> Option<String>;
-    /// One line for people who look for a fault.
+    /// One line of state for a failure report.
     fn condition(&self) -> String;
-    /// A packet's first bytes in words.
+    /// A packet decoded, for a failure report.
     fn show(bytes: &[u8]) -> Option<String>;
 
     /// Writes bytes `from` of `memory` to `at` in the peer's region.
@@ -112,7 +111,7 @@ pub struct Totals {
     pub tagged_delivered: u64,
     /// Untagged messages delivered.
     pub untagged_delivered: u64,
-    /// Bytes that the lower layer has taken and will not ask for again.
+    /// Bytes that the lower layer has received and accepted.
     pub bytes_in: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acknowledged: u64,

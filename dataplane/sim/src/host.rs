@@ -1,4 +1,4 @@
-//! One end of a simulated connection: an endpoint and the worker's state that it borrows.
+//! One end of a simulated TCP connection: an endpoint and the per-worker state that it borrows.
 
 mod end;
 
@@ -24,21 +24,21 @@ use crate::packet::{Ecn, Packet};
 
 /// The region that every host offers: its STag and the TO of its first byte.
 pub const REGION: (Stag, TaggedOffset) = (Stag(0x00C0_FFEE), TaggedOffset(0x7000_0000_0000));
-/// Where a host's Reads go: its own region that no peer may reach otherwise.
+/// The data sink of a host's RDMA Reads: STag and base TO of a region without remote access.
 pub const SINK: (Stag, TaggedOffset) = (Stag(0x00DE_C0DE), TaggedOffset(0x1000));
 /// The untagged queue that every host has besides the error queue.
 pub const QUEUE: Qn = Qn(0);
-/// Buffers posted to it: bare DDP has no credits, so they must suffice for whatever is in flight.
+/// Buffers posted to it: bare DDP has no credits, so they must suffice for all messages in flight.
 const BUFFERS: u32 = 100_000;
-/// Bytes on either side of the region that no peer may touch.
+/// Bytes before and after the region that no peer may write.
 const GUARD: usize = 4096;
-/// Cookie of the one last message after a peer's error, which the stream itself posts.
+/// Cookie of the last message after a peer's error, which the stream posts by itself.
 pub const LAST_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
-/// Untagged bytes that may be unfinished.
+/// Bytes of untagged buffers that may be in use.
 const POOL: u64 = 8 << 20;
 
-/// What makes one host.
+/// The configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// TCP, MPA and teardown.
@@ -51,13 +51,13 @@ pub struct HostConfig {
     pub buffer_size: u32,
     /// Bytes that may be held ahead of gaps.
     pub hold: u64,
-    /// A host that waits answers SYNs with cookies and keeps nothing until one comes back.
+    /// A passive host answers SYNs with cookies and keeps no state until one is returned.
     pub syn_cookies: bool,
     /// Initial sequence number.
     pub iss: u32,
     /// Private data of its request or reply; not sent in Start Keys.
     pub private_data: Vec<u8>,
-    /// RDMAP is spoken, like this; `None`: bare DDP.
+    /// Configuration of RDMAP; `None`: bare DDP.
     pub rdmap: Option<rdmap::Config>,
 }
 
@@ -88,7 +88,7 @@ pub struct Host {
     buffers: BufferPool,
     hold: HoldBudget,
     memory: VecMemory,
-    /// Where its Reads bring their bytes.
+    /// The data sink of its Reads.
     sink: VecMemory,
     outbox: VecDeque<Message<VecMemory>>,
     operations: VecDeque<WorkRequest<VecMemory>>,
@@ -99,7 +99,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that waits (`passive`) or will connect.
+    /// A host that listens (`passive`) or will connect.
     pub fn new(config: HostConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();
@@ -125,7 +125,7 @@ impl Host {
             memory_offset: 0,
             ..entry.clone()
         };
-        // An empty table and regions inside their memory: they cannot be refused.
+        // The table is empty and the regions are within their memory: neither can be refused.
         let inserted = [stags.insert(entry), stags.insert(own)];
         debug_assert!(inserted.iter().all(Result::is_ok));
         let address = |n| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 7174);
@@ -151,7 +151,7 @@ impl Host {
     /// Opens the connection.
     ///
     /// # Errors
-    /// More private data than the request carries.
+    /// The private data does not fit into the request.
     pub fn connect(&mut self, now: Instant) -> Result<(), tcp_lite::mpa::PrivateDataTooLong> {
         let endpoint = Endpoint::connect(
             Arc::clone(&self.shared),
@@ -166,27 +166,27 @@ impl Host {
         Ok(())
     }
 
-    /// Puts a message behind those that still wait to be posted.
+    /// Queues a message to be posted.
     pub fn send(&mut self, message: Message<VecMemory>) {
         self.outbox.push_back(message);
     }
 
-    /// Puts an operation of RDMAP behind those that still wait to be posted.
+    /// Queues an RDMAP operation to be posted.
     pub fn operate(&mut self, request: WorkRequest<VecMemory>) {
         self.operations.push_back(request);
     }
 
-    /// Messages and operations that wait to be posted.
+    /// Number of queued messages and operations.
     pub fn backlog(&self) -> usize {
         self.outbox.len() + self.operations.len()
     }
 
-    /// Puts bytes into its own region.
+    /// Writes bytes into its own region, at this offset.
     pub fn fill(&mut self, at: usize, bytes: &[u8]) {
         self.memory.write((GUARD + at) as u64, bytes);
     }
 
-    /// What its Reads have brought.
+    /// The bytes of the data sink of its Reads.
     pub fn sink(&self) -> Vec<u8> {
         self.sink.to_vec()
     }
@@ -205,7 +205,7 @@ impl Host {
             .collect()
     }
 
-    /// Operations of RDMAP that ended well so far, in order.
+    /// RDMAP operations completed so far, in order.
     pub fn completed(&self) -> Vec<(Cookie, Outcome)> {
         let completed = |event: &Event| match event {
             Event::Rdmap(RdmapEvent::Completed { cookie, outcome }) => Some((*cookie, *outcome)),
@@ -231,8 +231,7 @@ impl Host {
         self.with(|endpoint, cx| endpoint.abort(cx));
     }
 
-    /// A router reports that packets of at most `mtu` bytes pass, and the segment that begins at `seq` did
-    /// not.
+    /// A router reports the path MTU `mtu` and that it dropped the segment that begins at `seq`.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.packet_too_big(now, mtu as u16, seq);
@@ -253,7 +252,7 @@ impl Host {
                 tcp::reset_for(&segment, tx);
                 return;
             }
-            // A SYN has done all that it does; what brings a cookie may bring data.
+            // A SYN is done here; a segment that returns a cookie may carry data.
             if segment.flags.has(tcp::Flags::SYN) {
                 return;
             }
@@ -264,7 +263,7 @@ impl Host {
         }
     }
 
-    /// A segment for a host that waits: a SYN, or an acknowledgement with a cookie. False: it is neither.
+    /// A segment to a passive host: a SYN, or an acknowledgement with a cookie. False: it is neither.
     fn open(&mut self, now: Instant, segment: &Segment<'_>, tx: &mut Batch) -> bool {
         let (config, tcp) = (Arc::clone(&self.shared), Arc::clone(&self.shared.tcp));
         let (tuple, mss, iss) = (self.tuple, self.mss(), SeqNumber(self.config.iss));
@@ -272,7 +271,7 @@ impl Host {
         let cookies = SynCookies::new([0x51; 16]);
         match (syn, ack) {
             (true, false) if self.config.syn_cookies => {
-                // A full batch loses the answer; the SYN comes again.
+                // A full batch drops the answer; the peer retransmits the SYN.
                 cookies.answer(&tcp, &tuple, (mss, Endpoint::<VecMemory>::ROOM), segment, now, tx);
                 true
             }
@@ -292,7 +291,7 @@ impl Host {
         }
     }
 
-    /// Runs timers that are due, posts what there is to post, and writes segments.
+    /// Runs timers that are due, posts queued messages and operations, and writes segments.
     pub fn work(&mut self, now: Instant, tx: &mut Batch) {
         if self.timeout().is_some_and(|at| at <= now) {
             self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
@@ -305,12 +304,12 @@ impl Host {
         self.take_events(now);
     }
 
-    /// When [`work`](Self::work) wants to be called.
+    /// When [`work`](Self::work) is to be called next.
     pub fn timeout(&self) -> Option<Instant> {
         self.endpoint.as_ref().filter(|e| !e.is_done()).and_then(Endpoint::poll_timeout)
     }
 
-    /// Everything that was reported so far.
+    /// Events so far.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
@@ -342,7 +341,7 @@ impl Host {
             .collect()
     }
 
-    /// Cookies of messages that the peer has whole, in order; the one last message is not among them.
+    /// Cookies of messages that the peer has acknowledged completely, in order, without that of the last message.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
             Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_COOKIE => {
@@ -361,12 +360,12 @@ impl Host {
         })
     }
 
-    /// Where the stream is in its life.
+    /// State of the stream; `None` before a connection.
     pub fn state(&self) -> Option<State> {
         self.endpoint.as_ref().map(Endpoint::state)
     }
 
-    /// True when the stream is over and nothing of it is left.
+    /// True when the stream has ended and its state is gone.
     pub fn is_done(&self) -> bool {
         self.endpoint.as_ref().is_some_and(Endpoint::is_done)
     }
@@ -376,12 +375,12 @@ impl Host {
         self.endpoint.as_ref().map(Endpoint::stats).unwrap_or_default()
     }
 
-    /// The endpoint, to look at.
+    /// The endpoint, read only.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
     }
 
-    /// What it was made of.
+    /// Its configuration.
     pub fn config(&self) -> &HostConfig {
         &self.config
     }
@@ -398,14 +397,14 @@ impl Host {
         memory.split_off(GUARD)
     }
 
-    /// True while nothing was written on either side of the region.
+    /// True while no byte outside the region was written.
     pub fn is_guard_untouched(&self) -> bool {
         let memory = self.memory.to_vec();
         let outside = memory[..GUARD].iter().chain(&memory[GUARD + self.config.region..]);
         outside.copied().all(|byte| byte == 0)
     }
 
-    /// Bytes of untagged buffers and of held pieces that are in use: zero after a stream's end.
+    /// Bytes of untagged buffers and of held pieces that are in use: zero after the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
         (self.buffers.in_use(), self.hold.used())
     }
@@ -419,7 +418,7 @@ impl Host {
             match endpoint.post(message.clone()) {
                 Ok(()) => drop(self.outbox.pop_front()),
                 Err(PostError::Full) => break,
-                // A closed stream takes nothing more: what is left is never sent.
+                // The stream is closed: the rest is never sent.
                 Err(_) => self.outbox.clear(),
             }
         }
@@ -448,7 +447,7 @@ impl Host {
                 Event::Ddp(ddp::Event::UntaggedDelivered { qn: QUEUE, .. })
                 | Event::Rdmap(RdmapEvent::Received { .. } | RdmapEvent::Immediate { .. }) => {
                     if let Some(endpoint) = &mut self.endpoint {
-                        // Refused only when the stream is over.
+                        // Refused only after the stream has ended.
                         let _ = endpoint.post_buffers(QUEUE, 1);
                     }
                 }
@@ -484,7 +483,7 @@ impl Host {
         self.config.private_data.clone()
     }
 
-    /// What a segment on this interface can carry.
+    /// Bytes of payload and options in a segment on this interface (RFC 9293 §3.7.1).
     fn mss(&self) -> u16 {
         (self.config.mtu - 40) as u16
     }

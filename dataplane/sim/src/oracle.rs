@@ -1,7 +1,5 @@
-//! Streams of FPDUs built byte by byte from the texts of the specifications, on purpose without a
-//! line of the code under test: what dialogues send and expect comes from here.
-//!
-//! Only for building; it judges nothing. Slow and plain.
+//! Reference encoder of MPA streams and DDP segments, written from the specifications and independent of the code under
+//! test. Dialogues build what they send and expect with it. It only builds, and is not optimised.
 
 /// Bytes between the starts of two markers (RFC 5044 §4.3).
 const MARKER_SPACING: usize = 512;
@@ -11,7 +9,7 @@ const MARKER_SPACING: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     bytes: Vec<u8>,
-    /// Where full operation starts, known when the first FPDU is framed.
+    /// Offset at which Full Operation starts; set by the first FPDU.
     operation: Option<usize>,
     /// This direction carries markers.
     pub markers: bool,
@@ -25,11 +23,11 @@ pub enum Flaw {
     /// Nothing is wrong.
     #[default]
     None,
-    /// The CRC is the right one with a flipped bit.
+    /// One bit of the correct CRC is flipped.
     BadCrc,
-    /// Every marker in the FPDU points this many bytes too far back; the CRC is right.
+    /// FPDUPTR of every marker in the FPDU is too large by this many bytes; the CRC is correct.
     BadPointer(u16),
-    /// The length field claims this many bytes more than there are; the CRC is right.
+    /// ULPDU_Length is too large by this many bytes; the CRC is correct.
     BadLength(u16),
 }
 
@@ -38,17 +36,17 @@ pub enum Flaw {
 pub struct StartFrame {
     /// The 16 bytes of the key.
     pub key: [u8; 16],
-    /// The M bit: the sender wants markers.
+    /// The M flag: the sender requires markers.
     pub markers: bool,
-    /// The C bit: the sender wants CRCs.
+    /// The C flag: the sender prefers CRCs.
     pub crc: bool,
-    /// The R bit: rejected.
+    /// The R flag: the connection is rejected.
     pub reject: bool,
-    /// The five reserved bits, in the low end.
+    /// The five reserved bits, in the low bits of the byte.
     pub reserved: u8,
     /// Revision.
     pub revision: u8,
-    /// The PD_Length to write; `None`: the right one.
+    /// The PD_Length to write; `None`: the correct one.
     pub claimed_length: Option<u16>,
     /// Private data.
     pub private_data: Vec<u8>,
@@ -90,7 +88,7 @@ impl Stream {
         self.bytes.is_empty()
     }
 
-    /// Appends bytes as they are.
+    /// Appends bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }

@@ -8,18 +8,18 @@
 //!  IPv6  | 6 | class hi 4 | class lo 4 | flow   class is bits 3..0 of byte 0 and 7..4 of byte 1
 //! ```
 
-/// ECN-capable, in the byte of IPv4's header that ends with the field.
+/// ECT(0), in bits 1..0 of IPv4's second byte.
 pub(super) const ECT_0: u8 = 0b10;
 const CE: u8 = 0b11;
 const MASK: u8 = 0b11;
 const V6_SHIFT: u8 = 4;
 
-/// Bytes of an Ethernet header, and of a VLAN tag behind its addresses.
+/// Bytes of an Ethernet header, and of the 802.1Q tag after its addresses.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const TAGGED: [u8; 2] = [0x81, 0];
 
-/// True when the IP packet in this Ethernet frame was marked on its way.
+/// True when the IP packet in this Ethernet frame is marked CE.
 pub fn is_marked(frame: &[u8]) -> bool {
     let tag = if frame.get(12..14) == Some(&TAGGED) { TAG } else { 0 };
     match frame.get(ETHERNET + tag..) {
@@ -29,8 +29,7 @@ pub fn is_marked(frame: &[u8]) -> bool {
     }
 }
 
-/// Makes the packet with this IP header, whose field is zero and whose checksum is still to be written,
-/// ECN-capable: ECT(0).
+/// Sets ECT(0) in an IP header whose ECN field is zero. The caller computes the header checksum afterwards.
 pub fn set_capable(ip: &mut [u8]) {
     match ip {
         [first, second, ..] if *first >> 4 == 4 => *second |= ECT_0,
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
     use smoltcp::wire::{Ipv4Packet, Ipv6Packet};
 
-    // RFC 3168 §5, §9.1: in both versions the field is where others look for it.
+    // RFC 3168 §5, §9.1: in both IP versions another implementation reads the field at the same place.
     #[test]
     fn the_field_is_the_low_bits_of_the_class() {
         let mut v4 = [0; 20];

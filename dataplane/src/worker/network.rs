@@ -1,5 +1,5 @@
-//! The network stack of one worker with what it remembers: neighbours, packets that are put together, path MTUs,
-//! and the bounds on what unknown hosts can make the worker send.
+//! The network stack of one worker with its state: neighbours, packets in reassembly, path MTUs, and rate limits on
+//! what the worker sends because of unknown hosts.
 
 use std::net::IpAddr;
 
@@ -17,14 +17,14 @@ use crate::net::path_mtu::{PathMtus, Peer};
 use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::{Notice, Outbox, Stack};
 
-/// What neighbours send is passed on to the other workers at most this often in a second.
+/// Announcements of neighbours that are forwarded to the other workers, at most, per second.
 const NEWS: u32 = 2000;
 
-/// Keys for tables that unknown hosts fill.
+/// Hash keys for tables that unknown hosts fill.
 pub(super) struct Keys {
-    /// Of the limit on resets by peer.
+    /// For the limit on resets by peer.
     pub(super) resets: [u8; 16],
-    /// Of fragments' identifications.
+    /// For the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Network {
     reassembly: Reassembly,
     identifications: Identifications,
     path_mtus: PathMtus,
-    /// Bounds what unknown hosts can make us send the other workers about neighbours.
+    /// Limits announcements of neighbours that are forwarded to the other workers.
     news: RateLimit,
     resets: PeerLimit,
 }
@@ -58,13 +58,13 @@ impl Network {
         }
     }
 
-    /// The interfaces, by place.
+    /// The interfaces, by index.
     #[inline]
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.stack.interfaces
     }
 
-    /// The interface at a place, which a frame or a stream has.
+    /// The interface at this index, which is that of a frame or a stream.
     #[inline]
     pub(super) fn interface(&self, at: usize) -> &Interface {
         &self.stack.interfaces[at]
@@ -76,10 +76,10 @@ impl Network {
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
-    /// Takes a packet that is neither TCP's nor SCTP's. Returns how many frames answer it, too.
+    /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in answer.
     ///
     /// # Errors
-    /// Why it was dropped; it may have been answered all the same.
+    /// Why it was dropped; there may be an answer even so.
     pub(super) fn control(
         &mut self,
         packet: &Packet,
@@ -104,12 +104,12 @@ impl Network {
         self.stack.claim(interface, claim, now)
     }
 
-    /// Whether another neighbour's announcement may be sent to the other workers now.
+    /// True when one more announcement may be forwarded to the other workers now; it is then counted.
     pub(super) fn may_pass_on(&mut self, now: Instant) -> bool {
         self.news.take(now)
     }
 
-    /// The bound on answers to packets of no stream, by peer.
+    /// The limit, by peer, on answers to packets that belong to no stream.
     pub(super) fn resets(&mut self) -> &mut PeerLimit {
         &mut self.resets
     }
@@ -120,17 +120,17 @@ impl Network {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
     }
 
-    /// RFC 4861 §7.3.1: what is sent along a path arrives.
+    /// RFC 4861 §7.3.1: forward progress; the next hop of this path is reachable.
     pub(super) fn confirm(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
     }
 
-    /// RFC 9293 §3.8.3 R1: perhaps a path's next hop has moved.
+    /// RFC 9293 §3.8.3 R1: many retransmissions; the next hop of this path is to be verified.
     pub(super) fn doubt(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
     }
 
-    /// Keeps the cache's entry of a path's next hop; returns whether there is one.
+    /// Protects the neighbour cache entry of a path's next hop from eviction; false if there is none.
     pub(super) fn pin(&mut self, path: &Path) -> bool {
         self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
     }
@@ -140,7 +140,7 @@ impl Network {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
 
-    /// Takes a piece of a packet. Returns how many packets were dropped for it, too.
+    /// Takes a fragment of a packet. The second value is the number of packets dropped to make room.
     ///
     /// # Errors
     /// Why it was dropped.
@@ -154,35 +154,35 @@ impl Network {
         self.reassembly.input(interface, fragment, frame, now)
     }
 
-    /// Forgets packets whose pieces did not come in time; returns how many.
+    /// Drops packets whose fragments did not arrive in time; returns their number.
     #[inline]
     pub(super) fn expire_reassembly(&mut self, now: Instant) -> u64 {
         self.reassembly.expire(now)
     }
 
-    /// Identifications for packets that are sent in fragments.
+    /// IP identifications for packets sent in fragments.
     pub(super) fn identifications(&mut self) -> &mut Identifications {
         &mut self.identifications
     }
 
-    /// What the path to a peer carries, if that is known.
+    /// The path MTU to a peer, bytes, if known.
     pub(super) fn path_mtu(&self, peer: Peer, now: Instant) -> Option<u16> {
         self.path_mtus.get(peer, now)
     }
 
-    /// A stream or an association has found out what its path carries.
+    /// Stores the path MTU, bytes, that a stream or an association has discovered.
     pub(super) fn learn_path_mtu(&mut self, peer: Peer, mtu: u16, now: Instant) {
         self.path_mtus.learn(peer, mtu, now);
     }
 
-    /// Asks again for neighbours; calls `failed` with interface and address of those that do not answer. Returns how
-    /// many were asked for.
+    /// Retransmits due solicitations; calls `failed` with interface and address of neighbours that did not answer.
+    /// Returns the number of solicitations.
     #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// When the network has something to do.
+    /// The earliest deadline of neighbours and reassembly.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
@@ -200,12 +200,12 @@ impl Network {
         &self.outbox
     }
 
-    /// They are sent, or dropped.
+    /// Removes all frames, after they were sent or dropped.
     pub(super) fn clear_outbox(&mut self) {
         self.outbox.clear();
     }
 
-    /// The frame that asks for an address at the first interface.
+    /// A solicitation for an address, from the first interface.
     #[cfg(test)]
     pub(super) fn solicitation(&mut self, address: IpAddr, now: Instant) -> Vec<u8> {
         let mut out = Outbox::default();

@@ -1,11 +1,11 @@
-//! For tests: streams of FPDUs built byte by byte from the text of RFC 5044, without the arithmetic
-//! under test, and a sink that checks what an LLP owes to DDP.
+//! For tests: FPDU streams built from the text of RFC 5044, independent of the code under test, and a sink that checks
+//! MPA's obligations to DDP as its LLP.
 
 use super::config::{Config, Params, Revision};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use std::collections::{BTreeMap, HashSet};
 
-/// RFC 5044 §4.4: CRC32c by the book, one bit at a time.
+/// CRC32c, bit by bit (RFC 5044 §4.4).
 pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
     for byte in bytes {
@@ -22,10 +22,10 @@ pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
 pub(crate) struct Stream {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
-    /// Count FPDUPTR from a marker in front of the header, as the draft's words can be read.
+    /// FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the draft.
     pub(crate) from_marker: bool,
     pub(crate) bytes: Vec<u8>,
-    /// First byte of each FPDU, and its ULPDU.
+    /// Offset of the first byte of each FPDU, and its ULPDU.
     pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
 }
 
@@ -82,22 +82,22 @@ impl Stream {
     }
 }
 
-/// A ULPDU of `len` bytes that differs from others.
+/// A ULPDU of `len` bytes, different for each `seed`.
 pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
 
-/// Config with room for everything.
+/// A configuration with a large hold limit.
 pub(crate) fn roomy() -> Config {
     Config { hold_limit: 1 << 24, ..Config::default() }
 }
 
-/// Remembers what was handed up, and asserts the rules of the seam.
+/// Collects ULPDUs, and asserts the rules of [`UlpduSink`].
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     pub(crate) got: BTreeMap<u64, Vec<u8>>,
     pub(crate) complete: u64,
-    /// Keys to refuse the first time.
+    /// Keys that are refused once.
     pub(crate) refuse: HashSet<u64>,
     pub(crate) refused: u64,
 }
@@ -121,7 +121,7 @@ impl UlpduSink for Collector {
     }
 }
 
-/// The ULPDU of the figures: DDP control field, MSN, 24 zeros.
+/// The ULPDU of RFC 5044's figures 5 and 6: DDP control field, MSN, 24 zeros.
 pub(crate) fn figure_ulpdu(control: [u8; 2], msn: u8) -> Vec<u8> {
     let mut ulpdu = vec![0; 42];
     ulpdu[..2].copy_from_slice(&control);
@@ -153,7 +153,7 @@ pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
 /// Control field, CRC of figure 5, CRC of figure 6: RFC 5044.
 pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x41, 0x43], [0x52, 0x23, 0x99, 0x83], [0x84, 0x92, 0x58, 0x98]);
-/// The same of the draft.
+/// The same values in the draft.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 

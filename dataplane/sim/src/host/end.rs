@@ -1,4 +1,4 @@
-//! The host as one end of a scenario.
+//! [`End`] for the TCP host: it delegates to [`Host`].
 
 use base::Instant;
 use ddp::{Cookie, Message, VecMemory};
@@ -117,7 +117,7 @@ impl End for Host {
 
     fn fault(&self) -> Option<String> {
         let (held, budget) = (self.stats().mpa_rx.held_max, self.config.hold);
-        // One FPDU in order may always be held besides.
+        // One FPDU in order may be held in addition to the budget.
         let limit = budget + u64::from(self.config.endpoint.mpa.max_fpdu);
         (held > limit).then(|| format!("{held} bytes held, budget {budget}"))
     }

@@ -326,7 +326,7 @@ impl Receiver {
         if let Some(pieces) = self.pieces.get_mut()
             && !pieces.is_empty()
         {
-            pieces.let_go(pass.from, pass.to, budget, &mut self.stats);
+            pieces.release(pass.from, pass.to, budget, &mut self.stats);
         }
         if in_order {
             self.next = match self.pieces.get_mut() {

@@ -1,17 +1,17 @@
-//! What lies beyond the next FPDU in order: bytes that are held, and islands that were handed up.
+//! The bytes received beyond the next FPDU in order: held bytes, and islands (contiguous ranges of FPDUs that were
+//! handed up). Positions are byte offsets in the TCP stream.
 
 use super::ReceiverStats;
 use base::Blank;
 use core::ops::Range;
 use std::collections::VecDeque;
 
-/// Held pieces that follow each other are joined up to this many bytes, so that a peer that sends
-/// single bytes does not make a list of them.
+/// Adjacent held pieces are joined up to this many bytes, so that single bytes do not become one piece each.
 const JOIN: usize = 2048;
-/// Pieces beyond which nothing out of order is taken, besides one for each `JOIN / 2` bytes held.
+/// Out-of-order bytes are refused at this many pieces, plus one for each `JOIN / 2` bytes held.
 const MAX_PIECES: usize = 1024;
 
-/// Bytes that all streams of a core together may hold ahead of gaps.
+/// Budget of bytes that all streams of a worker together may hold ahead of gaps.
 #[derive(Debug)]
 pub struct HoldBudget {
     limit: u64,
@@ -56,10 +56,10 @@ struct Piece {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Handed up: FPDU after FPDU until `end`.
+    /// An island: FPDUs up to `end` were handed up.
     Placed { end: u64 },
-    /// `located`: the FPDU that these bytes belong to is known to start here or in the located
-    /// pieces right before.
+    /// Bytes of FPDUs that are not handed up. `located`: the FPDU is known to start here or in the located pieces
+    /// right before.
     Held { bytes: Vec<u8>, located: bool },
 }
 
@@ -78,22 +78,21 @@ pub(super) struct Run {
     pub(super) start: u64,
     /// True when an FPDU is known to begin at `start`.
     pub(super) known: bool,
-    /// True when the bytes end where an island of placed FPDUs begins.
+    /// True when the bytes end where an island begins.
     pub(super) bounded: bool,
     pub(super) before: Range<usize>,
     pub(super) after: Range<usize>,
 }
 
-/// The sorted list.
+/// Held pieces and islands, sorted by position, without overlap.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
-    /// Bytes of FPDUs ahead of a gap that were verified in vain, less those that have come since.
+    /// Bytes of FPDUs ahead of a gap whose CRC was computed and was wrong, less the bytes received since.
     pub(super) vain: u32,
-    /// Bytes of FPDUs ahead of a gap that were verified and that the sink had no room for, less those
-    /// that have come since.
+    /// Bytes of FPDUs ahead of a gap that were verified and that the sink refused, less the bytes received since.
     pub(super) unwanted: u32,
-    /// Tries of the next FPDU in order, which had a wrong CRC.
+    /// Times that the next FPDU in order was received with a wrong CRC.
     pub(super) tries: u8,
 }
 
@@ -105,7 +104,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True when there is nothing to remember.
+    /// True when it is equal to the blank value.
     pub(super) fn has_nothing(&self) -> bool {
         self.list.is_empty() && self.vain == 0 && self.unwanted == 0 && self.tries == 0
     }
@@ -114,31 +113,31 @@ impl Pieces {
         self.list.is_empty()
     }
 
-    /// Frees memory once nothing is left.
+    /// Frees the list's memory when it is empty.
     pub(super) fn shrink(&mut self) {
         if self.list.is_empty() && self.list.capacity() > 0 {
             self.list = VecDeque::new();
         }
     }
 
-    /// Entries that there is memory for.
+    /// Allocated entries.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()
     }
 
-    /// True when held bytes begin at `at` and nothing is before them.
+    /// True when the first piece is held and begins at `at`.
     pub(super) fn begin_with_held(&self, at: u64) -> bool {
         let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });
         self.list.front().is_some_and(held)
     }
 
-    /// True when nothing more should be entered ahead of a gap; `held` bytes are held.
+    /// True when nothing more may be entered ahead of a gap. `held`: bytes held by the stream.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (JOIN as u64 / 2)
     }
 
-    /// Bytes held from `at` on without a gap.
+    /// Number of bytes held from `at` on without a gap.
     pub(super) fn held_from(&self, at: u64) -> u64 {
         let mut end = at;
         for piece in &self.list {
@@ -150,7 +149,7 @@ impl Pieces {
         end - at
     }
 
-    /// What adjoins a new span `offset..end`; `next` is where the next FPDU in order begins.
+    /// The pieces adjacent to a new span `offset..end`; `next` is where the next FPDU in order begins.
     pub(super) fn run_around(&self, offset: u64, end: u64, next: u64) -> Run {
         let at = self.list.partition_point(|piece| piece.start < offset);
         let (mut first, mut start, mut known) = (at, offset, offset == next);
@@ -162,7 +161,7 @@ impl Pieces {
             }
             match &piece.kind {
                 Kind::Placed { .. } => known = true,
-                // What is before the FPDU's start cannot be found from here.
+                // Bytes before the start of an FPDU cannot be located from it.
                 Kind::Held { located: false, .. } if seen_located => break,
                 Kind::Held { located, .. } => {
                     seen_located = *located;
@@ -188,7 +187,7 @@ impl Pieces {
         Run { start, known: known || seen_located, bounded, before: first..at, after: at..last }
     }
 
-    /// The bytes of held pieces, in order.
+    /// Calls `f` with the bytes of each held piece, in order.
     pub(super) fn each<'a>(&'a self, pieces: Range<usize>, mut f: impl FnMut(&'a [u8])) {
         for piece in self.list.range(pieces) {
             if let Kind::Held { bytes, .. } = &piece.kind {
@@ -197,7 +196,7 @@ impl Pieces {
         }
     }
 
-    /// Holds bytes that are in no piece.
+    /// Holds bytes that no piece covers.
     pub(super) fn hold(
         &mut self,
         start: u64,
@@ -228,7 +227,7 @@ impl Pieces {
         self.join_next(at);
     }
 
-    /// Joins the held piece at index `at` with the one that follows, if that is small and alike.
+    /// Joins the held piece at index `at` with the one that follows, if both are held, located alike, and short enough together.
     fn join_next(&mut self, at: usize) {
         let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
         let (Kind::Held { bytes: one, located: here }, Kind::Held { bytes: two, located: there }) =
@@ -247,7 +246,7 @@ impl Pieces {
     }
 
     /// Releases the held bytes in `from..to`.
-    pub(super) fn let_go(
+    pub(super) fn release(
         &mut self,
         from: u64,
         to: u64,
@@ -292,7 +291,7 @@ impl Pieces {
         }
     }
 
-    /// Enters FPDUs `from..to` that were handed up ahead of a gap.
+    /// Enters FPDUs `from..to` that were handed up ahead of a gap, and merges them with adjacent islands.
     pub(super) fn placed(&mut self, from: u64, to: u64) {
         let at = self.list.partition_point(|piece| piece.start < from);
         let mut island = from..to;
@@ -314,7 +313,7 @@ impl Pieces {
         self.list.insert(i, Piece { start: island.start, kind: Kind::Placed { end: island.end } });
     }
 
-    /// The order has reached `at`: takes away the islands that follow it, and returns where they end.
+    /// Everything before `at` was handed up: removes the islands that begin there, and returns where they end.
     pub(super) fn absorb(&mut self, mut at: u64) -> u64 {
         while let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.front()
             && *start == at
@@ -325,7 +324,7 @@ impl Pieces {
         at
     }
 
-    /// The bytes held in `from..to` are a part of the FPDU that begins at `from`.
+    /// Marks the bytes held in `from..to` as located: they belong to the FPDU that begins at `from`.
     pub(super) fn locate(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
         let mut i = self.list.partition_point(|piece| piece.end() <= from);
         while let Some(piece) = self.list.get_mut(i) {
@@ -349,15 +348,15 @@ impl Pieces {
         }
     }
 
-    /// Forgets everything at and beyond `at`.
+    /// Removes all pieces at and beyond `at`.
     pub(super) fn truncate(&mut self, at: u64, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
-        self.let_go(at, u64::MAX, budget, stats);
+        self.release(at, u64::MAX, budget, stats);
         while self.list.back().is_some_and(|piece| piece.start >= at) {
             self.list.pop_back();
         }
     }
 
-    /// Forgets everything.
+    /// Removes all pieces and frees the list.
     pub(super) fn clear(&mut self, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
         self.truncate(0, budget, stats);
         self.list = VecDeque::new();

@@ -1,23 +1,23 @@
-//! The send half of an association (RFC 9260 §6.1, §6.2.1, §6.3, §7): what is in flight, what the peer and
-//! the path let us send, and what its SACKs mean.
+//! The send half of an association (RFC 9260 §6.1, §6.2.1, §6.3, §7): DATA chunks in flight, the peer's receive
+//! window, the congestion window, and the processing of SACKs.
 //!
-//! Messages go out unordered and never cut up, pulled from a [`MessageSource`] straight into packets; what
-//! remains of one is a record of 32 bytes, and a retransmission asks for the same bytes again.
+//! Messages are sent unordered and unfragmented, and are pulled from a [`MessageSource`] straight into packets. The
+//! sender keeps a record of 32 bytes for each; a retransmission pulls the same bytes again.
 //!
-//! Losses are found and repaired as RFC 8985 and RFC 6937 have it for TCP, the window grows by CUBIC: what
-//! RFC 9260 §7.2 asks for, three missing reports and the halves of Reno, is the slower of the two where
-//! packets are lost at random. `congestion = NewReno` follows the letter.
+//! Loss detection and recovery follow RFC 8985 and RFC 6937, as in TCP, and the window grows by CUBIC. The rules of
+//! RFC 9260 §7.2 (three miss indications, Reno's halving) are slower where packets are lost at random;
+//! `congestion = NewReno` selects Reno's window.
 //!
-//! Its owner calls:
+//! The caller's order:
 //!
 //! ```text
-//!  on_sack, on_shutdown      for what the peer acknowledges
+//!  on_sack, on_shutdown      for the peer's acknowledgements
 //!  handle_timeout(now)       when poll_timeout() has come
 //!  wants_packet, write       after a burst of these, or when the source has new data, until either returns false;
 //!  written                   then once
 //! ```
 //!
-//! Left out: fragmentation, order within a stream, several paths.
+//! Left out: fragmentation, ordered delivery, multihoming.
 
 mod acks;
 mod board;
@@ -50,8 +50,8 @@ pub use config::SendConfig;
 pub use stats::SendStats;
 pub use timers::Expired;
 
-/// What a packet needs besides the user data of one message: its header, that of the DATA chunk, and room for
-/// a SACK beside it (RFC 9260 §6.9).
+/// Bytes of a packet beside the user data of one message: common header, DATA chunk header, and room for a
+/// bundled SACK (RFC 9260 §6.9).
 const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 
 /// The send half of an association.
@@ -59,21 +59,22 @@ const OVERHEAD: usize = COMMON_HEADER_LEN + DATA_HEADER_LEN + SACK_FIXED_LEN;
 pub struct Sender {
     board: Board,
     recovery: LossRecovery,
-    /// What loss recovery keeps of what is in flight.
+    /// Loss recovery's state of the chunks in flight.
     state: FlightState,
     timers: Timers,
-    /// The last a_rwnd of the peer.
+    /// The last a_rwnd of the peer, bytes.
     a_rwnd: u64,
-    /// Longest SCTP packet that the path carries.
+    /// Longest SCTP packet that the path carries, bytes.
     packet_len: usize,
-    /// Longest message that an empty packet carries.
+    /// Longest message that an empty packet carries, bytes.
     most: usize,
+    /// `most` has changed and the source has not been notified.
     most_news: bool,
     /// A probe of a closed window is due.
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
-    /// Packets that may leave at once: Max.Burst, and as many as were acknowledged since the last one left.
+    /// Packets that may be sent at once: Max.Burst, and as many as were acknowledged since the last one was sent.
     burst: u64,
     /// Probes of a closed window in a row without any answer.
     probes_unanswered: u32,
@@ -83,7 +84,7 @@ pub struct Sender {
     reneging: u8,
     /// When data was sent last.
     last_sent: Instant,
-    /// The congestion window is what stopped the last packet.
+    /// The congestion window stopped the last burst.
     cwnd_limited: bool,
     /// Something was written since the last call of [`written`](Self::written).
     sent: bool,
@@ -92,8 +93,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// For an association whose first TSN is `initial_tsn`, with a peer whose INIT or INIT ACK has this `a_rwnd`,
-    /// over a path that carries SCTP packets of `packet_len` bytes.
+    /// Creates the sender of an association. `initial_tsn`: its first TSN; `a_rwnd`: from the peer's INIT or INIT ACK,
+    /// bytes; `packet_len`: longest SCTP packet that the path carries, bytes.
     pub fn new(
         config: &Arc<SendConfig>,
         initial_tsn: Tsn,
@@ -141,7 +142,7 @@ impl Sender {
         self.recovery.timeouts_in_a_row().saturating_add(self.probes_unanswered)
     }
 
-    /// True while nothing is thought to be lost.
+    /// True while no chunk is considered lost.
     pub fn is_lossless(&self) -> bool {
         self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
@@ -153,12 +154,12 @@ impl Sender {
         self.board.shorter_arrived()
     }
 
-    /// The next time-out is as if the last ones had not been.
+    /// Resets the exponential backoff of the RTO.
     pub fn forget_backoff(&mut self) {
         self.recovery.rtt_mut().forget_backoff();
     }
 
-    /// Messages that are sent and not acknowledged.
+    /// Number of messages sent and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.board.len()
     }
@@ -168,7 +169,7 @@ impl Sender {
         self.most
     }
 
-    /// The peer's window as the last SACK had it, bytes.
+    /// The peer's window by its last SACK, bytes.
     pub fn peer_window(&self) -> u64 {
         self.a_rwnd
     }
@@ -178,33 +179,34 @@ impl Sender {
         self.recovery.cc().cwnd()
     }
 
-    /// Bytes of DATA chunks that are thought to be in the network.
+    /// Estimate of the bytes of DATA chunks in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
     }
 
-    /// Smoothed round trip, once measured.
+    /// Smoothed round-trip time, once measured.
     pub fn srtt(&self) -> Option<Duration> {
         self.recovery.rtt().srtt().map(Duration::from)
     }
 
-    /// RTO: also of T1 and T2, and part of the interval of HEARTBEATs (RFC 9260 §8.3).
+    /// The RTO, which T1 and T2 use too, and which is part of the HEARTBEAT interval (RFC 9260 §8.3).
     pub fn rto(&self) -> Duration {
         self.recovery.rtt().rto(&self.config).into()
     }
 
-    /// What was counted.
+    /// Counters.
     pub fn stats(&self) -> SendStats {
         self.stats
     }
 
-    /// A round trip was measured by a HEARTBEAT (RFC 9260 §8.3), or by a handshake without retransmission.
+    /// Takes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without retransmission.
     pub fn measured(&mut self, rtt: Duration) {
         self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         self.state.measured();
     }
 
-    /// The path carries SCTP packets of `len` bytes from now on (RFC 9260 §7.3): what was longer is lost.
+    /// The path carries SCTP packets of at most `len` bytes from now on (RFC 9260 §7.3): longer ones in flight are
+    /// marked lost.
     pub fn set_packet_len(&mut self, len: usize) {
         if len == self.packet_len {
             return;
@@ -220,9 +222,8 @@ impl Sender {
         }
     }
 
-    /// Longest SCTP packet for the next call of [`write`](Self::write): what the path carries, or more when
-    /// a message has to go again that was sent when it carried more. Such a packet has to be fragmented by IP
-    /// (RFC 9260 §6.9).
+    /// Longest SCTP packet for the next call of [`write`](Self::write): the path's limit, or more for the retransmission
+    /// of a message that was sent when the limit was higher. Such a packet has to be fragmented by IP (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
         let again = self.next_again().map_or(0, |index| usize::from(self.board.records[index].len));
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
@@ -245,7 +246,7 @@ impl Sender {
         self.recovery.pace(self.smss() as u64)
     }
 
-    /// Notifies the source of what changed.
+    /// Notifies the source of a change of `most`.
     fn announce(&mut self, source: &mut impl MessageSource) {
         if core::mem::take(&mut self.most_news) {
             source.most_changed(self.most);
@@ -253,7 +254,7 @@ impl Sender {
     }
 }
 
-/// RFC 9260 §7.2.1; §7.2.3 for the floor.
+/// The initial congestion state (RFC 9260 §7.2.1), with the lower bound of ssthresh (§7.2.3).
 fn congestion(config: &SendConfig, smss: usize) -> Congestion {
     let segments = config.initial_packets(smss);
     Congestion::new(config.congestion, config.send_window, smss, segments).with_floor(4)
@@ -264,14 +265,14 @@ fn one(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
-/// Longest message in a packet of `packet_len` bytes, a multiple of four: with room for a SACK, unless a
-/// DDP segment of the least size that any path carries would not fit then (RFC 5043 §9).
+/// Longest message in a packet of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless a message of
+/// [`LEAST`] bytes would then not fit.
 fn most(packet_len: usize) -> usize {
     let alone = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(alone.min(LEAST)).max(4) & !3
 }
 
-/// Bytes that a message may have on every path, if a packet carries them at all.
+/// Lower bound of the longest message, bytes, padded: a DDP-SSN and the least MULPDU that RFC 5043 §9 permits.
 const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
 
 #[cfg(test)]

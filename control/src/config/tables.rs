@@ -151,7 +151,7 @@ pub(super) mod listener {
         peer: Peer = one_of(&Peer::ALL.map(|peer| (peer.name(), peer))), "\"standard\"";
         /// For `perftest`: bytes of the first Write of the write latency test, which names no size.
         message_size: u32 = values::size32(1, 16 << 20), "\"4 KiB\"";
-        /// Revisions of MPA that are spoken.
+        /// Revisions of MPA that are accepted.
         revisions: Vec<u8> = list(Shape::Integer { min: 0, max: 2 }), "[0, 1]; [1, 2] for `rdmap`";
         /// We ask the peer for markers.
         markers: bool = boolean(), "true; false for `rdmap`";

@@ -124,7 +124,7 @@ counters! {
     ip: IpCounters {
         /// Address resolutions started.
         neighbour_solicitations: Counter,
-        /// Address resolutions that nobody answered.
+        /// Address resolutions without an answer.
         neighbour_failures: Counter,
         /// ARP replies and neighbour advertisements sent.
         neighbour_answers: Counter,
@@ -247,7 +247,7 @@ macro_rules! drop_reasons {
 drop_reasons! {
     /// Shorter than its headers say, or than an Ethernet header.
     Truncated = "truncated",
-    /// An Ethernet type that nobody here speaks.
+    /// An EtherType that is not supported.
     EtherType = "ether_type",
     /// A VLAN without an interface, or two tags.
     Vlan = "vlan",
@@ -279,7 +279,7 @@ drop_reasons! {
     HopByHop = "hop_by_hop",
     /// More IPv6 extension headers than are followed, or one that forbids going on.
     ExtensionHeader = "extension_header",
-    /// An IP protocol that nobody here speaks.
+    /// An IP protocol that is not supported.
     IpProtocol = "ip_protocol",
     /// TCP or ICMP checksum is wrong.
     L4Checksum = "l4_checksum",

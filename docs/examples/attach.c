@@ -120,7 +120,7 @@ static int print_record(const struct attached *a, uint64_t n)
 	size_t at = SLOTS + (n % a->capacity) * SLOT;
 	uint64_t kind_stag, offset, len, stream, i;
 
-	/* Acquire: the bytes that the record speaks of are visible from here on. */
+	/* Acquire: the bytes that the record describes are visible from here on. */
 	if (atomic_load_explicit(shared(a, at), memory_order_acquire) != 2 * n + 2)
 		return 0;
 	offset = atomic_load_explicit(shared(a, at + 8), memory_order_relaxed);

@@ -1,6 +1,6 @@
-//! What somebody would write without this appliance: two processes' worth of kernel sockets on `lo`, of
-//! which the receiver checks a CRC over each block and copies it to its place. As everywhere in the group, what is
-//! sent comes out of a region and goes into another of the same size.
+//! The baseline without this appliance: a pair of kernel sockets on `lo`, whose receiver checks a CRC over each block and
+//! copies it to its place. As everywhere in the group, the data comes from a region and goes into another of the same
+//! size.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

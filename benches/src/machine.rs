@@ -1,4 +1,4 @@
-//! Where a run was made, as far as it matters to who reads it.
+//! The machine of a run, as far as it matters to readers of the results.
 
 use std::collections::BTreeMap;
 use std::process::Command;

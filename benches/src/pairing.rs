@@ -310,7 +310,7 @@ impl Pairing {
         self.take_answer()
     }
 
-    /// One burst each way; false when nobody had anything to say.
+    /// One burst each way; false when neither end had anything to send.
     pub fn exchange(&mut self) -> bool {
         self.send();
         self.deliver();

@@ -44,7 +44,7 @@ pub struct Product {
     pub listener: Option<ListenerConfig>,
     /// How streams are opened.
     pub connect: EndpointConfig,
-    /// What speaks above DDP on streams that are accepted and opened.
+    /// The protocol above DDP on streams that are accepted and opened.
     pub ulps: [UlpConfig; 2],
 }
 

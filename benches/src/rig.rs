@@ -90,11 +90,11 @@ pub struct RigConfig {
     pub markers: bool,
     /// Both ends ask for CRCs.
     pub crc: bool,
-    /// Nobody computes TCP checksums; else the workers do.
+    /// TCP checksums are not computed; else the workers compute them.
     pub trusted: bool,
     /// SCTP carries it; else MPA over TCP.
     pub sctp: bool,
-    /// RDMAP is spoken; else bare DDP.
+    /// RDMAP; else bare DDP.
     pub rdmap: bool,
     /// IPv6; else IPv4.
     pub v6: bool,
@@ -176,7 +176,7 @@ pub struct End {
     rig: RigConfig,
     /// How its streams are opened: one for all, as with the appliance.
     connect: EndpointConfig,
-    /// What speaks above DDP on streams that are accepted and opened.
+    /// The protocol above DDP on streams that are accepted and opened.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }

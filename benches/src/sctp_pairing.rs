@@ -184,7 +184,7 @@ impl SctpPairing {
         endpoint.post(session, message).expect("there is room for a message");
     }
 
-    /// One burst each way; false when nobody had anything to say.
+    /// One burst each way; false when neither end had anything to send.
     pub fn exchange(&mut self) -> bool {
         self.send();
         self.deliver();

@@ -24,7 +24,7 @@ const OPEN: Stag = Stag(0x700);
 const OWN: Stag = Stag(0x800);
 /// Without any right; our Reads go there.
 const SINK: Stag = Stag(0x900);
-/// Without any right, and nobody's business.
+/// A region without access rights.
 const SECRET: Stag = Stag(0xa00);
 const LEN: usize = 256;
 /// Bytes of each of our Reads.

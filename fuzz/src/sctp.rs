@@ -1,4 +1,4 @@
-//! SCTP: packets and what is in them, and an association that is fed anything.
+//! SCTP: packets and their chunks, and an association with arbitrary input.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

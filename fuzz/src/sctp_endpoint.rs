@@ -26,7 +26,7 @@ use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader,
 
 use crate::sctp::{Batch, PEER_TSN, cookie, ends};
 
-/// Writable; what it holds is judged by nobody.
+/// A writable region whose contents are not checked.
 const OPEN: Stag = Stag(0x700);
 /// Without any right.
 const SECRET: Stag = Stag(0xa00);

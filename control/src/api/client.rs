@@ -25,7 +25,7 @@ pub struct Client {
 /// Why there is no answer, or a negative one.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers at the socket.
+    /// No server answers at the socket.
     #[error("cannot reach the appliance at {}: {source}{}", socket.display(), hint(source))]
     Unreachable {
         /// The socket.

@@ -174,7 +174,7 @@ pub struct ListenerInfo {
     /// Streams that the service keeps something about.
     #[serde(default)]
     pub sessions: u64,
-    /// MPA revisions that it speaks.
+    /// MPA revisions that it accepts.
     pub revisions: Vec<u8>,
     /// It asks for markers.
     pub markers: bool,

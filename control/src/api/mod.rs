@@ -3,7 +3,7 @@
 //! The server runs in a thread of its own and knows nothing of streams or regions: it turns HTTP into
 //! a [`Request`], hands it to the control thread through a bounded queue, and turns the [`Reply`] into
 //! JSON. Events do not pass that queue: the control thread appends to the [`EventLog`], the server
-//! reads from it. `docs/api.md` describes what is on the wire.
+//! reads from it. `docs/api.md` describes the protocol.
 
 mod channel;
 mod client;

@@ -28,7 +28,7 @@ impl Default for MpaChoice {
     }
 }
 
-/// What speaks above DDP on a stream that is opened from here.
+/// The protocol above DDP on a stream that is opened from here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UlpChoice {
@@ -49,7 +49,7 @@ pub struct RdmapChoice {
     pub ord: u16,
     /// The kind of peer, as a listener's `peer`.
     pub peer: String,
-    /// We may be the one that is spoken to first: the peer-to-peer model of RFC 6581.
+    /// The responder may send first: the peer-to-peer model of RFC 6581.
     pub peer_to_peer: bool,
     /// Try revision 1 when the peer closes the connection upon revision 2.
     pub retry_revision_1: bool,
@@ -167,7 +167,7 @@ pub enum PutTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GetSpec {
-    /// The stream; it speaks RDMAP.
+    /// The stream, an RDMAP stream.
     pub via: Via,
     /// Where in the peer's memory.
     pub source: PutTarget,
@@ -233,7 +233,7 @@ pub struct PingReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AtomicSpec {
-    /// The stream; it speaks RDMAP.
+    /// The stream, an RDMAP stream.
     pub via: Via,
     /// Where in the peer's memory.
     pub target: PutTarget,

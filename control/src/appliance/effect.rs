@@ -19,9 +19,9 @@ pub(super) enum Effect {
     Release { stream: StreamId },
     /// Ends a stream.
     Close { stream: StreamId, abort: bool },
-    /// Posts a message, a Send where the stream speaks RDMAP.
+    /// Posts a message, a Send on an RDMAP stream.
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
-    /// Posts a tagged message, a Write where the stream speaks RDMAP. `bytes` of the job are in it.
+    /// Posts a tagged message, a Write on an RDMAP stream. `bytes` of the job are in it.
     Write {
         stream: StreamId,
         stag: Stag,

@@ -1,4 +1,4 @@
-//! How streams speak: what the configuration and a request to connect say, as the layers below take it.
+//! Endpoint configurations of the layers below, from the configuration file and from requests to connect.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub fn listener_config(
     }
 }
 
-/// What speaks above DDP on a listener's streams, and who deals with what arrives.
+/// The protocol above DDP on a listener's streams, and the service that handles received messages.
 pub fn accepted_ulp(
     ulp: Option<&Ulp>,
     queues: &[QueueSection],
@@ -54,7 +54,7 @@ pub fn accepted_ulp(
     }
 }
 
-/// What speaks above DDP on a stream that is opened from here.
+/// The protocol above DDP on a stream that is opened from here.
 pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
         UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
@@ -64,7 +64,7 @@ pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     }
 }
 
-/// How a listener's streams speak.
+/// Configuration of a listener's streams.
 pub fn listener_endpoint(config: &Config, section: &ListenerSection) -> dataplane::EndpointConfig {
     match section.transport {
         Transport::Tcp => tcp_listener(config, section).into(),
@@ -92,7 +92,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
     }
 }
 
-/// How an association that is opened from here speaks, to this UDP port if any.
+/// Configuration of an association that is opened from here, with the UDP port of `spec` if any.
 pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     let defaults = sctp_lite::session::Config::default();
     let peer_to_peer = spec.rdmap.peer_to_peer;
@@ -164,7 +164,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     }
 }
 
-/// How a stream that is opened from here speaks. `start_key`: the draft's revision 0.
+/// Configuration of a stream that is opened from here. `start_key`: the draft's revision 0.
 pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
@@ -206,7 +206,7 @@ fn receiving(config: &Config) -> mpa::Config {
     }
 }
 
-/// TCP as all streams speak it.
+/// TCP parameters of all streams.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
     tcp::Config {
         rto: tcp::Rto { initial: section.initial_rto, min: section.min_rto, ..tcp::Rto::default() },

@@ -157,7 +157,7 @@ impl Env {
         self.tickets.get_mut(ticket.0)
     }
 
-    /// Takes back a ticket that nobody will answer any more.
+    /// Removes a ticket that will not be answered.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Then> {
         self.tickets.cancel(ticket.0)
     }

@@ -1,7 +1,7 @@
-//! Who may have how many streams: per listener, per peer address, and handshakes pending.
+//! Limits on streams: per listener, per peer address, and on pending handshakes.
 //!
 //! A stream is counted from the moment the control thread learns of it until its worker reports that it is
-//! closed. What is above a bound is refused with a reason that operators read in `ddpctl events`.
+//! closed. A stream above a limit is refused with a reason that operators read in `ddpctl events`.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -7,14 +7,14 @@
 //!                         file writer, attach socket of local programs
 //! ```
 //!
-//! [`Core`] decides everything and calls nobody that could block; [`thread`] runs it. Its parts own their state:
+//! [`Core`] decides everything and makes no blocking call; [`thread`] runs it. Its parts own their state:
 //!
 //! | part | owns |
 //! |---|---|
 //! | `regions` | regions, STags, protection domains, bindings to streams |
 //! | `listeners` | listeners, their limits, queue files and services |
 //! | `streams` | streams, their posts, what ended streams did |
-//! | `jobs` | what API clients want done on streams: put, get, send, ping, atomics |
+//! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics |
 //! | `links` | how long links of ports have been down |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!

@@ -9,7 +9,7 @@ use crate::api::{Answer, ApiError, ConnectSpec};
 use crate::config::ServiceKind;
 use crate::service::Slot;
 
-/// The stream that a region is bound to while nobody may use it. No worker has this number.
+/// The stream that a region is bound to while no stream may use it. No worker has this number.
 pub(super) const NOBODY: StreamId = StreamId(u64::MAX);
 
 /// What follows when all workers have answered.
@@ -41,7 +41,7 @@ pub(super) enum Then {
     },
     /// All workers know the STag that a job's or a client's Reads go to.
     SinkReady(SinkOf),
-    /// Nobody uses a sink any more; its memory goes.
+    /// A sink is no longer used; its memory is freed.
     SinkRemoved {
         stag: ddp::Stag,
     },
@@ -132,7 +132,7 @@ pub(super) enum Post {
     Service(AfterPost),
 }
 
-/// The end of a stream for those who wanted something of it.
+/// The end of a stream, for operations that wait for it.
 pub(super) fn has_ended(error: ApiError) -> ApiError {
     ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }

@@ -35,7 +35,7 @@ pub enum Signal {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A waker that nobody waits on yet.
+    /// A waker without a waiting thread.
     ///
     /// # Errors
     /// The system has no descriptor left.

@@ -64,7 +64,7 @@ impl<T> Tickets<T> {
         self.waiting.get_mut(&ticket).map(|waiting| &mut waiting.then)
     }
 
-    /// Takes back a ticket that nobody will answer any more.
+    /// Removes a ticket that will not be answered.
     pub fn cancel(&mut self, ticket: u64) -> Option<T> {
         self.waiting.remove(&ticket).map(|waiting| waiting.then)
     }

@@ -224,7 +224,7 @@ fn mpa(section: &mut Section<'_, '_>, ulp: &Ulp) -> MpaSection {
     }
 }
 
-/// Whether revisions 0, 1 and 2 are spoken.
+/// Whether revisions 0, 1 and 2 are accepted.
 fn revisions(section: &mut Section<'_, '_>, ulp: &Ulp) -> [bool; 3] {
     let rdmap = *ulp != Ulp::Ddp;
     if !section.has("revisions") {

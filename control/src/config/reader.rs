@@ -2,7 +2,7 @@
 //!
 //! serde stops at the first error; an operator wants all of them. So each section is read by hand:
 //! [`Section::optional`] and its siblings take a key and a function from [`super::values`], and
-//! [`Section::finish`] reports the keys that nobody asked for.
+//! [`Section::finish`] reports unknown keys.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -177,7 +177,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// Reports every key that nobody asked for, and says where the rest stand.
+    /// Reports every unknown key; returns the positions of the others.
     pub(super) fn finish(self) -> Places {
         for (key, _) in &self.places.keys {
             if self.known.contains(&key.as_str()) {

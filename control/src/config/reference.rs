@@ -1,4 +1,4 @@
-//! What is made of the descriptors for operators and their editors: a man page, a JSON schema and an example.
+//! Generates the man page, the JSON schema and the reference file from the descriptors of the keys.
 
 use std::fmt;
 

@@ -117,7 +117,7 @@ pub struct ListenerSection {
     pub transport: Transport,
     /// The protocol above DDP.
     pub ulp: Ulp,
-    /// MPA as the listener speaks it; over SCTP nothing but the limit of private data counts.
+    /// MPA parameters; over SCTP only the limit of private data applies.
     pub mpa: MpaSection,
     /// Names of the regions that are advertised to its streams' peers, which may reach them.
     pub regions: Vec<String>,
@@ -137,11 +137,11 @@ impl ListenerSection {
 /// MPA parameters of a listener (RFC 5044 §7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MpaSection {
-    /// Revision 0 is spoken: request frames with Rev 0, and the draft's Start Key.
+    /// Revision 0 is accepted: Request frames with Rev 0, and the draft's Start Key.
     pub revision_0: bool,
-    /// Revision 1 is spoken.
+    /// Revision 1 is accepted.
     pub revision_1: bool,
-    /// Revision 2 is spoken (RFC 6581); only with RDMAP.
+    /// Revision 2 is accepted (RFC 6581); only with RDMAP.
     pub revision_2: bool,
     /// We ask the peer for markers (our M).
     pub markers: bool,

@@ -1,5 +1,5 @@
-//! Where peers are: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; with `rdmap://` for peers that
-//! speak RDMAP, and `sctp://` and `rdmap+sctp://` for the same over SCTP.
+//! Addresses of peers and their regions: `HOST:PORT` and `tcp://HOST:PORT/REGION[@OFFSET]`; `rdmap://` for RDMAP,
+//! `sctp://` and `rdmap+sctp://` for the same over SCTP.
 //!
 //! HOST is a name, an IPv4 address, or an IPv6 address in brackets.
 
@@ -12,7 +12,7 @@ use crate::api::UlpChoice;
 use crate::config::parse_u64;
 use crate::transport::Transport;
 
-/// What is spoken over what, by its scheme.
+/// Schemes, each with its ULP and its transport.
 const SCHEMES: [(&str, UlpChoice, Transport); 4] = [
     ("tcp://", UlpChoice::Ddp, Transport::Tcp),
     ("rdmap://", UlpChoice::Rdmap, Transport::Tcp),
@@ -29,7 +29,7 @@ pub struct Peer {
     pub port: u16,
     /// What carries DDP.
     pub transport: Transport,
-    /// What it speaks above DDP.
+    /// Its protocol above DDP.
     pub ulp: UlpChoice,
 }
 
@@ -77,7 +77,7 @@ pub enum UrlError {
 }
 
 impl Peer {
-    /// The same peer, spoken to with RDMAP.
+    /// The same peer, with RDMAP.
     pub fn rdmap(&self) -> Peer {
         Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
     }

@@ -6,7 +6,7 @@
 //! sender, which gives the peer a new buffer only when [`Report::Appended`] has come.
 //!
 //! A write that fails (no space) is reported, kept and tried again every [`RETRY`]; closing tries once
-//! more and reports what is then lost.
+//! more and reports the bytes that are then lost.
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 

@@ -274,7 +274,7 @@ impl Listener {
     }
 }
 
-/// Errors of `accept` that concern one connection, or nobody.
+/// Errors of `accept` that concern at most one connection.
 fn is_transient(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), WouldBlock | Interrupted | ConnectionAborted | ConnectionReset)
@@ -425,7 +425,7 @@ impl Connection {
         }
     }
 
-    /// RFC 5041 §7.1: the one last message, then nothing more; input is discarded.
+    /// RFC 5041 §7.1: the last message, then nothing more; input is discarded.
     fn die(&mut self, outcome: Outcome, content: &LastMessage) {
         if self.dying.is_none() {
             self.dying = Some(outcome);

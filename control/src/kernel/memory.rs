@@ -41,7 +41,7 @@ impl KernelMemory {
         KernelMemory::Bytes(VecMemory::new(len))
     }
 
-    /// These bytes, which nobody else changes.
+    /// These bytes, which do not change.
     pub fn bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }

@@ -1,6 +1,6 @@
-//! What verbs programs expect at the other end: the services of a listener with `ulp = "rdmap"`.
+//! The services of a listener with `ulp = "rdmap"`: the server side of verbs programs.
 //!
-//! Sans-IO: what streams do comes in, what is to be posted goes out ([`Action`]). One [`Service`] per
+//! Sans-IO: events of streams come in, operations to post go out ([`Action`]). One [`Service`] per
 //! listener holds all of its streams, because some programs (perftest) use two of them together. A
 //! service keeps a few dozen bytes per stream; its streams and their memory are bounded by the listener.
 //!
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | region | nothing: peers use the advertised regions |
 //! | echo | nothing: the worker sends every Send back |
-//! | sink | nothing: the worker throws Sends away |
+//! | sink | nothing: the worker discards Sends |
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
@@ -101,7 +101,7 @@ pub enum Action {
     /// Lets the stream send although its peer has not sent anything yet: another stream of the same
     /// program has shown that the peer is ready.
     PeerIsReady,
-    /// Ends the stream: its program does not speak as the service expects. One sentence.
+    /// Ends the stream: its program violates the protocol of the service. One sentence.
     End(String),
 }
 

@@ -97,7 +97,7 @@ enum Next {
 }
 
 impl Server {
-    /// Listens on `path` with mode 0600. A socket that nobody listens on any more is replaced.
+    /// Listens on `path` with mode 0600. A stale socket, without a listener, is replaced.
     pub fn bind(path: &Path) -> io::Result<Server> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =

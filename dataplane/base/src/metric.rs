@@ -1,4 +1,4 @@
-//! What is known of a counter besides its value: name, kind, unit and help. The API, `ddpctl` and the metrics
+//! Descriptors of counters: name, kind, unit and help. The API, `ddpctl` and the metrics
 //! are made from such descriptors; a new counter is one line where it is counted or shown.
 
 /// Describes one counter.

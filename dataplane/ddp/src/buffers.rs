@@ -1,12 +1,11 @@
 //! Untagged receive buffers of one worker: a bounded number of bytes for messages that are still
-//! being put together. They are taken when a message's first byte arrives, not when they are posted.
+//! being reassembled. They are allocated when a message's first byte arrives, not when they are posted.
 //!
-//! No byte of one message is ever seen in another: a buffer is empty when it is taken and what is
-//! skipped is filled with zeros.
+//! No byte of one message is ever seen in another: a buffer is empty when it is allocated, and
+//! skipped bytes are zeroed.
 //!
-//! The bytes are shared, and nobody takes so much that others get none (RFC 5041 §8.3.2 (5), RFC 5042
-//! §6.4.3.1): a peer, and a stream of what its peer may have, gets one more buffer only if what is left is
-//! as much as it then has.
+//! Peers share the bytes so that none can exhaust them (RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1): a peer gets one more
+//! buffer only if the remainder is at least as large as its new total; within the share of a peer, its streams likewise.
 //!
 //! ```text
 //!   one greedy peer       |#################|                 |   leaves half
@@ -72,7 +71,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Nobody's, and nothing.
+    /// No owner, no bytes.
     pub(crate) const EMPTY: Account =
         Account { peer: PeerId(0), used: Use { in_order: 0, beyond: 0 } };
 

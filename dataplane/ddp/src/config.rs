@@ -4,7 +4,7 @@ use wire::{DdpVersion, Qn};
 
 /// Queue of bare DDP's ordinary messages (docs/protocol.md).
 pub const MESSAGE_QUEUE: Qn = Qn(0);
-/// Queue of bare DDP's one last message after an error (docs/protocol.md). The same number as RDMAP's
+/// Queue of bare DDP's last message after an error (docs/protocol.md). The same number as RDMAP's
 /// Terminate queue (RFC 5040 §4.2), so that one set of tools reads both.
 pub const ERROR_QUEUE: Qn = Qn(2);
 
@@ -20,7 +20,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// The error queue of bare DDP: room for the one last message.
+    /// The error queue of bare DDP: room for the last message.
     pub const fn error_queue() -> QueueConfig {
         let buffer_size = crate::last_message::MAX_LEN as u32;
         QueueConfig { qn: ERROR_QUEUE, buffers: 1, buffer_size }

@@ -15,7 +15,7 @@ pub enum Poster {
     /// The user of the stream, who gave it this number.
     User(u64),
     /// The stack: bare DDP's last message, a start-up's ready-to-receive message; also a load generator, for
-    /// messages that are complete when they are answered. Nobody waits for the completion.
+    /// messages that are complete when they are answered. The completion is not reported.
     Stack,
     /// A load generator beside the user.
     Load,

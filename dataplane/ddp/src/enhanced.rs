@@ -1,6 +1,6 @@
-//! What an enhanced start-up of any lower layer negotiates (RFC 6581 §9): how many RDMA Reads each end has
-//! outstanding towards the other, and the message by which an initiator signals a responder that it may
-//! speak first.
+//! Negotiation of an enhanced start-up, for any lower layer (RFC 6581 §9): IRD and ORD, the RDMA Reads that each end may
+//! have outstanding, and the message by which an initiator permits the responder to
+//! send first.
 //!
 //! ```text
 //!  initiator          IRD, ORD, A=1, B C D: messages it can send           responder
@@ -81,7 +81,7 @@ impl Rtr {
 /// This end's part in the peer-to-peer model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
-    /// Client-server model: the initiator's ULP speaks first.
+    /// Client-server model: the initiator's ULP sends first.
     ClientServer,
     /// The initiator: sends this before anything else.
     Sends(Rtr),

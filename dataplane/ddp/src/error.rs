@@ -299,7 +299,7 @@ pub enum PostError {
     /// The stream was set up without this part of RFC 7306.
     #[error("the stream does not use RFC 7306's messages")]
     NoExtensions,
-    /// The stream speaks RDMAP and was given bare DDP's message, or the other way about.
+    /// A message of bare DDP on an RDMAP stream, or the reverse.
     #[error("the message is of another protocol than the stream's")]
     OtherUlp,
 }

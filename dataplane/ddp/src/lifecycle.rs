@@ -110,7 +110,7 @@ pub enum FinalError {
 }
 
 impl FinalError {
-    /// Posts it: bare DDP's one last message or RDMAP's Terminate (RFC 5041 §7.1, RFC 5040 §6.2.1). Without it, or
+    /// Posts it: bare DDP's last message or RDMAP's Terminate (RFC 5041 §7.1, RFC 5040 §6.2.1). Without it, or
     /// if this end may not send, nothing more is given to the LLP; what is out can be sent again until it is
     /// acknowledged.
     pub fn post<M: RegionMemory>(self, stream: &mut Ulp<M>, may_send: bool) {

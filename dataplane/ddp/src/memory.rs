@@ -55,7 +55,7 @@ pub trait RegionMemory: Clone + 'static {
         Err(AtomicError::Unsupported)
     }
 
-    /// True when nobody can change the bytes while a message from them is unacknowledged: the region
+    /// True when the bytes cannot change while a message from them is unacknowledged: the region
     /// is local, not remotely writable and not mapped writable by another program. Such a source needs
     /// no send buffer.
     fn is_stable(&self) -> bool;

@@ -19,7 +19,7 @@ pub enum Source<M> {
         /// Bytes.
         len: u32,
     },
-    /// These bytes, which nobody changes.
+    /// These bytes, which do not change.
     Bytes(Arc<[u8]>),
 }
 

@@ -8,13 +8,13 @@ use crate::ulp::OnPeerClose;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndpointPolicy {
     /// How long a teardown waits for the peer without any progress, before the LLP ends the stream without it. The
-    /// wait lets the one last message arrive.
+    /// wait lets the last message arrive.
     pub teardown_timeout: Duration,
     /// Silence of the peer after which its streams are closed, and what carries them, if at all.
     pub idle_timeout: Option<Duration>,
     /// What to do when the peer has closed its direction.
     pub on_peer_close: OnPeerClose,
-    /// Whether to send the peer its error, by bare DDP's one last message or by RDMAP's Terminate.
+    /// Whether to send the peer its error, by bare DDP's last message or by RDMAP's Terminate.
     pub last_message: bool,
 }
 

@@ -118,7 +118,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.pd = pd;
     }
 
-    /// Says who the peer is, before the stream takes its first segment: streams of one peer share what one
+    /// Sets the peer, before the stream takes its first segment: streams of one peer share what one
     /// peer may have of the worker's buffers. Without it the stream is one of those whose peer is unknown.
     pub fn set_peer(&mut self, peer: PeerId) {
         self.receiver.set_peer(peer);
@@ -152,7 +152,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.sender.post(message)
     }
 
-    /// Posts the one last message (RFC 5041 §7.1): what is posted and has not begun is flushed, what
+    /// Posts the last message (RFC 5041 §7.1): what is posted and has not begun is flushed, what
     /// has begun is cut after the segment that is out, and nothing can be posted behind it. Not
     /// subject to the bound on posts.
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {

@@ -84,7 +84,7 @@ impl<M: RegionMemory> Ulp<M> {
         ulp
     }
 
-    /// What is spoken.
+    /// The protocol above the LLP.
     pub fn kind(&self) -> UlpKind {
         match self {
             Ulp::Ddp(_) => UlpKind::Ddp,
@@ -116,7 +116,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Says who the peer is: see [`Stream::set_peer`].
+    /// Sets the peer: see [`Stream::set_peer`].
     pub fn set_peer(&mut self, peer: PeerId) {
         match self {
             Ulp::Ddp(stream) => stream.set_peer(peer),

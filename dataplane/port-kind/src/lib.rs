@@ -103,7 +103,7 @@ pub enum ChecksumMode {
     Offload,
     /// The worker.
     Software,
-    /// Nobody: TCP checksums are neither written (zero is sent) nor verified. For ports that never leave the
+    /// Neither: TCP checksums are neither written (zero is sent) nor verified. For ports that never leave the
     /// host.
     Trusted,
 }

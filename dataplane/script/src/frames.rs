@@ -1,4 +1,4 @@
-//! Frames of the tester: one address on one link, and one host that it speaks to.
+//! Frames of the tester: one address on one link, and the tested host.
 //!
 //! Answers ARP and neighbour solicitations for its address, asks for the host's, wraps and unwraps TCP
 //! segments and SCTP packets. No routes but one (the host itself or a router), no VLAN, no fragments. Lengths are bytes.
@@ -27,7 +27,7 @@ const HOP_LIMIT: u8 = 255;
 pub struct Station {
     /// Hardware address of the port.
     pub mac: EthernetAddress,
-    /// The tester's address: on the link, and of nobody else.
+    /// The tester's address: on the link, and not used by another host.
     pub address: IpAddr,
     /// The tested host.
     pub host: IpAddr,

@@ -1,5 +1,4 @@
-//! What is known of the tested host: where it listens, how it is set, where it is known to differ. And
-//! which dialogues that leaves.
+//! Description of the tested host: addresses and ports, settings, known differences; and the dialogues that apply to it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +48,7 @@ pub enum Takes {
     Mpa,
     /// It is SCTP, with sessions of RFC 5043 that are accepted.
     Sctp,
-    /// Nobody listens there.
+    /// The port is closed.
     Nothing,
 }
 

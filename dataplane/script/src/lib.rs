@@ -1,8 +1,8 @@
-//! Packet dialogues against another host: the script is the tester, the host is what is tested.
+//! Packet dialogues against another host: the script is the tester, the other host the implementation under test.
 //!
 //! The same files and the same comparison as in `sim::dialogue`, which plays them against our own stack in
-//! virtual time. Here time is real, the host is behind a port, and nobody can control it or look
-//! into it:
+//! virtual time. Here time is real, the host is behind a port, and it can be neither controlled
+//! nor inspected:
 //!
 //! | a script that | is |
 //! |---|---|

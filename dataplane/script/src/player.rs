@@ -65,7 +65,7 @@ impl std::str::FromStr for Tolerance {
 /// What was played to its end and came true.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Played {
-    /// `event` and `check` lines, at which nobody looked.
+    /// `event` and `check` lines that were skipped.
     pub unseen: usize,
     /// Acknowledgements of the host beyond those in the script.
     pub more_acks: usize,

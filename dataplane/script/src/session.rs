@@ -31,7 +31,7 @@ pub enum SessionError {
     /// The port does not open.
     #[error("{0}")]
     Port(#[from] PortError),
-    /// Nobody answers for the next hop's address.
+    /// The next hop's address was not resolved.
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]

@@ -1,4 +1,4 @@
-//! Several pairs of hosts whose data share one slow link: who gets how much of it.
+//! Several pairs of hosts whose data share one slow link, and the share of each.
 //!
 //! ```text
 //!  client 0 ──> path ─┐                                     ┌──> server 0 ──> path ──> client 0
@@ -65,7 +65,7 @@ pub struct Dumbbell {
 }
 
 impl Dumbbell {
-    /// Hosts that have not spoken yet, around a shared link.
+    /// Unconnected hosts around a shared link.
     pub fn new(bottleneck: link::Config, flows: Vec<FlowConfig>) -> Self {
         let now = Instant::from_millis(1000);
         let flow = |(n, config): (usize, FlowConfig)| {

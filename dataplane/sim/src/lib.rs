@@ -9,7 +9,7 @@
 //! | the same over SCTP: loss, reordering, round trips, sessions, MTU | [`sctp`], [`transfer`] | `--test sctp` |
 //! | goodput, bytes sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
 //! | DCTCP over a queue that marks, a controller by rate | [`dumbbell`] | `--test controllers -- --nocapture` |
-//! | who gets how much of a shared link | [`dumbbell`] | `--test fairness -- --nocapture` |
+//! | shares of a slow link | [`dumbbell`] | `--test fairness -- --nocapture` |
 //! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |
 //! | a source that changes while it is sent | | `--test changing_source` |
 //! | anything at once, by seed | [`scenario`] | `--test scenarios` |

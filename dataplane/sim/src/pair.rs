@@ -18,7 +18,7 @@ pub(crate) const SPIN: usize = 10_000;
 pub(crate) const BURST: usize = 32;
 /// Bytes of a packet that its report by a router repeats.
 const REPORTED: usize = 40;
-/// Segments that are remembered for people who look for a fault.
+/// Segments that are kept for a failure report.
 const MEMORY: usize = 60;
 
 /// What a simulation is made of.
@@ -113,7 +113,7 @@ pub enum Stall {
 }
 
 impl<S: Setup> Pair<S> {
-    /// Two hosts that have not spoken yet.
+    /// Two unconnected hosts.
     pub fn new(config: Config<S>) -> Self {
         let path =
             |path: path::Config| Path::new(path::Config { protocol: S::Host::PROTOCOL, ..path });

@@ -106,7 +106,7 @@ struct Stream {
 }
 
 impl SctpHost {
-    /// A host that waits (`passive`) or will connect.
+    /// A host that listens (`passive`) or will connect.
     pub fn new(config: SctpConfig, passive: bool) -> Self {
         let memory = VecMemory::new(config.region + 2 * GUARD);
         let mut stags = StagTable::new();

@@ -266,7 +266,7 @@ pub fn run_timed<S: Setup>(
     Ok((pair, times))
 }
 
-/// Both ends in one line each and the last segments, for people who look for a fault.
+/// Both ends in one line each and the last segments, for a failure report.
 pub fn condition<S: Setup>(pair: &Pair<S>) -> String {
     let (client, server) = (pair.client.condition(), pair.server.condition());
     format!("\n  client {client}\n  server {server}\n{}", pair.last_segments())

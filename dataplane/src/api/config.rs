@@ -73,7 +73,7 @@ pub struct ListenerConfig {
     pub address: Option<IpAddr>,
     /// TCP or SCTP port.
     pub port: u16,
-    /// How its streams speak, and over what.
+    /// LLP and parameters of its streams.
     pub endpoint: EndpointConfig,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.

@@ -53,7 +53,7 @@ pub enum Pace {
     },
 }
 
-/// What a load is made of. Bare DDP's messages on a bare DDP stream, RDMAP's on one that speaks RDMAP.
+/// The messages of a load: bare DDP's on a bare DDP stream, RDMAP's on an RDMAP stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadKind {
     /// Tagged messages, or Writes. Complete when the peer's LLP has acknowledged them.

@@ -77,9 +77,9 @@ pub enum Command {
         pd: PdId,
         /// Private data for the peer, at most 512 bytes less what the revision and the peer take.
         private_data: Vec<u8>,
-        /// What it speaks, with its queues and its Reads.
+        /// Its protocol above the LLP, with its queues and its Reads.
         ulp: UlpConfig,
-        /// Who deals with what arrives.
+        /// The service that handles received messages.
         service: Service,
     },
     /// Refuses the stream of an [`Event::Incoming`].
@@ -105,7 +105,7 @@ pub enum Command {
     },
     /// Starts an operation of RDMAP. Answered by [`Event::Completed`] or [`Event::PostFailed`].
     PostRdmap {
-        /// The stream, one that speaks RDMAP.
+        /// The stream, an RDMAP stream.
         stream: StreamId,
         /// The operation; its cookie is not used, the ticket is what comes back.
         request: WorkRequest<Memory>,
@@ -205,12 +205,12 @@ pub struct Connect {
     pub local: Option<IpAddr>,
     /// The peer.
     pub remote: SocketAddr,
-    /// How to speak, and over what. Streams over SCTP to one peer whose configuration is the same object
+    /// LLP and parameters. Streams over SCTP to one peer whose configuration is the same object
     /// share associations.
     pub endpoint: EndpointConfig,
-    /// What it speaks, with its queues and its Reads.
+    /// Its protocol above the LLP, with its queues and its Reads.
     pub ulp: UlpConfig,
-    /// Who deals with what arrives.
+    /// The service that handles received messages.
     pub service: Service,
     /// Protection domain.
     pub pd: PdId,
@@ -244,7 +244,7 @@ pub enum Event {
         private_data: Vec<u8>,
         /// MPA's form of the peer's request; `None` over SCTP.
         revision: Option<Revision>,
-        /// Its enhanced data: depths of Reads and who sends first, if any (RFC 6581 §9).
+        /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// Messages can flow in both directions.

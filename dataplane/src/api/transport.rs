@@ -1,4 +1,4 @@
-//! What the lower layers (LLPs) have in common for those who use streams: one type each for the two of them.
+//! Common types for the two LLPs, TCP and SCTP, as users of streams see them.
 
 use core::fmt;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub struct SctpConfig {
     pub sctp: Arc<sctp_lite::sctp::Config>,
     /// Sessions and their DDP.
     pub endpoint: Arc<sctp_lite::endpoint::EndpointConfig>,
-    /// Of an active open, the peer's UDP port when packets are to go in UDP (RFC 6951). A listener answers
-    /// as it is spoken to.
+    /// Of an active open: the peer's UDP port, if packets are encapsulated in UDP (RFC 6951). A listener uses the
+    /// encapsulation of the peer.
     pub udp: Option<u16>,
 }
 
@@ -83,7 +83,7 @@ pub enum StreamParams {
 }
 
 impl StreamParams {
-    /// What is spoken above the lower layer.
+    /// The protocol above the lower layer.
     pub fn ulp(&self) -> UlpKind {
         match self {
             StreamParams::Tcp(params) => params.ulp,
@@ -157,7 +157,7 @@ impl StreamStats {
         }
     }
 
-    /// RDMAP's, where it is spoken.
+    /// RDMAP's counters; zero on bare DDP.
     pub fn rdmap(&self) -> &rdmap::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.rdmap,

@@ -12,7 +12,7 @@
 //! The producer never waits. A consumer that falls more than `capacity` records behind loses the oldest
 //! ones and knows exactly how many, because records are numbered.
 //!
-//! Ordering: the bytes that a record speaks of were written before the record was published; the
+//! Ordering: the bytes that a record describes were written before the record was published; the
 //! sequence word is stored with release order and read with acquire order, so a reader of the record
 //! sees the bytes. All fields are little-endian 64-bit words and are only accessed as atomics.
 
@@ -142,7 +142,7 @@ impl Producer {
         Ok(Producer { map, fd, capacity, head: 0 })
     }
 
-    /// The descriptor that programs map; nobody can map it writable any more.
+    /// The descriptor that programs map; it can no longer be mapped writable.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -1,5 +1,5 @@
-//! From a frame to the layer that takes it: Ethernet, VLAN, IPv4 and IPv6 headers. Reads only; says
-//! what the frame is, or why it is dropped.
+//! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the reason
+//! to drop it.
 //!
 //! Left out: IPv4 options are skipped unread; fragments of packets with TCP or SCTP (also in UDP) are for
 //! [`super::reassembly`], those of others are dropped ([`DropReason::Fragment`]), except the lone ones of
@@ -34,7 +34,7 @@ const ETHERTYPE_VLAN: u16 = 0x8100;
 pub struct Packet {
     /// Place of the interface that takes it.
     pub interface: usize,
-    /// Who sent it on this link.
+    /// Its source MAC address.
     pub source_mac: Mac,
     /// What is in it.
     pub kind: Kind,
@@ -304,7 +304,7 @@ fn sctp(
     Ok(Kind::Sctp { source, destination, packet, udp: None })
 }
 
-/// RFC 6951 §5.4: SCTP in UDP to the port where it is expected; no other UDP is spoken here.
+/// RFC 6951 §5.4: SCTP in UDP to the configured port; other UDP is not supported.
 fn udp(
     frame: &[u8],
     addresses: (IpAddr, IpAddr),

@@ -100,7 +100,7 @@ impl Interface {
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
     }
 
-    /// The address to speak to `destination` from: the one in the prefix of the next hop, else the
+    /// The source address for `destination`: the one in the prefix of the next hop, else the
     /// first of the family; a link-local one only for link-local destinations.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(destination)?;

@@ -16,9 +16,9 @@
 //!
 //! No packets are queued here: streams are polled for segments only once the next hop is known.
 //! Sans-IO: solicitations to send come out of [`NeighbourCache::resolve`] and [`NeighbourCache::poll`].
-//! Bounds: entries in all, a quarter of them incomplete, and half of them strangers, who asked for us and
-//! whom we never spoke to. A stranger makes room for itself among strangers only, and who has a stream is
-//! pinned: no flood takes its place.
+//! Bounds: the number of entries; of these at most a quarter incomplete, and at most half *strangers* (hosts that
+//! asked for our address and to which we never sent). A new stranger evicts only strangers, and neighbours of streams are
+//! pinned: no flood evicts them.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;
@@ -403,7 +403,7 @@ impl NeighbourCache {
     }
 
     /// Removes an entry that was not used for a while from the index: of those examined a stranger, or
-    /// else the oldest, unless it has to be a stranger.
+    /// else, without `strangers_only`, the oldest.
     fn evict(&mut self, strangers_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..EVICT_LOOKS.min(self.entries.len()) {

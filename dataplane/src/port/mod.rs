@@ -1,8 +1,8 @@
-//! Ports: the devices through which frames come and go, all with the same face.
+//! Ports: the devices that receive and send frames, behind one interface.
 //!
-//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread keeps and asks, and one
-//! [`PortQueue`] per worker, which the worker owns. What a device cannot do (checksums, spreading flows) is
-//! said in [`PortInfo`], and the code above does it.
+//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread keeps, and one
+//! [`PortQueue`] per worker, which the worker owns. [`PortInfo`] lists the offloads of the
+//! device (checksums, RSS); the layers above do the rest in software.
 //!
 //! ```text
 //!  control thread           worker 0          worker 1
@@ -10,7 +10,7 @@
 //!     └────────────────── one device of DPDK ──────┘
 //! ```
 //!
-//! Not here: what is in a frame. Lengths are bytes; an MTU is that of an IP packet, and a frame has 14
+//! Left out: the contents of frames. Lengths are bytes; an MTU is that of an IP packet, and a frame has 14
 //! bytes more, or 18 with a VLAN tag.
 
 mod error;
@@ -479,7 +479,7 @@ fn usable(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
 
-/// A locally administered address that nobody else is likely to have.
+/// A random locally administered address.
 fn random_mac() -> [u8; 6] {
     let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
     first = (first & !1) | 2;

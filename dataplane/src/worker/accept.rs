@@ -251,7 +251,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Sets who handles what arrives over a stream.
+    /// Sets the service that handles the received messages of a stream.
     pub(super) fn set_service(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
         if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
@@ -387,7 +387,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// RFC 6581 §10: who does not know revision 2 closes the connection, and revision 1 may be tried then.
+/// RFC 6581 §10: a peer without revision 2 closes the connection, and revision 1 may be tried then.
 fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Option<Connect> {
     let mpa = &config.mpa;
     let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));

@@ -1,5 +1,5 @@
-//! What is evicted by age when the tables are full: streams in TIME-WAIT (RFC 9293 §3.4.2 keeps them; a bound on
-//! memory limits their number), and associations that shut down.
+//! Eviction by age when the tables are full, of streams in TIME-WAIT (RFC 9293 §3.4.2 keeps them; a bound on
+//! memory limits their number), and of associations that are shutting down.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! The worker's end of the event ring. Nothing is lost, and no peer stops the worker: frames are taken whatever
-//! the control thread does. What does not fit into the ring waits here, and who makes it is bounded:
+//! The worker's end of the event ring. No event is lost, and no peer stops the worker: frames are processed even when
+//! the control thread is slow. Events that do not fit into the ring are queued here, within these bounds:
 //!
 //! | events | made by | bound on those that the control thread has not taken |
 //! |---|---|---|

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! A burst is taken in stages, so that the table look-ups of its frames overlap; then each stream that
-//! has something to send is polled for segments once, so that it acknowledges once. What has more to send than its
-//! quota is queued again. All loops of a turn are bounded; what is left over is done in the next.
+//! has something to send is polled for segments once, so that it acknowledges once. A stream with more to send
+//! than its quota is queued again. All loops of a turn are bounded; the rest is done in the next turn.
 //!
-//! Who owns what: [`streams`] and [`associations`] the flows, [`carrier`] the sending of one of either, [`schedule`]
-//! when they send, [`network`] what is below them, [`tables`] what is lent to their endpoints, [`admission`] how they
-//! begin, [`control`] the link to the control thread. The other modules are what a worker does with these.
+//! State: [`streams`] and [`associations`] have the flows, [`carrier`] the sending of either, [`schedule`] the queue of
+//! flows that may send, [`network`] the layers below, [`tables`] the state lent to endpoints, [`admission`] the start of
+//! flows, [`control`] the link to the control thread. The other modules are operations on these.
 //!
 //! Back-pressure: while the event ring is nearly full no commands are read, and streams that have used up their
 //! credit of events are paused ([`event`]); frames and the mesh are read always. While a transmit ring is full,

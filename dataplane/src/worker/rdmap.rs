@@ -1,5 +1,5 @@
-//! RDMAP of one stream: what is reported to the control thread, and the services that the worker does by
-//! itself, over RDMAP and over bare DDP, without a round trip to it.
+//! RDMAP events of one stream for the control thread, and the services (Sink, Echo) that the worker does by itself, over
+//! RDMAP and over bare DDP.
 //!
 //! A service releases the buffer of a message when a Sink has counted it, or when the answer of an Echo is
 //! posted. Once as many answers as there are buffers are unacknowledged, each further buffer is released only when an

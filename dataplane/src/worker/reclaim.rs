@@ -1,9 +1,7 @@
-//! Memory that streams have for what is in flight, held or awaited, released by those that have been
-//! silent for a while: not at once, because a stream that is asked and answers needs it again with the next
-//! question.
+//! Frees empty allocations of streams that have been idle for a while (state of segments in flight, held or awaited). Not
+//! at once, because a stream with requests and replies needs them again for the next request.
 //!
-//! A cursor goes round the streams, a thousandth of them each millisecond, so that what it costs is little and
-//! does not depend on how many there are.
+//! A cursor visits a thousandth of the streams each millisecond, so that the cost is spread evenly over time.
 
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
-//! What the send halves of TCP and SCTP share: congestion control ([`congestion`], [`prr`], [`pacing`],
+//! Code shared by the send halves of TCP and SCTP: congestion control ([`congestion`], [`prr`], [`pacing`],
 //! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), spurious losses
 //! ([`episode`], [`frto`]), all of which [`loss_recovery`] puts together, round trips ([`rtt`]), the search for the
 //! path's MTU ([`pmtu`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
 //!
-//! A sequence number is a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. What is in
-//! flight, and what to send next, each protocol knows itself.
+//! A sequence number is a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. The
+//! scoreboard and the selection of data to send are in each protocol.
 #![forbid(unsafe_code)]
 
 pub mod congestion;

@@ -1,9 +1,9 @@
-//! Pacing: segments leave at a little more than the congestion window per round trip instead of all at
-//! once, in bursts of about a tenth of a millisecond's worth: few segments meet a full queue together. A
-//! timer that comes up to a millisecond late is made up for.
+//! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at once, in bursts
+//! of about a tenth of a millisecond, so that few segments meet a full queue together. A timer that is up to a
+//! millisecond late is compensated.
 //!
 //! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
-//! longer: what is lost is repaired soon, and with bursts of one segment the stream would be served once per segment.
+//! longer: losses are repaired soon, and with bursts of one segment the stream would be served once per segment.
 
 use base::{Instant, Nanos};
 

@@ -1,4 +1,4 @@
-//! What is known of the path's MTU: a range, narrowed by probes and reports (RFC 4821 §7.2, §7.3).
+//! Path MTU discovery: a range of possible MTUs, narrowed by probes and reports (RFC 4821 §7.2, §7.3).
 //!
 //! ```text
 //!   floor          base             low                      high          limit
@@ -7,8 +7,8 @@
 //!                   hole sends us    or never objected to     worth a probe
 //! ```
 //!
-//! Pure: no clock of its own, no connection. All sizes are of what is inside of IP packets, in bytes: the MTU less
-//! the headers that the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
+//! Pure: no clock, no connection. All sizes are in bytes, of the contents of IP packets: the MTU less the headers that
+//! the protocol does not count. TCP's are MSSs, payload and options without IP and fixed TCP
 //! header; SCTP's are packets, without IP's header and UDP's.
 
 use core::time::Duration;

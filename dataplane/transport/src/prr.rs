@@ -1,5 +1,5 @@
 //! Proportional Rate Reduction (RFC 6937): during recovery the window falls to the slow-start
-//! threshold in step with what is delivered, and never lower because the network lost more.
+//! threshold in proportion to the delivered bytes, and never lower because the network lost more.
 
 /// State of one reduction (RFC 6937 §3). Bytes.
 #[derive(Clone, Copy, Debug)]

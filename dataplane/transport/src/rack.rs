@@ -1,5 +1,5 @@
 //! RACK (RFC 8985 §6): a segment is lost when one sent later has arrived and time for reordering has
-//! passed. Here is what RACK knows; [`detect`](mod@crate::detect) applies it to what is in flight.
+//! passed. This is RACK's state; [`detect`](mod@crate::detect) applies it to the segments in flight.
 
 use base::{Blank, Instant, Lazy, Nanos};
 

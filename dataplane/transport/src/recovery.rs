@@ -1,5 +1,5 @@
 //! Loss recovery: by RACK with SACK (RFC 8985), RFC 6582 (NewReno) without, RFC 6298 after a time-out.
-//! What is lost is the scoreboard's business; here is when recovery starts and ends, and what to send next.
+//! The scoreboard marks losses; this module decides when recovery starts and ends, and what to send next.
 
 use crate::seq::ExtSeq;
 

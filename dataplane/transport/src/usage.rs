@@ -1,5 +1,5 @@
 //! How much of the congestion window is used: a window that is not filled does not grow (RFC 7661 §4.3,
-//! RFC 9438 §5.8), and after a while comes down to what is used (RFC 2861 §3).
+//! RFC 9438 §5.8), and after a while is reduced to the used part (RFC 2861 §3).
 
 use base::{Instant, Nanos};
 

@@ -90,7 +90,7 @@ impl fmt::Display for TaggedOffset {
     }
 }
 
-/// The version of DDP that a stream speaks (field DV, RFC 5041 §4.1).
+/// The DDP version of a stream (field DV, RFC 5041 §4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DdpVersion {
     /// The RDMA Consortium's, used with MPA revision 0 (RFC 5044 appendix C). Same headers.
@@ -100,7 +100,7 @@ pub enum DdpVersion {
 }
 
 impl DdpVersion {
-    /// The version that the DV field names, or `None` for 2 and 3, which nobody has defined.
+    /// The version that the DV field names, or `None` for 2 and 3, which are not defined.
     pub const fn from_bits(dv: u8) -> Option<DdpVersion> {
         match dv {
             0 => Some(DdpVersion::V0),
@@ -491,7 +491,7 @@ pub enum HeaderError {
     /// T says the other model.
     #[error("DDP header: T bit is of the other buffer model")]
     OtherModel,
-    /// DV is a version that nobody has defined.
+    /// DV is an undefined version.
     #[error("DDP header: version {0} is unknown")]
     Version(u8),
 }

@@ -1,7 +1,7 @@
 //! Header views and values of MPA, DDP, RDMAP and SCTP, the newtypes that every layer shares, and CRC32c.
 //!
 //! A *view* (`TaggedHeader<T: AsRef<[u8]>>`) judges only length and reads or writes single fields; a
-//! *value* (`TaggedRepr`) holds only what is legal. Offsets, masks and shifts of a field stand side by
+//! *value* (`TaggedRepr`) holds only legal fields. Offsets, masks and shifts of a field stand side by
 //! side in one `field` module per header.
 //!
 //! Ethernet, ARP, IP, ICMP and TCP headers are not here: they come from smoltcp's `wire`.

@@ -16,12 +16,12 @@ pub enum Event {
         private_data: Vec<u8>,
         /// The form of the request; the draft's carries no private data either way.
         revision: Revision,
-        /// Its enhanced data: depths of Reads and who sends first, if any (RFC 6581 §9).
+        /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// Full Operation.
     Established {
-        /// The peer's private data: of the reply for the initiator; empty for the responder, who has
+        /// The peer's private data: of the reply for the initiator; empty for the responder, which has
         /// seen it in the request.
         private_data: Vec<u8>,
         /// What was agreed on.
@@ -44,7 +44,7 @@ pub enum Event {
 pub struct StreamParams {
     /// MPA's form and revision.
     pub revision: Revision,
-    /// What is spoken above it.
+    /// The protocol above MPA.
     pub ulp: UlpKind,
     /// Markers in what this end sends.
     pub markers_tx: bool,

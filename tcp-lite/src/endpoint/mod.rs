@@ -12,7 +12,7 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message.
 //!
-//! Failing: DDP's one last message goes out, then the FIN; what the peer sends is acknowledged and
+//! Failing: DDP's last message goes out, then the FIN; what the peer sends is acknowledged and
 //! thrown away until its FIN comes, so that no reset destroys that message on its way. Only the
 //! time-out resets.
 //!
@@ -62,7 +62,7 @@ pub struct EndpointStats {
     pub mpa_tx: SenderStats,
     /// DDP.
     pub ddp: ddp::Counters,
-    /// RDMAP, where it is spoken.
+    /// RDMAP; zero on bare DDP.
     pub rdmap: rdmap::Counters,
 }
 
@@ -224,7 +224,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.sender.kept())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.conn.next_event().is_some() {
             return Some(Instant::ZERO);

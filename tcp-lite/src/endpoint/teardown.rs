@@ -163,7 +163,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.fail_with(TcpReason::Mpa(error).into(), mpa_error(error.code()), now, cx);
     }
 
-    /// An error: the one last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
+    /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
     fn fail_with(
         &mut self,
         why: CloseReason,

@@ -96,7 +96,7 @@ pub enum StartupError {
     /// Both ends wait for a request, and the peer sent a reply (RFC 5044 §7.1.2 (8)).
     #[error("both ends are MPA responders")]
     BothResponders,
-    /// A revision that is not spoken here, or not allowed by configuration (RFC 5044 §7.1.1).
+    /// A revision that is not implemented, or not allowed by configuration (RFC 5044 §7.1.1).
     #[error("MPA revision {seen} is not accepted")]
     Revision {
         /// Content of the Rev field.

@@ -64,7 +64,7 @@ impl Peer {
         }
     }
 
-    /// False for peers that reject who asks them for markers.
+    /// False for peers that reject a connection whose M flag requires markers.
     pub const fn has_markers(self) -> bool {
         !matches!(self, Peer::Siw)
     }

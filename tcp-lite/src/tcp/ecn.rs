@@ -1,5 +1,5 @@
-//! Explicit Congestion Notification (RFC 3168): what was agreed on, what is echoed, when to react. With DCTCP the
-//! echo is exact (RFC 8257 §3.2): ECE is set if what is acknowledged was marked.
+//! Explicit Congestion Notification (RFC 3168): negotiation, echo and reaction. With DCTCP the echo is exact
+//! (RFC 8257 §3.2): ECE is set if the acknowledged segments were marked.
 //!
 //! ```text
 //!   SYN  ECE+CWR ------------------>           offered
@@ -16,7 +16,7 @@
 //!                  no CE: acknowledge at once, ECE=0
 //! ```
 //!
-//! What was not acknowledged before the change is acknowledged in the old state, ahead of the new one: several
+//! At a change of state, segments not yet acknowledged are first acknowledged with the old state, because several
 //! segments of a burst arrive before any acknowledgement is sent.
 //!
 //! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and

@@ -1,4 +1,4 @@
-//! What is in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
+//! Segments in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
 
 use base::Instant;
 use transport::loss_recovery::{Detected, FlightState, LossRecovery};

@@ -1,4 +1,4 @@
-//! The timer of what is in flight: retransmission time-out (RFC 6298 §5), tail loss probe and reordering
+//! The timer of segments in flight: retransmission time-out (RFC 6298 §5), tail loss probe and reordering
 //! (RFC 8985 §7.2, §6.2), one at a time (§8).
 
 use base::Instant;

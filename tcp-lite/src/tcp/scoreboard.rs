@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged: one record of 16 bytes per segment, and what the peer SACKed
+//! The scoreboard of segments sent and not acknowledged: one record of 16 bytes each, and the peer's SACK blocks
 //! (RFC 2018, RFC 6675 §3, §4).
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of what is in the network (pipe) is kept up to date record by record. What is lost is
-//! found in `detect`, by time (RACK). Without SACK only the oldest segment is ever found lost.
+//! The estimate of the bytes in the network (pipe) is updated record by record. Losses are detected in `detect`, by time
+//! (RACK). Without SACK only the oldest segment is ever marked lost.
 
 mod detect;
 mod record;

@@ -1,4 +1,4 @@
-//! The send half: what is in flight and what the peer lets us send. What its acknowledgements mean is in
+//! The send half: segments in flight, the peer's window and the congestion window. Acknowledgements are processed in
 //! `acks`.
 
 use base::{Blank, Instant, Lazy};

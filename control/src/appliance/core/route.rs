@@ -84,7 +84,7 @@ impl Core {
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// Who is at the other end of the stream that a job is to use, if it may. `rdmap`: it must speak RDMAP.
+    /// The peer of the stream that a job is to use, if it may. `rdmap`: it must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => Ok(spec.remote.to_string()),
@@ -149,7 +149,7 @@ impl Core {
         self.env.tally.untagged_bytes += data.len() as u64;
     }
 
-    /// Gives a message to the client that awaits it, and its buffer back; back if nobody does.
+    /// Passes a message to the client that awaits it and posts its buffer again; returns the message if no client does.
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
         let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, out));
         if rest.is_none() {
@@ -181,7 +181,7 @@ impl Core {
         self.streams.on_untagged(&mut self.env, id, (qn, msn), data, to);
     }
 
-    /// An event of a stream that speaks RDMAP.
+    /// An event of an RDMAP stream.
     pub(super) fn on_rdmap(&mut self, event: Event, now: Instant) {
         match event {
             Event::Received { stream, data, invalidated, .. } => {

@@ -25,7 +25,7 @@ use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
 
 impl Transfers {
-    /// Bytes are to be got. `peer`: who is at the other end of the stream that the job uses, if it may.
+    /// Bytes are to be got. `peer`: the peer of the stream that the job uses, if it may.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -181,7 +181,7 @@ impl Transfers {
         out.push(Effect::Post { stream, request, region, task, bytes: len });
     }
 
-    /// Every byte is there: a file is written, and waits for nobody.
+    /// All bytes have been received: starts to write the file, if the sink is one.
     pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };

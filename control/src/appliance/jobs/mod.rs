@@ -1,7 +1,7 @@
-//! What API clients want done on streams: files put and fetched, messages sent, rounds of rping, atomics.
+//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics.
 //!
-//! Requests and what becomes of their streams, memory and messages come in; what is wanted of others goes out
-//! as [`Effects`].
+//! Requests, and events of their streams, memory and messages, come in; requests to the other parts go out as
+//! [`Effects`].
 
 mod atomics;
 mod gets;
@@ -43,7 +43,7 @@ pub(super) struct Jobs {
 impl Jobs {
     // --- requests ---
 
-    /// Its number. `peer`: who is at the other end of the stream that it uses, if it may.
+    /// Its number. `peer`: the peer of the stream that it uses, if it may.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -162,7 +162,7 @@ impl Jobs {
         self.pings.on_received(stream, data, now, out)
     }
 
-    /// Gives a message to the first client that awaits one on its queue; back if nobody does.
+    /// Passes a message to the first client that awaits one on its queue; returns it if no client does.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,

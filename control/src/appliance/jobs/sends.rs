@@ -129,7 +129,7 @@ impl Sends {
         }
     }
 
-    /// Gives a message to the first client that awaits one on its queue; back if nobody does.
+    /// Passes a message to the first client that awaits one on its queue; returns it if no client does.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,

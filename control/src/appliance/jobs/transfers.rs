@@ -1,10 +1,10 @@
-//! Jobs: files that are put into peers' regions, and what is got from them.
+//! Transfer jobs: put of files into peers' regions, and get from them.
 //!
 //! ```text
 //!  Staging (file into memory) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
 //! ```
 //!
-//! The file is read into memory that nobody can change, so that retransmissions are framed again from
+//! The file is read into memory that cannot change, so that retransmissions are framed again from
 //! it. A bounded number of messages is posted at a time; a message counts when the peer's LLP has
 //! acknowledged all of it.
 
@@ -52,7 +52,7 @@ pub(super) struct NewJob {
 }
 
 impl Transfers {
-    /// A file is to be put. `peer`: who is at the other end of the stream that the job uses, if it may.
+    /// A file is to be put. `peer`: the peer of the stream that the job uses, if it may.
     pub(super) fn put(
         &mut self,
         env: &mut Env,

@@ -164,7 +164,7 @@ impl Listeners {
         actions
     }
 
-    /// When the next service wants to be called.
+    /// When the next service is to be called.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.all().filter_map(|listener| listener.serving.as_ref()?.service.poll_timeout()).min()
     }

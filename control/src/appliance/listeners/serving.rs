@@ -7,7 +7,8 @@
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free
 //! ```
 //!
-//! so that nobody sees what another stream left, and nothing is placed for a stream that is gone.
+//! A slot is cleared before its next use, so that no stream sees bytes of another, and nothing is placed for a stream
+//! that is gone.
 
 use crate::config::ListenerSection;
 use crate::service::Service;
@@ -15,7 +16,7 @@ use crate::service::Service;
 /// What one listener keeps for its service.
 pub(super) struct Serving {
     pub service: Service,
-    /// Pieces of the region that nobody has.
+    /// Slots that are free.
     free: Vec<u32>,
     /// Bytes of each.
     each: u64,

@@ -167,7 +167,7 @@ impl Regions {
         });
     }
 
-    /// Nobody uses a sink any more.
+    /// A sink is no longer used.
     pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
         self.stags.release(stag);
     }

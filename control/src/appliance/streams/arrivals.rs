@@ -217,7 +217,7 @@ impl Streams {
         }
     }
 
-    /// The peer's program does not speak as the service expects.
+    /// The peer's program violates the protocol of the service.
     fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
         if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
             return;
@@ -247,7 +247,7 @@ pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &dd
     on_error(env, id, "ddp", code, error.to_string());
 }
 
-/// An error of a stream that speaks RDMAP.
+/// An error of an RDMAP stream.
 pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &rdmap::Error) {
     let (layer, numbers) = match error {
         rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),

@@ -100,7 +100,7 @@ pub(super) struct Ended {
     pub waiting: Vec<Answer>,
     /// Why it ended.
     pub sentence: String,
-    /// The cause, for those who wanted something of it.
+    /// The cause, for operations that wait for it.
     pub error: ApiError,
     /// In order, and without an error of the peer.
     pub in_order: bool,
@@ -188,7 +188,7 @@ impl Streams {
 
     // --- opened ---
 
-    /// How a stream that is opened from here speaks.
+    /// Configuration of a stream that is opened from here.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -251,7 +251,7 @@ impl Streams {
         }
     }
 
-    /// The peer of a stream that stands and that no job has. `rdmap`: it must speak RDMAP.
+    /// The peer of an established stream that no job uses. `rdmap`: it must be an RDMAP stream.
     pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
         let shown = api_id(id);
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));

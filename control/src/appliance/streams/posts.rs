@@ -73,7 +73,7 @@ impl Streams {
         env.command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
-    /// Posts an untagged message: a Send where the stream speaks RDMAP.
+    /// Posts an untagged message: a Send on an RDMAP stream.
     pub(in crate::appliance) fn send(
         &mut self,
         env: &mut Env,
@@ -89,7 +89,7 @@ impl Streams {
         self.post(env, id, message, post);
     }
 
-    /// Posts a tagged message: a Write where the stream speaks RDMAP.
+    /// Posts a tagged message: a Write on an RDMAP stream.
     pub(in crate::appliance) fn write(
         &mut self,
         env: &mut Env,

@@ -26,7 +26,7 @@ pub(super) struct Stream {
     pub(super) peer_regions: Vec<Advertised>,
     pub(super) queues: Vec<QueueSection>,
     pub(super) pd: PdId,
-    /// What speaks above DDP on it.
+    /// Its protocol above DDP.
     pub(super) rdmap: bool,
     /// The piece of its listener's region that it has.
     pub(super) slot: Option<TakenSlot>,

@@ -1,10 +1,10 @@
-//! What speaks above DDP on a listener, and RDMAP's part of it.
+//! The protocol above DDP on a listener, and the parameters of RDMAP.
 
 use tcp_lite::mpa::Peer;
 
 use super::{Delivery, QueueSection};
 
-/// What speaks above DDP on a listener.
+/// The protocol above DDP on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ulp {
     /// Nothing: bare DDP.
@@ -31,7 +31,7 @@ impl Ulp {
     }
 }
 
-/// RDMAP as a listener speaks it.
+/// RDMAP parameters of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmapSection {
     /// What the listener does for its peers.

@@ -1,9 +1,7 @@
-//! RDMAP's part in the data sink: what is checked of a segment before it is placed, and as the order
-//! reaches it (RFC 5040 §7.2).
+//! RDMAP's checks at the data sink: of a segment before placement, and when it is next in order (RFC 5040 §7.2).
 //!
-//! A Read Response may fill what an outstanding Read asked for and nothing else. At arrival any of them
-//! will do; as the order reaches the segment, which for one in order is before placement, it must be the
-//! oldest one:
+//! A Read Response may write only the sink buffer of an outstanding Read. At arrival it may be that of any of them; when
+//! the segment is next in order (for one that arrives in order: before placement) it must be that of the oldest:
 //!
 //! ```text
 //!   reads, oldest first:  [====came====.......]  [..........]  [....]

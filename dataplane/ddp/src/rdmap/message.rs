@@ -189,7 +189,7 @@ pub enum Event {
         /// How.
         outcome: Outcome,
     },
-    /// An operation will not be done, or nobody knows whether it was.
+    /// An operation will not be done, or its outcome is unknown.
     Flushed {
         /// The operation's name.
         cookie: Cookie,

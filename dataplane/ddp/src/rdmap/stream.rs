@@ -120,7 +120,7 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.set_pd(pd);
     }
 
-    /// Says who the peer is: see [`ddp::Stream::set_peer`](crate::Stream::set_peer).
+    /// Sets the peer: see [`ddp::Stream::set_peer`](crate::Stream::set_peer).
     pub fn set_peer(&mut self, peer: PeerId) {
         self.ddp.set_peer(peer);
     }

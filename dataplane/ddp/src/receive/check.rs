@@ -1,5 +1,5 @@
-//! What is asked of one segment by itself, before anything is done with it: its header, and for a tagged one the
-//! buffer that it names (RFC 5041 §7.1, §8). What an untagged one has to be is its [queue](super::queue)'s.
+//! Checks of a single segment before it is processed: its header, and for a tagged one its buffer (RFC 5041 §7.1, §8).
+//! Untagged segments are checked by their [queue](super::queue).
 
 use arrayvec::ArrayVec;
 use wire::DdpVersion;

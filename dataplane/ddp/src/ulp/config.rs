@@ -45,7 +45,7 @@ impl From<rdmap::Config> for UlpConfig {
     }
 }
 
-/// What is spoken above an LLP.
+/// The protocol above an LLP.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum UlpKind {
     /// Bare DDP.
@@ -77,7 +77,7 @@ impl UlpKind {
 pub struct Open {
     /// Protection domain of the stream.
     pub pd: PdId,
-    /// What is spoken above the LLP. Its DDP version is not looked at where the LLP's start-up decides it.
+    /// The protocol above the LLP. Its DDP version is ignored where the LLP's start-up decides it.
     pub ulp: UlpConfig,
     /// Private data of the request, at most 512 bytes; the LLP may carry less.
     pub private_data: Vec<u8>,

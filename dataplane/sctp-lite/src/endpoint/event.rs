@@ -49,13 +49,12 @@ pub enum SessionEvent {
     Request {
         /// The peer's private data, at most 512 bytes, without the enhanced data.
         private_data: Vec<u8>,
-        /// What an enhanced Initiate says of Reads and of who speaks first (RFC 6581 §9); it will be answered
-        /// in kind.
+        /// IRD, ORD and flags of an enhanced Initiate (RFC 6581 §9); the answer will be enhanced too.
         enhanced: Option<EnhancedRepr>,
     },
     /// Segments may flow.
     Established {
-        /// The peer's private data: of the Accept for the active side; empty for the passive side, who has
+        /// The peer's private data: of the Accept for the active side; empty for the passive side, which has
         /// seen it in the request.
         private_data: Vec<u8>,
         /// What was agreed on.
@@ -81,14 +80,14 @@ pub struct SessionStats {
     pub session: session::Stats,
     /// DDP.
     pub ddp: ddp::Counters,
-    /// RDMAP, where it is spoken.
+    /// RDMAP; zero on bare DDP.
     pub rdmap: rdmap::Counters,
 }
 
 /// What the two ends of a session have agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// What is spoken in it.
+    /// Its protocol above SCTP.
     pub ulp: UlpKind,
     /// The largest ULPDU to send, in bytes, as of now.
     pub mulpdu: usize,
@@ -111,7 +110,7 @@ pub enum SctpReason {
     },
     /// The peer restarted the association: its sessions are gone.
     PeerRestart,
-    /// The peer's host does not speak SCTP, says ICMP (RFC 9260 §10).
+    /// ICMP: the peer's host does not support SCTP (RFC 9260 §10).
     NoSctp,
     /// SCTP gave up: no answer.
     SctpTimeout,

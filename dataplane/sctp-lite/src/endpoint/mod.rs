@@ -12,7 +12,7 @@
 //!
 //! Readying: a passive side in the peer-to-peer model waits for the ready-to-receive message.
 //!
-//! Failing: DDP's one last message goes out, then the session's Terminate; what the peer sends is acknowledged
+//! Failing: DDP's last message goes out, then the session's Terminate; what the peer sends is acknowledged
 //! and thrown away. The end of a session leaves the association alone (RFC 5043 §11.3); after its last one it
 //! shuts down, when it has lingered.
 //!
@@ -202,7 +202,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.poll_reply(now, tx);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called; a time in the past means now.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let idle = self.idle_deadline();
         let own = [self.association.poll_timeout(), self.upper.poll_timeout(), self.empty_at, idle];
@@ -350,8 +350,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
-    /// ICMP says of a packet of this association that the peer's host does not speak SCTP, of its INIT where
-    /// `of_init` says so (RFC 9260 §10, ICMP8): the association is over, and nothing is sent.
+    /// ICMP reported, for a packet of this association, that the peer's host does not support SCTP (RFC 9260 §10,
+    /// ICMP8); `of_init`: the packet was the INIT. The association ends and nothing is sent.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);

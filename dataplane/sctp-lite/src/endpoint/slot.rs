@@ -371,7 +371,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// An error: the one last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
+    /// An error: the last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
     /// RFC 5040 §6.2.1, RFC 5043 §6.2).
     fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &Env<'_>) {
         if let Some(full) = &mut self.full {

@@ -1,5 +1,5 @@
-//! INIT, INIT ACK, COOKIE ECHO and COOKIE ACK at an association: the active open (RFC 9260 §5.1), and what
-//! collides with it or with what is there (§5.2).
+//! INIT, INIT ACK, COOKIE ECHO and COOKIE ACK at an association: the active open (RFC 9260 §5.1),
+//! collisions with it, and restarts of an existing association (§5.2).
 
 use core::time::Duration;
 

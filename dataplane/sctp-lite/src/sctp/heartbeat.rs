@@ -107,7 +107,7 @@ impl Association {
         nonce.to_be_bytes()
     }
 
-    /// What only who gets it can know.
+    /// A nonce that only the receiver of the HEARTBEAT knows.
     pub(super) fn next_nonce(&mut self) -> u64 {
         self.liveness.heartbeat.count += 1;
         self.draw_heartbeat(self.liveness.heartbeat.count)

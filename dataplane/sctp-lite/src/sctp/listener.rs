@@ -1,9 +1,9 @@
-//! Packets of no association (RFC 9260 §5.1, §8.4): INITs answered without keeping anything, cookies that come
-//! back, and what is out of the blue.
+//! Packets of no association (RFC 9260 §5.1, §8.4): INITs, answered without state; returned cookies; and
+//! out-of-the-blue packets.
 //!
 //! Every packet gets at most one answer, and an answer is never answered again: ABORT, SHUTDOWN COMPLETE,
-//! COOKIE ACK and stale cookies are dropped in silence. How often an address is answered at all is the
-//! caller's to limit.
+//! COOKIE ACK and stale cookies are dropped in silence. The caller limits
+//! the rate of answers to an address.
 
 use std::sync::Arc;
 

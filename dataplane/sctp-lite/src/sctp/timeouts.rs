@@ -9,7 +9,7 @@ use super::state::State;
 use super::timers::Timer;
 
 impl Association {
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.state == State::Closed {
             // That of the last packet.

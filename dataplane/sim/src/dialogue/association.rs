@@ -37,7 +37,7 @@ struct Setup {
     len: usize,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// RDMAP is spoken, like this.
+    /// Configuration of RDMAP, if it is used.
     rdmap: Option<rdmap::Config>,
 }
 

@@ -1,7 +1,7 @@
 //! SCTP packets of a dialogue: built from lines and compared with them, byte by byte from the texts of the
 //! specifications, on purpose without a line of the code under test.
 //!
-//! TSNs are relative to the initial TSN of who sends the DATA chunks that they count; verification tags are
+//! TSNs are relative to the initial TSN of the sender of the DATA chunks that they count; verification tags are
 //! the right ones unless a line gives others.
 
 use std::fmt::Write as _;

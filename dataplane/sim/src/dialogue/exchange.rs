@@ -1,5 +1,5 @@
 //! Both sides' numbers in a dialogue: what a `<` line writes down, and whether a segment is what a `>`
-//! line expects. Shared by all who play dialogues; no time here.
+//! line expects. Shared by all players of dialogues; no time here.
 
 use super::script::{Args, SegmentLine, number};
 use super::streams::Streams;

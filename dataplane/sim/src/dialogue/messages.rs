@@ -1,4 +1,4 @@
-//! What is in a DATA chunk of a dialogue: messages of RFC 5043, built from its text.
+//! Contents of DATA chunks in dialogues: messages of RFC 5043, built from its text.
 
 use super::script::{Args, number};
 use super::streams::{bytes, pattern_bytes};

@@ -46,7 +46,7 @@ struct Setup {
     access: Access,
     private_data: Vec<u8>,
     stream: StreamConfig,
-    /// RDMAP is spoken, like this.
+    /// Configuration of RDMAP, if it is used.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
 }

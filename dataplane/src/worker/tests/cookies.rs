@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987 §3.6): who is let in when strangers have taken all the room.
+//! SYN cookies (RFC 4987 §3.6): which peers are accepted when unproven ones have used up the backlog.
 
 use std::time::Duration;
 

@@ -326,7 +326,7 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
     }
 }
 
-/// Strangers that open associations and end them make events; none is accepted while there is no room for more.
+/// Unknown hosts that open associations and end them make events; none is accepted while there is no room for more.
 #[test]
 fn associations_that_come_and_go_do_not_fill_the_ring() {
     let mut net = scene(RING);

@@ -1,4 +1,4 @@
-//! What strangers can do: nothing grows past its bound, and streams that are up go on.
+//! Floods by unknown hosts: nothing grows past its bound, and streams that are up go on.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Paths that cut packets or report them, and strangers who pretend to be such paths.
+//! Paths that fragment packets or report them as too big, and off-path hosts that forge such reports.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -39,7 +39,7 @@ pub struct RateSample {
     pub interval: Nanos,
     /// Bytes in flight when the newest of them was sent, its run counted.
     pub in_flight: u64,
-    /// Bytes delivered before the newest of them was sent: who keeps this can count round trips.
+    /// Bytes delivered before the newest of them was sent; with it round trips can be counted.
     pub prior_delivered: u64,
     /// Bytes found lost since the newest of them was sent.
     pub lost: u64,

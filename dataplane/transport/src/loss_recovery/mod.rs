@@ -1,13 +1,13 @@
-//! Loss recovery as TCP and SCTP share it (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682): what an
-//! acknowledgement and a time-out mean for the congestion window, when a loss episode begins and ends, and when it
-//! is undone. What is in flight is a [`Scoreboard`], which each protocol has of its own.
+//! Loss recovery, shared by TCP and SCTP (RFC 5681, RFC 6675, RFC 8985, RFC 6937, RFC 5682): the effect of
+//! acknowledgements and time-outs on the congestion window, begin and end of loss episodes, and the undoing of spurious
+//! ones. Segments in flight are in a [`Scoreboard`], which each protocol implements.
 //!
 //! For each acknowledgement the owner updates the scoreboard, then calls, in this order:
 //!
 //! ```text
-//!  on_delivery, on_d_sack    what it delivered, and what came twice
-//!  measure                   round trips
-//!  judge_probe               what became of a tail loss probe
+//!  on_delivery, on_d_sack    bytes delivered, and duplicates
+//!  measure                   round-trip times
+//!  judge_probe               outcome of a tail loss probe
 //!  leave                     recovery is over
 //!  undo_if_spurious          or was spurious; otherwise:
 //!  find_losses               RACK; entering recovery

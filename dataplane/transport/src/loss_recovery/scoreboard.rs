@@ -1,4 +1,4 @@
-//! What loss recovery asks of what is in flight, and does to it.
+//! The interface of loss recovery to the segments in flight.
 
 use base::Instant;
 

@@ -73,7 +73,7 @@ impl Opcode {
         self as u8
     }
 
-    /// The message of this number, or `None` for 12 to 15, which nobody has defined.
+    /// The message of this number, or `None` for 12 to 15, which are not defined.
     pub fn from_bits(bits: u8) -> Option<Opcode> {
         Self::ALL.get(usize::from(bits)).copied()
     }

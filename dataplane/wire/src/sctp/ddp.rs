@@ -138,7 +138,7 @@ pub enum BadControl {
     /// Shorter than DDP-SSN and function code.
     #[error("{0} bytes where a session control message has at least 4")]
     Short(usize),
-    /// A function code that nobody has defined.
+    /// An undefined function code.
     #[error("function code {0} of a session control message is not defined")]
     Function(u16),
     /// More than [`MAX_PRIVATE_DATA`].

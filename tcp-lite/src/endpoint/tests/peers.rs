@@ -93,7 +93,7 @@ impl Node {
         Node::initiator_of(config, stream_config().into(), private_data)
     }
 
-    /// A host that opens a stream that speaks this.
+    /// A host that opens a stream with this ULP.
     pub(super) fn initiator_of(
         config: EndpointConfig,
         ulp: UlpConfig,
@@ -107,12 +107,12 @@ impl Node {
         Node { ulp, ..Node::new(config, Some(ep)) }
     }
 
-    /// A host that waits for one.
+    /// A passive host.
     pub(super) fn responder(config: EndpointConfig) -> Self {
         Node::new(config, None)
     }
 
-    /// A host that waits for one and speaks this.
+    /// A passive host with this ULP.
     pub(super) fn responder_of(config: EndpointConfig, ulp: UlpConfig) -> Self {
         Node { ulp, ..Node::responder(config) }
     }

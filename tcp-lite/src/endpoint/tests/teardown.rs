@@ -104,7 +104,7 @@ fn closed_inside_an_fpdu() {
     net.b.assert_nothing_left();
 }
 
-/// An error of DDP: the peer's ULP gets the one last message, and both ends the reason.
+/// An error of DDP: the peer's ULP gets the last message, and both ends the reason.
 #[test]
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

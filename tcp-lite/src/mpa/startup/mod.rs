@@ -478,7 +478,7 @@ fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
-/// A peer that does not speak MPA is known by its first wrong byte.
+/// Refuses a peer that does not use MPA at its first wrong byte.
 fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
     let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));

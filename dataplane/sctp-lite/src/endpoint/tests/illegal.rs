@@ -238,7 +238,7 @@ fn both_initiate() {
     host.assert_nothing_left();
 }
 
-/// RFC 5041 §7.1: an error of DDP is sent in the one last message, and the session's Terminate follows.
+/// RFC 5041 §7.1: an error of DDP is sent in the last message, and the session's Terminate follows.
 #[test]
 fn errors_of_ddp_end_the_session() {
     let (mut host, session) = Host::established_passive();

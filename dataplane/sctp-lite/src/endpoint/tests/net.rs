@@ -127,7 +127,7 @@ impl Node {
         node
     }
 
-    /// A host that waits for one.
+    /// A passive host.
     pub(super) fn responder(setup: Setup) -> Node {
         let mut node = Node::new(setup, false);
         let config = Arc::new(node.setup.sctp.clone());

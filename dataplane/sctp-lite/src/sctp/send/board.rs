@@ -1,5 +1,5 @@
-//! What was sent and is not acknowledged: one record of 32 bytes per DATA chunk, in the order of TSNs, and
-//! what the peer reported in Gap Ack Blocks.
+//! The scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in the order of TSNs, and the
+//! peer's Gap Ack Blocks.
 //!
 //! ```text
 //!   cumulative TSN + 1                                      next TSN
@@ -7,8 +7,8 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of what is in the network (pipe) is kept up to date record by record. Blocks that a SACK
-//! repeats cost a look-up each, whatever they cover. What is lost is found in `detect`, by time (RACK).
+//! The estimate of the bytes in the network (pipe) is updated record by record. Blocks that a SACK
+//! repeats cost a look-up each, whatever they cover. Losses are detected in `detect`, by time (RACK).
 
 use std::collections::VecDeque;
 

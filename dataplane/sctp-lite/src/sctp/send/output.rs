@@ -1,4 +1,4 @@
-//! Which DATA chunks go into the next packet (RFC 9260 §6.1, §6.10): what is lost, then what is new.
+//! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost ones first, then new ones.
 
 use base::Instant;
 use transport::congestion::Run;

@@ -1,4 +1,4 @@
-//! The timers of what is in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
+//! The timers of chunks in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
 //! §6.2), one at a time (§8); the probe of a closed window (RFC 9260 §6.1 A), and the next burst.
 
 use base::Instant;

@@ -5,8 +5,8 @@
 #   namespace:  ddpd on veth (af_packet, 10.77.0.1, fd77::1) ── bridge (usrsctp, 10.77.0.3, fd77::3) ── tap ── guest
 #               with Linux's SCTP (10.77.0.2)
 #
-# Both peers run scripts/sctp-peer. We know of no other implementation of RFC 5043: they are first run against each other: what
-# goes wrong there is not the appliance's.
+# Both peers run scripts/sctp-peer. We know of no other implementation of RFC 5043. They are first run against
+# each other: errors there are not the appliance's.
 
 [ "$(id -u)" -eq 0 ] || die "sctp: needs root, for a network namespace, a tap and raw sockets"
 

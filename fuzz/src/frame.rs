@@ -1,6 +1,6 @@
 //! What a port receives, below TCP.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use base::Instant;
 use dataplane::net::demux::{Kind, L4Check, demux};

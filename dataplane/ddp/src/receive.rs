@@ -515,6 +515,7 @@ impl<E: Copy> Receiver<E> {
         self.catch_up_with_records(env);
     }
 
+    #[inline(never)]
     fn catch_up_with_records<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.state == State::Stopped {
             return;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use base::Instant;
 
 use crate::delivery::Transmission;
-use crate::rack::Judgement;
+use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
 /// Records that are examined beyond the first that is not due yet, to set the timer.
@@ -63,12 +63,12 @@ pub trait InFlight {
 
 /// RACK_detect_loss of RFC 8985 §6.2: [loses](InFlight::lose) what is lost and was not before. Returns when to
 /// look again (the reordering timer).
-pub fn detect(records: &mut impl InFlight, judgement: Judgement) -> Option<Instant> {
-    let originals = originals(records, judgement);
-    originals.max(retransmissions(records, judgement))
+pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
+    let originals = originals(records, criterion);
+    originals.max(retransmissions(records, criterion))
 }
 
-fn originals(records: &mut impl InFlight, judgement: Judgement) -> Option<Instant> {
+fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut again_at = None;
     let mut i = records.edge();
     // Steps since the first that waits.
@@ -82,9 +82,9 @@ fn originals(records: &mut impl InFlight, judgement: Judgement) -> Option<Instan
         let mut next = i + 1;
         match fate {
             Fate::Arrived(until) => next = until.max(next),
-            Fate::Sent(sent) => match judgement.lost_at(sent) {
+            Fate::Sent(sent) => match criterion.lost_at(sent) {
                 None => break,
-                Some(at) if at <= judgement.now => records.lose(i),
+                Some(at) if at <= criterion.now => records.lose(i),
                 Some(at) => {
                     // RFC 8985 §6.2: the timer covers all that wait, up to AHEAD.
                     again_at = again_at.max(Some(at));
@@ -101,13 +101,13 @@ fn originals(records: &mut impl InFlight, judgement: Judgement) -> Option<Instan
     again_at
 }
 
-fn retransmissions(records: &mut impl InFlight, judgement: Judgement) -> Option<Instant> {
+fn retransmissions(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
     let mut again_at = None;
     // The first `n` wait, but for such that have arrived meanwhile.
     let mut n = 0;
     while let Some(&(start, at)) = records.resent().get(n).filter(|_| n <= AHEAD) {
         let live = records.resent_record(start, at);
-        let lost_at = live.and_then(|(_, end)| judgement.lost_at(Transmission { at, end }));
+        let lost_at = live.and_then(|(_, end)| criterion.lost_at(Transmission { at, end }));
         match (live, lost_at) {
             (None, _) if n == 0 => {
                 records.resent().pop_front();
@@ -115,7 +115,7 @@ fn retransmissions(records: &mut impl InFlight, judgement: Judgement) -> Option<
             }
             (None, _) => {}
             (Some(_), None) => break,
-            (Some((i, _)), Some(lost_at)) if lost_at <= judgement.now => {
+            (Some((i, _)), Some(lost_at)) if lost_at <= criterion.now => {
                 records.lose(i);
                 if n == 0 {
                     records.resent().pop_front();

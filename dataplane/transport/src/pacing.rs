@@ -30,6 +30,15 @@ pub struct Pacer {
     sent: u64,
 }
 
+/// The round trips that pacing depends on; `None` before the first measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RoundTrips {
+    /// The smoothed round trip (RFC 6298 §2).
+    pub srtt: Option<Nanos>,
+    /// The shortest round trip of the last minutes.
+    pub min_rtt: Option<Nanos>,
+}
+
 /// How fast to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
@@ -40,15 +49,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For a window of `cwnd` bytes in segments of `smss`, and round trips of `srtt` (smoothed) and `min_rtt`
-    /// (the shortest): twice the window per round trip in slow start, 1.2 times after. `None` when it is not
-    /// worth it.
-    pub fn new(
-        cwnd: u64,
-        smss: u64,
-        (srtt, min_rtt): (Option<Nanos>, Option<Nanos>),
-        slow_start: bool,
-    ) -> Option<Pace> {
+    /// For a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round trip in slow start, 1.2
+    /// times after. `None` for a small window or a round trip below [`MIN_RTT`], which are not paced.
+    pub fn new(cwnd: u64, smss: u64, trips: RoundTrips, slow_start: bool) -> Option<Pace> {
+        let RoundTrips { srtt, min_rtt } = trips;
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
         if cwnd <= MIN_SEGMENTS * smss {
             return None;
@@ -77,7 +81,7 @@ impl Pacer {
         Pacer { next: Instant::ZERO, sent: 0 }
     }
 
-    /// Until when to wait, if at all.
+    /// When the next burst may leave, if not now.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         (self.next > now).then_some(self.next)
     }
@@ -101,11 +105,12 @@ mod tests {
     use super::*;
 
     const MS: Nanos = Nanos::from_millis(1);
+    const SMOOTHED: RoundTrips = RoundTrips { srtt: Some(Nanos::from_millis(10)), min_rtt: None };
 
     #[test]
     fn short_paths_and_small_windows_are_not_paced() {
-        let far = |srtt| (Some(srtt), Some(srtt));
-        assert_eq!(Pace::new(100_000, 1000, (None, None), true), None);
+        let far = |srtt| RoundTrips { srtt: Some(srtt), min_rtt: Some(srtt) };
+        assert_eq!(Pace::new(100_000, 1000, RoundTrips::default(), true), None);
         assert_eq!(Pace::new(100_000, 1000, far(MS / 5), true), None);
         assert_eq!(Pace::new(10_000, 1000, far(10 * MS), true), None);
         let pace = Pace::new(100_000, 1000, far(10 * MS), true).unwrap();
@@ -118,8 +123,10 @@ mod tests {
 
     #[test]
     fn where_only_the_queue_is_long_bursts_are_longer() {
-        let burst =
-            |min_rtt| Pace::new(100_000, 1000, (Some(10 * MS), min_rtt), false).unwrap().burst;
+        let burst = |min_rtt| {
+            let trips = RoundTrips { srtt: Some(10 * MS), min_rtt };
+            Pace::new(100_000, 1000, trips, false).unwrap().burst
+        };
         assert_eq!(burst(None), 1200);
         assert_eq!(burst(Some(10 * MS)), 1200);
         assert_eq!(burst(Some(MS / 10)), MAX_BURST);
@@ -129,7 +136,7 @@ mod tests {
     /// The rate holds on average, with timers that come up to [`LATE`] late.
     #[test]
     fn the_rate_is_kept_with_late_timers() {
-        let pace = Pace::new(100_000, 1000, (Some(10 * MS), None), false).unwrap(); // 12 MB/s, 12 kB
+        let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB
         for late in [Nanos::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);
@@ -150,7 +157,7 @@ mod tests {
 
     #[test]
     fn idle_time_is_no_credit() {
-        let pace = Pace::new(100_000, 1000, (Some(10 * MS), None), false).unwrap();
+        let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap();
         let mut pacer = Pacer::new();
         let now = Instant::from_millis(5000);
         let mut burst = 0;

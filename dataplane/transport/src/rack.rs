@@ -10,8 +10,7 @@ use crate::seq::ExtSeq;
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
 const PERSIST: u8 = 16;
 
-/// Time over which the shortest round trip is sought: one to two of these, a minute, in units of 2^26
-/// nanoseconds.
+/// RACK.min_RTT is the shortest round trip of the last one to two such windows: a minute, in units of 2^26 ns.
 const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
 
 /// The state of RACK (RFC 8985 §5.3).
@@ -57,22 +56,22 @@ impl Blank for Track {
     }
 }
 
-/// What decides whether a segment is lost now.
+/// When a segment counts as lost, as of `now`.
 #[derive(Clone, Copy, Debug)]
-pub struct Judgement {
-    /// Only what was sent before this one can be lost.
+pub struct LossCriterion {
+    /// Only a segment sent before this one can be lost.
     pub latest: Transmission,
-    /// Time after a transmission at which it is: RACK.rtt + RACK.reo_wnd.
-    pub patience: Nanos,
-    /// Now.
+    /// Time from a segment's transmission until it is lost: RACK.rtt + RACK.reo_wnd.
+    pub timeout: Nanos,
+    /// The present time.
     pub now: Instant,
 }
 
-impl Judgement {
+impl LossCriterion {
     /// RFC 8985 §6.2 step 5, for a segment that was not SACKed: `None` when nothing sent later has
     /// arrived; else when it is lost.
     pub fn lost_at(&self, sent: Transmission) -> Option<Instant> {
-        (self.latest > sent).then(|| sent.at + self.patience)
+        (self.latest > sent).then(|| sent.at + self.timeout)
     }
 }
 
@@ -83,7 +82,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    /// Nothing was measured.
+    /// Before the first transmission.
     pub fn new() -> Self {
         Rack {
             track: Lazy::new(),
@@ -104,12 +103,12 @@ impl Rack {
         self.min_rtt.get()
     }
 
-    /// A measurement that is no longer than needed (RFC 8985 §6.2 step 1).
-    pub fn measured(&mut self, now: Instant, rtt: Nanos) {
+    /// A round trip was measured; `rtt` is the shortest that the acknowledgement allows (RFC 8985 §6.2 step 1).
+    pub fn on_rtt_measured(&mut self, now: Instant, rtt: Nanos) {
         self.min_rtt.sample(now, rtt);
     }
 
-    /// Steps 2 and 3 of RFC 8985 §6.2.
+    /// An acknowledgement delivered something: steps 2 and 3 of RFC 8985 §6.2.
     pub fn on_delivery(&mut self, now: Instant, delivery: &Delivery) {
         if delivery.bytes == 0 && delivery.latest.is_none() && !delivery.reordered {
             return;
@@ -149,21 +148,21 @@ impl Rack {
         (min_rtt / 4).saturating_mul(self.mult.into()).min(srtt)
     }
 
-    /// What is lost now.
-    pub fn judge(
+    /// What is lost now (RFC 8985 §6.2 steps 4 and 5). `segs_sacked`: RACK.segs_sacked.
+    pub fn criterion(
         &self,
         now: Instant,
         recovering: bool,
         segs_sacked: u64,
         srtt: Nanos,
-    ) -> Judgement {
+    ) -> LossCriterion {
         let reo_wnd = self.reo_wnd(recovering, segs_sacked, srtt);
         let track = &*self.track;
-        let patience = track.rtt.saturating_add(reo_wnd);
-        Judgement { latest: track.latest, patience, now }
+        let timeout = track.rtt.saturating_add(reo_wnd);
+        LossCriterion { latest: track.latest, timeout, now }
     }
 
-    /// Nothing is in flight.
+    /// Frees what is needed only while something is in flight.
     pub fn shrink(&mut self) {
         self.track.release();
     }
@@ -179,9 +178,9 @@ impl Rack {
 /// before the first measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct MinRtt {
-    /// Of the window before and this one.
+    /// The shortest of the window before and this one.
     best: u32,
-    /// Of this window.
+    /// The shortest of this window.
     recent: u32,
     /// When this window began, in units of 2^26 nanoseconds.
     since: u32,
@@ -219,7 +218,7 @@ mod tests {
 
     fn rack() -> Rack {
         let mut rack = Rack::new();
-        rack.measured(Instant::ZERO, 40 * MS);
+        rack.on_rtt_measured(Instant::ZERO, 40 * MS);
         rack
     }
 
@@ -269,12 +268,12 @@ mod tests {
     fn lost_when_something_later_arrived_and_time_has_passed() {
         let mut rack = rack();
         delivered(&mut rack, 60, 20, 50); // RACK.rtt 40 ms
-        let judgement = rack.judge(Instant::from_millis(60), false, 1, 40 * MS);
+        let criterion = rack.criterion(Instant::from_millis(60), false, 1, 40 * MS);
         let sent = |ms, end| Transmission { at: Instant::from_millis(ms), end: at(end) };
-        assert_eq!(judgement.lost_at(sent(20, 40)), Some(Instant::from_millis(70)));
-        assert_eq!(judgement.lost_at(sent(10, 90)), Some(Instant::from_millis(60)));
-        assert_eq!(judgement.lost_at(sent(20, 60)), None, "same time, higher number");
-        assert_eq!(judgement.lost_at(sent(21, 10)), None, "sent later");
+        assert_eq!(criterion.lost_at(sent(20, 40)), Some(Instant::from_millis(70)));
+        assert_eq!(criterion.lost_at(sent(10, 90)), Some(Instant::from_millis(60)));
+        assert_eq!(criterion.lost_at(sent(20, 60)), None, "same time, higher number");
+        assert_eq!(criterion.lost_at(sent(21, 10)), None, "sent later");
     }
 
     // RFC 8985 §6.2 step 2: a segment sent earlier does not move RACK.segment backwards.

@@ -6,7 +6,7 @@ use crate::seq::ExtSeq;
 /// Duplicate acknowledgements, or segments SACKed, that indicate loss (RFC 5681 §3.2, RFC 8985 §6.2).
 pub const DUP_THRESH: u32 = 3;
 
-/// Where loss recovery stands.
+/// Phase of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Nothing is known to be lost.
@@ -80,25 +80,26 @@ pub enum NextSeg {
 pub struct Choice {
     /// A full segment fits the congestion window, or nothing is in flight.
     pub cwnd_open: bool,
-    /// The first retransmission of a recovery goes whatever the window (RFC 6675 §5 (4.3)).
-    pub force: bool,
+    /// A retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
+    /// (4.3)).
+    pub resend_ignores_cwnd: bool,
     /// Something lost waits, within the peer's window.
     pub lost: bool,
     /// New data waits, and the peer's window has room for it.
     pub new: bool,
-    /// F-RTO asks with new data whether anything is lost at all, with so many segments; retransmissions
-    /// wait (RFC 5682 §2.1 step 2b).
-    pub asking: Option<u8>,
+    /// F-RTO tests with so many more new segments whether the time-out was spurious; retransmissions wait
+    /// (RFC 5682 §2.1 step 2b).
+    pub frto_new_left: Option<u8>,
 }
 
 impl Choice {
     /// The next segment.
     pub fn next(self) -> NextSeg {
         match self {
-            Choice { asking: Some(0), .. } => NextSeg::None,
-            Choice { asking: Some(_), new: true, .. } => NextSeg::New,
-            Choice { asking: Some(_), .. } => NextSeg::None,
-            Choice { lost: true, force: true, .. } => NextSeg::Lost,
+            Choice { frto_new_left: Some(0), .. } => NextSeg::None,
+            Choice { frto_new_left: Some(_), new: true, .. } => NextSeg::New,
+            Choice { frto_new_left: Some(_), .. } => NextSeg::None,
+            Choice { lost: true, resend_ignores_cwnd: true, .. } => NextSeg::Lost,
             Choice { lost: true, cwnd_open: true, .. } => NextSeg::Lost,
             Choice { new: true, cwnd_open: true, lost: false, .. } => NextSeg::New,
             Choice { lost: true, .. } | Choice { new: true, .. } => NextSeg::CwndFull,
@@ -143,15 +144,24 @@ mod tests {
     // RFC 6675 §4, NextSeg: the order of the rules; RFC 5682 §2.1 step 2b.
     #[test]
     fn next_segment_follows_the_rules() {
-        let base = Choice { cwnd_open: true, force: false, lost: true, new: true, asking: None };
+        let base = Choice {
+            cwnd_open: true,
+            resend_ignores_cwnd: false,
+            lost: true,
+            new: true,
+            frto_new_left: None,
+        };
         assert_eq!(base.next(), NextSeg::Lost);
         assert_eq!(Choice { cwnd_open: false, ..base }.next(), NextSeg::CwndFull);
-        assert_eq!(Choice { cwnd_open: false, force: true, ..base }.next(), NextSeg::Lost);
+        assert_eq!(
+            Choice { cwnd_open: false, resend_ignores_cwnd: true, ..base }.next(),
+            NextSeg::Lost
+        );
         let unlost = Choice { lost: false, ..base };
         assert_eq!(unlost.next(), NextSeg::New);
         assert_eq!(Choice { cwnd_open: false, ..unlost }.next(), NextSeg::CwndFull);
         assert_eq!(Choice { new: false, ..unlost }.next(), NextSeg::None);
-        assert_eq!(Choice { asking: Some(2), ..base }.next(), NextSeg::New);
-        assert_eq!(Choice { asking: Some(0), ..base }.next(), NextSeg::None);
+        assert_eq!(Choice { frto_new_left: Some(2), ..base }.next(), NextSeg::New);
+        assert_eq!(Choice { frto_new_left: Some(0), ..base }.next(), NextSeg::None);
     }
 }

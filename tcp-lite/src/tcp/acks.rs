@@ -4,7 +4,7 @@
 use base::{Instant, Nanos};
 use transport::congestion::Growth;
 use transport::delivery::Delivery;
-use transport::loss_recovery::{Ack, Twice, Undone};
+use transport::loss_recovery::{Ack, Duplicated, LossesFound, Undone};
 use transport::ranges::Range;
 use transport::recovery::{Phase, must_recover};
 use transport::seq::{ExtSeq, SeqNumber};
@@ -93,18 +93,18 @@ impl Sender {
             None => {
                 let lost = self.find_losses(ack.now, config, stats);
                 let (recovery, state, board) = self.parts();
-                growth = recovery.adjust_window(state, &board, before, (ack, lost), smss);
+                growth = recovery.adjust_window(state, &board, before, ack, lost, smss);
             }
         }
         let (recovery, state, board) = self.parts();
-        recovery.finish(state, &board, (ack, growth), config);
+        recovery.finish(state, &board, ack, growth, config);
     }
 
     /// As [`on_ack`](Self::on_ack) while nothing is in flight: it can update the window and report
     /// a duplicate.
     fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
-        if let Some(twice) = self.d_sack(info) {
-            self.on_d_sack(twice, stats);
+        if let Some(range) = self.d_sack(info) {
+            self.on_d_sack(range, stats);
         }
         self.update_window(now, info);
     }
@@ -126,24 +126,24 @@ impl Sender {
         let news = self.sack(info, &mut delivery);
         delivery.highest = delivery.highest.max(self.una);
         self.recovery.on_delivery(now, &delivery);
-        let twice = d_sack.map(|twice| self.on_d_sack(twice, stats));
+        let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
         let echoed_ms = info.echoed_ms.filter(|_| advanced);
         // A peer that had it all before echoes the timestamp of what it took then, however long ago, for a
         // duplicate does not renew TS.Recent (RFC 7323 §4.3).
-        let echoed_rtt = echoed_ms.filter(|_| twice.is_none());
+        let echoed_rtt = echoed_ms.filter(|_| duplicated.is_none());
         let acked = before - self.flight();
         let ack = Ack {
             now,
             ack: info.ack,
             delivery,
             advanced,
-            before,
+            flight_before: before,
             acked,
             marked: if info.marked { acked } else { 0 },
             echoed_ms,
             echoed_rtt: echoed_rtt.map(|ms| Nanos::from_millis((now.as_millis() - ms).max(1))),
-            resent_twice: advanced && twice.is_some_and(|twice| twice.resent),
-            probe_twice: twice.is_some_and(|twice| twice.probe),
+            resent_twice: advanced && duplicated.is_some_and(|of| of.resent),
+            probe_twice: duplicated.is_some_and(|of| of.probe),
             bare_duplicate: false,
             duplicate: false,
             can_send_new: false,
@@ -181,20 +181,20 @@ impl Sender {
         ((below || inside) && recent).then_some(first)
     }
 
-    /// `range` came twice at the peer.
-    fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Twice {
+    /// The peer received `range` twice.
+    fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Duplicated {
         stats.more().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.out.board.has_sacked(range);
-        let ends = (self.una, self.nxt);
-        let twice = self.recovery.on_d_sack(&self.out.state, range, arrived, ends);
-        stats.more().loss.d_sacks_ignored += u64::from(twice.is_nothing());
-        twice
+        let duplicated =
+            self.recovery.on_d_sack(&self.out.state, range, arrived, self.una, self.nxt);
+        stats.more().loss.d_sacks_ignored += u64::from(duplicated.is_unexplained());
+        duplicated
     }
 
     /// Karn's algorithm (RFC 6298 §3), or else the echoed timestamp (RFC 7323 §4.1).
     fn measure(&mut self, ack: &Ack, config: &Config) {
-        let (ends, smss) = ((self.una, self.nxt), u64::from(self.size.emss()));
-        self.recovery.measure(&mut self.out.state, ack, ends, smss, config);
+        let smss = u64::from(self.size.emss());
+        self.recovery.measure(&mut self.out.state, ack, self.una, self.nxt, smss, config);
     }
 
     /// Returns whether the right edge or the window changed.
@@ -260,7 +260,7 @@ impl Sender {
                 let rest = ack.delivery.bytes.saturating_sub(smss);
                 self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
                 self.out.board.mark_head_lost();
-                self.out.state.force();
+                self.out.state.allow_resend_beyond_cwnd();
             }
             Phase::Recovery { .. } if !over => {}
             _ => self.out.reno_sacked = 0,
@@ -300,17 +300,18 @@ impl Sender {
         }
         let (recovery, state, board) = self.parts();
         recovery.enter(state, &board);
-        state.force();
-        self.on_losses((0, true), stats);
+        state.allow_resend_beyond_cwnd();
+        self.on_losses(LossesFound { segments: 0, recovery_began: true }, stats);
         self.out.board.mark_head_lost();
         1
     }
 
-    /// So many segments are lost that were not before; whether a recovery began for it.
+    /// Counts a search for losses. Returns how many segments it found lost.
     #[inline]
-    fn on_losses(&mut self, (segments, began): (u64, bool), stats: &mut Counts) -> u64 {
+    fn on_losses(&mut self, found: LossesFound, stats: &mut Counts) -> u64 {
+        let LossesFound { segments, recovery_began } = found;
         stats.add(segments, |s| &mut s.loss.segments_lost);
-        if began {
+        if recovery_began {
             stats.more().loss.fast_recoveries += 1;
             self.out.recover = self.nxt;
         }
@@ -321,7 +322,7 @@ impl Sender {
     pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
         let smss = u64::from(self.size.emss());
         let (recovery, state, mut board) = self.parts();
-        let found = recovery.on_reorder_timeout(state, &mut board, (now, smss), config);
+        let found = recovery.on_reorder_timeout(state, &mut board, now, smss, config);
         self.on_losses(found, stats);
     }
 

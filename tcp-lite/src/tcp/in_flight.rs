@@ -2,7 +2,7 @@
 
 use base::Instant;
 use transport::loss_recovery::{Detected, FlightState, LossRecovery};
-use transport::rack::Judgement;
+use transport::rack::LossCriterion;
 use transport::seq::ExtSeq;
 
 use super::scoreboard::Scoreboard;
@@ -41,7 +41,7 @@ impl Sender {
 }
 
 impl transport::loss_recovery::Scoreboard for InFlight<'_> {
-    const FORCES_FIRST: bool = false;
+    const FIRST_RESEND_IGNORES_CWND: bool = false;
 
     #[inline]
     fn is_empty(&self) -> bool {
@@ -90,13 +90,17 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
     }
 
     #[inline]
-    fn detect_losses(&mut self, judgement: Judgement, lost: impl FnMut(u64, Instant)) -> Detected {
-        self.board.detect_losses(judgement, lost)
+    fn detect_losses(
+        &mut self,
+        criterion: LossCriterion,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected {
+        self.board.detect_losses(criterion, lost)
     }
 
-    fn mark_lost_on_timeout(&mut self, judgement: Judgement) {
+    fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         if self.sack {
-            self.board.mark_lost_on_timeout(judgement);
+            self.board.mark_lost_on_timeout(criterion);
         } else {
             self.board.mark_all_lost();
         }

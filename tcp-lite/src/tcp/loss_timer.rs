@@ -81,7 +81,7 @@ impl Connection {
             LossTimer::Probe => {
                 // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
                 let measured = self.send.recovery.rtt().srtt().is_some();
-                self.send.out.state.probe_timeout(measured);
+                self.send.out.state.on_probe_timeout(measured);
                 self.restart_rto(now);
             }
             LossTimer::Reorder => {

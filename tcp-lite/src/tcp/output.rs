@@ -172,7 +172,7 @@ impl Connection {
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let config = &self.config;
         let (recovery, state, board) = self.send.parts();
-        recovery.note_usage(state, &board, (now, limited), || config.initial_window, config);
+        recovery.note_usage(state, &board, now, limited, || config.initial_window, config);
     }
 
     /// The next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
@@ -187,16 +187,17 @@ impl Connection {
         let room = self.room_for_new();
         let choice = Choice {
             cwnd_open: self.send.cwnd_open(),
-            force: self.send.out.state.forces(),
+            resend_ignores_cwnd: self.send.out.state.resend_ignores_cwnd(),
             lost: lost.is_some(),
             new: has_data && room != SendRoom::Closed,
-            asking: self.send.recovery.asking(),
+            frto_new_left: self.send.recovery.frto_new_left(),
         };
         let next = choice.next();
         if self.fin_is_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
-        let paced = matches!(next, NextSeg::Lost | NextSeg::New) && !self.send.out.state.forces();
+        let paced = matches!(next, NextSeg::Lost | NextSeg::New)
+            && !self.send.out.state.resend_ignores_cwnd();
         if paced
             && let Some(at) = self.send.out.state.paced_until(now)
             && self.send.pace(&self.config).is_some()
@@ -209,7 +210,10 @@ impl Connection {
             (NextSeg::CwndFull, _) => Sent::CwndFull,
             _ => Sent::Declined,
         };
-        if sent == Sent::Declined && choice.asking.is_some() && self.send.recovery.decline_frto() {
+        if sent == Sent::Declined
+            && choice.frto_new_left.is_some()
+            && self.send.recovery.decline_frto()
+        {
             // RFC 5682 §2.1 step 2b: no new data after all, recovery as usual.
             return self.send_next(now, up, tx);
         }
@@ -471,7 +475,7 @@ impl Connection {
         match sent {
             Sent::Yes => {
                 self.send.last_sent = now;
-                self.send.out.state.probe_sent(self.send.nxt, again);
+                self.send.out.state.on_probe_sent(self.send.nxt, again);
                 self.stats.more().loss.tail_loss_probes += 1;
             }
             Sent::BatchFull => return,

@@ -198,7 +198,7 @@ impl Sender {
     /// A segment of `bytes` was sent.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, config: &Config) {
         if let Some(pace) = self.pace(config) {
-            self.out.state.on_paced(now, bytes, pace);
+            self.out.state.on_paced_sent(now, bytes, pace);
         }
         self.recovery.on_sent(bytes);
     }

@@ -11,7 +11,7 @@ use base::{Instant, Nanos};
 
 use super::rate::{RateSample, Run, Sampler};
 use super::window::Window;
-use crate::pacing::Pace;
+use crate::pacing::{Pace, RoundTrips};
 use crate::seq::ExtSeq;
 
 /// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
@@ -170,14 +170,8 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
         None
     }
 
-    /// Pacing rate and send quantum in segments of `smss` bytes, `None` for unpaced; `trips` are the smoothed
-    /// and the shortest round trip.
-    fn pace(
-        &self,
-        window: &Window,
-        smss: u64,
-        trips: (Option<Nanos>, Option<Nanos>),
-    ) -> Option<Pace> {
+    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
+    fn pace(&self, window: &Window, smss: u64, trips: RoundTrips) -> Option<Pace> {
         Pace::new(window.cwnd, smss, trips, window.in_slow_start())
     }
 }

@@ -1,8 +1,8 @@
 //! Congestion control: how much may be in flight and how fast it leaves (RFC 5681), by one of several
 //! controllers.
 //!
-//! A controller is a file here that implements [`Controller`](controller::Controller), and a line in
-//! [`controllers!`] below; its name in the configuration is in that line. What it is given is in [`controller`].
+//! A controller is a file here that implements [`Controller`](controller::Controller), its `mod` line, and a line in
+//! [`controllers!`] below with its name in the configuration. What it is given is in [`controller`].
 //! All amounts are bytes. What was lost and when to retransmit is the business of loss recovery.
 
 mod controller;
@@ -20,7 +20,7 @@ use base::Nanos;
 use self::controller::Controller;
 use self::hystart::Growth as HyStartGrowth;
 use self::window::Window;
-use crate::pacing::Pace;
+use crate::pacing::{Pace, RoundTrips};
 use crate::seq::ExtSeq;
 
 pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
@@ -157,7 +157,7 @@ impl Congestion {
         self
     }
 
-    // --- answers ------------------------------------------------------------------------------------
+    // --- queries ------------------------------------------------------------------------------------
 
     /// Bytes that may be in flight.
     #[inline]
@@ -184,9 +184,8 @@ impl Congestion {
         self.state.window.send_window.into()
     }
 
-    /// Pacing rate and send quantum in segments of `smss` bytes, `None` for unpaced; `trips` are the smoothed
-    /// and the shortest round trip.
-    pub fn pace(&self, smss: u64, trips: (Option<Nanos>, Option<Nanos>)) -> Option<Pace> {
+    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
+    pub fn pace(&self, smss: u64, trips: RoundTrips) -> Option<Pace> {
         each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, trips))
     }
 
@@ -202,7 +201,7 @@ impl Congestion {
         each!(&self.state.algorithm, it => measures(it))
     }
 
-    // --- what happens -------------------------------------------------------------------------------
+    // --- events -------------------------------------------------------------------------------------
 
     /// A run was sent. Nothing unless the controller [measures](Self::measures).
     pub fn on_sent(&mut self, run: &Run) {
@@ -301,8 +300,8 @@ impl Congestion {
         self.state.window.after_timeout = true;
     }
 
-    /// The time-out was genuine, and segments of new data are out that asked, `pipe` bytes with all else:
-    /// there must be room for a retransmission besides (RFC 5682 §2.1 step 3a).
+    /// The time-out was genuine, and the new segments of F-RTO's test are in flight, `pipe` bytes in all: the window
+    /// gets room for a retransmission besides (RFC 5682 §2.1 step 3a).
     pub fn after_new_data(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));

@@ -11,7 +11,7 @@ use base::{Instant, Nanos};
 use super::controller::{Acked, Controller};
 use super::rate::{Run, Sampler};
 use super::window::Window;
-use crate::pacing::Pace;
+use crate::pacing::{Pace, RoundTrips};
 
 /// Round trips over which the highest rate counts.
 const ROUNDS: usize = 10;
@@ -130,7 +130,7 @@ impl Controller for RateDriven {
         &self,
         window: &Window,
         smss: u64,
-        (srtt, _): (Option<Nanos>, Option<Nanos>),
+        RoundTrips { srtt, .. }: RoundTrips,
     ) -> Option<Pace> {
         let rate = match self.0.rate() {
             0 => {
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn it_paces_by_the_rate_that_is_delivered() {
-        let pace = measured().pace(SMSS, (None, None)).unwrap();
+        let pace = measured().pace(SMSS, RoundTrips::default()).unwrap();
         let gains = CYCLE.map(|gain| 10_000_000 * gain / 100);
         assert!(gains.contains(&pace.rate), "{pace:?}");
         assert_eq!(pace.burst, pace.rate / 10_000);

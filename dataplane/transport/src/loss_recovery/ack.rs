@@ -28,7 +28,7 @@ pub struct Ack {
     pub advanced: bool,
     /// Bytes outstanding before it, as the protocol counts them for the reaction to a repaired tail loss and for
     /// the weight of a measurement.
-    pub before: u64,
+    pub flight_before: u64,
     /// Bytes that it acknowledges, as the protocol counts them for growth.
     pub acked: u64,
     /// Of these, bytes that met congestion.
@@ -37,9 +37,9 @@ pub struct Ack {
     pub echoed_ms: Option<u64>,
     /// The round trip by that timestamp, if it can be used (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
-    /// It reports that what was sent again in this episode came twice.
+    /// It reports that the peer received twice what was retransmitted in this episode ([`Duplicated::resent`]).
     pub resent_twice: bool,
-    /// The same of all that the tail loss probe sent again.
+    /// The same of all that the tail loss probe retransmitted ([`Duplicated::probe`]).
     pub probe_twice: bool,
     /// It is a duplicate without any SACK block (RFC 8985 §7.4.2).
     pub bare_duplicate: bool,
@@ -51,18 +51,18 @@ pub struct Ack {
     pub sack: bool,
 }
 
-/// What a D-SACK or a duplicate TSN is about.
+/// What explains a D-SACK or a duplicate TSN: which transmission of ours the peer received twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Twice {
-    /// What was sent again in the present loss episode.
+pub struct Duplicated {
+    /// Data retransmitted in the present loss episode.
     pub resent: bool,
-    /// All that the tail loss probe sent again, and no more.
+    /// Exactly what the tail loss probe retransmitted.
     pub probe: bool,
 }
 
-impl Twice {
-    /// The network has made a copy, or the peer has made it up.
-    pub fn is_nothing(self) -> bool {
+impl Duplicated {
+    /// Nothing of ours explains it: the network duplicated a packet, or the report is false.
+    pub fn is_unexplained(self) -> bool {
         !self.resent && !self.probe
     }
 }
@@ -92,20 +92,22 @@ impl LossRecovery {
         }
     }
 
-    /// `range`, which has `arrived`, came twice. Only retransmitted ranges count (RFC 3708 §3 A).
+    /// The peer received `range` twice; `arrived`: it is known to have arrived. Only retransmitted ranges count
+    /// (RFC 3708 §3 A).
     pub fn on_d_sack(
         &mut self,
         state: &FlightState,
         range: Range,
         arrived: bool,
-        (una, nxt): (ExtSeq, ExtSeq),
-    ) -> Twice {
+        una: ExtSeq,
+        nxt: ExtSeq,
+    ) -> Duplicated {
         let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(range));
         if resent {
             // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
             self.rack.on_d_sack(una, nxt);
         }
-        Twice { resent, probe: arrived && state.tlp.is_probe(range) }
+        Duplicated { resent, probe: arrived && state.tlp.is_probe(range) }
     }
 
     /// Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else the echoed timestamp (RFC 7323 §4.1). Several
@@ -114,16 +116,17 @@ impl LossRecovery {
         &mut self,
         state: &mut FlightState,
         ack: &Ack,
-        (una, nxt): (ExtSeq, ExtSeq),
+        una: ExtSeq,
+        nxt: ExtSeq,
         smss: u64,
         config: &impl Parameters,
     ) {
         if let Some(rtt) = ack.delivery.shortest_rtt() {
-            self.rack.measured(ack.now, rtt);
+            self.rack.on_rtt_measured(ack.now, rtt);
             self.cc.on_round_trip(rtt, una, nxt);
         }
         if let Some(rtt) = ack.delivery.rtt().or(ack.echoed_rtt) {
-            self.rtt.sample(rtt, ack.before.div_ceil(2 * smss), config);
+            self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
             state.tlp.measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
             // RFC 6298 §5, Karn: something that was not sent again was acknowledged, or what was came twice, so
@@ -141,7 +144,7 @@ impl LossRecovery {
         };
         let repaired = state.tlp.on_ack(info) == TlpOutcome::Repaired && state.phase == Phase::Open;
         if repaired {
-            self.cc.on_loss(ack.before);
+            self.cc.on_loss(ack.flight_before);
         }
         repaired
     }
@@ -161,7 +164,7 @@ impl LossRecovery {
             return false;
         }
         if before.is_recovering() {
-            state.force = false;
+            state.resend_ignores_cwnd = false;
             self.rack.on_recovered();
         }
         if before.is_reducing() {
@@ -214,7 +217,7 @@ impl LossRecovery {
         }
         state.phase = Phase::Open;
         state.reorder_at = None;
-        state.force = false;
+        state.resend_ignores_cwnd = false;
         self.rtt.forget_backoff();
         Some(undone)
     }
@@ -226,12 +229,13 @@ impl LossRecovery {
         state: &FlightState,
         board: &impl Scoreboard,
         before: Phase,
-        (ack, lost): (&Ack, u64),
+        ack: &Ack,
+        lost: u64,
         smss: u64,
     ) -> Growth {
         if state.phase.is_reducing() {
             if ack.sack {
-                self.reduce(board, (ack.delivery.bytes, ack.advanced && lost == 0), smss);
+                self.reduce(board, ack.delivery.bytes, ack.advanced && lost == 0, smss);
             }
             return Growth::None;
         }
@@ -247,11 +251,13 @@ impl LossRecovery {
         }
     }
 
-    /// The window in recovery (RFC 6937).
+    /// Proportional rate reduction (RFC 6937) after `delivered` bytes. `safe`: SND.UNA advanced and nothing more was
+    /// found lost.
     pub(super) fn reduce(
         &mut self,
         board: &impl Scoreboard,
-        (delivered, safe): (u64, bool),
+        delivered: u64,
+        safe: bool,
         smss: u64,
     ) {
         if let Some(episode) = &mut self.episode {
@@ -261,13 +267,14 @@ impl LossRecovery {
         }
     }
 
-    /// Everything is made of the acknowledgement: the controller gets it, and an episode that is over and can no
-    /// longer prove spurious is forgotten.
+    /// The last step: reports the acknowledgement to the controller, and forgets an episode that is over and can no
+    /// longer prove spurious.
     pub fn finish(
         &mut self,
         state: &FlightState,
         board: &impl Scoreboard,
-        (ack, growth): (&Ack, Growth),
+        ack: &Ack,
+        growth: Growth,
         config: &impl Parameters,
     ) {
         if self.cc.measures() {
@@ -309,7 +316,7 @@ impl LossRecovery {
     }
 }
 
-/// F-RTO: was the time-out spurious?
+/// What F-RTO makes of an acknowledgement after a time-out (RFC 5682).
 fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: &Ack) -> Verdict {
     let Phase::Loss { point } = phase else { return Verdict::Wait };
     // Without SACK, what an acknowledgement covers together with a retransmission may have waited for it at the

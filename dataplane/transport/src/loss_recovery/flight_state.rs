@@ -1,4 +1,4 @@
-//! What loss recovery keeps while something is in flight: an idle stream does without.
+//! State of loss recovery that exists only while something is in flight; an idle stream has none.
 
 use base::Instant;
 
@@ -9,7 +9,7 @@ use crate::seq::ExtSeq;
 use crate::tlp::TailLoss;
 use crate::usage::Usage;
 
-/// What matters only while something is in flight.
+/// See the module. The default is the state with nothing in flight.
 #[derive(Clone, Debug)]
 pub struct FlightState {
     pub(super) phase: Phase,
@@ -18,8 +18,8 @@ pub struct FlightState {
     pub(super) usage: Usage,
     pub(super) tlp: TailLoss,
     pub(super) pacer: Pacer,
-    /// The first retransmission of a recovery goes whatever the congestion window.
-    pub(super) force: bool,
+    /// The next retransmission is sent even if the congestion window is full.
+    pub(super) resend_ignores_cwnd: bool,
 }
 
 impl Default for FlightState {
@@ -37,11 +37,11 @@ impl FlightState {
             usage: Usage::new(),
             tlp: TailLoss::new(),
             pacer: Pacer::new(),
-            force: false,
+            resend_ignores_cwnd: false,
         }
     }
 
-    /// Where recovery stands.
+    /// The phase of recovery.
     #[inline]
     pub fn phase(&self) -> Phase {
         self.phase
@@ -53,7 +53,7 @@ impl FlightState {
         self.reorder_at
     }
 
-    /// No answer to a tail loss probe is to come, and none is to be sent.
+    /// No answer to a tail loss probe is expected, and no probe is due.
     #[inline]
     pub fn is_probe_quiet(&self) -> bool {
         self.tlp.is_quiet()
@@ -65,44 +65,44 @@ impl FlightState {
         self.tlp.due
     }
 
-    /// The probe timer expired (RFC 8985 §7.3).
-    pub fn probe_timeout(&mut self, measured: bool) {
+    /// The probe timer expired (RFC 8985 §7.3): a probe is due if one may be sent and a round trip was `measured`.
+    pub fn on_probe_timeout(&mut self, measured: bool) {
         self.tlp.due = measured && self.tlp.may_probe();
     }
 
-    /// There is nothing to probe with.
+    /// No probe is due any more: there is nothing to probe with.
     pub fn forget_probe(&mut self) {
         self.tlp.due = false;
     }
 
-    /// A tail loss probe was sent; `end` is SND.NXT after it, `again` what it sent again.
-    pub fn probe_sent(&mut self, end: ExtSeq, again: Option<Range>) {
-        self.tlp.sent(end, again);
+    /// A tail loss probe was sent; `end` is SND.NXT after it, `resent` what it retransmitted.
+    pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
+        self.tlp.sent(end, resent);
     }
 
     /// A round trip was measured by other means than an acknowledgement.
-    pub fn measured(&mut self) {
+    pub fn on_rtt_measured(&mut self) {
         self.tlp.measured();
     }
 
-    /// The next retransmission goes whatever the congestion window.
+    /// The next retransmission is sent even if the congestion window is full.
     #[inline]
-    pub fn forces(&self) -> bool {
-        self.force
+    pub fn resend_ignores_cwnd(&self) -> bool {
+        self.resend_ignores_cwnd
     }
 
-    /// The first retransmission of what is lost goes whatever the window (RFC 6582 §3.2).
-    pub fn force(&mut self) {
-        self.force = true;
+    /// The first retransmission of what is lost is sent even if the congestion window is full (RFC 6582 §3.2).
+    pub fn allow_resend_beyond_cwnd(&mut self) {
+        self.resend_ignores_cwnd = true;
     }
 
     /// A retransmission was sent.
     #[inline]
     pub fn on_resend(&mut self) {
-        self.force = false;
+        self.resend_ignores_cwnd = false;
     }
 
-    /// Until when the next burst waits, if it does.
+    /// When the next burst may be sent, if pacing delays it.
     #[inline]
     pub fn paced_until(&self, now: Instant) -> Option<Instant> {
         self.pacer.wait(now)
@@ -110,7 +110,7 @@ impl FlightState {
 
     /// `bytes` were sent at `pace`.
     #[inline]
-    pub fn on_paced(&mut self, now: Instant, bytes: u64, pace: Pace) {
+    pub fn on_paced_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {
         self.pacer.on_sent(now, bytes, pace);
     }
 }

@@ -9,12 +9,21 @@ use crate::congestion::Cause;
 use crate::episode::Episode;
 use crate::frto::Frto;
 use crate::parameters::Parameters;
-use crate::rack::Judgement;
+use crate::rack::LossCriterion;
 use crate::recovery::Phase;
 
+/// What a search for losses led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[must_use]
+pub struct LossesFound {
+    /// Segments or chunks that are lost and were not before.
+    pub segments: u64,
+    /// Fast recovery began because of them.
+    pub recovery_began: bool,
+}
+
 impl LossRecovery {
-    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2; begins a recovery when something is lost. Returns how many
-    /// segments are lost that were not before, and whether a recovery began.
+    /// RACK_detect_loss_and_arm_timer of RFC 8985 §6.2; begins a recovery when something is lost.
     #[inline]
     pub fn find_losses(
         &mut self,
@@ -22,10 +31,10 @@ impl LossRecovery {
         board: &mut impl Scoreboard,
         now: Instant,
         config: &impl Parameters,
-    ) -> (u64, bool) {
+    ) -> LossesFound {
         if board.is_empty() {
             state.reorder_at = None;
-            return (0, false);
+            return LossesFound::default();
         }
         self.find_losses_in_flight(state, board, now, config)
     }
@@ -36,10 +45,10 @@ impl LossRecovery {
         board: &mut impl Scoreboard,
         now: Instant,
         config: &impl Parameters,
-    ) -> (u64, bool) {
+    ) -> LossesFound {
         let mut found = self.detect(state, board, now);
-        let began = found.congestion > 0 && !state.phase.is_recovering();
-        if began {
+        let recovery_began = found.congestion > 0 && !state.phase.is_recovering();
+        if recovery_began {
             self.enter(state, board);
             // In recovery the reordering window may be none (RFC 8985 §6.2 step 4).
             let more = self.detect(state, board, now);
@@ -47,7 +56,7 @@ impl LossRecovery {
             found.again_at = more.again_at;
         }
         state.reorder_at = found.again_at.map(|at| at.min(now + self.rtt.rto(config)));
-        (found.segments, began)
+        LossesFound { segments: found.segments, recovery_began }
     }
 
     fn detect(
@@ -56,15 +65,20 @@ impl LossRecovery {
         board: &mut impl Scoreboard,
         now: Instant,
     ) -> Detected {
-        let judgement = self.judgement(state, board, now);
+        let criterion = self.criterion(state, board, now);
         let cc = &mut self.cc;
-        board.detect_losses(judgement, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
+        board.detect_losses(criterion, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
     }
 
-    /// What RACK goes by now.
-    fn judgement(&self, state: &FlightState, board: &impl Scoreboard, now: Instant) -> Judgement {
+    /// RACK's criterion for a loss, now.
+    fn criterion(
+        &self,
+        state: &FlightState,
+        board: &impl Scoreboard,
+        now: Instant,
+    ) -> LossCriterion {
         let srtt = self.rtt.srtt().unwrap_or_default();
-        self.rack.judge(now, state.phase.is_recovering(), board.segs_sacked(), srtt)
+        self.rack.criterion(now, state.phase.is_recovering(), board.segs_sacked(), srtt)
     }
 
     /// Fast recovery begins (RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3; RFC 9260 §7.2.4 (2), (3), (6)).
@@ -80,21 +94,22 @@ impl LossRecovery {
             self.cc.on_loss(board.flight_at_loss());
         }
         state.phase = Phase::Recovery { point: board.nxt() };
-        state.force |= B::FORCES_FIRST;
+        state.resend_ignores_cwnd |= B::FIRST_RESEND_IGNORES_CWND;
     }
 
-    /// The reordering timer expired. Returns as [`find_losses`](Self::find_losses).
+    /// The reordering timer expired.
     pub fn on_reorder_timeout(
         &mut self,
         state: &mut FlightState,
         board: &mut impl Scoreboard,
-        (now, smss): (Instant, u64),
+        now: Instant,
+        smss: u64,
         config: &impl Parameters,
-    ) -> (u64, bool) {
+    ) -> LossesFound {
         let was_open = !state.phase.is_reducing();
         let found = self.find_losses(state, board, now, config);
         if was_open && state.phase.is_reducing() {
-            self.reduce(board, (0, false), smss);
+            self.reduce(board, 0, false, smss);
         }
         found
     }
@@ -103,7 +118,7 @@ impl LossRecovery {
     /// round trip. Returns whether it is, and CWR must be sent.
     pub fn on_marks(&mut self, state: &mut FlightState, board: &impl Scoreboard) -> bool {
         if state.phase != Phase::Open || board.is_empty() {
-            return false; // it does already, or nothing is in flight
+            return false; // the window is reduced already, or nothing is in flight
         }
         let flight = board.flight();
         self.episode = Some(Box::new(Episode::new(self.cc.save(), flight, false)));
@@ -141,12 +156,12 @@ impl LossRecovery {
         if reneged {
             board.forget_sacks(); // RFC 2018 §8
         }
-        let judgement = self.judgement(state, board, now);
-        board.mark_lost_on_timeout(judgement);
+        let criterion = self.criterion(state, board, now);
+        board.mark_lost_on_timeout(criterion);
         state.phase = Phase::Loss { point: board.nxt() };
         state.tlp.reset();
         state.reorder_at = None;
-        state.force = true;
+        state.resend_ignores_cwnd = true;
         self.on_silence();
         reneged
     }

@@ -15,6 +15,9 @@
 //!  finish                    always
 //! ```
 //!
+//! Between acknowledgements it calls `on_sent`, `on_new_sent`, `on_resent` and `note_usage` for what it sends,
+//! `on_reorder_timeout` and `on_timeout` for the two timers, and `on_marks` for an echoed ECN mark. Amounts are bytes.
+//!
 //! State that is needed only while something is in flight is in [`FlightState`], which an idle stream does not have.
 
 mod ack;
@@ -28,14 +31,15 @@ use crate::congestion::Congestion;
 use crate::delivery::Delivery;
 use crate::episode::Episode;
 use crate::frto::{self, Frto};
-use crate::pacing::Pace;
+use crate::pacing::{Pace, RoundTrips};
 use crate::parameters::Parameters;
 use crate::rack::Rack;
 use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 
-pub use self::ack::{Ack, Twice, Undone};
+pub use self::ack::{Ack, Duplicated, Undone};
 pub use self::flight_state::FlightState;
+pub use self::losses::LossesFound;
 pub use self::scoreboard::{Detected, Scoreboard};
 
 /// Loss recovery of one connection or association.
@@ -61,7 +65,7 @@ impl LossRecovery {
         self.cc = cc;
     }
 
-    // --- what the owner asks ------------------------------------------------------------------------
+    // --- queries -------------------------------------------------------------------------------------
 
     /// Congestion control.
     #[inline]
@@ -93,9 +97,10 @@ impl LossRecovery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
-    /// Pacing rate and send quantum in segments of `smss` bytes.
+    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
     pub fn pace(&self, smss: u64) -> Option<Pace> {
-        self.cc.pace(smss, (self.rtt.srtt(), self.rack.min_rtt()))
+        let trips = RoundTrips { srtt: self.rtt.srtt(), min_rtt: self.rack.min_rtt() };
+        self.cc.pace(smss, trips)
     }
 
     /// Time-outs in a row without progress.
@@ -110,10 +115,10 @@ impl LossRecovery {
         self.episode.is_none()
     }
 
-    /// F-RTO asks with new data whether anything is lost at all, with so many segments more (RFC 5682 §2.1
-    /// step 2b).
+    /// While F-RTO tests with new data whether the time-out was spurious: how many new segments may still be sent for
+    /// that; retransmissions wait (RFC 5682 §2.1 step 2b).
     #[inline]
-    pub fn asking(&self) -> Option<u8> {
+    pub fn frto_new_left(&self) -> Option<u8> {
         let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
         episode.map(|episode| episode.frto_new)
     }
@@ -143,13 +148,14 @@ impl LossRecovery {
         }
     }
 
-    /// F-RTO has no new data to ask with: recovery as usual. Returns whether it asked.
+    /// There is no new data for F-RTO's test: recovery goes on without it. Returns whether the test was pending and
+    /// nothing had been sent for it.
     pub fn decline_frto(&mut self) -> bool {
-        let asks = self.asking() == Some(frto::NEW_SEGMENTS);
-        if asks && let Some(episode) = &mut self.episode {
+        let pending = self.frto_new_left() == Some(frto::NEW_SEGMENTS);
+        if pending && let Some(episode) = &mut self.episode {
             episode.frto = Frto::Off;
         }
-        asks
+        pending
     }
 
     /// The peer acknowledged something new.
@@ -169,7 +175,8 @@ impl LossRecovery {
         &mut self,
         state: &mut FlightState,
         board: &impl Scoreboard,
-        (now, limited): (Instant, bool),
+        now: Instant,
+        limited: bool,
         least: impl FnOnce() -> u32,
         config: &impl Parameters,
     ) {
@@ -179,7 +186,7 @@ impl LossRecovery {
         }
     }
 
-    /// Nothing is in flight: frees what is not needed.
+    /// Frees what is needed only while something is in flight. The owner calls it when nothing is.
     pub fn shrink(&mut self) {
         self.rack.shrink();
         self.cc.shrink();

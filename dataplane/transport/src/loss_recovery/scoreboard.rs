@@ -2,7 +2,7 @@
 
 use base::Instant;
 
-use crate::rack::Judgement;
+use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
 /// What a search for losses found.
@@ -18,9 +18,9 @@ pub struct Detected {
 
 /// What is in flight, in the order of its numbers. Amounts are bytes.
 pub trait Scoreboard {
-    /// Whether the first retransmission of a recovery goes whatever the window (RFC 9260 §7.2.4 (3)). With RFC 6937
-    /// the window has room for it.
-    const FORCES_FIRST: bool;
+    /// Whether the first retransmission of a recovery is sent even if the congestion window is full (RFC 9260
+    /// §7.2.4 (3)). With RFC 6937 the window has room for it.
+    const FIRST_RESEND_IGNORES_CWND: bool;
 
     /// Nothing is in flight.
     fn is_empty(&self) -> bool;
@@ -43,9 +43,13 @@ pub trait Scoreboard {
     /// The oldest was reported as received and is not acknowledged: at a time-out, the peer has reneged.
     fn head_sacked(&self) -> bool;
     /// RACK_detect_loss of RFC 8985 §6.2; `lost` gets the length of each segment that is lost, and when it was sent.
-    fn detect_losses(&mut self, judgement: Judgement, lost: impl FnMut(u64, Instant)) -> Detected;
+    fn detect_losses(
+        &mut self,
+        criterion: LossCriterion,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected;
     /// What is lost at a time-out (RFC 8985 §6.3).
-    fn mark_lost_on_timeout(&mut self, judgement: Judgement);
+    fn mark_lost_on_timeout(&mut self, criterion: LossCriterion);
     /// What was thought lost was not.
     fn forget_losses(&mut self);
     /// Nothing of what was reported counts any more.

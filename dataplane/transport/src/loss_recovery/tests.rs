@@ -6,7 +6,7 @@ use super::*;
 use crate::congestion::{CongestionControl, Growth};
 use crate::delivery::{By, Transmission};
 use crate::parameters::Chosen;
-use crate::rack::Judgement;
+use crate::rack::LossCriterion;
 use crate::recovery::Phase;
 use crate::seq::{ExtSeq, SeqNumber};
 
@@ -27,7 +27,7 @@ struct Board<const FORCES: bool> {
 }
 
 impl<const FORCES: bool> Scoreboard for Board<FORCES> {
-    const FORCES_FIRST: bool = FORCES;
+    const FIRST_RESEND_IGNORES_CWND: bool = FORCES;
 
     fn is_empty(&self) -> bool {
         self.una == 10
@@ -53,13 +53,13 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
     fn head_sacked(&self) -> bool {
         self.reneged
     }
-    fn detect_losses(&mut self, _: Judgement, mut lost: impl FnMut(u64, Instant)) -> Detected {
+    fn detect_losses(&mut self, _: LossCriterion, mut lost: impl FnMut(u64, Instant)) -> Detected {
         let segments = core::mem::take(&mut self.to_lose);
         (0..segments).for_each(|_| lost(SMSS, MS(1000)));
         self.lost += segments;
         Detected { segments, congestion: segments, again_at: None }
     }
-    fn mark_lost_on_timeout(&mut self, _: Judgement) {
+    fn mark_lost_on_timeout(&mut self, _: LossCriterion) {
         self.lost = 10 - self.una;
     }
     fn forget_losses(&mut self) {
@@ -100,7 +100,7 @@ fn ack<const FORCES: bool>(
         ack: at(una),
         delivery,
         advanced,
-        before: flight,
+        flight_before: flight,
         acked: flight - board.flight(),
         marked: 0,
         echoed_ms: None,
@@ -112,16 +112,16 @@ fn ack<const FORCES: bool>(
         can_send_new: false,
         sack: true,
     };
-    recovery.measure(state, &ack, (board.una(), board.nxt()), SMSS, &config);
+    recovery.measure(state, &ack, board.una(), board.nxt(), SMSS, &config);
     recovery.judge_probe(state, &ack);
     recovery.leave(state, board, before, &ack);
     let undone = recovery.undo_if_spurious(state, board, &ack);
     let mut growth = Growth::None;
     if undone.is_none() {
-        let (lost, _) = recovery.find_losses(state, board, now, &config);
-        growth = recovery.adjust_window(state, board, before, (&ack, lost), SMSS);
+        let lost = recovery.find_losses(state, board, now, &config).segments;
+        growth = recovery.adjust_window(state, board, before, &ack, lost, SMSS);
     }
-    recovery.finish(state, board, (&ack, growth), &config);
+    recovery.finish(state, board, &ack, growth, &config);
     undone
 }
 
@@ -133,7 +133,7 @@ fn a_recovery_halves_the_window_and_ends_at_its_point() {
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
     assert_eq!(state.phase(), Phase::Recovery { point: at(10) });
     assert_eq!(recovery.cc().ssthresh(), 4500);
-    assert!(!recovery.is_settled() && !state.forces());
+    assert!(!recovery.is_settled() && !state.resend_ignores_cwnd());
     ack(&mut recovery, &mut state, &mut board, (9, MS(1200)));
     assert!(state.phase().is_recovering());
     ack(&mut recovery, &mut state, &mut board, (10, MS(1201)));
@@ -146,9 +146,9 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
     let (mut recovery, mut state, mut board) = sent::<true>();
     board.to_lose = 1;
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
-    assert!(state.forces());
+    assert!(state.resend_ignores_cwnd());
     state.on_resend();
-    assert!(!state.forces());
+    assert!(!state.resend_ignores_cwnd());
 }
 
 // RFC 5682 §3.1 step 3b: something sent once before the time-out arrives.

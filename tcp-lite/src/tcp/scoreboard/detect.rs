@@ -7,7 +7,7 @@ use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
 use transport::loss_recovery::Detected;
-use transport::rack::Judgement;
+use transport::rack::LossCriterion;
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::Scoreboard;
@@ -26,20 +26,20 @@ impl Scoreboard {
     /// sent.
     pub(crate) fn detect_losses(
         &mut self,
-        judgement: Judgement,
+        criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
     ) -> Detected {
         let mut search = Search { board: self, found: Detected::default(), lost };
-        let again_at = detect(&mut search, judgement);
+        let again_at = detect(&mut search, criterion);
         Detected { again_at, ..search.found }
     }
 
     /// A time-out: the oldest segment is lost, and what has been on its way for long enough (RFC 8985
     /// §6.3).
-    pub(crate) fn mark_lost_on_timeout(&mut self, judgement: Judgement) {
+    pub(crate) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
-            let overdue = record.sent_at + judgement.patience <= judgement.now;
+            let overdue = record.sent_at + criterion.timeout <= criterion.now;
             if !record.is(SACKED) && (i == 0 || overdue) {
                 self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
             }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use base::Nanos;
-use transport::rack::Judgement;
+use transport::rack::LossCriterion;
 
 use super::*;
 use proptest::prelude::*;
@@ -17,8 +17,8 @@ fn at(n: u64) -> ExtSeq {
 
 impl Scoreboard {
     /// What is found lost, whatever the congestion controller makes of each.
-    fn losses(&mut self, judgement: Judgement) -> Detected {
-        self.detect_losses(judgement, |_, _| {})
+    fn losses(&mut self, criterion: LossCriterion) -> Detected {
+        self.detect_losses(criterion, |_, _| {})
     }
 }
 
@@ -51,12 +51,12 @@ fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
     delivery_of(board, |board, d| board.acknowledge(at(una), d))
 }
 
-/// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `patience` before
+/// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `timeout` before
 /// `now` are lost.
-fn judgement(ms: u64, end: u64, patience: u64, now: u64) -> Judgement {
-    Judgement {
+fn criterion(ms: u64, end: u64, timeout: u64, now: u64) -> LossCriterion {
+    LossCriterion {
         latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
-        patience: Nanos::from_millis(patience),
+        timeout: Nanos::from_millis(timeout),
         now: Instant::from_millis(now),
     }
 }
@@ -77,7 +77,7 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(board.pipe(), 1000);
     assert!(sack(&mut board, 400, 700));
     assert_eq!((board.pipe(), board.segs_sacked()), (700, 3));
-    let found = board.losses(judgement(6, 700, 50, 100));
+    let found = board.losses(criterion(6, 700, 50, 100));
     assert_eq!((found.segments, found.again_at), (4, None));
     assert_eq!(board.pipe(), 300, "0 to 3 are lost");
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
@@ -95,40 +95,40 @@ fn pipe_counts_what_is_in_the_network() {
 fn lost_by_time() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    let found = board.losses(judgement(5, 600, 50, 52));
+    let found = board.losses(criterion(5, 600, 50, 52));
     assert_eq!((found.segments, found.congestion), (3, 3), "sent at 0, 1 and 2 ms");
     assert_eq!(found.again_at, Some(Instant::from_millis(54)));
-    let found = board.losses(judgement(5, 600, 50, 54));
+    let found = board.losses(criterion(5, 600, 50, 54));
     assert_eq!((found.segments, found.again_at), (2, None));
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 4]);
-    assert_eq!(board.losses(judgement(5, 600, 50, 500)).segments, 0, "sent later");
+    assert_eq!(board.losses(criterion(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
 /// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
-fn waiting(n: u64) -> (Scoreboard, Judgement) {
+fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
     }
     assert!(sack(&mut board, n * LEN, (n + 1) * LEN));
-    (board, judgement(n, (n + 1) * LEN, n * 2, n))
+    (board, criterion(n, (n + 1) * LEN, n * 2, n))
 }
 
 // What an acknowledgement costs does not grow with what waits for its time: the timer finds it in turns.
 #[test]
 fn what_waits_is_not_looked_at_to_its_end() {
     const N: u64 = 5000;
-    let (mut board, mut judgement) = waiting(N);
+    let (mut board, mut criterion) = waiting(N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
-        let found = board.losses(judgement);
+        let found = board.losses(criterion);
         lost += found.segments;
         found.again_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
-        assert!(again_at <= Instant::from_millis(lost) + judgement.patience + reach);
-        judgement.now = again_at;
+        assert!(again_at <= Instant::from_millis(lost) + criterion.timeout + reach);
+        criterion.now = again_at;
     }
     assert_eq!(lost, N, "each is found at its time, at the latest 64 later");
     assert!(turns <= N / 64 + 1, "{turns}");
@@ -137,25 +137,25 @@ fn what_waits_is_not_looked_at_to_its_end() {
 #[test]
 fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     const N: u64 = 5000;
-    let (mut board, judged) = waiting(N);
-    board.losses(Judgement { now: Instant::from_millis(10 * N), ..judged });
+    let (mut board, criterion) = waiting(N);
+    board.losses(LossCriterion { now: Instant::from_millis(10 * N), ..criterion });
     for i in 0..N {
         let resend = board.next_lost().unwrap();
         board.resent(resend, Instant::from_millis(10 * N + i), false);
     }
     board.push(at((N + 1) * LEN), LEN as u16, false, Instant::from_millis(12 * N));
     assert!(sack(&mut board, (N + 1) * LEN, (N + 2) * LEN));
-    let mut judged = judgement(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
+    let mut criterion = criterion(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
-        let found = board.losses(judged);
+        let found = board.losses(criterion);
         lost += found.segments;
         found.again_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
-        assert!(again_at <= Instant::from_millis(10 * N + lost) + judged.patience + reach);
-        judged.now = again_at;
+        assert!(again_at <= Instant::from_millis(10 * N + lost) + criterion.timeout + reach);
+        criterion.now = again_at;
     }
     assert_eq!(lost, N);
     assert!(turns <= N / 64 + 1, "{turns}");
@@ -167,7 +167,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
 fn a_timeout_loses_all_that_is_not_sacked() {
     let mut board = ten();
     sack(&mut board, 400, 700);
-    board.losses(judgement(6, 700, 50, 100));
+    board.losses(criterion(6, 700, 50, 100));
     resends(&mut board);
     board.mark_all_lost();
     assert_eq!(board.pipe(), 0);
@@ -191,34 +191,34 @@ fn reneged_data_is_sent_again() {
 fn lost_retransmissions_are_found() {
     let mut board = ten();
     sack(&mut board, 200, 1000);
-    board.losses(judgement(9, 1000, 50, 100));
+    board.losses(criterion(9, 1000, 50, 100));
     for ms in [100, 110] {
         let lost = board.next_lost().unwrap();
         board.resent(lost, Instant::from_millis(ms), false);
     }
     board.push(at(1000), 100, false, Instant::from_millis(120));
     sack(&mut board, 1000, 1100);
-    let found = board.losses(judgement(120, 1100, 50, 155));
+    let found = board.losses(criterion(120, 1100, 50, 155));
     assert_eq!(found.segments, 1);
     assert_eq!(found.again_at, Some(Instant::from_millis(160)));
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(0));
     board.resent(lost, Instant::from_millis(155), false);
-    assert_eq!(board.losses(judgement(120, 1100, 50, 160)).segments, 1);
+    assert_eq!(board.losses(criterion(120, 1100, 50, 160)).segments, 1);
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(100));
     board.resent(lost, Instant::from_millis(160), false);
-    assert_eq!(board.losses(judgement(120, 1100, 50, 900)).segments, 0, "sent after it");
+    assert_eq!(board.losses(criterion(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
 // RFC 8985 §6.3: the oldest, and what has been on its way for long enough.
 #[test]
 fn a_timeout_spares_what_was_sent_just_now() {
     let mut board = ten();
-    board.mark_lost_on_timeout(judgement(0, 0, 50, 53));
+    board.mark_lost_on_timeout(criterion(0, 0, 50, 53));
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     let mut board = ten();
-    board.mark_lost_on_timeout(judgement(0, 0, 50, 10));
+    board.mark_lost_on_timeout(criterion(0, 0, 50, 10));
     assert_eq!(resends(&mut board), [0]);
 }
 
@@ -227,13 +227,13 @@ fn a_timeout_spares_what_was_sent_just_now() {
 fn losses_can_be_forgotten() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    board.losses(judgement(5, 600, 50, 100));
+    board.losses(criterion(5, 600, 50, 100));
     let lost = board.next_lost().unwrap();
     board.resent(lost, Instant::from_millis(100), false);
     board.forget_losses();
     assert_eq!(board.next_lost(), None);
     assert_eq!(board.pipe(), 1000, "nine, one of them twice");
-    assert_eq!(board.losses(judgement(5, 600, 50, 150)).segments, 4);
+    assert_eq!(board.losses(criterion(5, 600, 50, 150)).segments, 4);
 }
 
 // RFC 8985 §7.3: the last that is not SACKed.
@@ -341,7 +341,7 @@ proptest! {
                     let (start, end) = (start.max(una), (start.max(una) + len).min(nxt));
                     if start < end {
                         sack(&mut board, start, end);
-                        board.losses(judgement(50, end, len, 200));
+                        board.losses(criterion(50, end, len, 200));
                     }
                 }
                 2 => { acknowledge(&mut board, (una + len / 2).min(nxt)); }
@@ -350,7 +350,7 @@ proptest! {
                 5 => if let Some(r) = board.last() { board.resent(r, Instant::from_millis(start), true) },
                 6 => { board.push(at(nxt), 100, false, Instant::ZERO); nxt += 100; }
                 _ if start < 50 => board.mark_all_lost(),
-                _ if start < 100 => board.mark_lost_on_timeout(judgement(0, 0, len, 200)),
+                _ if start < 100 => board.mark_lost_on_timeout(criterion(0, 0, len, 200)),
                 _ if start < 150 => board.forget_losses(),
                 _ => if let Some(r) = board.next_lost() && r.len > 1 { board.cut(r, r.len / 2); }
             }

@@ -2,7 +2,7 @@
 
 use base::Instant;
 use transport::delivery::Delivery;
-use transport::loss_recovery::{Ack, Twice};
+use transport::loss_recovery::{Ack, Duplicated};
 use transport::ranges::Range;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{GapBlock, Sack, Tsn};
@@ -123,7 +123,7 @@ impl Sender {
             ack: una,
             delivery: self.recovery.delivery(now, None),
             advanced: una > self.board.una,
-            before: self.board.pipe(),
+            flight_before: self.board.pipe(),
             acked: 0,
             marked: 0,
             echoed_ms: None,
@@ -150,8 +150,8 @@ impl Sender {
         info.sack_news = blocks.news;
         self.watch_reneging(una, sack, blocks, &mut ack.delivery);
         self.recovery.on_delivery(now, &ack.delivery);
-        let twice = self.duplicates(sack.duplicates());
-        (ack.resent_twice, ack.probe_twice) = (twice.resent, twice.probe);
+        let duplicated = self.duplicates(sack.duplicates());
+        (ack.resent_twice, ack.probe_twice) = (duplicated.resent, duplicated.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
         self.set_window(sack.header.a_rwnd);
     }
@@ -211,17 +211,17 @@ impl Sender {
 
     /// Duplicate TSNs are SCTP's D-SACK (RFC 2883): what was sent again had arrived before. Only those of
     /// retransmitted TSNs count (RFC 3708 §3 A).
-    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Twice {
-        let mut found = Twice::default();
+    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Duplicated {
+        let mut found = Duplicated::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
             let tsn = self.board.una.near(SeqNumber(tsn.0));
             self.stats.duplicates_reported += 1;
             let arrived = self.board.has_arrived(tsn);
-            let ends = (self.board.una, self.board.nxt());
-            let twice = self.recovery.on_d_sack(&self.state, one(tsn), arrived, ends);
-            self.stats.duplicates_ignored += u64::from(twice.is_nothing());
-            found.resent |= twice.resent;
-            found.probe |= twice.probe;
+            let (una, nxt) = (self.board.una, self.board.nxt());
+            let of = self.recovery.on_d_sack(&self.state, one(tsn), arrived, una, nxt);
+            self.stats.duplicates_ignored += u64::from(of.is_unexplained());
+            found.resent |= of.resent;
+            found.probe |= of.probe;
         }
         found
     }

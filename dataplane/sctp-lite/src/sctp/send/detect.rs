@@ -8,7 +8,7 @@ use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
 use transport::loss_recovery::Detected;
-use transport::rack::Judgement;
+use transport::rack::LossCriterion;
 use transport::seq::ExtSeq;
 
 use super::board::Board;
@@ -26,21 +26,21 @@ impl Board {
     /// RACK_detect_loss of RFC 8985 §6.2. `lost` gets the length of each chunk that is lost, and when it was sent.
     pub(super) fn detect_losses(
         &mut self,
-        judgement: Judgement,
+        criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
     ) -> Detected {
         let mut search = Search { board: self, chunks: 0, lost };
-        let again_at = detect(&mut search, judgement);
+        let again_at = detect(&mut search, criterion);
         let chunks = search.chunks;
         Detected { segments: chunks, congestion: chunks, again_at }
     }
 
     /// T3-rtx has expired: the oldest chunk is lost, and what has been on its way for long enough (RFC 8985
     /// §6.3; RFC 9260 §6.3.3 E3 marks the rest, too, which the next SACK would find to have arrived).
-    pub(super) fn mark_lost_on_timeout(&mut self, judgement: Judgement) {
+    pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
-            let overdue = record.sent_at + judgement.patience <= judgement.now;
+            let overdue = record.sent_at + criterion.timeout <= criterion.now;
             if !record.is(SACKED) && (i == 0 || overdue) {
                 self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
             }

@@ -202,7 +202,7 @@ impl Sender {
     /// Takes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without retransmission.
     pub fn measured(&mut self, rtt: Duration) {
         self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
-        self.state.measured();
+        self.state.on_rtt_measured();
     }
 
     /// The path carries SCTP packets of at most `len` bytes from now on (RFC 9260 §7.3): longer ones in flight are

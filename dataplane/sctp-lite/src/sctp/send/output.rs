@@ -61,7 +61,7 @@ impl Sender {
                 self.recovery.cc_mut().on_sent(&run);
             }
             if let Some(pace) = self.pace() {
-                self.state.on_paced(now, bytes, pace);
+                self.state.on_paced_sent(now, bytes, pace);
             }
             self.recovery.on_sent(bytes);
             self.sent = true;
@@ -96,10 +96,10 @@ impl Sender {
         let has_data = source.has_data();
         let choice = Choice {
             cwnd_open: self.cwnd_open(),
-            force: self.state.forces(),
+            resend_ignores_cwnd: self.state.resend_ignores_cwnd(),
             lost: self.board.awaits_retransmission(),
             new: has_data && self.room_for_new() > 0,
-            asking: self.recovery.asking(),
+            frto_new_left: self.recovery.frto_new_left(),
         };
         let plan = match choice.next() {
             NextSeg::Lost => Plan::Lost,
@@ -115,7 +115,7 @@ impl Sender {
             self.burst = self.burst.min(u64::from(self.config.max_burst));
             return plan;
         }
-        if self.state.forces() {
+        if self.state.resend_ignores_cwnd() {
             return plan;
         }
         match self.pace() {
@@ -192,7 +192,7 @@ impl Sender {
             chunks += 1;
             last = Some(index);
         }
-        if self.state.phase() == Phase::Open && self.recovery.asking().is_none() {
+        if self.state.phase() == Phase::Open && self.recovery.frto_new_left().is_none() {
             chunks += self.fill(now, chunks, packet, source);
         }
         chunks
@@ -357,7 +357,7 @@ impl Sender {
             again = Some(one(self.board.tsn(last)));
         }
         if chunks > 0 {
-            self.state.probe_sent(self.board.nxt(), again);
+            self.state.on_probe_sent(self.board.nxt(), again);
             self.stats.tail_loss_probes += 1;
             self.restart_rto(now);
         } else if packet.is_empty() {
@@ -413,6 +413,6 @@ impl Sender {
         let Sender { recovery, state, board, config, .. } = self;
         let config = &*config;
         let least = || config.initial_packets(smss);
-        recovery.note_usage(state, board, (now, limited), least, config);
+        recovery.note_usage(state, board, now, limited, least, config);
     }
 }

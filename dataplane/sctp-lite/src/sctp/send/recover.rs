@@ -5,7 +5,7 @@
 use base::Instant;
 use transport::congestion::Growth;
 use transport::loss_recovery::{Ack, Detected, Scoreboard, Undone};
-use transport::rack::Judgement;
+use transport::rack::LossCriterion;
 use transport::seq::ExtSeq;
 
 use super::Sender;
@@ -44,7 +44,7 @@ impl Sender {
         let smss = self.smss() as u64;
         let Sender { recovery, state, board, stats, config, .. } = self;
         let (before, config) = (state.phase(), &*config);
-        recovery.measure(state, ack, (board.una, board.nxt()), smss, config);
+        recovery.measure(state, ack, board.una, board.nxt(), smss, config);
         stats.tail_losses_repaired += u64::from(recovery.judge_probe(state, ack));
         recovery.leave(state, board, before, ack);
         let mut growth = Growth::None;
@@ -52,22 +52,22 @@ impl Sender {
             Some(Undone::Frto) => stats.undone_by_frto += 1,
             Some(Undone::DSack | Undone::Timestamp) => stats.undone_by_duplicates += 1,
             None => {
-                let (lost, began) = recovery.find_losses(state, board, ack.now, config);
-                stats.lost += lost;
-                stats.fast_recoveries += u64::from(began);
-                growth = recovery.adjust_window(state, board, before, (ack, lost), smss);
+                let found = recovery.find_losses(state, board, ack.now, config);
+                stats.lost += found.segments;
+                stats.fast_recoveries += u64::from(found.recovery_began);
+                growth = recovery.adjust_window(state, board, before, ack, found.segments, smss);
             }
         }
-        recovery.finish(state, board, (ack, growth), config);
+        recovery.finish(state, board, ack, growth, config);
     }
 
     /// The reordering timer expired.
     pub(super) fn on_reorder_timeout(&mut self, now: Instant) {
         let smss = self.smss() as u64;
         let Sender { recovery, state, board, stats, config, .. } = self;
-        let (lost, began) = recovery.on_reorder_timeout(state, board, (now, smss), &*config);
-        stats.lost += lost;
-        stats.fast_recoveries += u64::from(began);
+        let found = recovery.on_reorder_timeout(state, board, now, smss, &*config);
+        stats.lost += found.segments;
+        stats.fast_recoveries += u64::from(found.recovery_began);
     }
 
     /// T3-rtx expired (RFC 9260 §6.3.3, §7.2.3).
@@ -79,7 +79,7 @@ impl Sender {
 }
 
 impl Scoreboard for Board {
-    const FORCES_FIRST: bool = true;
+    const FIRST_RESEND_IGNORES_CWND: bool = true;
 
     #[inline]
     fn is_empty(&self) -> bool {
@@ -121,12 +121,16 @@ impl Scoreboard for Board {
     }
 
     #[inline]
-    fn detect_losses(&mut self, judgement: Judgement, lost: impl FnMut(u64, Instant)) -> Detected {
-        self.detect_losses(judgement, lost)
+    fn detect_losses(
+        &mut self,
+        criterion: LossCriterion,
+        lost: impl FnMut(u64, Instant),
+    ) -> Detected {
+        self.detect_losses(criterion, lost)
     }
 
-    fn mark_lost_on_timeout(&mut self, judgement: Judgement) {
-        self.mark_lost_on_timeout(judgement);
+    fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
+        self.mark_lost_on_timeout(criterion);
     }
 
     fn forget_losses(&mut self) {

@@ -83,7 +83,7 @@ impl Sender {
             }
             Kind::Probe => {
                 // RFC 8985 §7.3: then only the time-out is left, whether a probe is sent or not.
-                self.state.probe_timeout(true);
+                self.state.on_probe_timeout(true);
                 self.restart_rto(now);
                 Expired::Nothing
             }

@@ -12,8 +12,9 @@
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! A [`Lifecycle`] holds the state, the deadline and the reason, and says what a shutdown or a time-out means; the
-//! endpoint does what its LLP needs for that. What the LLP adds to the reasons is a [`LowerReason`].
+//! A [`Lifecycle`] holds the state, the deadline and the reason, and returns what a shutdown or a time-out means; the
+//! endpoint carries it out over its LLP. `progress` is a count of the LLP that grows while the teardown advances; only
+//! its order matters. What the LLP adds to the reasons is a [`LowerReason`].
 
 mod reason;
 
@@ -28,12 +29,12 @@ use crate::memory::RegionMemory;
 use crate::message::Failure;
 use crate::ulp::Ulp;
 
-/// Where a stream is in its life.
+/// State of a stream, in the order of the drawing above.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// The handshake of the LLP.
     Connecting,
-    /// The messages of the start-up are expected.
+    /// The peer's start-up message is expected.
     Startup,
     /// A request awaits the owner's answer.
     Deciding,
@@ -45,7 +46,7 @@ pub enum State {
     Closing,
     /// After an error or a reject: what comes is discarded.
     Failing,
-    /// Over.
+    /// Both directions are closed, or the stream was aborted.
     Closed,
 }
 
@@ -69,7 +70,7 @@ impl State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Shutdown {
-    /// The start-up is given up: the stream fails.
+    /// The start-up is abandoned: the stream fails.
     StartupEnds,
     /// What is posted is sent, then this direction is closed.
     Begins,
@@ -85,9 +86,9 @@ pub enum Expired {
     Startup,
     /// The ready-to-receive message did not come in time.
     Readying,
-    /// The teardown moves: it gets as much time again.
+    /// The LLP made progress: the teardown gets as much time again.
     Progress,
-    /// The teardown does not move: the peer does not close.
+    /// The LLP made no progress: the peer does not close.
     Teardown,
     /// Nothing.
     NoChange,
@@ -132,13 +133,13 @@ pub struct Lifecycle<L> {
     edge: Option<Box<Edge<L>>>,
 }
 
-/// What a stream has at its beginning and its end, and not between: most streams are in between.
+/// What a stream needs only while it is set up or torn down; an established one has none, which saves its memory.
 #[derive(Debug)]
 struct Edge<L> {
     /// End of the start-up, or of the wait for the peer in a teardown.
     deadline: Option<Instant>,
     reason: Option<CloseReason<L>>,
-    /// Progress of the LLP when the deadline was set: more of it moves the deadline.
+    /// The LLP's progress when the deadline was set; if it is higher at the deadline, the teardown gets more time.
     progress: u64,
 }
 
@@ -160,7 +161,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.state
     }
 
-    /// When [`expired`](Self::expired) is to be called.
+    /// When [`on_deadline`](Self::on_deadline) is to be called.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         self.edge.as_ref()?.deadline
@@ -182,19 +183,20 @@ impl<L: LowerReason> Lifecycle<L> {
         self.edge.as_ref()?.reason.as_ref()
     }
 
-    /// Why the stream is over, to report it.
+    /// The reason to report of a closed stream: [`reason`](Self::reason), or that this end aborted it.
     pub fn close_reason(&self) -> CloseReason<L> {
         self.reason().cloned().unwrap_or(CloseReason::LocalAbort)
     }
 
-    /// The LLP's handshake is done: the start-up is to be over by `deadline`. Says whether that was news.
+    /// The LLP's handshake is done: the start-up is to be over by `deadline`. Returns whether the stream was connecting;
+    /// otherwise nothing changes.
     pub fn connected(&mut self, deadline: Instant) -> bool {
-        let news = self.state == State::Connecting;
-        if news {
+        let was_connecting = self.state == State::Connecting;
+        if was_connecting {
             self.state = State::Startup;
             self.set_deadline(deadline);
         }
-        news
+        was_connecting
     }
 
     /// A request is there: the owner is to answer.
@@ -202,7 +204,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.state = State::Deciding;
     }
 
-    /// The start-up is to be over by then.
+    /// Sets when the start-up is to be over.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.edge().deadline = Some(deadline);
     }
@@ -219,7 +221,7 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// The peer has closed its direction.
-    pub fn peer_closed(&mut self) {
+    pub fn on_peer_closed(&mut self) {
         self.peer_closed = true;
     }
 
@@ -231,7 +233,11 @@ impl<L: LowerReason> Lifecycle<L> {
                 Shutdown::StartupEnds
             }
             State::Readying | State::Established => {
-                self.because(if self.peer_closed { CloseReason::PeerShutdown } else { why });
+                self.set_first_reason(if self.peer_closed {
+                    CloseReason::PeerShutdown
+                } else {
+                    why
+                });
                 self.state = State::Closing;
                 Shutdown::Begins
             }
@@ -241,36 +247,36 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// What the peer sends from now on is discarded.
     pub fn fail(&mut self, why: CloseReason<L>) {
-        self.because(why);
+        self.set_first_reason(why);
         self.state = State::Failing;
         self.clear_deadline();
     }
 
-    /// As [`fail`](Self::fail), for an error: a graceful close that was under way is none any more.
+    /// As [`fail`](Self::fail), for an error: it replaces the reason of a graceful close that was under way.
     pub fn fail_by_error(&mut self, why: CloseReason<L>) {
         self.edge = None;
         self.fail(why);
     }
 
-    /// The first cause stays.
-    pub fn because(&mut self, why: CloseReason<L>) {
+    /// Sets the reason of the end, unless there is one: the first cause counts.
+    pub fn set_first_reason(&mut self, why: CloseReason<L>) {
         self.edge().reason.get_or_insert(why);
     }
 
-    /// This is the cause after all.
+    /// Sets the reason of the end whatever it was before, and forgets the LLP's progress.
     pub fn replace_reason(&mut self, why: CloseReason<L>) {
         let edge = self.edge();
         (edge.reason, edge.progress) = (Some(why), 0);
     }
 
-    /// The teardown waits so long for the peer from `now` on, and longer if the LLP moves beyond `progress`.
+    /// The teardown waits for the peer until `now + timeout`, and longer if the LLP gets beyond `progress`.
     pub fn wait_for_peer(&mut self, now: Instant, timeout: Duration, progress: u64) {
         let edge = self.edge();
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
     /// The deadline has passed; `progress` is the LLP's now.
-    pub fn expired(&mut self, progress: u64) -> Expired {
+    pub fn on_deadline(&mut self, progress: u64) -> Expired {
         self.clear_deadline();
         let before = self.edge.as_ref().map_or(0, |edge| edge.progress);
         match self.state {
@@ -300,7 +306,8 @@ impl<L: LowerReason> Lifecycle<L> {
         stream.release(buffers);
     }
 
-    /// The owner knows the reason: frees its memory.
+    /// Frees the memory of the reason, once the owner has reported it; [`close_reason`](Self::close_reason) does not
+    /// return it any more.
     pub fn release(&mut self) {
         self.edge = None;
     }

@@ -32,7 +32,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.abort_for(TcpReason::Startup(StartupError::Closed).into(), cx);
             }
             State::Established | State::Closing => {
-                self.life.peer_closed();
+                self.life.on_peer_closed();
                 let Some(full) = self.upper.full_mut() else { return };
                 self.fin_waits = full.receiver.is_blocked();
                 if self.fin_waits {
@@ -63,7 +63,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if began_gracefully && !of_tcp.is_graceful() {
             self.life.replace_reason(of_tcp);
         } else {
-            self.life.because(of_tcp);
+            self.life.set_first_reason(of_tcp);
         }
         match self.upper.full_mut() {
             Some(full) => {
@@ -111,7 +111,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.life.state() == State::Closed {
             return;
         }
-        self.life.because(why);
+        self.life.set_first_reason(why);
         // TCP has nothing more to say; the next poll_transmit sends its reset.
         self.conn.abort();
         while self.conn.poll_event().is_some() {}
@@ -134,7 +134,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn deadline_passed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // After an error the wait is not longer because the peer goes on sending.
         let progress = if self.life.state() == State::Closing { self.moved() } else { 0 };
-        match self.life.expired(progress) {
+        match self.life.on_deadline(progress) {
             Expired::Startup | Expired::Readying => {
                 self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), cx);
             }

@@ -85,10 +85,10 @@ fn only_a_connecting_stream_is_connected() {
 fn what_a_deadline_means() {
     let expired = |state, progress| {
         let mut life = Life::new(state);
-        life.because(CloseReason::LocalShutdown);
+        life.set_first_reason(CloseReason::LocalShutdown);
         life.wait_for_peer(at(1), TIMEOUT, 10);
         assert_eq!(life.deadline(), Some(at(6)));
-        let expired = life.expired(progress);
+        let expired = life.on_deadline(progress);
         assert_eq!((life.deadline(), life.state()), (None, state));
         expired
     };
@@ -103,10 +103,10 @@ fn what_a_deadline_means() {
 #[test]
 fn the_first_cause_stays_but_for_an_error() {
     let mut life = Life::new(State::Established);
-    life.peer_closed();
+    life.on_peer_closed();
     assert_eq!(life.shutdown(CloseReason::Idle), Shutdown::Begins);
     assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
-    life.because(CloseReason::LocalAbort);
+    life.set_first_reason(CloseReason::LocalAbort);
     life.fail(CloseReason::LocalAbort);
     assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
     life.fail_by_error(Lost.into());

@@ -312,7 +312,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         if !self.life.is_receiving() {
             return;
         }
-        self.life.peer_closed();
+        self.life.on_peer_closed();
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
@@ -348,7 +348,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        self.life.because(why);
+        self.life.set_first_reason(why);
         self.session.end();
         self.finish(env, cx);
     }
@@ -389,7 +389,7 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// The deadline has passed.
     pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        match self.life.expired(self.session.progress()) {
+        match self.life.on_deadline(self.session.progress()) {
             Expired::Startup => {
                 self.session.end();
                 self.over(SctpReason::AnswerTimeout.into());
@@ -420,7 +420,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             // It had begun gracefully and did not end so.
             self.life.replace_reason(why);
         } else {
-            self.life.because(why);
+            self.life.set_first_reason(why);
         }
         self.finish(env, cx);
     }
@@ -433,7 +433,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
-        self.life.because(CloseReason::PeerShutdown);
+        self.life.set_first_reason(CloseReason::PeerShutdown);
         self.finish(env, cx);
     }
 

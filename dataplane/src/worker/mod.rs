@@ -37,6 +37,7 @@ mod event;
 mod icmp;
 mod input;
 mod keep;
+mod keys;
 mod listen;
 mod load;
 mod loads;
@@ -61,13 +62,13 @@ use std::net::IpAddr;
 
 use base::Instant;
 use ddp::StreamId;
-use siphasher::sip::SipHasher13;
 
 use self::admission::Admission;
 use self::associations::Associations;
 use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
+use self::keys::Purpose;
 use self::listen::Listeners;
 use self::lower::Lower;
 use self::network::Network;
@@ -129,7 +130,8 @@ pub(crate) struct CoreParts<Io: PortIo> {
     /// The UDP port at which SCTP is expected in UDP (RFC 6951).
     pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
-    /// The same for all workers: sequence numbers must agree.
+    /// Root of all keys ([`keys`]). The same for all workers: any of them may get the segment that follows a
+    /// SYN cookie.
     pub(crate) secret: [u8; 32],
 }
 
@@ -149,38 +151,50 @@ const LAST_TURNS: u8 = 32;
 impl<Io: PortIo> Core<Io> {
     /// A worker without streams. Its first act is to announce its addresses.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
-        let CoreParts { id: WorkerId(index), ports, interfaces, mesh, limits, .. } = parts;
-        let CoreParts { sctp_udp_port, link, secret, .. } = parts;
-        let key = |purpose: u8| derive(&secret, purpose, index);
+        let CoreParts {
+            id: WorkerId(index),
+            ports,
+            interfaces,
+            mesh,
+            limits,
+            sctp_udp_port,
+            link,
+            secret,
+        } = parts;
+        let key = |purpose| keys::derive(&secret, index, purpose);
         let ports = Ports::new(ports);
         let mac = |port| ports.get(port).map_or([0; 6], |slot| slot.facts.mac);
-        let interfaces = network::interfaces(&interfaces, &limits, sctp_udp_port, key(b'n'), mac);
-        let keys = network::Keys { resets: key(b'l'), identifications: key(b'i') };
-        // Whichever worker gets the acknowledgement knows the cookie.
-        let cookies = Cookies::new(derive(&secret, b'c', 0), limits.syn_cookies);
-        let listeners = Listeners::new(&limits, key(b'p'));
-        let isn = derive(&secret, b'i', 0);
+        let interfaces =
+            network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
+        let network_keys = network::Keys {
+            resets: key(Purpose::ResetLimit),
+            identifications: key(Purpose::Identifications),
+        };
+        // Any worker may get the acknowledgement that returns a cookie.
+        let cookies = Cookies::new(key(Purpose::SynCookies), limits.syn_cookies);
+        let listeners = Listeners::new(&limits, key(Purpose::Peers));
+        let isn = key(Purpose::SequenceNumbers);
         let associations = Associations::new(
             index,
             limits.streams,
-            key(b's'),
-            derive(&secret, b'k', 0),
+            key(Purpose::Associations),
+            key(Purpose::SctpSecrets),
             sctp_udp_port,
         );
         let env = Env {
             index,
             phase: Phase::Running,
-            network: Network::new(interfaces, &limits, keys, now),
+            network: Network::new(interfaces, &limits, network_keys, now),
             control: ControlLink::new(link),
             schedules: Schedules::new(ports.places(), now),
             ports,
             tables: Tables::new(&limits),
-            admission: Admission::new(listeners, cookies, isn, key(b'r')),
+            admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             paced: load::Paced::default(),
             now,
         };
         let mut core = Core {
-            streams: Streams::new(index, limits.streams, key(b'f')),
+            streams: Streams::new(index, limits.streams, key(Purpose::Flows)),
             associations,
             mesh,
             reclaim: Cursor::default(),
@@ -476,20 +490,6 @@ impl<Io: PortIo> Env<Io> {
             (Lower::Sctp(_), None) => {}
         }
     }
-}
-
-/// A key for one purpose of one worker.
-fn derive(secret: &[u8; 32], purpose: u8, index: u16) -> [u8; 16] {
-    let (a, b) = secret.split_at(16);
-    let half = |key: &[u8], n: u8| {
-        let key: &[u8; 16] = key.try_into().expect("16 bytes");
-        let [hi, lo] = index.to_be_bytes();
-        SipHasher13::new_with_key(key).hash(&[purpose, n, hi, lo]).to_be_bytes()
-    };
-    let mut out = [0; 16];
-    out[..8].copy_from_slice(&half(a, 0));
-    out[8..].copy_from_slice(&half(b, 1));
-    out
 }
 
 #[cfg(test)]

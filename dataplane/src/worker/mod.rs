@@ -84,27 +84,29 @@ use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::mesh::Mesh;
 
-/// Commands, mesh messages and timers taken in one turn.
+/// Most commands taken in one turn.
 const COMMANDS: usize = 64;
+/// Most mesh messages taken in one turn.
 const MESSAGES: usize = 64;
+/// Most timers of each [`CarrierKind`] handled in one turn.
 const TIMERS: usize = 256;
-/// Looks for frames between two idle turns.
-const LOOKS: u32 = 8;
-/// Idle turns after which gauges are published again: they hardly change.
-const SELDOM: u64 = 64;
+/// Polls for input between two idle turns.
+const IDLE_POLLS: u32 = 8;
+/// Idle turns between two publications of the gauges, which hardly change then.
+const IDLE_PUBLISH_INTERVAL: u64 = 64;
 
 /// One worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
     streams: Streams,
-    /// What carries streams over SCTP.
+    /// The SCTP associations that carry streams.
     associations: Associations,
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
     env: Env<Io>,
 }
 
-/// What streams and associations work with: everything of a worker but themselves. A stream is looked up once, and
-/// then passed on together with this.
+/// What streams and associations use of a worker: everything but the tables that hold them, so that one of these can
+/// be borrowed beside it.
 struct Env<Io: PortIo> {
     index: u16,
     phase: Phase,
@@ -114,13 +116,13 @@ struct Env<Io: PortIo> {
     schedules: Schedules,
     tables: Tables,
     admission: Admission,
-    /// When loads with a pace post next.
+    /// When load generators with a rate post next.
     paced: load::Paced,
     /// The time of this turn.
     now: Instant,
 }
 
-/// What a worker is made of.
+/// What a worker is built from.
 pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
@@ -135,9 +137,11 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) secret: [u8; 32],
 }
 
+/// Phase of a worker's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Running,
+    /// No new streams; [`Event::Drained`] follows the end of the last one.
     Draining,
     Drained,
     /// With the turns that are left to send the resets.
@@ -145,11 +149,11 @@ enum Phase {
     Stopped,
 }
 
-/// Turns after a stop in which resets may still go out.
+/// Turns after a stop in which resets may still be sent.
 const LAST_TURNS: u8 = 32;
 
 impl<Io: PortIo> Core<Io> {
-    /// A worker without streams. Its first act is to announce its addresses.
+    /// A worker without streams, with the announcements of its addresses queued.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
         let CoreParts {
             id: WorkerId(index),
@@ -220,7 +224,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.take_frames(now);
         busy |= self.fire_timers(now);
         busy |= self.post_due(now);
-        let mut changed = self.ask_neighbours(now);
+        let mut changed = self.poll_neighbours(now);
         let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
         self.env.control.counters().ip.reassembly_timeouts.add(expired);
@@ -235,10 +239,8 @@ impl<Io: PortIo> Core<Io> {
         if !busy {
             self.env.control.counters().run.idle_turns.add(1);
         }
-        if busy
-            || changed
-            || self.env.control.counters().run.idle_turns.get().is_multiple_of(SELDOM)
-        {
+        let idle_turns = || self.env.control.counters().run.idle_turns.get();
+        if busy || changed || idle_turns().is_multiple_of(IDLE_PUBLISH_INTERVAL) {
             self.publish();
         }
         busy
@@ -246,8 +248,8 @@ impl<Io: PortIo> Core<Io> {
 
     /// After a turn with nothing to do: polls a few times for input, without timers and the rest of a turn. Returns
     /// when the next turn begins.
-    pub(crate) fn look(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
-        for _ in 0..LOOKS {
+    pub(crate) fn poll_idle(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
+        for _ in 0..IDLE_POLLS {
             if self.sees_input(at) || self.env.paced.is_due(at) {
                 break;
             }
@@ -274,18 +276,19 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
     }
 
-    /// True after [`Command::Stop`]: every stream has been reset and every event sent.
+    /// True once [`Command::Stop`](crate::api::Command::Stop) is carried out: every stream has been reset and every event
+    /// sent.
     pub(crate) fn is_stopped(&self) -> bool {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
     /// Counts the time of a turn in which there was something to do.
-    pub(crate) fn spent(&self, time: core::time::Duration) {
+    pub(crate) fn count_busy(&self, time: core::time::Duration) {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
 
     /// Counts a sleep.
-    pub(crate) fn slept(&self) {
+    pub(crate) fn count_sleep(&self) {
         self.env.control.counters().run.sleeps.add(1);
     }
 
@@ -371,16 +374,17 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns whether one was asked, or given up.
-    fn ask_neighbours(&mut self, now: Instant) -> bool {
-        // At most as many as the caches have entries. None may be left out: its streams would wait for
-        // ever, and keep their places.
+    /// Sends the solicitations that are due, and fails the streams that wait for neighbours without an answer. Returns
+    /// whether there were any.
+    fn poll_neighbours(&mut self, now: Instant) -> bool {
+        // Bounded by the entries of the neighbour caches. All are handled: streams that wait for one left out would
+        // never end.
         let mut failed = Vec::new();
-        let asked = self.env.network.poll(now, |interface, address| {
+        let solicited = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
         });
-        self.env.control.counters().ip.neighbour_solicitations.add(asked);
-        let changed = asked > 0 || !failed.is_empty();
+        self.env.control.counters().ip.neighbour_solicitations.add(solicited);
+        let changed = solicited > 0 || !failed.is_empty();
         for (interface, address) in failed {
             self.env.control.counters().ip.neighbour_failures.add(1);
             self.neighbour_failed(interface, address, now);
@@ -422,7 +426,7 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Moves on when a drain or a stop has run its course.
+    /// Goes to the next phase when a drain or a stop is complete.
     fn wind_down(&mut self) {
         match self.env.phase {
             Phase::Draining
@@ -454,7 +458,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.network.publish(counters);
     }
 
-    /// The stream in a slot, and what it works with.
+    /// The stream in a slot, and the environment it uses.
     #[inline]
     fn resolve(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
         let conn = self.streams.get_mut(slot)?;
@@ -465,14 +469,14 @@ impl<Io: PortIo> Core<Io> {
         Some((Stream { slot, conn, association }, &mut self.env))
     }
 
-    /// The stream of this name, and what it works with.
+    /// The stream with this id, and the environment it uses.
     fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
         self.resolve(self.streams.find(stream)?)
     }
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// What streams still have to report is taken whatever their credit is: nothing more comes.
+    /// True once the worker stops: streams' last events are then taken whatever their credit.
     fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }

@@ -227,7 +227,7 @@ fn run<Io: PortIo>(
         let busy = core.turn(at);
         let after = now();
         if busy {
-            core.spent(after - at);
+            core.count_busy(after - at);
         }
         at = idle.after(busy, after, &mut core, wake, &now);
     }
@@ -285,7 +285,7 @@ impl IdleLoop {
         match self.idle {
             Idle::Adaptive { spin } if at - self.last_busy >= spin => sleep(core, wake, at),
             _ if self.alone => std::thread::yield_now(),
-            _ => return core.look(at, now),
+            _ => return core.poll_idle(at, now),
         }
         now()
     }
@@ -315,7 +315,7 @@ fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
             // An interface that is down or gone makes poll(2) return at once, again and again: sleep without it.
             let _ = poll(&mut fds[..1], Some(&limit));
         }
-        core.slept();
+        core.count_sleep();
     }
     wake.disarm();
 }

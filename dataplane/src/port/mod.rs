@@ -15,9 +15,9 @@
 
 mod error;
 mod kind;
-mod published;
 mod queue;
 mod rss;
+mod shared;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -31,11 +31,11 @@ use dpdk::{Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, StartErro
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
 pub use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
-pub use published::QueueCounters;
 pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
+pub use shared::QueueCounters;
 
-use published::Published;
+use shared::SharedQueueState;
 
 /// Bytes of a frame around its IP packet, VLAN tag included.
 pub const FRAME_OVERHEAD: usize = 18;
@@ -159,7 +159,7 @@ pub struct Port {
     device: Started,
     pool: Mempool,
     queues: Vec<PortQueue>,
-    published: Vec<Arc<Published>>,
+    shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
 }
 
@@ -245,8 +245,8 @@ impl Ports {
         if let Some(ring) = &ring {
             ring.set_open(true);
         }
-        let published = queues.iter().map(|queue| queue.published().clone()).collect();
-        Ok(Port { info, device, pool, queues, published, ring })
+        let shared = queues.iter().map(|queue| queue.shared().clone()).collect();
+        Ok(Port { info, device, pool, queues, shared, ring })
     }
 
     /// Links of ring ports of which only one end is open.
@@ -314,7 +314,7 @@ impl Port {
     /// The queues learn of it: while the link was found down they drop what the device does not take.
     pub fn link(&self) -> LinkState {
         let state = self.link_state();
-        self.published.iter().for_each(|queue| queue.set_link(state.up));
+        self.shared.iter().for_each(|queue| queue.set_device_link(state.up));
         state
     }
 
@@ -337,7 +337,7 @@ impl Port {
 
     /// What each queue, and the impairment of what it receives, did until its worker's last turn.
     pub fn queue_counters(&self) -> Vec<(QueueCounters, Option<link::Counters>)> {
-        self.published.iter().map(|published| published.load()).collect()
+        self.shared.iter().map(|queue| queue.load_counters()).collect()
     }
 
     /// Packet buffers of the port that are free now, roughly.

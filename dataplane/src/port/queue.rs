@@ -10,7 +10,7 @@ use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
-use super::published::{Published, QueueCounters};
+use super::shared::{QueueCounters, SharedQueueState};
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
@@ -43,7 +43,7 @@ pub struct PortQueue {
     counters: QueueCounters,
     /// As they were published last.
     last_published: QueueCounters,
-    published: Arc<Published>,
+    shared: Arc<SharedQueueState>,
 }
 
 impl PortQueue {
@@ -65,7 +65,7 @@ impl PortQueue {
             Box::new(FaultyLink::new(link::Config { seed, ..config.clone() }))
         });
         let counters = QueueCounters::default();
-        let published = Arc::new(Published::new(impaired.is_some()));
+        let shared = Arc::new(SharedQueueState::new(impaired.is_some()));
         PortQueue {
             info,
             rx,
@@ -78,7 +78,7 @@ impl PortQueue {
             impaired,
             counters,
             last_published: counters,
-            published,
+            shared,
         }
     }
 
@@ -161,13 +161,13 @@ impl PortQueue {
         }
         if self.counters != self.last_published || self.impaired.is_some() {
             self.last_published = self.counters;
-            self.published.store(&self.counters, self.link_counters());
+            self.shared.store_counters(&self.counters, self.link_counters());
         }
     }
 
-    /// Where the counters are published.
-    pub(super) fn published(&self) -> &Arc<Published> {
-        &self.published
+    /// What the control thread sees of the queue, and the queue of it.
+    pub(super) fn shared(&self) -> &Arc<SharedQueueState> {
+        &self.shared
     }
 
     /// Frames that wait for the device.
@@ -210,7 +210,7 @@ impl PortQueue {
             self.counters.tx_bytes += self.pending_bytes - left;
             self.pending_bytes = left;
         }
-        if !self.pending.is_empty() && self.published.link_is_down() {
+        if !self.pending.is_empty() && self.shared.device_link_is_down() {
             // What would wait for another peer is of no use to it, and its buffers are to others.
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();

@@ -1,0 +1,195 @@
+//! What the worker that owns a queue and the control thread share about it, in relaxed atomics. The worker writes the
+//! counters once per turn, of the queue and of the impairment of what it receives; the control thread writes whether
+//! the device's link is down.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What one queue did, in frames unless the name says bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Received.
+    pub rx_frames: u64,
+    /// Bytes of those.
+    pub rx_bytes: u64,
+    /// Received in several buffers that do not fit into one, and dropped.
+    pub rx_too_long: u64,
+    /// Accepted by the device for sending.
+    pub tx_frames: u64,
+    /// Bytes of those.
+    pub tx_bytes: u64,
+    /// Dropped because the device did not take frames, and the queue in front of it was full or the link
+    /// down.
+    pub tx_dropped: u64,
+    /// Times that no packet buffer was free.
+    pub no_buffer: u64,
+}
+
+/// The shared state of one queue. Counters are loaded one by one: some may be a turn newer than others.
+#[derive(Debug)]
+pub(super) struct SharedQueueState {
+    queue: [AtomicU64; QUEUE_COUNTERS],
+    impairment: Option<[AtomicU64; LINK_COUNTERS]>,
+    device_link_down: AtomicBool,
+}
+
+/// Fields of [`QueueCounters`].
+const QUEUE_COUNTERS: usize = 7;
+/// Fields of [`link::Counters`].
+const LINK_COUNTERS: usize = 14;
+
+impl SharedQueueState {
+    /// All zero, the link up; `impaired`: with the counters of an impairment.
+    pub(super) fn new(impaired: bool) -> SharedQueueState {
+        SharedQueueState {
+            queue: std::array::from_fn(|_| AtomicU64::new(0)),
+            impairment: impaired.then(|| std::array::from_fn(|_| AtomicU64::new(0))),
+            device_link_down: AtomicBool::new(false),
+        }
+    }
+
+    /// Stores the counters as they are now.
+    pub(super) fn store_counters(
+        &self,
+        queue: &QueueCounters,
+        impairment: Option<&link::Counters>,
+    ) {
+        let store = |cells: &[AtomicU64], values: &[u64]| {
+            for (cell, value) in cells.iter().zip(values) {
+                cell.store(*value, Ordering::Relaxed);
+            }
+        };
+        store(&self.queue, &queue_values(queue));
+        if let (Some(cells), Some(impairment)) = (&self.impairment, impairment) {
+            store(cells, &link_values(impairment));
+        }
+    }
+
+    /// Stores whether the device's link is up.
+    pub(super) fn set_device_link(&self, up: bool) {
+        self.device_link_down.store(!up, Ordering::Relaxed);
+    }
+
+    /// True when the device's link was down when it was last polled.
+    pub(super) fn device_link_is_down(&self) -> bool {
+        self.device_link_down.load(Ordering::Relaxed)
+    }
+
+    /// The counters of the queue and of its impairment, as stored last.
+    pub(super) fn load_counters(&self) -> (QueueCounters, Option<link::Counters>) {
+        let queue = self.queue.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+        let impairment = self
+            .impairment
+            .as_ref()
+            .map(|cells| link_from(cells.each_ref().map(|cell| cell.load(Ordering::Relaxed))));
+        (queue_from(queue), impairment)
+    }
+}
+
+fn queue_values(c: &QueueCounters) -> [u64; QUEUE_COUNTERS] {
+    let &QueueCounters {
+        rx_frames,
+        rx_bytes,
+        rx_too_long,
+        tx_frames,
+        tx_bytes,
+        tx_dropped,
+        no_buffer,
+    } = c;
+    [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer]
+}
+
+fn queue_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
+    let [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer] = values;
+    QueueCounters { rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer }
+}
+
+// A field that is added to the counters must be added here: the patterns and literals name all of them.
+
+fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
+    let &link::Counters {
+        offered,
+        offered_bytes,
+        delivered,
+        delivered_bytes,
+        lost,
+        black_holed,
+        tail_dropped,
+        overflowed,
+        reordered,
+        duplicated,
+        duplicates_refused,
+        corrupted,
+        frames_max,
+        marked,
+    } = c;
+    [
+        offered,
+        offered_bytes,
+        delivered,
+        delivered_bytes,
+        lost,
+        black_holed,
+        tail_dropped,
+        overflowed,
+        reordered,
+        duplicated,
+        duplicates_refused,
+        corrupted,
+        frames_max,
+        marked,
+    ]
+}
+
+fn link_from(values: [u64; LINK_COUNTERS]) -> link::Counters {
+    let [
+        offered,
+        offered_bytes,
+        delivered,
+        delivered_bytes,
+        lost,
+        black_holed,
+        tail_dropped,
+        overflowed,
+        reordered,
+        duplicated,
+        duplicates_refused,
+        corrupted,
+        frames_max,
+        marked,
+    ] = values;
+    link::Counters {
+        offered,
+        offered_bytes,
+        delivered,
+        delivered_bytes,
+        lost,
+        black_holed,
+        tail_dropped,
+        overflowed,
+        reordered,
+        duplicated,
+        duplicates_refused,
+        corrupted,
+        frames_max,
+        marked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_comes_back_in_its_place() {
+        let queue = queue_from(std::array::from_fn(|i| i as u64 + 1));
+        let link = link_from(std::array::from_fn(|i| i as u64 + 100));
+        assert_eq!((queue.rx_frames, queue.no_buffer), (1, 7));
+        assert_eq!((link.offered, link.lost, link.frames_max), (100, 104, 112));
+        let shared = SharedQueueState::new(true);
+        shared.store_counters(&queue, Some(&link));
+        assert_eq!(shared.load_counters(), (queue, Some(link)));
+        let plain = SharedQueueState::new(false);
+        plain.store_counters(&queue, None);
+        assert_eq!(plain.load_counters(), (queue, None));
+    }
+}

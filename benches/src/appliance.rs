@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use control::api::{
-    Client, ConnectSpec, JobInfo, JobState, MpaChoice, PutSpec, PutTarget, SendSpec, Sent, Status,
-    StreamInfo, Via,
+    Client, ConnectSpec, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, SendSpec, Sent,
+    Status, StreamInfo, Via,
 };
 use control::appliance::process::{Process, attach_path};
 use control::appliance::thread::Signal;
@@ -181,7 +181,7 @@ impl Pair {
         std::fs::write(&file, vec![0x5a; len as usize])?;
         let via = self.connect()?;
         let arrivals = Program::attach(&self.attach, "inbox")?.watch()?;
-        let target = PutTarget::Region { name: "inbox".into(), offset: 0 };
+        let target = RemotePlace::Region { name: "inbox".into(), offset: 0 };
         let spec = PutSpec { file, via, target };
         let client = &self.clients[0];
         let mut asked = Times::new()?;

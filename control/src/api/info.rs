@@ -50,7 +50,7 @@ pub struct Status {
 pub struct PortInfo {
     /// Its name.
     pub name: String,
-    /// `pci`, `af_xdp`, `af_packet`, `tap`, `memif`, `ring` or `pcap`.
+    /// Word of its kind, as in the configuration.
     pub kind: String,
     /// Device, address, socket, link or file, as configured.
     pub device: String,
@@ -168,7 +168,7 @@ pub struct ListenerInfo {
     pub transport: Transport,
     /// `ddp` or `rdmap`.
     pub ulp: String,
-    /// With RDMAP, what it does for its peers: `region`, `echo`, `sink`, `rping` or `perftest`.
+    /// With RDMAP, the word of its service, as in the configuration.
     #[serde(default)]
     pub service: Option<String>,
     /// Streams that the service keeps something about.

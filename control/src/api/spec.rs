@@ -1,4 +1,4 @@
-//! The bodies of requests that use streams: connect, put, send.
+//! Bodies of the requests that use streams (connect, put, get, ping, atomic, send) and of their answers.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::StreamId;
 use crate::transport::Transport;
 
-/// MPA parameters of a stream that is opened from here.
+/// MPA parameters of a stream that the appliance opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MpaChoice {
@@ -32,20 +32,20 @@ impl Default for MpaChoice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UlpChoice {
-    /// Nothing: bare DDP.
+    /// None: bare DDP.
     #[default]
     Ddp,
     /// RDMAP.
     Rdmap,
 }
 
-/// RDMAP's parameters of a stream that is opened from here.
+/// RDMAP parameters of a stream that the appliance opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapChoice {
-    /// Reads of the peer that await their response at one time, at most 1024.
+    /// Most Reads and atomics of the peer that await their response at one time, 0 to 1024.
     pub ird: u16,
-    /// The same of ours.
+    /// The same of the appliance's own.
     pub ord: u16,
     /// The kind of peer, as a listener's `peer`.
     pub peer: String,
@@ -120,13 +120,13 @@ impl ConnectSpec {
     }
 }
 
-/// Where a stream comes from: a new one, or one that stands.
+/// The stream that a request uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Via {
-    /// Opens one, and closes it afterwards.
+    /// A new one, closed afterwards.
     Connect(ConnectSpec),
-    /// Uses this one, and leaves it open.
+    /// An open one, left open.
     Stream(StreamId),
 }
 
@@ -139,13 +139,13 @@ pub struct PutSpec {
     /// The stream.
     pub via: Via,
     /// Where in the peer's memory.
-    pub target: PutTarget,
+    pub target: RemotePlace,
 }
 
 /// A place in a peer's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PutTarget {
+pub enum RemotePlace {
     /// A region that the peer advertised.
     Region {
         /// Its name.
@@ -154,11 +154,11 @@ pub enum PutTarget {
         #[serde(default)]
         offset: u64,
     },
-    /// A steering tag that is known otherwise.
+    /// Memory whose steering tag is known by other means.
     Tagged {
         /// Steering tag.
         stag: u32,
-        /// Tagged offset.
+        /// Tagged offset of the first byte.
         to: u64,
     },
 }
@@ -170,11 +170,11 @@ pub struct GetSpec {
     /// The stream, an RDMAP stream.
     pub via: Via,
     /// Where in the peer's memory.
-    pub source: PutTarget,
+    pub source: RemotePlace,
     /// Bytes; of an advertised region by default all that follow.
     #[serde(default)]
     pub length: Option<u64>,
-    /// Where they go.
+    /// Where the fetched bytes are written.
     pub sink: GetSink,
 }
 
@@ -182,7 +182,7 @@ pub struct GetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
-    /// A file, made anew: an absolute path; the appliance writes it when everything is there.
+    /// A new file, by absolute path; the appliance writes it once all bytes have arrived.
     File(PathBuf),
     /// A region of the appliance.
     Region {
@@ -208,24 +208,24 @@ pub struct PingSpec {
     pub timeout_us: u64,
 }
 
-/// What rounds took.
+/// Round trips of a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingReport {
     /// The peer.
     pub remote: String,
     /// Rounds, in each of which every byte was compared.
     pub rounds: u32,
-    /// Bytes of each.
+    /// Bytes that the peer read and wrote in each.
     pub size: u32,
     /// The shortest, nanoseconds.
     pub min_ns: u64,
-    /// The mean.
+    /// The mean, nanoseconds.
     pub mean_ns: u64,
-    /// The median.
+    /// The median, nanoseconds.
     pub median_ns: u64,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile, nanoseconds.
     pub p99_ns: u64,
-    /// The longest.
+    /// The longest, nanoseconds.
     pub max_ns: u64,
 }
 
@@ -236,7 +236,7 @@ pub struct AtomicSpec {
     /// The stream, an RDMAP stream.
     pub via: Via,
     /// Where in the peer's memory.
-    pub target: PutTarget,
+    pub target: RemotePlace,
     /// What to do.
     pub operation: AtomicChoice,
 }
@@ -245,9 +245,9 @@ pub struct AtomicSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AtomicChoice {
-    /// Adds.
+    /// Adds to the value.
     FetchAdd {
-        /// This.
+        /// The summand; the sum wraps.
         add: u64,
     },
     /// Stores a value if the memory holds another one.
@@ -259,12 +259,12 @@ pub enum AtomicChoice {
     },
     /// Stores a value.
     Swap {
-        /// This.
+        /// The value to store.
         swap: u64,
     },
 }
 
-/// An atomic operation was done.
+/// Result of an atomic operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtomicDone {
     /// What the memory held before, decimal digits (it may exceed 2^53).
@@ -279,7 +279,7 @@ pub struct AtomicDone {
 pub struct SendSpec {
     /// The stream.
     pub via: Via,
-    /// Queue number.
+    /// Queue number; 0 by default.
     #[serde(default)]
     pub queue: u32,
     /// The bytes, in base64.
@@ -291,7 +291,7 @@ pub struct SendSpec {
     pub wait_reply_us: u64,
 }
 
-/// A message was acknowledged by the peer's LLP.
+/// Result of a send: the peer's LLP has acknowledged the message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Its bytes.

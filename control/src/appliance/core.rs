@@ -24,7 +24,7 @@ use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
 use self::reload::ReloadPlan;
-use super::env::{Env, Facts, Phase};
+use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
@@ -60,11 +60,11 @@ pub struct Setup {
     pub notes: Vec<String>,
     /// Version of libdpdk.
     pub dpdk_version: Option<String>,
-    /// Pools lie in hugepages.
+    /// Packet pools are in hugepages.
     pub hugepages: bool,
 }
 
-/// The state machine.
+/// The control thread's state: the parts, and the routing between them.
 pub struct Core {
     env: Env,
     links: Links,
@@ -107,10 +107,12 @@ impl Core {
             reload: None,
         };
         for (section, loaded) in regions {
-            core.register_region(section, loaded, true, None).map_err(|error| error.message)?;
+            core.register_region(section, loaded, Origin::Configuration, None)
+                .map_err(|error| error.message)?;
         }
         for section in core.env.facts.config.listeners.clone() {
-            core.add_listener(section, true, None).map_err(|(error, _)| error.message)?;
+            core.add_listener(section, Origin::Configuration, None)
+                .map_err(|(error, _)| error.message)?;
         }
         core.env.log.push(EventKind::Started { appliance: core.env.facts.config.name.clone() });
         Ok(core)
@@ -136,14 +138,14 @@ impl Core {
         &mut self.env.shm
     }
 
-    /// Wakes local programs, and goes on with the end if its next step can be taken; once per turn,
-    /// before commands are taken.
+    /// Wakes local programs, and takes the next step of a drain if it is due; once per turn, before commands are
+    /// taken.
     pub fn finish_turn(&mut self, now: Instant) {
         self.env.shm.signal();
         self.drain_step(now);
     }
 
-    /// True when every worker has stopped.
+    /// True when every worker has stopped or died.
     pub fn is_stopped(&self) -> bool {
         matches!(self.env.phase, Phase::Stopping { stopped } if stopped >= self.env.workers())
     }
@@ -167,7 +169,8 @@ impl Core {
                 answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.facts))))
             }
             Request::AddListener(section) => {
-                if let Err((error, Some(answer))) = self.add_listener(section, false, Some(answer))
+                if let Err((error, Some(answer))) =
+                    self.add_listener(section, Origin::Api, Some(answer))
                 {
                     answer.send(Err(error));
                 }
@@ -251,7 +254,7 @@ impl Core {
             Event::Done { ticket, result } => {
                 let result = result.map_err(|error| error.to_string());
                 if let Some(complete) = self.env.answer(ticket, result) {
-                    self.follow(complete, now);
+                    self.resume(complete, now);
                 }
             }
             Event::Streams { ticket, streams, associations, last } => {
@@ -265,7 +268,7 @@ impl Core {
                     found.extend(neighbours);
                 }
                 if let Some(complete) = self.env.answer(ticket, Ok(())) {
-                    self.follow(complete, now);
+                    self.resume(complete, now);
                 }
             }
             // The stream goes on in the other direction, or its end is reported.
@@ -278,7 +281,7 @@ impl Core {
             | Event::Terminated { .. } => self.on_rdmap(event, now),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
-            // Nothing here asks for load.
+            // The control thread starts no load generators; benchmarks do.
             Event::LoadDone { .. } => {}
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),
         }
@@ -312,7 +315,7 @@ impl Core {
         }
     }
 
-    /// Takes what the file writer has to say.
+    /// Handles the file writer's reports.
     pub fn handle_reports(&mut self) {
         while let Some(report) = self.env.writer.poll_report() {
             match report {
@@ -358,8 +361,8 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// What was waiting for the workers goes on.
-    fn follow(&mut self, complete: Complete<Then>, now: Instant) {
+    /// Every worker has answered a ticket: continues what waited for it.
+    fn resume(&mut self, complete: Complete<Then>, now: Instant) {
         let Complete { then, result } = complete;
         match then {
             Then::RegionAdded { name, answer } => self.on_region_added(&name, result, answer),
@@ -391,15 +394,14 @@ impl Core {
             found.associations.extend(part.associations);
         }
         if last && let Some(complete) = self.env.answer(ticket, Ok(())) {
-            self.follow(complete, now);
+            self.resume(complete, now);
         }
     }
 
     fn on_worker_failed(&mut self, worker: WorkerId, message: &str) {
-        tracing::error!("worker {worker} died: {message}");
-        self.env
-            .log
-            .push(EventKind::Warning { message: format!("worker {worker} died: {message}") });
+        let message = format!("worker {worker} died: {message}");
+        tracing::error!("{message}");
+        self.env.log.push(EventKind::Warning { message });
         self.stop();
         // A dead worker answers nothing: it counts as stopped.
         self.on_stopped();
@@ -408,7 +410,7 @@ impl Core {
     fn on_region_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
         let Some((section, answer)) = self.regions.take_loading(id) else { return };
         let added = match result {
-            Ok(loaded) => self.register_region(section, loaded, false, Some(answer)),
+            Ok(loaded) => self.register_region(section, loaded, Origin::Api, Some(answer)),
             Err(sentence) => return answer.send(Err(ApiError::bad_request(sentence))),
         };
         if let Err(error) = added {
@@ -416,17 +418,17 @@ impl Core {
         }
     }
 
-    /// Gives a region whose memory has been made to the workers. The answer, if there is one, is sent
-    /// in every case.
+    /// Registers a region, whose memory has been made, with the workers. The answer, if
+    /// there is one, is sent in every case.
     pub(super) fn register_region(
         &mut self,
         section: RegionSection,
         loaded: Loaded,
-        configured: bool,
+        origin: Origin,
         answer: Option<Answer>,
     ) -> Result<(), ApiError> {
         let pd = self.listeners.pd_naming(&section.name);
-        self.regions.register(&mut self.env, section, loaded, configured, pd, answer)
+        self.regions.register(&mut self.env, section, loaded, origin, pd, answer)
     }
 
     fn on_listener_added(

@@ -1,5 +1,5 @@
-//! What every part uses: the facts of the set-up, the way out (commands to workers, memory to be made,
-//! events for the log, files, local programs) and the tickets of what has not been answered yet.
+//! What every part uses: the facts of the set-up, the outputs (commands to workers, memory to be made, events for the
+//! log, files, local programs) and the tickets that workers have not answered yet.
 //!
 //! The parts get it with each call. It knows none of them: what comes back for a ticket or a number is a value
 //! ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
 
-/// What is known since the start; of the configuration a reload changes some.
+/// What is known from the start on. Only a reload changes any of it: a part of the configuration.
 pub(super) struct Facts {
     pub config: Config,
     /// The workers' counters.
@@ -44,23 +44,35 @@ impl Facts {
     }
 }
 
-/// Where the appliance is in its life.
+/// Where a region or a listener was declared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// In the configuration file.
+    Configuration,
+    /// By a request of the API.
+    Api,
+}
+
+/// Phase of the appliance's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
     /// No new streams; jobs and then streams end until the deadline.
     Draining {
         deadline: Instant,
+        /// The workers have been sent the command to drain.
         asked: bool,
+        /// Workers without streams.
         drained: usize,
     },
     /// Workers have been sent the command to stop.
     Stopping {
+        /// Workers that have stopped or died.
         stopped: usize,
     },
 }
 
-/// See the module's description.
+/// What every part is passed with each call; see the module.
 pub(super) struct Env {
     pub facts: Facts,
     pub phase: Phase,
@@ -71,8 +83,11 @@ pub(super) struct Env {
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
+    /// Requests that the loader has not taken yet.
     loads: VecDeque<Load>,
+    /// What each request is for, by its number.
     loading: HashMap<u64, Loading>,
+    /// Of [`number`](Env::number), from 1.
     next_number: u64,
 }
 
@@ -162,12 +177,12 @@ impl Env {
         self.tickets.cancel(ticket.0)
     }
 
-    /// Nothing waits for a worker's answer.
+    /// Workers have answered all tickets.
     pub(super) fn is_answered(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// Asks for memory. The number comes back with the result.
+    /// Requests memory from the loader. The result has the number that is returned.
     pub(super) fn load(&mut self, wanted: Wanted, loading: Loading) -> u64 {
         let id = self.number();
         self.loading.insert(id, loading);
@@ -185,7 +200,7 @@ impl Env {
         self.loading.remove(&id)
     }
 
-    /// A number that was not given before in this run.
+    /// A number that was not used before in this run.
     pub(super) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1

@@ -158,13 +158,14 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
         },
         "memif" => memif(section)?,
         "pcap" => pcap(section)?,
-        _ => PortKind::Ring {
+        "ring" => PortKind::Ring {
             link: section.required(
                 "link",
                 "name the link; the port at its other end names the same one",
                 name,
             )?,
         },
+        other => unreachable!("kind \"{other}\" is in PortKind::WORDS and has no keys here"),
     })
 }
 

@@ -15,7 +15,7 @@ use tcp_lite::mpa::Revision;
 use super::args::{Mpa, MpaRev, Put};
 use super::exit::{Exit, Failure};
 use super::{Output, connect_spec};
-use crate::api::{Client, JobInfo, JobState, PutSpec, PutTarget, UlpChoice, Via};
+use crate::api::{Client, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
 use crate::kernel;
 use crate::transport::Transport;
 
@@ -54,8 +54,8 @@ struct Summary {
 /// Has the appliance send the file, and watches it.
 pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let target = match (place(&put)?, put.stag.zip(put.to)) {
-        (_, Some((stag, to))) => PutTarget::Tagged { stag, to },
-        (Some(region), None) => PutTarget::Region { name: region.name, offset: region.offset },
+        (_, Some((stag, to))) => RemotePlace::Tagged { stag, to },
+        (Some(region), None) => RemotePlace::Region { name: region.name, offset: region.offset },
         (None, None) => return Err(no_place(put.url.peer.scheme())),
     };
     let via = match put.stream {

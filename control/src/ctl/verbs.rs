@@ -8,7 +8,7 @@ use super::put::{self, Transfer};
 use super::{Output, connect_spec};
 use crate::api::{
     AtomicChoice, AtomicDone, AtomicSpec, Client, ConnectSpec, GetSink, GetSpec, PingReport,
-    PingSpec, PutTarget, UlpChoice, Via,
+    PingSpec, RemotePlace, UlpChoice, Via,
 };
 
 /// Has the appliance fetch bytes, and watches it.
@@ -85,13 +85,13 @@ fn atomic(
 }
 
 /// The place in the peer's memory, and the stream to it.
-fn source(place: &Place, verbs: &Verbs) -> Result<(PutTarget, Via), Failure> {
+fn source(place: &Place, verbs: &Verbs) -> Result<(RemotePlace, Via), Failure> {
     let url = &place.url;
     let target = match (&url.region, place.stag.zip(place.to)) {
         (Some(region), None) => {
-            PutTarget::Region { name: region.name.clone(), offset: region.offset }
+            RemotePlace::Region { name: region.name.clone(), offset: region.offset }
         }
-        (None, Some((stag, to))) => PutTarget::Tagged { stag, to },
+        (None, Some((stag, to))) => RemotePlace::Tagged { stag, to },
         (Some(_), Some(_)) => {
             let message = "the region and --stag both name the place: leave one out";
             return Err(Failure::new(Exit::Usage, message));

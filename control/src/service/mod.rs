@@ -201,7 +201,7 @@ impl Service {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Service::Perftest(perftest) => perftest.poll_timeout(),
-            _ => None,
+            Service::Passive | Service::Rping(_) => None,
         }
     }
 

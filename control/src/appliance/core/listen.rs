@@ -4,6 +4,7 @@ use ddp::PdId;
 
 use super::Core;
 use crate::api::{Answer, ApiError};
+use crate::appliance::env::Origin;
 use crate::appliance::listeners::{Changed, Listener, open_queue_files};
 use crate::config::ListenerSection;
 
@@ -15,10 +16,10 @@ impl Core {
     pub(super) fn add_listener(
         &mut self,
         section: ListenerSection,
-        configured: bool,
+        origin: Origin,
         answer: Option<Answer>,
     ) -> Result<(), Refused> {
-        match self.make_listener(section, configured) {
+        match self.make_listener(section, origin) {
             Ok((listener, moved, pd)) => {
                 let entries = self.regions.moved(&moved, pd);
                 self.listeners.start(&mut self.env, listener, entries, None, answer);
@@ -32,13 +33,13 @@ impl Core {
     fn make_listener(
         &mut self,
         section: ListenerSection,
-        configured: bool,
+        origin: Origin,
     ) -> Result<(Listener, Vec<String>, PdId), ApiError> {
         self.listeners.may_add(&self.env, &section)?;
         let (pd, moved) = self.domain_for(&section)?;
         self.regions.check_pieces(&section)?;
         let region = self.region_to_cut(&section);
-        let listener = self.listeners.make(&mut self.env, section, pd, region, configured)?;
+        let listener = self.listeners.make(&mut self.env, section, pd, region, origin)?;
         Ok((listener, moved, pd))
     }
 
@@ -58,7 +59,9 @@ impl Core {
         section: ListenerSection,
     ) -> Result<(), ApiError> {
         let Some(mut listener) = self.listeners.take(&section.name) else {
-            return self.add_listener(section, true, None).map_err(|(error, _)| error);
+            return self
+                .add_listener(section, Origin::Configuration, None)
+                .map_err(|(error, _)| error);
         };
         let (changed, moved) = match self.changed_parts(&section, &listener) {
             Ok(parts) => parts,

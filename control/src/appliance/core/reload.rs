@@ -13,6 +13,7 @@ use dataplane::Sources;
 
 use super::Core;
 use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
+use crate::appliance::env::Origin;
 use crate::appliance::listeners::check_interface_of;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::Loading;
@@ -161,7 +162,7 @@ impl Core {
         }
         for (section, loaded) in loaded {
             let sentence = format!("region `{}` added", section.name);
-            match self.register_region(section, loaded, true, None) {
+            match self.register_region(section, loaded, Origin::Configuration, None) {
                 Ok(()) => report.applied.push(sentence),
                 Err(error) => report.needs_restart.push(error.message),
             }

@@ -10,7 +10,7 @@ use super::place::{Need, place};
 use super::sends::end_if_opened;
 use crate::advert::Advertised;
 use crate::api::{
-    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, PutTarget, Reply, UlpChoice, Via,
+    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
 };
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
@@ -25,7 +25,7 @@ pub(super) struct Atomics {
 /// An atomic operation.
 struct PendingAtomic {
     answer: Answer,
-    target: PutTarget,
+    target: RemotePlace,
     operation: AtomicOp,
     opened: bool,
     started: Instant,
@@ -131,9 +131,9 @@ impl Atomics {
 
 /// RFC 7306 §5: the memory of an atomic operation is 64-bit aligned. What a bare TO stands for only the peer
 /// knows; an advertised region begins where memory is aligned, or its TOs are addresses.
-fn aligned(target: &PutTarget, to: u64) -> Result<(), ApiError> {
+fn aligned(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
-        PutTarget::Region { name, offset }
+        RemotePlace::Region { name, offset }
             if !offset.is_multiple_of(8) && !to.is_multiple_of(8) =>
         {
             Err(ApiError::bad_request(format!(

@@ -18,7 +18,7 @@ use super::job::{Fetch, Job, Work};
 use super::place::{Need, place};
 use super::transfers::{MESSAGE, NewJob, Transfers};
 use crate::advert::Advertised;
-use crate::api::{ApiError, GetSink, GetSpec, JobState, PutTarget, UlpChoice, Via};
+use crate::api::{ApiError, GetSink, GetSpec, JobState, RemotePlace, UlpChoice, Via};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
@@ -42,7 +42,7 @@ impl Transfers {
             GetSink::File(file) => file.clone(),
             GetSink::Region { .. } => std::path::PathBuf::new(),
         };
-        if length.is_none() && matches!(source, PutTarget::Tagged { .. }) {
+        if length.is_none() && matches!(source, RemotePlace::Tagged { .. }) {
             return Err(ApiError::bad_request("length must be given where a STag names the place"));
         }
         if matches!(&via, Via::Connect(connect) if connect.ulp != UlpChoice::Rdmap) {
@@ -81,11 +81,11 @@ impl Transfers {
         job.stream = Some(stream);
         let Work::Get(fetch) = &mut job.work else { return };
         let rest = match &job.target {
-            PutTarget::Region { name, offset } => {
+            RemotePlace::Region { name, offset } => {
                 let region = regions.iter().find(|region| region.name == *name);
                 region.map_or(0, |region| region.len.saturating_sub(*offset))
             }
-            PutTarget::Tagged { .. } => 0,
+            RemotePlace::Tagged { .. } => 0,
         };
         let total = fetch.length.unwrap_or(rest);
         let sink = fetch.sink.clone();

@@ -6,14 +6,14 @@ use std::time::Instant;
 use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
 
-use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, PutTarget, Via};
+use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
 /// A file on its way.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) file: PathBuf,
     pub(super) via: Via,
-    pub(super) target: PutTarget,
+    pub(super) target: RemotePlace,
     pub(super) state: JobState,
     pub(super) remote: String,
     pub(super) stream: Option<StreamId>,

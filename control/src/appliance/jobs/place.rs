@@ -3,7 +3,7 @@
 use ddp::Stag;
 
 use crate::advert::Advertised;
-use crate::api::{ApiError, PutTarget};
+use crate::api::{ApiError, RemotePlace};
 
 /// What must be possible at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,17 +15,17 @@ pub(super) enum Need {
 
 /// Where `total` bytes go in the peer's memory.
 pub(super) fn place(
-    target: &PutTarget,
+    target: &RemotePlace,
     total: u64,
     regions: &[Advertised],
     need: Need,
 ) -> Result<(Stag, u64), ApiError> {
     match target {
-        PutTarget::Tagged { stag, to } => match to.checked_add(total) {
+        RemotePlace::Tagged { stag, to } => match to.checked_add(total) {
             Some(_) => Ok((Stag(*stag), *to)),
             None => Err(ApiError::bad_request("the tagged offset and the file's length wrap")),
         },
-        PutTarget::Region { name, offset } => {
+        RemotePlace::Region { name, offset } => {
             let Some(region) = regions.iter().find(|region| region.name == *name) else {
                 let names: Vec<&str> = regions.iter().map(|region| region.name.as_str()).collect();
                 let has = if names.is_empty() { "none".into() } else { names.join(", ") };
@@ -73,8 +73,8 @@ mod tests {
         }
     }
 
-    fn by_name(name: &str, offset: u64) -> PutTarget {
-        PutTarget::Region { name: name.into(), offset }
+    fn by_name(name: &str, offset: u64) -> RemotePlace {
+        RemotePlace::Region { name: name.into(), offset }
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_known_stag_is_taken_as_it_is_unless_it_wraps() {
-        let target = PutTarget::Tagged { stag: 9, to: u64::MAX - 5 };
+        let target = RemotePlace::Tagged { stag: 9, to: u64::MAX - 5 };
         assert_eq!(place(&target, 5, &[], Need::Write), Ok((Stag(9), u64::MAX - 5)));
         assert!(place(&target, 6, &[], Need::Write).is_err());
     }

@@ -18,7 +18,7 @@ use ddp::{Source, Stag, StreamId, TaggedOffset};
 use super::job::{Job, Work};
 use super::place::{Need, place};
 use crate::advert::Advertised;
-use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, PutTarget, Via};
+use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
 use crate::appliance::counters::stream_counters;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
@@ -45,7 +45,7 @@ pub(super) struct Transfers {
 pub(super) struct NewJob {
     pub(super) file: PathBuf,
     pub(super) via: Via,
-    pub(super) target: PutTarget,
+    pub(super) target: RemotePlace,
     pub(super) work: Work,
     /// Who is at the other end of its stream, if it may use that.
     pub(super) peer: Result<String, ApiError>,
@@ -140,7 +140,7 @@ impl Transfers {
                 match (job.stream, job.via.clone()) {
                     (Some(stream), _) => out.push(Effect::Begin { task: Task::Job(id), stream }),
                     (None, Via::Connect(spec)) => {
-                        let tagged = matches!(job.target, PutTarget::Tagged { .. });
+                        let tagged = matches!(job.target, RemotePlace::Tagged { .. });
                         // The draft's revision 0 has no private data to find a region by name with.
                         let over_tcp = spec.transport == Transport::Tcp;
                         let start_key = over_tcp && spec.revision() == 0 && tagged;

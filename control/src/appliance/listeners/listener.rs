@@ -7,7 +7,7 @@ use ddp::PdId;
 
 use super::serving::Serving;
 use crate::api::{ApiError, ListenerInfo, QueueInfo};
-use crate::appliance::env::Env;
+use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::appliance::loader::open_log;
 use crate::config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
@@ -26,7 +26,7 @@ pub(in crate::appliance) struct Listener {
     pub(super) serving: Option<Serving>,
     pub(super) accepted: u64,
     pub(super) refused: u64,
-    pub(super) configured: bool,
+    pub(super) origin: Origin,
 }
 
 impl Listener {
@@ -112,7 +112,7 @@ impl Listener {
             max_streams: section.limits.streams,
             accepted: self.accepted,
             refused: self.refused,
-            configured: self.configured,
+            configured: self.origin == Origin::Configuration,
         }
     }
 }

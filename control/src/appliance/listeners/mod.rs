@@ -24,7 +24,7 @@ pub(super) use self::admission::Admitted;
 pub(super) use self::listener::{Changed, Listener, open_queue_files};
 use self::serving::Serving;
 use super::endpoints::listener_config;
-use super::env::{Env, Facts};
+use super::env::{Env, Facts, Origin};
 use super::limits::Ledger;
 use super::pending::Then;
 use crate::advert;
@@ -70,13 +70,13 @@ impl Listeners {
 
     /// A listener of the API that names the region.
     pub(super) fn of_api_naming(&self, region: &str) -> Option<&str> {
-        let other = |listener: &&Listener| !listener.configured && listener.names(region);
+        let other = |listener: &&Listener| listener.origin == Origin::Api && listener.names(region);
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
     }
 
     /// A listener of the API that has the section's place.
     pub(super) fn of_api_at(&self, section: &ListenerSection) -> Option<&str> {
-        self.at(section, |other| !other.configured)
+        self.at(section, |other| other.origin == Origin::Api)
     }
 
     /// Whether a listener can be added, but for domains and files.
@@ -130,7 +130,7 @@ impl Listeners {
         section: ListenerSection,
         pd: PdId,
         region: u64,
-        configured: bool,
+        origin: Origin,
     ) -> Result<Listener, ApiError> {
         let files = open_queue_files(env, &section, None)?;
         let serving = Serving::new(&section, region);
@@ -143,7 +143,7 @@ impl Listeners {
             serving,
             accepted: 0,
             refused: 0,
-            configured,
+            origin,
         })
     }
 

@@ -29,7 +29,7 @@ use self::domains::Domains;
 pub(super) use self::per_stream::Sink;
 use self::region::Region;
 use self::region::RegionState;
-use super::env::Env;
+use super::env::{Env, Origin};
 use super::loader::{Loaded, Wanted};
 use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
@@ -169,12 +169,12 @@ impl Regions {
         env: &mut Env,
         section: RegionSection,
         loaded: Loaded,
-        configured: bool,
+        origin: Origin,
         listener: Option<PdId>,
         answer: Option<Answer>,
     ) -> Result<(), ApiError> {
         let name = section.name.clone();
-        match self.make(env, section, loaded, configured, listener) {
+        match self.make(env, section, loaded, origin, listener) {
             Ok(region) => {
                 let entry = region.entry();
                 self.by_stag.insert(region.stag, name.clone());
@@ -199,7 +199,7 @@ impl Regions {
         env: &mut Env,
         section: RegionSection,
         loaded: Loaded,
-        configured: bool,
+        origin: Origin,
         listener: Option<PdId>,
     ) -> Result<Region, ApiError> {
         self.check_memory(env, loaded.len)?;
@@ -235,7 +235,7 @@ impl Regions {
             written: false,
             placed: 0,
             messages: 0,
-            configured,
+            origin,
             section,
         })
     }

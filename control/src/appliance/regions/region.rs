@@ -7,6 +7,7 @@ use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use crate::advert::Advertised;
 use crate::api::{self, RegionInfo};
+use crate::appliance::env::Origin;
 use crate::appliance::pending::NOBODY;
 use crate::config::{Backing, RegionSection};
 use crate::files::FileId;
@@ -28,7 +29,7 @@ pub(in crate::appliance) struct Region {
     pub(super) written: bool,
     pub(super) placed: u64,
     pub(super) messages: u64,
-    pub(super) configured: bool,
+    pub(super) origin: Origin,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +123,7 @@ impl Region {
             listeners,
             placed: self.placed,
             messages: self.messages,
-            configured: self.configured,
+            configured: self.origin == Origin::Configuration,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The end of an appliance.
 
 use super::*;
-use crate::api::{ErrorKind, PutSpec, PutTarget, Via};
+use crate::api::{ErrorKind, PutSpec, RemotePlace, Via};
 
 fn drained(bench: &mut Bench) {
     for _ in 0..WORKERS {
@@ -62,7 +62,7 @@ fn a_running_job_is_waited_for() {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let via = Via::Stream(crate::api::StreamId(1));
-    let target = PutTarget::Tagged { stag: 1, to: 0 };
+    let target = RemotePlace::Tagged { stag: 1, to: 0 };
     let _pending = bench.call(Request::Put(PutSpec { file, via, target }));
     bench.load_all();
     let commands = bench.acknowledge();

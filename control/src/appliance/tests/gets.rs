@@ -6,7 +6,7 @@ use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 use super::super::jobs::MESSAGE;
 use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed};
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutTarget, Via};
+use crate::api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, RemotePlace, Via};
 
 const STAG: u32 = 77;
 
@@ -17,11 +17,11 @@ fn get(bench: &mut Bench, spec: GetSpec) -> Result<JobInfo, ApiError> {
     }
 }
 
-fn box_at(offset: u64) -> PutTarget {
-    PutTarget::Region { name: "box".into(), offset }
+fn box_at(offset: u64) -> RemotePlace {
+    RemotePlace::Region { name: "box".into(), offset }
 }
 
-fn to_file(bench: &Bench, source: PutTarget, length: Option<u64>) -> GetSpec {
+fn to_file(bench: &Bench, source: RemotePlace, length: Option<u64>) -> GetSpec {
     let sink = GetSink::File(bench.dir.path().join("got"));
     GetSpec { via: Via::Connect(rdmap_spec()), source, length, sink }
 }
@@ -134,7 +134,7 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
 fn what_cannot_be_is_refused_at_once() {
     let mut bench = bench();
     bench.accepted(1, "10.0.0.2");
-    let tagged = PutTarget::Tagged { stag: STAG, to: 0 };
+    let tagged = RemotePlace::Tagged { stag: STAG, to: 0 };
     let good = to_file(&bench, box_at(0), None);
     let relative = GetSink::File("relative".into());
     let ddp = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
@@ -237,7 +237,7 @@ fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
 fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
     let mut bench = connected(&[]);
     let via = Via::Stream(crate::api::StreamId(OPENED.0));
-    let source = PutTarget::Tagged { stag: STAG, to: 5000 };
+    let source = RemotePlace::Tagged { stag: STAG, to: 5000 };
     let spec = GetSpec { via, source, ..to_region("own", 0, 8) };
     let id = get(&mut bench, spec.clone()).unwrap().id;
     assert_eq!(get(&mut bench, spec).unwrap_err().error, ErrorKind::Conflict);

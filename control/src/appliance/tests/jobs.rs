@@ -4,15 +4,15 @@ use ddp::{Message, RegionMemory, Source};
 
 use super::super::jobs::MESSAGE;
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, PutTarget, Via};
+use crate::api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 
-fn put(bench: &mut Bench, len: usize, target: PutTarget) -> u64 {
+fn put(bench: &mut Bench, len: usize, target: RemotePlace) -> u64 {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, vec![7; len]).unwrap();
     put_file(bench, file, target, MpaChoice::default())
 }
 
-fn put_file(bench: &mut Bench, file: PathBuf, target: PutTarget, mpa: MpaChoice) -> u64 {
+fn put_file(bench: &mut Bench, file: PathBuf, target: RemotePlace, mpa: MpaChoice) -> u64 {
     let remote = remote("10.0.0.9");
     let connect = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
     let via = Via::Connect(connect);
@@ -23,8 +23,8 @@ fn put_file(bench: &mut Bench, file: PathBuf, target: PutTarget, mpa: MpaChoice)
     info.id
 }
 
-fn target(offset: u64) -> PutTarget {
-    PutTarget::Region { name: "theirs".into(), offset }
+fn target(offset: u64) -> RemotePlace {
+    RemotePlace::Region { name: "theirs".into(), offset }
 }
 
 fn job(bench: &mut Bench, id: u64) -> JobInfo {
@@ -130,7 +130,7 @@ fn a_file_without_bytes_is_one_message_without_bytes() {
 #[test]
 fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
     for (target, refused) in
-        [(target(64 << 20), false), (PutTarget::Region { name: "other".into(), offset: 0 }, true)]
+        [(target(64 << 20), false), (RemotePlace::Region { name: "other".into(), offset: 0 }, true)]
     {
         let mut bench = bench();
         let id = put(&mut bench, 10, target);
@@ -218,7 +218,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     let spec = || PutSpec {
         file: file.clone(),
         via: Via::Stream(crate::api::StreamId(1)),
-        target: PutTarget::Tagged { stag: 77, to: 5 },
+        target: RemotePlace::Tagged { stag: 77, to: 5 },
     };
     let mut pending = bench.call(Request::Put(spec()));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
@@ -237,7 +237,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
 #[test]
 fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
     for (target, initiate) in
-        [(PutTarget::Tagged { stag: 77, to: 0 }, Revision::Draft), (target(0), Revision::Zero)]
+        [(RemotePlace::Tagged { stag: 77, to: 0 }, Revision::Draft), (target(0), Revision::Zero)]
     {
         let mut bench = bench();
         let file = bench.dir.path().join("file");

@@ -5,7 +5,7 @@ use std::io::Write;
 use dataplane::PostFailure;
 
 use super::*;
-use crate::api::{ConnectSpec, JobState, MpaChoice, PutSpec, PutTarget, Via};
+use crate::api::{ConnectSpec, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 
 /// Two ports; streams of the first one end after two seconds without link.
 const TWO_PORTS: &str = r#"
@@ -159,7 +159,7 @@ fn a_job_on_a_lost_link_says_so() {
     let mut bench = bench_with(TWO_PORTS);
     let path = bench.dir.path().join("payload");
     std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
-    let target = PutTarget::Tagged { stag: 9, to: 0 };
+    let target = RemotePlace::Tagged { stag: 9, to: 0 };
     bench.accepted(1, "10.0.0.2");
     let via = Via::Stream(crate::api::StreamId(1));
     let mut pending = bench.call(Request::Put(PutSpec { file: path, via, target }));

@@ -10,7 +10,7 @@ use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
 use crate::api::{
     AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec,
-    PutTarget, SendSpec, Via,
+    RemotePlace, SendSpec, Via,
 };
 
 /// What happens at the worker, beside the end that follows.
@@ -59,8 +59,8 @@ impl Bench {
     }
 }
 
-fn target() -> PutTarget {
-    PutTarget::Region { name: "theirs".into(), offset: 0 }
+fn target() -> RemotePlace {
+    RemotePlace::Region { name: "theirs".into(), offset: 0 }
 }
 
 fn tickets(commands: &[Command]) -> Vec<Ticket> {

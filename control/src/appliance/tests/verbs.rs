@@ -6,8 +6,8 @@ use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed, sent};
 use super::*;
 use crate::api::{
-    AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec, PutTarget,
-    Via,
+    AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec,
+    RemotePlace, Via,
 };
 
 fn ping_spec(count: u32, size: u32) -> PingSpec {
@@ -165,11 +165,11 @@ fn pings_that_cannot_be_are_refused_before_a_stream_is_opened() {
     assert!(unanswered(&mut most), "the bounds themselves are good");
 }
 
-fn named(offset: u64) -> PutTarget {
-    PutTarget::Region { name: "counter".into(), offset }
+fn named(offset: u64) -> RemotePlace {
+    RemotePlace::Region { name: "counter".into(), offset }
 }
 
-fn atomic(bench: &mut Bench, target: PutTarget, operation: AtomicChoice) -> Pending {
+fn atomic(bench: &mut Bench, target: RemotePlace, operation: AtomicChoice) -> Pending {
     let via = Via::Stream(crate::api::StreamId(OPENED.0));
     bench.call(Request::Atomic(AtomicSpec { via, target, operation }))
 }
@@ -278,7 +278,7 @@ fn a_stream_opened_for_one_atomic_is_closed_after_it() {
 fn the_peers_terminate_is_the_answer_to_what_it_refused() {
     let mut bench = connected(&[offer("counter", "rwa")]);
     // What a bare TO stands for only the peer knows.
-    let target = PutTarget::Tagged { stag: 77, to: 4100 };
+    let target = RemotePlace::Tagged { stag: 77, to: 4100 };
     let mut pending = atomic(&mut bench, target, AtomicChoice::FetchAdd { add: 1 });
     let ticket = posts(&bench.all_commands())[0].1;
     let terminate = Terminate::new(0, 2, 7);

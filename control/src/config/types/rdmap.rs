@@ -36,7 +36,7 @@ impl Ulp {
 pub struct RdmapSection {
     /// What the listener does for its peers.
     pub service: ServiceKind,
-    /// Reads and atomics of a peer that await their response at one time, 0 to 1024.
+    /// Most Reads and atomics of a peer that await their response at one time, 0 to 1024.
     pub ird: u16,
     /// The same of ours, 0 to 1024.
     pub ord: u16,
@@ -78,7 +78,10 @@ impl ServiceKind {
 
     /// Each stream has a piece of the listener's one region for itself, which is not advertised.
     pub fn has_slots(self) -> bool {
-        matches!(self, ServiceKind::Rping | ServiceKind::Perftest)
+        match self {
+            ServiceKind::Rping | ServiceKind::Perftest => true,
+            ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink => false,
+        }
     }
 
     /// The receive buffers where the file names none.

@@ -21,7 +21,7 @@ use crate::row::Row;
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum Measure {
     /// Bits of writes acknowledged per second.
     Goodput,
     /// The same of RDMAP's Reads.
@@ -56,14 +56,14 @@ pub struct Cell {
     /// Its group.
     pub group: String,
     /// What is measured.
-    pub what: What,
+    pub what: Measure,
     /// Between whom.
     pub rig: RigConfig,
     /// Bytes of a message.
     pub len: u32,
     /// Messages under way per stream.
     pub depth: u32,
-    /// Of [`What::Loaded`], the rate in per cent of the most.
+    /// Of [`Measure::Loaded`], the rate in per cent of the most.
     #[serde(default)]
     pub load_percent: u32,
     /// Messages go anywhere in the region, to any of its STags; else one behind the other.
@@ -98,7 +98,7 @@ impl Cell {
         if let Some(vlan) = rig.vlan {
             row = row.with("vlan", vlan);
         }
-        if self.what == What::Loaded {
+        if self.what == Measure::Loaded {
             row = row.with("load", format!("{} %", self.load_percent));
         }
         if self.random {
@@ -130,17 +130,17 @@ impl Cell {
 
     fn unit(&self) -> &'static str {
         match self.what {
-            What::Goodput | What::Read | What::Mixed | What::Send => "Gbit/s",
-            What::WriteRate | What::SendRate => "messages/s",
-            What::Echo | What::Notify | What::ReadTrip | What::Loaded => "us",
-            What::SetUp => "streams/s",
-            What::Memory => "bytes",
+            Measure::Goodput | Measure::Read | Measure::Mixed | Measure::Send => "Gbit/s",
+            Measure::WriteRate | Measure::SendRate => "messages/s",
+            Measure::Echo | Measure::Notify | Measure::ReadTrip | Measure::Loaded => "us",
+            Measure::SetUp => "streams/s",
+            Measure::Memory => "bytes",
         }
     }
 
     fn service(&self) -> Service {
         match self.what {
-            What::Echo | What::Notify | What::Loaded => Service::Echo,
+            Measure::Echo | Measure::Notify | Measure::Loaded => Service::Echo,
             _ => Service::Sink,
         }
     }
@@ -155,17 +155,17 @@ impl Cell {
         let write = LoadKind::Write(Window { local: SOURCE, remote: SINK, base, bytes, order });
         let read = LoadKind::Read(Window { local: SINK, remote: SOURCE, base, bytes, order });
         let kind = match self.what {
-            What::Mixed if stream % 2 == 1 => read,
-            What::Read | What::ReadTrip => read,
-            What::Send | What::SendRate => LoadKind::Send { qn: QUEUE },
-            What::Echo | What::Loaded => LoadKind::Echo { qn: QUEUE },
-            What::Notify => {
+            Measure::Mixed if stream % 2 == 1 => read,
+            Measure::Read | Measure::ReadTrip => read,
+            Measure::Send | Measure::SendRate => LoadKind::Send { qn: QUEUE },
+            Measure::Echo | Measure::Loaded => LoadKind::Echo { qn: QUEUE },
+            Measure::Notify => {
                 let window = Window { local: SOURCE, remote: SINK, base, bytes, order };
                 LoadKind::Notify { window, qn: QUEUE }
             }
             _ => write,
         };
-        let timed = matches!(self.what, What::WriteRate | What::SendRate);
+        let timed = matches!(self.what, Measure::WriteRate | Measure::SendRate);
         Load { timed, ..Load::closed(kind, self.len, self.depth) }
     }
 
@@ -241,7 +241,7 @@ impl Drop for Other {
 /// Bytes of heap in use, where the program counts them.
 pub type Heap<'a> = &'a dyn Fn() -> u64;
 
-/// Measures. `heap` is needed for [`What::Memory`] alone.
+/// Measures. `heap` is needed for [`Measure::Memory`] alone.
 pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
     enough_memory(cell.regions())?;
     let [asking, asked] = cell.rig.products()?;

@@ -10,7 +10,7 @@ mod scale;
 use serde::{Deserialize, Serialize};
 
 use crate::appliance::{Appliance, ApplianceKind};
-use crate::cell::{Cell, What};
+use crate::cell::{Cell, Measure};
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
 use crate::product::BUFFERS;
@@ -122,12 +122,12 @@ impl Plan<'_> {
         self.means.seconds.unwrap_or(if self.means.quick { 0.15 } else { 0.5 })
     }
 
-    /// Of groups with ratios that have a target.
+    /// Repetitions of groups with ratios that have a target.
     fn paired(&self) -> u32 {
         if self.means.quick { 3 } else { PAIRED }
     }
 
-    /// Of groups that are shown alone.
+    /// Repetitions of groups without such ratios.
     fn few(&self) -> u32 {
         if self.means.quick { 1 } else { 3 }
     }
@@ -136,7 +136,7 @@ impl Plan<'_> {
         RigConfig { cores: self.means.cores, ..RigConfig::default() }
     }
 
-    fn cell(&self, group: &str, name: &str, what: What, len: u32, rig: RigConfig) -> Cell {
+    fn cell(&self, group: &str, name: &str, what: Measure, len: u32, rig: RigConfig) -> Cell {
         Cell {
             group: group.to_owned(),
             name: name.to_owned(),
@@ -178,16 +178,16 @@ impl Plan<'_> {
 const MOST_POSTS: u32 = 256;
 
 /// Enough under way to keep the link busy, as far as the appliance lets a stream.
-fn depth(what: What, len: u32) -> u32 {
+fn depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
-        What::Echo | What::Notify | What::ReadTrip => 1,
+        Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
         // As many as the side that asks has buffers for the answers.
-        What::Loaded => 32,
+        Measure::Loaded => 32,
         // As many as the peer answers at a time.
-        What::Read | What::Mixed => 16,
+        Measure::Read | Measure::Mixed => 16,
         // As many as the peer has buffers.
-        What::Send | What::SendRate => bytes(BUFFERS / 4),
+        Measure::Send | Measure::SendRate => bytes(BUFFERS / 4),
         _ => bytes(MOST_POSTS),
     }
 }

@@ -235,7 +235,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
     anyhow::ensure!(!lacks_device(task), "{}", no_spaces());
     let program = match task {
-        Task::Cell(cell) if cell.what == crate::cell::What::Memory => "ddp-bench-memory",
+        Task::Cell(cell) if cell.what == crate::cell::Measure::Memory => "ddp-bench-memory",
         _ => "ddp-bench",
     };
     let own = std::env::current_exe()?;

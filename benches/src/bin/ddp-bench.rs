@@ -1,8 +1,9 @@
-//! Runs benchmarks: `ddp-bench run`; the other commands are its own processes.
+//! Runs benchmarks (`run`), writes their report again (`report`), counts instructions (`instructions`). `task` and
+//! `serve` are the processes that a run starts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use benches::cell::{self, Cell};
@@ -18,41 +19,13 @@ use clap::{Parser, Subcommand};
 )]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Command {
     /// Measures everything, or the groups named, and writes results and report
-    Run {
-        /// Less of everything, in under three minutes
-        #[arg(long)]
-        quick: bool,
-        /// Seconds of each measurement, to see that all of them run
-        #[arg(long)]
-        seconds: Option<f64>,
-        /// Repetitions of each group at most; with --against, of each row
-        #[arg(long)]
-        repetitions: Option<u32>,
-        /// Sets this program beside another one, built of another commit: each row by both in turn
-        #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
-        against: Option<PathBuf>,
-        /// Only this group; may stand several times
-        #[arg(long)]
-        only: Vec<String>,
-        /// Where results.json and report.html go
-        #[arg(long, default_value = "target/bench")]
-        out: PathBuf,
-        /// The two cores
-        #[arg(long, num_args = 2, default_values_t = [0, 1])]
-        cores: Vec<usize>,
-        /// The two interfaces of a veth pair for ports
-        #[arg(long, num_args = 2)]
-        veth: Vec<String>,
-        /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
-        #[arg(long, value_name = "REPOSITORY")]
-        publish: Option<PathBuf>,
-    },
+    Run(RunArguments),
     /// Writes the report of a results.json again
     Report {
         /// The directory with results.json
@@ -67,7 +40,7 @@ enum What {
         /// The baseline
         #[arg(long, default_value = "benches/instructions.toml")]
         baseline: PathBuf,
-        /// Makes what is counted the baseline
+        /// Writes the counts to the baseline
         #[arg(long)]
         bless: bool,
     },
@@ -79,8 +52,39 @@ enum What {
     Serve { json: String },
 }
 
+#[derive(clap::Args)]
+struct RunArguments {
+    /// Less of everything, in under three minutes
+    #[arg(long)]
+    quick: bool,
+    /// Seconds of each measurement, to see that all of them run
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Repetitions of each group at most; with --against, of each row
+    #[arg(long)]
+    repetitions: Option<u32>,
+    /// Compares this program with another one, built of another commit: each row by both in turn
+    #[arg(long, value_name = "BINARY", conflicts_with = "publish")]
+    against: Option<PathBuf>,
+    /// Only this group; may be given several times
+    #[arg(long)]
+    only: Vec<String>,
+    /// Where results.json and report.html go
+    #[arg(long, default_value = "target/bench")]
+    out: PathBuf,
+    /// The two cores
+    #[arg(long, num_args = 2, default_values_t = [0, 1])]
+    cores: Vec<usize>,
+    /// The two interfaces of a veth pair for ports
+    #[arg(long, num_args = 2)]
+    veth: Vec<String>,
+    /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
+    #[arg(long, value_name = "REPOSITORY")]
+    publish: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
-    match go(Arguments::parse().what) {
+    match execute(Arguments::parse().command) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("{error:#}");
@@ -89,45 +93,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn go(what: What) -> anyhow::Result<ExitCode> {
-    match what {
-        What::Run { quick, seconds, repetitions, against, only, out, cores, veth, publish } => {
-            let sockets = tempfile::tempdir()?;
-            let means = Means {
-                quick,
-                seconds,
-                repetitions,
-                cores: [cores[0], cores[1]],
-                veth: <[String; 2]>::try_from(veth).ok(),
-                sockets: sockets.path().display().to_string(),
-            };
-            if let Some(other) = against {
-                let n = repetitions.unwrap_or(if quick { 3 } else { PAIRED });
-                let all = run::against(&means, &only, &other, n)?;
-                std::fs::create_dir_all(&out)?;
-                std::fs::write(out.join("against.json"), serde_json::to_string_pretty(&all)?)?;
-                println!("{}", run::compared(&all));
-                println!("{}/against.json has it all", out.display());
-                return Ok(ExitCode::SUCCESS);
-            }
-            let results = run::run(&means, &only)?;
-            run::write(&results, &out)?;
-            report::write(&results, &out)?;
-            println!("{}", run::table(&results));
-            let directory = out.display();
-            println!("{directory}/results.json and {directory}/report.html have it all");
-            publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
-        }
-        What::Report { out, publish } => {
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => run(arguments)?,
+        Command::Report { out, publish } => {
             let text = std::fs::read_to_string(out.join("results.json"))?;
             let results: Results = serde_json::from_str(&text)?;
             report::write(&results, &out)?;
             publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
         }
-        What::Instructions { baseline, bless } => {
+        Command::Instructions { baseline, bless } => {
             return Ok(instructions::check(&baseline, bless)?.exit_code().into());
         }
-        What::Task { json } => {
+        Command::Task { json } => {
             let row = match serde_json::from_str(&json)? {
                 Task::Cell(cell) => cell::measure(&cell, None)?,
                 Task::Limit(limit) => limits::measure(&limit)?,
@@ -136,10 +114,49 @@ fn go(what: What) -> anyhow::Result<ExitCode> {
             };
             println!("{}", serde_json::to_string(&row)?);
         }
-        What::Serve { json } => {
+        Command::Serve { json } => {
             let cell: Cell = serde_json::from_str(&json)?;
             cell::serve(&cell)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run(arguments: RunArguments) -> anyhow::Result<()> {
+    let RunArguments { quick, seconds, repetitions, against, only, out, cores, veth, publish } =
+        arguments;
+    let sockets = tempfile::tempdir()?;
+    let means = Means {
+        quick,
+        seconds,
+        repetitions,
+        cores: pair("--cores", cores)?,
+        veth: if veth.is_empty() { None } else { Some(pair("--veth", veth)?) },
+        sockets: sockets.path().display().to_string(),
+    };
+    if let Some(other) = against {
+        return compare(&means, &only, &other, &out);
+    }
+    let results = run::run(&means, &only)?;
+    run::write(&results, &out)?;
+    report::write(&results, &out)?;
+    println!("{}", run::table(&results));
+    let directory = out.display();
+    println!("{directory}/results.json and {directory}/report.html have it all");
+    publish.map_or(Ok(()), |root| report::publish(&results, &root))
+}
+
+/// Measures with this program and with `other` in turn, and writes `against.json`.
+fn compare(means: &Means, only: &[String], other: &Path, out: &Path) -> anyhow::Result<()> {
+    let repetitions = means.repetitions.unwrap_or(if means.quick { 3 } else { PAIRED });
+    let comparisons = run::against(means, only, other, repetitions)?;
+    std::fs::create_dir_all(out)?;
+    std::fs::write(out.join("against.json"), serde_json::to_string_pretty(&comparisons)?)?;
+    println!("{}", run::compared(&comparisons));
+    println!("{}/against.json has it all", out.display());
+    Ok(())
+}
+
+fn pair<T>(option: &str, values: Vec<T>) -> anyhow::Result<[T; 2]> {
+    values.try_into().map_err(|_| anyhow::anyhow!("{option} may be given once, with two values"))
 }

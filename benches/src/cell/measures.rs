@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use dataplane::{Command, Event, StreamStats};
 use hdrhistogram::Histogram;
 
-use super::{Cell, Heap, What};
+use super::{Cell, Heap, Measure};
 use crate::rig::Rig;
 use crate::row::{Quantiles, Row};
 
@@ -18,16 +18,16 @@ pub(super) fn measure(
     heap: Option<Heap<'_>>,
 ) -> anyhow::Result<()> {
     match cell.what {
-        What::Goodput
-        | What::Read
-        | What::Mixed
-        | What::Send
-        | What::WriteRate
-        | What::SendRate => goodput(cell, rig, row),
-        What::Echo | What::Notify | What::ReadTrip => latency(cell, rig, row),
-        What::Loaded => loaded(cell, rig, row),
-        What::SetUp => set_up(cell, rig, row),
-        What::Memory => {
+        Measure::Goodput
+        | Measure::Read
+        | Measure::Mixed
+        | Measure::Send
+        | Measure::WriteRate
+        | Measure::SendRate => goodput(cell, rig, row),
+        Measure::Echo | Measure::Notify | Measure::ReadTrip => latency(cell, rig, row),
+        Measure::Loaded => loaded(cell, rig, row),
+        Measure::SetUp => set_up(cell, rig, row),
+        Measure::Memory => {
             let heap = heap.context("this program does not count its heap")?;
             memory(cell, rig, row, heap)
         }
@@ -103,7 +103,7 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     anyhow::ensure!(bytes > 0.0, "not one message was complete in the time");
     let messages = (after.messages - before.messages) as f64 / seconds;
     match cell.what {
-        What::WriteRate | What::SendRate => row.set(messages),
+        Measure::WriteRate | Measure::SendRate => row.set(messages),
         _ => row.set(bytes * 8e-9 / seconds),
     }
     row.also("messages_per_s", messages);

@@ -1,17 +1,18 @@
-//! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, directions.
+//! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
 
 use super::{Group, Plan, Task};
-use crate::cell::What;
+use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
 use crate::rig::{Impairment, RigConfig};
 
 impl Plan<'_> {
+    /// Writes of 1 MiB in the configurations that README.md shows, beside the hand-off and, at MTU 9000, the peers.
     pub(super) fn headline(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
         let rig = || RigConfig { mtu, ..self.rig() };
         let trusted = || RigConfig { trusted: true, ..rig() };
         let write =
-            |name: &str, rig| Task::Cell(self.cell(group, name, What::Goodput, 1 << 20, rig));
+            |name: &str, rig| Task::Cell(self.cell(group, name, Measure::Goodput, 1 << 20, rig));
         let hand_off = |name: &str, rig| self.limit(group, name, LimitKind::HandOff, rig);
         let unstable = || RigConfig { unstable: true, ..rig() };
         let markers = RigConfig { markers: true, ..rig() };
@@ -34,13 +35,13 @@ impl Plan<'_> {
         Group { name: group, title, repetitions: self.paired(), tasks }
     }
 
-    /// RDMAP's three ways to move a mebibyte.
+    /// A mebibyte by RDMA Write, RDMA Read and Send.
     pub(super) fn verbs(&self) -> Group {
         let (name, title) = ("verbs", "RDMAP: Writes, Reads and Sends of 1 MiB");
         let mut tasks = Vec::new();
         for mtu in [9000, 1500] {
             for (verb, what) in
-                [("write", What::Goodput), ("read", What::Read), ("send", What::Send)]
+                [("write", Measure::Goodput), ("read", Measure::Read), ("send", Measure::Send)]
             {
                 let rig = RigConfig { mtu, rdmap: true, buffer: 1 << 20, ..self.rig() };
                 let cell = format!("rdmap-{verb}-{mtu}");
@@ -62,7 +63,7 @@ impl Plan<'_> {
                     let rig = RigConfig { mtu, markers, ..self.rig() };
                     let mark = if markers { "-markers" } else { "" };
                     let cell = format!("size-{mtu}{mark}-{len}");
-                    tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, len, rig)));
+                    tasks.push(Task::Cell(self.cell(name, &cell, Measure::Goodput, len, rig)));
                 }
             }
         }
@@ -72,7 +73,7 @@ impl Plan<'_> {
     pub(super) fn networks(&self) -> Group {
         let (name, title) = ("networks", "Bulk writes over IPv6 and on a VLAN, MTU 1500");
         let write = |cell: &str, rig| {
-            Task::Cell(self.cell(name, &format!("net-{cell}"), What::Goodput, 1 << 20, rig))
+            Task::Cell(self.cell(name, &format!("net-{cell}"), Measure::Goodput, 1 << 20, rig))
         };
         let v6 = || RigConfig { v6: true, ..self.rig() };
         let vlan = Some(7);
@@ -92,11 +93,11 @@ impl Plan<'_> {
             Task::Cell(self.cell(name, &format!("directions-{cell}"), what, 1 << 20, rig))
         };
         let tasks = vec![
-            cell("one", What::Goodput, rdmap()),
-            cell("both", What::Goodput, RigConfig { both: true, ..rdmap() }),
-            cell("reads", What::Read, rdmap()),
-            cell("mixed", What::Mixed, rdmap()),
-            cell("mixed-both", What::Mixed, RigConfig { both: true, ..rdmap() }),
+            cell("one", Measure::Goodput, rdmap()),
+            cell("both", Measure::Goodput, RigConfig { both: true, ..rdmap() }),
+            cell("reads", Measure::Read, rdmap()),
+            cell("mixed", Measure::Mixed, rdmap()),
+            cell("mixed-both", Measure::Mixed, RigConfig { both: true, ..rdmap() }),
         ];
         Group { name, title, repetitions: self.few(), tasks }
     }
@@ -107,7 +108,7 @@ impl Plan<'_> {
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for (verb, what) in
-                [("write", What::Goodput), ("read", What::Read), ("send", What::Send)]
+                [("write", Measure::Goodput), ("read", Measure::Read), ("send", Measure::Send)]
             {
                 for &len in sizes {
                     let buffer = len.max(4096);
@@ -120,7 +121,7 @@ impl Plan<'_> {
         Group { name, title, repetitions: 1, tasks }
     }
 
-    /// Beside MPA over TCP in the same run: the bytes that both move are those of the writes.
+    /// Beside MPA over TCP in the same run, with the same writes.
     pub(super) fn sctp(&self) -> Group {
         let (name, title) = ("sctp", "DDP over SCTP, beside MPA over TCP: writes of 1 MiB");
         let mut tasks = Vec::new();
@@ -128,7 +129,7 @@ impl Plan<'_> {
             for (llp, sctp) in [("tcp", false), ("sctp", true)] {
                 let rig = RigConfig { mtu, sctp, ..self.rig() };
                 let cell = format!("{llp}-write-1m-{mtu}");
-                tasks.push(Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig)));
+                tasks.push(Task::Cell(self.cell(name, &cell, Measure::Goodput, 1 << 20, rig)));
             }
         }
         Group { name, title, repetitions: self.paired(), tasks }
@@ -142,19 +143,19 @@ impl Plan<'_> {
             let cell = |cell: &str, what, len, rig| {
                 Task::Cell(self.cell(name, &format!("{llp}-{cell}"), what, len, rig))
             };
-            tasks.push(cell("write-64-1500", What::Goodput, 64, rig()));
+            tasks.push(cell("write-64-1500", Measure::Goodput, 64, rig()));
             if self.means.quick {
                 continue;
             }
             let jumbo = RigConfig { mtu: 9000, ..rig() };
-            tasks.push(cell("write-64-9000", What::Goodput, 64, jumbo));
-            tasks.push(cell("echo-1500", What::Echo, 64, rig()));
+            tasks.push(cell("write-64-9000", Measure::Goodput, 64, jumbo));
+            tasks.push(cell("echo-1500", Measure::Echo, 64, rig()));
             let read = RigConfig { rdmap: true, ..rig() };
-            tasks.push(cell("rdmap-read-1500", What::Read, 1 << 20, read));
+            tasks.push(cell("rdmap-read-1500", Measure::Read, 1 << 20, read));
             for (percent, loss_ppm) in [("0.1", 1000), ("1", 10_000)] {
                 let impairment = Impairment { loss_ppm, delay_us: 50, ..Impairment::default() };
                 let rig = RigConfig { markers: !sctp, impairment, ..rig() };
-                tasks.push(cell(&format!("loss-{percent}-1500"), What::Goodput, 1 << 20, rig));
+                tasks.push(cell(&format!("loss-{percent}-1500"), Measure::Goodput, 1 << 20, rig));
             }
         }
         Group { name, title, repetitions: self.few(), tasks }

@@ -1,13 +1,13 @@
-//! Small messages and the time that they take: depths, rates, round trips, load, idle workers, whole appliances.
+//! Small messages: rates by depth, round trips, latency under load, idle workers, whole appliances.
 
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
-use crate::cell::{Cell, What};
+use crate::cell::{Cell, Measure};
 use crate::peers::PeerKind;
 use crate::rig::RigConfig;
 
 impl Plan<'_> {
-    /// 64 bytes at a time, few under way: what a program does that waits for its completions.
+    /// 64 bytes at a time, few outstanding, as a program sends that waits for its completions.
     pub(super) fn depths(&self) -> Group {
         let (name, title) =
             ("depths", "64-byte writes and Sends by depth, from post to completion");
@@ -15,7 +15,7 @@ impl Plan<'_> {
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for (verb, what, rdmap) in
-                [("write", What::WriteRate, false), ("send", What::SendRate, true)]
+                [("write", Measure::WriteRate, false), ("send", Measure::SendRate, true)]
             {
                 for &depth in depths {
                     let rig = RigConfig { mtu, rdmap, ..self.rig() };
@@ -30,7 +30,7 @@ impl Plan<'_> {
 
     pub(super) fn messages(&self) -> Group {
         let (name, title) = ("messages", "Message rate: writes of 64 bytes");
-        let cell = |cell: &str, rig| Task::Cell(self.cell(name, cell, What::WriteRate, 64, rig));
+        let cell = |cell: &str, rig| Task::Cell(self.cell(name, cell, Measure::WriteRate, 64, rig));
         let tasks = vec![
             cell("messages-64", self.rig()),
             cell("messages-64-trusted", RigConfig { trusted: true, ..self.rig() }),
@@ -45,19 +45,19 @@ impl Plan<'_> {
         let rdmap = || RigConfig { rdmap: true, ..self.rig() };
         let tasks = vec![
             self.peer(name, "sockets-latency", PeerKind::SocketLatency),
-            cell("echo", What::Echo, self.rig()),
+            cell("echo", Measure::Echo, self.rig()),
             self.peer(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
             self.peer(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
-            cell("write-notify", What::Notify, self.rig()),
-            cell("rdmap-send-echo", What::Echo, rdmap()),
-            cell("rdmap-read", What::ReadTrip, rdmap()),
+            cell("write-notify", Measure::Notify, self.rig()),
+            cell("rdmap-send-echo", Measure::Echo, rdmap()),
+            cell("rdmap-read", Measure::ReadTrip, rdmap()),
         ];
         Group { name, title, repetitions: self.paired(), tasks }
     }
 
     fn at_load(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
-        let cell = self.cell(group, name, What::Loaded, 64, rig);
-        // In all as many under way, whatever the number of streams; each at least two.
+        let cell = self.cell(group, name, Measure::Loaded, 64, rig);
+        // 256 messages outstanding in all, shared by the streams, but at least two per stream.
         let depth = (256 / cell.rig.streams).clamp(2, cell.depth);
         Task::Cell(Cell { depth, load_percent: percent, ..cell })
     }
@@ -80,13 +80,13 @@ impl Plan<'_> {
         Group { name, title, repetitions: self.paired().min(5), tasks }
     }
 
-    /// The side that asks polls in both, so that what differs is the asked worker.
+    /// The requesting worker polls in both cases, so that only the responding worker differs.
     pub(super) fn adaptive(&self) -> Group {
         let (name, title) = ("adaptive", "A worker that sleeps when idle, beside one that polls");
         let mut tasks = Vec::new();
         for percent in [1, 10, 50] {
-            for (idle, asked) in [("polling", false), ("adaptive", true)] {
-                let rig = RigConfig { adaptive: [false, asked], ..self.rig() };
+            for (idle, adaptive) in [("polling", false), ("adaptive", true)] {
+                let rig = RigConfig { adaptive: [false, adaptive], ..self.rig() };
                 tasks.push(self.at_load(name, &format!("{idle}-{percent}"), percent, rig));
             }
         }

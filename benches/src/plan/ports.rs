@@ -1,7 +1,7 @@
 //! Ports other than rings: between processes, and over Linux's interfaces.
 
 use super::{Group, Plan, Task};
-use crate::cell::What;
+use crate::cell::Measure;
 use crate::peers::PeerKind;
 use crate::rig::{Link, RigConfig};
 
@@ -18,8 +18,14 @@ impl Plan<'_> {
         let devices = [socket("pmd"), socket("pmd")];
         let pmd = PeerKind::Testpmd { link: Link::Memif, devices, mtu: 1500 };
         let mut tasks = vec![
-            Task::Cell(self.cell(name, "memif-write-1500", What::Goodput, 1 << 20, rig("a", 1500))),
-            Task::Cell(self.cell(name, "memif-echo", What::Echo, 64, rig("d", 1500))),
+            Task::Cell(self.cell(
+                name,
+                "memif-write-1500",
+                Measure::Goodput,
+                1 << 20,
+                rig("a", 1500),
+            )),
+            Task::Cell(self.cell(name, "memif-echo", Measure::Echo, 64, rig("d", 1500))),
             self.peer(name, "testpmd-memif", pmd),
         ];
         if !self.means.quick {
@@ -27,14 +33,14 @@ impl Plan<'_> {
             tasks.push(Task::Cell(self.cell(
                 name,
                 "memif-write-9000",
-                What::Goodput,
+                Measure::Goodput,
                 1 << 20,
                 jumbo,
             )));
             tasks.push(Task::Cell(self.cell(
                 name,
                 "memif-messages-64",
-                What::WriteRate,
+                Measure::WriteRate,
                 64,
                 small,
             )));
@@ -52,10 +58,10 @@ impl Plan<'_> {
             let pmd = PeerKind::Testpmd { link, devices: devices.clone(), mtu: 1500 };
             tasks.push(self.peer(name, &format!("testpmd-{kind}"), pmd));
             let write = format!("{kind}-write-1500");
-            tasks.push(Task::Cell(self.cell(name, &write, What::Goodput, 1 << 20, rig())));
+            tasks.push(Task::Cell(self.cell(name, &write, Measure::Goodput, 1 << 20, rig())));
             if !self.means.quick {
                 let echo = format!("{kind}-echo");
-                tasks.push(Task::Cell(self.cell(name, &echo, What::Echo, 64, rig())));
+                tasks.push(Task::Cell(self.cell(name, &echo, Measure::Echo, 64, rig())));
             }
         }
         for offload in [false, true] {

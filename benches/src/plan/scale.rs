@@ -2,7 +2,7 @@
 
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
-use crate::cell::{Cell, What};
+use crate::cell::{Cell, Measure};
 use crate::rig::{Impairment, RigConfig};
 
 impl Plan<'_> {
@@ -11,7 +11,7 @@ impl Plan<'_> {
         let counts: &[u32] = if self.means.quick { &[1, 100] } else { &[1, 10_000, 100, 1000] };
         let tasks = counts.iter().map(|&streams| {
             let rig = RigConfig { streams, ..self.rig() };
-            let cell = self.cell(name, &format!("streams-{streams}"), What::Goodput, 16384, rig);
+            let cell = self.cell(name, &format!("streams-{streams}"), Measure::Goodput, 16384, rig);
             let depth = if streams > 100 { 2 } else { 16 };
             Task::Cell(Cell { depth, ..cell })
         });
@@ -23,7 +23,7 @@ impl Plan<'_> {
         let (name, title) = ("stags", "Writes of 64 bytes to random STags and offsets");
         let cell = |cell: &str, stags, random| {
             let rig = RigConfig { stags, region: 256 << 20, ..self.rig() };
-            let cell = self.cell(name, &format!("stags-{cell}"), What::WriteRate, 64, rig);
+            let cell = self.cell(name, &format!("stags-{cell}"), Measure::WriteRate, 64, rig);
             Task::Cell(Cell { random, ..cell })
         };
         let tasks = vec![
@@ -40,7 +40,7 @@ impl Plan<'_> {
         let regions: &[u64] = if self.means.quick { &[1, 64] } else { &[1, 4, 16, 64, 256] };
         let slots: &[u16] = if self.means.quick { &[128] } else { &[64, 128, 256, 512, 2048] };
         let cell =
-            |cell: String, rig| Task::Cell(self.cell(name, &cell, What::Goodput, 1 << 20, rig));
+            |cell: String, rig| Task::Cell(self.cell(name, &cell, Measure::Goodput, 1 << 20, rig));
         let regions = regions.iter().map(|&mib| {
             cell(format!("region-{mib}"), RigConfig { region: mib << 20, ..self.rig() })
         });
@@ -58,7 +58,7 @@ impl Plan<'_> {
         for &mib in sizes {
             let rig = RigConfig { region: mib << 20, mtu: 9000, ..self.rig() };
             let write = format!("region-9000-{mib}");
-            let write = self.cell(name, &write, What::Goodput, 1 << 20, rig);
+            let write = self.cell(name, &write, Measure::Goodput, 1 << 20, rig);
             tasks.push(Task::Cell(self.slow(write)));
         }
         for &mib in &sizes[1..] {
@@ -73,7 +73,7 @@ impl Plan<'_> {
         let counts: &[u32] = if self.means.quick { &[100] } else { &[1, 100, 10_000] };
         let tasks = counts.iter().map(|&streams| {
             let rig = RigConfig { streams, adaptive: [true; 2], ..self.rig() };
-            let cell = self.cell(name, &format!("memory-{streams}"), What::Memory, 16384, rig);
+            let cell = self.cell(name, &format!("memory-{streams}"), Measure::Memory, 16384, rig);
             Task::Cell(Cell { depth: 2, ..cell })
         });
         Group { name, title, repetitions: 1, tasks: tasks.collect() }
@@ -91,7 +91,7 @@ impl Plan<'_> {
                 let rig = RigConfig { markers, impairment, ..self.rig() };
                 let mark = if markers { "" } else { "-no-markers" };
                 let cell = format!("loss-{percent}{mark}");
-                let cell = self.cell(name, &cell, What::Goodput, 1 << 20, rig);
+                let cell = self.cell(name, &cell, Measure::Goodput, 1 << 20, rig);
                 tasks.push(Task::Cell(self.slow(cell)));
             }
         }
@@ -105,7 +105,7 @@ impl Plan<'_> {
         let delayed = Impairment { delay_us: 50, ..Impairment::default() };
         let rig = |impairment| RigConfig { streams: 64, markers: true, impairment, ..self.rig() };
         let cell = |cell: &str, rig| {
-            let cell = self.cell(name, &format!("incast-64{cell}"), What::Goodput, 65536, rig);
+            let cell = self.cell(name, &format!("incast-64{cell}"), Measure::Goodput, 65536, rig);
             Task::Cell(self.slow(Cell { depth: 4, ..cell }))
         };
         let tasks = vec![
@@ -120,7 +120,7 @@ impl Plan<'_> {
         let (name, title) = ("set-up", "Streams opened and closed");
         // TIME-WAIT holds them for a while: room for what comes in that time.
         let rig = RigConfig { streams: 500_000, adaptive: [true; 2], ..self.rig() };
-        let cell = self.cell(name, "set-up", What::SetUp, 64, rig);
+        let cell = self.cell(name, "set-up", Measure::SetUp, 64, rig);
         let tasks = vec![Task::Cell(Cell { depth: 128, ..cell })];
         Group { name, title, repetitions: self.few(), tasks }
     }

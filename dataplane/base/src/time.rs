@@ -1,10 +1,13 @@
-//! Monotonic time as protocol code sees it. The worker reads the clock; tests make time up.
+//! Monotonic time for protocol code, which reads no clock: the worker passes `now` to it, tests pass virtual time.
+//!
+//! [`Instant`] is a point, [`Nanos`] a span. Code that runs per packet computes with [`Nanos`]; configuration and timers
+//! use [`Duration`]. Sums saturate at the last point or the longest span, differences at zero.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 use core::time::Duration;
 
-/// A point in monotonic time, in nanoseconds since an arbitrary origin. Wraps after 584 years.
+/// A point in monotonic time, in nanoseconds since an arbitrary origin; the last one is 584 years after it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -17,12 +20,12 @@ impl Instant {
         Instant(nanos)
     }
 
-    /// The point `micros` microseconds after the origin.
+    /// The point `micros` microseconds after the origin. They must fit in 64 bits as nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Instant(micros * 1_000)
     }
 
-    /// The point `millis` milliseconds after the origin.
+    /// The point `millis` milliseconds after the origin. They must fit in 64 bits as nanoseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Instant(millis * 1_000_000)
     }
@@ -47,14 +50,14 @@ impl Instant {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The same in nanoseconds.
+    /// As [`saturating_since`](Self::saturating_since), without the division of a [`Duration`].
     #[inline]
     pub const fn nanos_since(self, earlier: Instant) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A point in time or none, in the room of one: the last point that there is stands for none.
+/// An `Option<Instant>` in eight bytes: the last [`Instant`] that can be represented stands for none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MaybeInstant(u64);
 
@@ -86,8 +89,8 @@ impl fmt::Debug for MaybeInstant {
     }
 }
 
-/// A span of time in nanoseconds, at most 584 years. What is computed for each packet uses it: a [`Duration`] holds
-/// seconds apart, and each conversion and product of it costs a division.
+/// A span of time in nanoseconds, at most 584 years. Code that runs per packet uses it: a [`Duration`] keeps seconds and
+/// nanoseconds apart, so that each conversion and product costs a division.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(u64);
 
@@ -95,22 +98,22 @@ impl Nanos {
     /// No time.
     pub const ZERO: Nanos = Nanos(0);
 
-    /// So many nanoseconds.
+    /// `nanos` nanoseconds.
     pub const fn new(nanos: u64) -> Self {
         Nanos(nanos)
     }
 
-    /// So many microseconds.
+    /// `micros` microseconds. They must fit in 64 bits as nanoseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Nanos(micros * 1_000)
     }
 
-    /// So many milliseconds.
+    /// `millis` milliseconds. They must fit in 64 bits as nanoseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Nanos(millis * 1_000_000)
     }
 
-    /// Nanoseconds.
+    /// The span in nanoseconds.
     pub const fn get(self) -> u64 {
         self.0
     }

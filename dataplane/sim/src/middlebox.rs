@@ -10,18 +10,18 @@ use link::{Probability, Rng};
 
 use crate::segment::{Flags, Segment};
 
-/// What the box does.
+/// What the box does to segments with payload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Segments with payload that are cut in two or more pieces.
+    /// Probability that one is cut in two or more pieces.
     pub split: Probability,
     /// Smallest piece, in bytes (1 and more).
     pub min_piece: usize,
-    /// Segments with payload that are held back to be joined with the next one.
+    /// Probability that one is held back to be joined with the next one.
     pub merge: Probability,
     /// Largest payload of a joined segment, in bytes.
     pub max_payload: usize,
-    /// How long one is held back at most.
+    /// Longest time that one is held back.
     pub hold: Duration,
 }
 
@@ -43,6 +43,7 @@ impl Config {
 pub struct Middlebox {
     config: Config,
     rng: Rng,
+    /// The segment held back, and until when.
     held: Option<(Instant, Segment)>,
     counters: Counters,
 }
@@ -57,14 +58,14 @@ pub struct Counters {
 }
 
 impl Middlebox {
-    /// True when it changes nothing.
-    pub fn is_transparent(&self) -> bool {
-        self.config.split.is_never() && self.config.merge.is_never()
-    }
-
     /// One direction of a box.
     pub fn new(config: Config, seed: u64) -> Self {
         Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
+    }
+
+    /// True when it changes nothing.
+    pub fn is_transparent(&self) -> bool {
+        self.config.split.is_never() && self.config.merge.is_never()
     }
 
     /// What it did so far.
@@ -72,12 +73,12 @@ impl Middlebox {
         self.counters
     }
 
-    /// When a held segment must go on; call [`expire`](Self::expire) then.
+    /// When the held segment must be released; call [`expire`](Self::expire) then.
     pub fn next_time(&self) -> Option<Instant> {
         self.held.as_ref().map(|(until, _)| *until)
     }
 
-    /// Gives out the held segment if its time has come.
+    /// Releases the held segment to `out` if its time has come.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
         if self.next_time().is_some_and(|until| until <= now)
             && let Some((_, segment)) = self.held.take()
@@ -86,7 +87,7 @@ impl Middlebox {
         }
     }
 
-    /// Takes a segment and appends what leaves the box now.
+    /// Takes a segment and appends to `out` what leaves the box now.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
         if let Some((_, mut held)) = self.held.take() {
             if joinable(&held, &segment, self.config.max_payload) {

@@ -1,9 +1,9 @@
-//! States of an association and the legal ways between them (RFC 9260 §4, figure 3).
+//! States of an association and the legal transitions between them (RFC 9260 §4, figure 3).
 
 /// State of an association. SHUTDOWN-PENDING and what follows are those of a graceful end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// There is none (any more).
+    /// There is no association, or no longer one.
     Closed,
     /// INIT sent.
     CookieWait,
@@ -30,7 +30,7 @@ pub(super) enum Transition {
     Established,
     /// The cookie was stale: a new one is asked for.
     StaleCookie,
-    /// The upper layer wants to end.
+    /// The upper layer asks for a graceful end.
     Shutdown,
     /// SHUTDOWN is sent: all our data are acknowledged.
     ShutdownSent,
@@ -93,12 +93,12 @@ impl State {
         )
     }
 
-    /// On the way up.
+    /// True during the handshake.
     pub const fn is_opening(self) -> bool {
         matches!(self, State::CookieWait | State::CookieEchoed)
     }
 
-    /// On the way down, or closed.
+    /// True during the shutdown, and when closed.
     pub const fn is_closing(self) -> bool {
         !matches!(self, State::CookieWait | State::CookieEchoed | State::Established)
     }
@@ -144,7 +144,7 @@ mod tests {
         Transition::End,
     ];
 
-    // RFC 9260 §4, figure 3: every legal way, and every illegal one.
+    // RFC 9260 §4, figure 3: every legal transition, and every illegal one.
     #[test]
     fn figure_3() {
         let mut table = String::new();
@@ -181,5 +181,13 @@ cookie-echoed     established       -                 -                 -       
         let answers = ["cookie-echoed", "established", "shutdown-pending", "shutdown-received"];
         assert_eq!(names(State::answers_heartbeats), answers);
         assert_eq!(names(State::is_opening), ["cookie-wait", "cookie-echoed"]);
+        let closing = [
+            "closed",
+            "shutdown-pending",
+            "shutdown-sent",
+            "shutdown-received",
+            "shutdown-ack-sent",
+        ];
+        assert_eq!(names(State::is_closing), closing);
     }
 }

@@ -8,7 +8,7 @@
 use super::{CHUNK_HEADER_LEN, RawChunk, Tsn, chunk::field as chunk_field, chunk_type};
 use crate::be;
 
-/// Bytes of a DATA chunk before its user data, chunk header and all.
+/// Bytes of a DATA chunk before its user data, the chunk header included.
 pub const DATA_HEADER_LEN: usize = field::PPID + 4;
 
 mod field {
@@ -29,11 +29,11 @@ mod field {
 /// The fields of a DATA chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DataHeader {
-    /// TSN.
+    /// Transmission sequence number.
     pub tsn: Tsn,
     /// Stream identifier.
     pub stream: u16,
-    /// Stream sequence number; no meaning in an unordered one.
+    /// Stream sequence number; without meaning if `unordered`.
     pub ssn: u16,
     /// Payload protocol identifier.
     pub ppid: u32,

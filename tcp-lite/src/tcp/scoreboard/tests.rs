@@ -53,7 +53,7 @@ fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
 
 /// RACK with a segment delivered that was sent at `ms` and ends at `end`; others sent `timeout` before
 /// `now` are lost.
-fn criterion(ms: u64, end: u64, timeout: u64, now: u64) -> LossCriterion {
+fn criterion_at(ms: u64, end: u64, timeout: u64, now: u64) -> LossCriterion {
     LossCriterion {
         latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
         timeout: Nanos::from_millis(timeout),
@@ -77,7 +77,7 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(board.pipe(), 1000);
     assert!(sack(&mut board, 400, 700));
     assert_eq!((board.pipe(), board.segs_sacked()), (700, 3));
-    let found = board.losses(criterion(6, 700, 50, 100));
+    let found = board.losses(criterion_at(6, 700, 50, 100));
     assert_eq!((found.segments, found.again_at), (4, None));
     assert_eq!(board.pipe(), 300, "0 to 3 are lost");
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
@@ -95,13 +95,13 @@ fn pipe_counts_what_is_in_the_network() {
 fn lost_by_time() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    let found = board.losses(criterion(5, 600, 50, 52));
+    let found = board.losses(criterion_at(5, 600, 50, 52));
     assert_eq!((found.segments, found.congestion), (3, 3), "sent at 0, 1 and 2 ms");
     assert_eq!(found.again_at, Some(Instant::from_millis(54)));
-    let found = board.losses(criterion(5, 600, 50, 54));
+    let found = board.losses(criterion_at(5, 600, 50, 54));
     assert_eq!((found.segments, found.again_at), (2, None));
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 4]);
-    assert_eq!(board.losses(criterion(5, 600, 50, 500)).segments, 0, "sent later");
+    assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
 /// A board of `n` segments sent one by one each millisecond and one more, which is SACKed.
@@ -111,7 +111,7 @@ fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
     }
     assert!(sack(&mut board, n * LEN, (n + 1) * LEN));
-    (board, criterion(n, (n + 1) * LEN, n * 2, n))
+    (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
 // What an acknowledgement costs does not grow with what waits for its time: the timer finds it in turns.
@@ -145,7 +145,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     }
     board.push(at((N + 1) * LEN), LEN as u16, false, Instant::from_millis(12 * N));
     assert!(sack(&mut board, (N + 1) * LEN, (N + 2) * LEN));
-    let mut criterion = criterion(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
+    let mut criterion = criterion_at(12 * N, (N + 2) * LEN, 3 * N, 12 * N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
         let found = board.losses(criterion);
@@ -167,7 +167,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
 fn a_timeout_loses_all_that_is_not_sacked() {
     let mut board = ten();
     sack(&mut board, 400, 700);
-    board.losses(criterion(6, 700, 50, 100));
+    board.losses(criterion_at(6, 700, 50, 100));
     resends(&mut board);
     board.mark_all_lost();
     assert_eq!(board.pipe(), 0);
@@ -191,34 +191,34 @@ fn reneged_data_is_sent_again() {
 fn lost_retransmissions_are_found() {
     let mut board = ten();
     sack(&mut board, 200, 1000);
-    board.losses(criterion(9, 1000, 50, 100));
+    board.losses(criterion_at(9, 1000, 50, 100));
     for ms in [100, 110] {
         let lost = board.next_lost().unwrap();
         board.resent(lost, Instant::from_millis(ms), false);
     }
     board.push(at(1000), 100, false, Instant::from_millis(120));
     sack(&mut board, 1000, 1100);
-    let found = board.losses(criterion(120, 1100, 50, 155));
+    let found = board.losses(criterion_at(120, 1100, 50, 155));
     assert_eq!(found.segments, 1);
     assert_eq!(found.again_at, Some(Instant::from_millis(160)));
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(0));
     board.resent(lost, Instant::from_millis(155), false);
-    assert_eq!(board.losses(criterion(120, 1100, 50, 160)).segments, 1);
+    assert_eq!(board.losses(criterion_at(120, 1100, 50, 160)).segments, 1);
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(100));
     board.resent(lost, Instant::from_millis(160), false);
-    assert_eq!(board.losses(criterion(120, 1100, 50, 900)).segments, 0, "sent after it");
+    assert_eq!(board.losses(criterion_at(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
 // RFC 8985 §6.3: the oldest, and what has been on its way for long enough.
 #[test]
 fn a_timeout_spares_what_was_sent_just_now() {
     let mut board = ten();
-    board.mark_lost_on_timeout(criterion(0, 0, 50, 53));
+    board.mark_lost_on_timeout(criterion_at(0, 0, 50, 53));
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     let mut board = ten();
-    board.mark_lost_on_timeout(criterion(0, 0, 50, 10));
+    board.mark_lost_on_timeout(criterion_at(0, 0, 50, 10));
     assert_eq!(resends(&mut board), [0]);
 }
 
@@ -227,13 +227,13 @@ fn a_timeout_spares_what_was_sent_just_now() {
 fn losses_can_be_forgotten() {
     let mut board = ten();
     sack(&mut board, 500, 600);
-    board.losses(criterion(5, 600, 50, 100));
+    board.losses(criterion_at(5, 600, 50, 100));
     let lost = board.next_lost().unwrap();
     board.resent(lost, Instant::from_millis(100), false);
     board.forget_losses();
     assert_eq!(board.next_lost(), None);
     assert_eq!(board.pipe(), 1000, "nine, one of them twice");
-    assert_eq!(board.losses(criterion(5, 600, 50, 150)).segments, 4);
+    assert_eq!(board.losses(criterion_at(5, 600, 50, 150)).segments, 4);
 }
 
 // RFC 8985 §7.3: the last that is not SACKed.
@@ -341,7 +341,7 @@ proptest! {
                     let (start, end) = (start.max(una), (start.max(una) + len).min(nxt));
                     if start < end {
                         sack(&mut board, start, end);
-                        board.losses(criterion(50, end, len, 200));
+                        board.losses(criterion_at(50, end, len, 200));
                     }
                 }
                 2 => { acknowledge(&mut board, (una + len / 2).min(nxt)); }
@@ -350,7 +350,7 @@ proptest! {
                 5 => if let Some(r) = board.last() { board.resent(r, Instant::from_millis(start), true) },
                 6 => { board.push(at(nxt), 100, false, Instant::ZERO); nxt += 100; }
                 _ if start < 50 => board.mark_all_lost(),
-                _ if start < 100 => board.mark_lost_on_timeout(criterion(0, 0, len, 200)),
+                _ if start < 100 => board.mark_lost_on_timeout(criterion_at(0, 0, len, 200)),
                 _ if start < 150 => board.forget_losses(),
                 _ => if let Some(r) = board.next_lost() && r.len > 1 { board.cut(r, r.len / 2); }
             }

@@ -80,6 +80,8 @@ pub(super) enum SinkOf {
     Job(u64),
     /// A run of pings on this stream.
     Ping(StreamId),
+    /// A bench with this number, on this stream of it.
+    Bench(u64, StreamId),
 }
 
 /// Who wanted a list of streams, or of what carries them.
@@ -120,6 +122,8 @@ pub(super) enum Task {
     Ping(u64),
     /// An atomic operation of an API client.
     Atomic(u64),
+    /// A stream of the bench with this number.
+    Bench(u64),
 }
 
 /// Whose message was posted.
@@ -154,6 +158,10 @@ pub(super) enum Loading {
     },
     /// Buffers of a run of pings.
     Ping(StreamId),
+    /// What a bench writes from, or reads to.
+    Bench {
+        job: u64,
+    },
     /// A stream's regions are cleared before they are advertised.
     Clear {
         stream: StreamId,

@@ -160,7 +160,7 @@ pub enum EventKind {
     BenchStarted {
         /// Its job.
         job: u64,
-        /// `write`, `read`, `send` or `echo`.
+        /// `write`, `read`, `send`, `echo` or `connect`.
         load: String,
         /// Address and port of the peer.
         remote: String,

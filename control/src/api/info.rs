@@ -407,7 +407,7 @@ pub struct JobInfo {
 /// A bench, in its job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BenchInfo {
-    /// `write`, `read`, `send` or `echo`.
+    /// `write`, `read`, `send`, `echo` or `connect`.
     pub load: String,
     /// Streams.
     pub streams: u32,
@@ -421,7 +421,7 @@ pub struct BenchInfo {
     pub time_us: u64,
     /// Messages a second that are wanted, of an open loop.
     pub rate: Option<u64>,
-    /// Messages that are complete.
+    /// Messages that are complete; of `connect`, streams that stood.
     pub messages: u64,
     /// Messages that were posted and did not complete, and of an open loop those that were due and not posted.
     pub unfinished: u64,

@@ -248,6 +248,8 @@ pub enum BenchLoad {
     Send,
     /// Sends, or untagged messages, that the peer sends back.
     Echo,
+    /// Streams are opened and reset, again and again, `streams` at a time; `size` and `depth` have no meaning.
+    Connect,
 }
 
 impl BenchLoad {
@@ -258,6 +260,7 @@ impl BenchLoad {
             Self::Read => "read",
             Self::Send => "send",
             Self::Echo => "echo",
+            Self::Connect => "connect",
         }
     }
 

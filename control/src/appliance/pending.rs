@@ -1,6 +1,8 @@
 //! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
 //! that is being made ([`Loading`]).
 
+use std::time::Instant;
+
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
@@ -122,8 +124,8 @@ pub(super) enum Task {
     Ping(u64),
     /// An atomic operation of an API client.
     Atomic(u64),
-    /// A stream of the bench with this number.
-    Bench(u64),
+    /// A stream of the bench with this number, which wants it since this moment.
+    Bench(u64, Instant),
 }
 
 /// Whose message was posted.

@@ -438,6 +438,8 @@ pub enum Load {
     Send,
     /// Sends that the peer sends back (service = "echo")
     Echo,
+    /// Open streams and reset them, --streams at a time; a time is that until a stream stands
+    Connect,
 }
 
 /// `ddpctl fetch-add`.

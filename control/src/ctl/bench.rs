@@ -21,6 +21,7 @@ impl From<Load> for BenchLoad {
             Load::Read => Self::Read,
             Load::Send => Self::Send,
             Load::Echo => Self::Echo,
+            Load::Connect => Self::Connect,
         }
     }
 }
@@ -104,22 +105,28 @@ fn report(job: &JobInfo) -> String {
     let Some(bench) = &job.bench else { return String::new() };
     let pace = match bench.rate {
         None => "closed loop".into(),
-        Some(rate) => format!("open loop of {rate} messages/s"),
+        Some(rate) => format!("open loop of {rate}/s"),
     };
-    let mut text = format!(
-        "{} to {}: streams {}, size {}, depth {}, {pace}\n  {} messages, {} in {:.3} s: {}\n",
-        bench.load,
-        job.remote,
-        bench.streams,
-        bench.size,
-        bench.depth,
-        bench.messages,
-        ByteSize(job.acknowledged).display().iec(),
-        job.seconds,
-        rates(bench)
-    );
+    let (streams, peer, load) = (bench.streams, &job.remote, bench.load.as_str());
+    let mut text = if load == BenchLoad::Connect.word() {
+        format!(
+            "{load} to {peer}: streams {streams}, {pace}\n  {} streams in {:.3} s: {:.0} streams/s\n",
+            bench.messages, job.seconds, bench.messages_per_s
+        )
+    } else {
+        format!(
+            "{load} to {peer}: streams {streams}, size {}, depth {}, {pace}\n  {} messages, {} in {:.3} s: {}\n",
+            bench.size,
+            bench.depth,
+            bench.messages,
+            ByteSize(job.acknowledged).display().iec(),
+            job.seconds,
+            rates(bench)
+        )
+    };
     if bench.unfinished > 0 {
-        text += &format!("  {} messages were not complete at the end\n", bench.unfinished);
+        text +=
+            &format!("  {} were due or under way at the end, and not complete\n", bench.unfinished);
     }
     if let Some(times) = &bench.latency {
         let micros = |nanos: u64| nanos as f64 / 1000.0;

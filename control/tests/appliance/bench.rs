@@ -128,6 +128,25 @@ fn every_load_over_sctp_completes_what_the_peer_counts() {
 }
 
 #[test]
+fn streams_that_are_opened_again_and_again_are_those_that_the_peer_accepts() {
+    let ddpd = start();
+    let mut before = 0;
+    for transport in ["tcp", "sctp"] {
+        let job = run(&ddpd, &spec("connect", transport, SINK));
+        assert_eq!((job.state, &job.error), (JobState::Done, &None), "{transport}");
+        let bench = job.bench.unwrap();
+        assert!(bench.messages > 0);
+        assert_eq!((bench.latency.unwrap().count, bench.unfinished), (bench.messages, 0));
+        let opened = ddpd.stats(&ddpd.source).control["streams_opened"];
+        assert_eq!(opened - before, bench.messages, "{transport}");
+        before = opened;
+    }
+    let stats = ddpd.stats(&ddpd.source);
+    assert_eq!((stats.gauges["streams"], stats.control["streams_not_opened"]), (0, 0));
+    assert_eq!(stats.control["unexpected_events"], 0);
+}
+
+#[test]
 fn a_bench_is_off_unless_it_is_configured() {
     let sink = services();
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });

@@ -13,6 +13,7 @@
 //! *Bounds* are in `limits`; memory: as many bytes to write from or to read to as are used of the peer's region, a
 //! message per stream, and a histogram of about 200 KiB per stream. [`KEPT`] runs are remembered.
 
+mod connects;
 mod limits;
 mod results;
 mod run;
@@ -31,7 +32,7 @@ use crate::api::{ApiError, BenchLoad, BenchSpec, EventKind, JobInfo, JobState};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
-use crate::appliance::pending::{Loading, Task, has_ended};
+use crate::appliance::pending::{Loading, has_ended};
 
 /// The run that goes on, and some that have ended.
 #[derive(Default)]
@@ -77,16 +78,13 @@ impl Benches {
             started: None,
             deadline: None,
             before: (0, 0),
+            opening: 0,
+            due: now,
             results: Results::new(),
         };
-        self.open_next(id, &run, out);
         self.runs.insert(id, run);
+        self.go_on(env, id, now, out);
         Ok(id)
-    }
-
-    fn open_next(&self, id: u64, run: &Run, out: &mut Effects) {
-        let (spec, task) = (Box::new(run.spec.connect.clone()), Task::Bench(id));
-        out.push(Effect::Open { spec, task, start_key: false });
     }
 
     pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
@@ -110,15 +108,16 @@ impl Benches {
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
-        id: u64,
+        (id, since): (u64, Instant),
         stream: StreamId,
         regions: &[Advertised],
         now: Instant,
         out: &mut Effects,
     ) {
-        let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else {
-            return out.push(Effect::Close { stream, abort: true });
-        };
+        let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
+        // Without it, it has been given up.
+        let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };
+        run.opening -= 1;
         let fresh = (Stag(0), 0);
         let open = true;
         run.streams.push(Part {
@@ -129,6 +128,10 @@ impl Benches {
             reported: false,
             open,
         });
+        if run.spec.load == BenchLoad::Connect {
+            run.count_open(since, now);
+            return out.push(Effect::Close { stream, abort: true });
+        }
         if !run.spec.load.is_tagged() {
             return self.go_on(env, id, now, out);
         }
@@ -191,22 +194,24 @@ impl Benches {
     /// A stream is ready: the next one is opened, or the loads begin.
     fn go_on(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
-        if run.streams.len() < run.spec.streams as usize {
+        let connects = run.spec.load == BenchLoad::Connect;
+        if !connects && run.streams.len() < run.spec.streams as usize {
             run.state = JobState::Connecting;
-            let run = &self.runs[&id];
-            return self.open_next(id, run, out);
+            return run.open_one(id, now, out);
         }
         run.state = JobState::Running;
         run.started = Some(now);
         run.deadline = Some(now + Duration::from_micros(run.spec.time_us));
         run.before = counted(env);
         for slot in 0..run.streams.len() {
-            let load = run.load(slot);
+            let Some(load) = run.load(slot) else { continue };
             let part = &mut run.streams[slot];
             part.loaded = true;
             let stream = part.id;
             env.command(stream.worker(), Command::Load { stream, load, ticket: Ticket(id) });
         }
+        run.due = now;
+        run.open_more(id, now, out);
         out.push(Effect::Log(EventKind::BenchStarted {
             job: id,
             load: run.spec.load.word().into(),
@@ -219,7 +224,10 @@ impl Benches {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let going = self.runs.values().filter(|run| run.ending.is_none());
-        going.flat_map(|run| [run.deadline, Some(run.asked + LEASE)]).flatten().min()
+        going
+            .flat_map(|run| [run.deadline, run.next_open(), Some(run.asked + LEASE)])
+            .flatten()
+            .min()
     }
 
     pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
@@ -230,16 +238,23 @@ impl Benches {
             return self.end(id, JobState::Cancelled, Some(error), out);
         }
         if run.deadline.is_none_or(|at| at > now) {
-            return;
+            return run.open_more(id, now, out);
         }
         if run.state == JobState::Running {
+            run.count_owed(now);
             run.state = JobState::Stopping;
             run.deadline = Some(now + GRACE);
-            for part in run.streams.iter().filter(|part| !part.reported) {
+            for part in run.streams.iter().filter(|part| part.loaded && !part.reported) {
                 let stream = part.id;
                 env.command(stream.worker(), Command::StopLoad { stream });
             }
-            return;
+            return self.done_if_idle(id, out);
+        }
+        if run.spec.load == BenchLoad::Connect {
+            let left = run.opening;
+            run.results.unfinished += u64::from(left);
+            let sentence = format!("{left} streams did not stand within 5 s");
+            return self.fail(id, ApiError::timeout(sentence), out);
         }
         let left = run.streams.iter().filter(|part| !part.reported).count();
         let mut sentence = format!("on {left} streams messages did not complete within 5 s");
@@ -282,9 +297,16 @@ impl Benches {
         id: u64,
         stream: StreamId,
         failed: Option<&ApiError>,
+        now: Instant,
         out: &mut Effects,
     ) {
         let Some(run) = self.runs.get_mut(&id) else { return };
+        if run.spec.load == BenchLoad::Connect {
+            run.streams.retain(|part| part.id != stream);
+            run.open_more(id, now, out);
+            self.done_if_idle(id, out);
+            return self.finish(id, out);
+        }
         let Some(part) = run.part(stream) else { return };
         part.open = false;
         match (&mut run.ending, failed) {
@@ -318,6 +340,15 @@ impl Benches {
             out.push(Effect::Close { stream: part.id, abort: state != JobState::Done });
         }
         self.finish(id, out);
+    }
+
+    /// Streams are opened no more, and all have been.
+    fn done_if_idle(&mut self, id: u64, out: &mut Effects) {
+        let Some(run) = self.runs.get(&id) else { return };
+        let connects = run.spec.load == BenchLoad::Connect;
+        if connects && run.state == JobState::Stopping && run.is_idle() {
+            self.end(id, JobState::Done, None, out);
+        }
     }
 
     /// It has ended if no stream is left.

@@ -140,7 +140,9 @@ impl Jobs {
             Task::Send(id) => self.sends.begin(id, stream, now, out),
             Task::Ping(id) => self.pings.begin(env, id, stream),
             Task::Atomic(id) => self.atomics.begin(id, stream, regions, now, out),
-            Task::Bench(id) => self.benches.begin(env, id, stream, regions, now, out),
+            Task::Bench(id, since) => {
+                self.benches.begin(env, (id, since), stream, regions, now, out);
+            }
         }
     }
 
@@ -151,7 +153,7 @@ impl Jobs {
             Task::Send(id) => self.sends.on_refused(id, error),
             Task::Ping(id) => self.pings.on_refused(id, error),
             Task::Atomic(id) => self.atomics.on_refused(id, error),
-            Task::Bench(id) => self.benches.on_refused(id, error, out),
+            Task::Bench(id, _) => self.benches.on_refused(id, error, out),
         }
     }
 
@@ -177,7 +179,7 @@ impl Jobs {
                 }
             }
             // The workers post for it.
-            Task::Bench(_) => {}
+            Task::Bench(..) => {}
         }
     }
 
@@ -223,7 +225,7 @@ impl Jobs {
         now: Instant,
         out: &mut Effects,
     ) {
-        self.benches.on_closed(id, stream, failed.as_ref(), out);
+        self.benches.on_closed(id, stream, failed.as_ref(), now, out);
         self.transfers.on_closed(id, failed, stats, now, out);
     }
 

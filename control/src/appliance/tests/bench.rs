@@ -275,3 +275,79 @@ fn a_stream_that_comes_too_late_is_closed() {
     assert_eq!(job(&mut bench, id).0.state, JobState::Cancelled);
     assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
+
+/// Tickets of streams that are being opened.
+fn connects(commands: &[Command]) -> Vec<Ticket> {
+    let connects = commands.iter().filter_map(|command| match command {
+        Command::Connect(connect) => Some(connect.ticket),
+        _ => None,
+    });
+    connects.collect()
+}
+
+#[test]
+fn streams_are_opened_and_reset_again_and_again() {
+    let mut bench = on();
+    let id = ask(&mut bench, spec(BenchLoad::Connect)).unwrap().id;
+    let mut opening = connects(&bench.all_commands());
+    assert_eq!(opening.len(), 2, "both at once");
+    for stream in 5..15 {
+        bench.now += Duration::from_millis(1);
+        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        assert_eq!(closes(&bench.all_commands(), StreamId(stream)), [true]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        opening.extend(connects(&bench.all_commands()));
+        assert_eq!(opening.len(), 2, "the next");
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, of.messages, info.acknowledged), (JobState::Running, 10, 0));
+    bench.pass(Duration::from_secs(1));
+    for stream in 15..17 {
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
+        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        assert!(connects(&bench.all_commands()).is_empty());
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 12));
+    let times = of.latency.unwrap();
+    assert_eq!(times.count, 12);
+    assert!((999_000..=1_000_000).contains(&times.min_ns), "{times:?}");
+    assert!(times.max_ns > 1_000_000_000, "the last two waited");
+}
+
+#[test]
+fn streams_that_are_due_count_from_then() {
+    let mut bench = on();
+    let paced = BenchSpec { rate: Some(10), streams: 1, ..spec(BenchLoad::Connect) };
+    let id = ask(&mut bench, paced).unwrap().id;
+    let first = connects(&bench.all_commands());
+    assert_eq!(first.len(), 1, "due at once");
+    // It stands after 450 ms: four more were due meanwhile.
+    bench.pass(Duration::from_millis(450));
+    assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
+    let mut next = first[0];
+    for stream in 5..10 {
+        bench.established(stream, "10.0.0.9", Some(next), &[]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        let more = connects(&bench.all_commands());
+        if stream < 9 {
+            next = more[0];
+        } else {
+            assert!(more.is_empty(), "none is due");
+        }
+    }
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_millis(50)));
+    bench.pass(Duration::from_millis(50));
+    assert_eq!(connects(&bench.all_commands()).len(), 1);
+    // The peer answers no more until the end, and 5 s beyond it.
+    bench.pass(Duration::from_millis(500));
+    bench.pass(Duration::from_secs(5));
+    let (info, of) = job(&mut bench, id);
+    assert_eq!(info.state, JobState::Failed);
+    assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
+    assert_eq!((of.messages, of.unfinished), (5, 6));
+    // 450, 350, 250, 150 and 50 ms; then 400 to 0 ms of those that were due and not opened.
+    let times = of.latency.unwrap();
+    assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
+}

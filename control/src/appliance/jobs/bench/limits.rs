@@ -35,6 +35,8 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
         BenchLoad::Write | BenchLoad::Read => (MAX_TAGGED, MAX_DEPTH),
         BenchLoad::Send => (MAX_SEND, MAX_DEPTH),
         BenchLoad::Echo => (MAX_ECHO, MAX_ECHO_DEPTH),
+        // It sends nothing.
+        BenchLoad::Connect => (u32::MAX, u32::MAX),
     };
     let load = spec.load.word();
     let time = Duration::from_micros(spec.time_us);

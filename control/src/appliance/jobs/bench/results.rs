@@ -1,5 +1,7 @@
 //! What a bench has found out.
 
+use std::time::Duration;
+
 use dataplane::{LONGEST_LATENCY, LoadReport};
 use hdrhistogram::Histogram;
 
@@ -31,6 +33,12 @@ impl Results {
             let added = self.latency.add(latency);
             debug_assert!(added.is_ok(), "the bounds are the same");
         }
+    }
+
+    /// So many times of this length.
+    pub(super) fn record(&mut self, time: Duration, count: u64) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.latency.saturating_record_n(nanos, count);
     }
 
     pub(super) fn latency(&self) -> Option<LatencyInfo> {

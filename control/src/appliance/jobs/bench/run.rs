@@ -36,6 +36,10 @@ pub(super) struct Run {
     pub(super) deadline: Option<Instant>,
     /// The workers' counters of messages and bytes at its begin.
     pub(super) before: (u64, u64),
+    /// Streams that are being opened.
+    pub(super) opening: u32,
+    /// When the next stream is due; of `connect` with a rate.
+    pub(super) due: Instant,
     pub(super) results: Results,
 }
 
@@ -99,8 +103,8 @@ impl Run {
         });
     }
 
-    /// The load of a stream.
-    pub(super) fn load(&self, slot: usize) -> Load {
+    /// The load of a stream, if the workers make it.
+    pub(super) fn load(&self, slot: usize) -> Option<Load> {
         let spec = &self.spec;
         let part = &self.streams[slot];
         let window = || Window {
@@ -115,13 +119,14 @@ impl Run {
             BenchLoad::Read => LoadKind::Read(window()),
             BenchLoad::Send => LoadKind::Send { qn: Qn(spec.queue) },
             BenchLoad::Echo => LoadKind::Echo { qn: Qn(spec.queue) },
+            BenchLoad::Connect => return None,
         };
         let pace = spec.rate.map_or(Pace::Closed, |rate| {
             let every = Duration::from_secs_f64(f64::from(spec.streams) / rate as f64);
             let phase = every.mul_f64(slot as f64 / f64::from(spec.streams));
             Pace::Open { every, phase }
         });
-        Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) }
+        Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
     }
 
     /// A peer that takes no message has no service for it.
@@ -129,7 +134,7 @@ impl Run {
         let service = match self.spec.load {
             BenchLoad::Send => "sink",
             BenchLoad::Echo => "echo",
-            BenchLoad::Write | BenchLoad::Read => return error,
+            BenchLoad::Write | BenchLoad::Read | BenchLoad::Connect => return error,
         };
         // The peer's host may have acknowledged the first ones before it refused them.
         let first = u64::from(self.spec.streams * self.spec.depth);
@@ -145,13 +150,16 @@ impl Run {
     }
 
     pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> JobInfo {
-        let results = &self.results;
+        let (spec, results) = (&self.spec, &self.results);
         // Reports are complete when the run is; before that, counters show how far it is.
         let (messages, bytes, seconds) = match self.started {
             _ if self.state.is_final() => {
                 (results.messages, results.bytes, results.nanoseconds as f64 * 1e-9)
             }
             None => (0, 0, 0.0),
+            Some(begun) if spec.load == BenchLoad::Connect => {
+                (results.messages, 0, now.duration_since(begun).as_secs_f64())
+            }
             Some(begun) => {
                 let (messages, bytes) = counted(env);
                 let seconds = now.duration_since(begun).as_secs_f64();
@@ -160,7 +168,6 @@ impl Run {
         };
         let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let error = self.ending.as_ref().and_then(|(_, error)| error.as_ref());
-        let spec = &self.spec;
         JobInfo {
             id,
             kind: "bench".into(),

@@ -30,7 +30,7 @@ use core::cmp::Ordering;
 use core::time::Duration;
 use std::collections::{BinaryHeap, VecDeque};
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 /// One direction of a link that treats frames as its [`Config`] specifies.
 #[derive(Debug)]
@@ -262,7 +262,7 @@ impl<F: Frame> FaultyLink<F> {
     }
 
     fn schedule(&mut self, sent: Instant, frame: F) -> Instant {
-        let jitter = self.rng.below_or_zero(nanos(self.config.jitter));
+        let jitter = self.rng.below_or_zero(Nanos::from(self.config.jitter).get());
         let mut at = sent + self.config.delay + Duration::from_nanos(jitter);
         let sequence = self.sequence;
         self.sequence += 1;
@@ -277,10 +277,6 @@ impl<F: Frame> FaultyLink<F> {
         }
         at
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A frame and when it comes out. The greatest one is the one due first.

@@ -27,6 +27,19 @@ pub(super) struct Batch<'a, Io: PortIo> {
     refused: Option<Refusal>,
 }
 
+/// `len` bytes behind room for headers, in `frame` if it is long enough and else in a new one from `io`, if it has one.
+#[inline]
+pub(super) fn room_in<'f, Io: PortIo>(
+    frame: &'f mut Option<Io::Frame>,
+    io: &mut Io,
+    header: usize,
+    len: usize,
+) -> Option<&'f mut [u8]> {
+    let unused = frame.take().filter(|f| f.bytes().len() >= header + len);
+    *frame = unused.or_else(|| io.allocate(header + len));
+    Some(&mut frame.as_mut()?.bytes_mut()[header..header + len])
+}
+
 impl<'a, Io: PortIo> Batch<'a, Io> {
     /// Up to `quota` segments along `path`.
     pub(super) fn new(
@@ -53,15 +66,11 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
         }
         self.ect = false;
         let header = self.path.header_len();
-        let unused = self.frame.take().filter(|f| f.bytes().len() >= header + len);
-        self.frame = unused.or_else(|| self.io.allocate(header + len));
-        match &mut self.frame {
-            Some(frame) => Some(&mut frame.bytes_mut()[header..header + len]),
-            None => {
-                self.refused = Some(Refusal::NoBuffer);
-                None
-            }
+        let room = room_in(&mut self.frame, self.io, header, len);
+        if room.is_none() {
+            self.refused = Some(Refusal::NoBuffer);
         }
+        room
     }
 
     fn ecn_capable(&mut self) {

@@ -5,6 +5,7 @@ use base::Instant;
 use sctp_lite::endpoint::Endpoint;
 use sctp_lite::seam::TxBatch;
 
+use super::batch::room_in;
 use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
 use crate::api::Counters;
@@ -118,15 +119,11 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         }
         self.probe = false;
         let header = self.path.header_len();
-        let unused = self.frame.take().filter(|f| f.bytes().len() >= header + len);
-        self.frame = unused.or_else(|| self.io.allocate(header + len));
-        match &mut self.frame {
-            Some(frame) => Some(&mut frame.bytes_mut()[header..header + len]),
-            None => {
-                self.refused = Some(Refusal::NoBuffer);
-                None
-            }
+        let room = room_in(&mut self.frame, self.io, header, len);
+        if room.is_none() {
+            self.refused = Some(Refusal::NoBuffer);
         }
+        room
     }
 
     fn whole(&mut self) {

@@ -80,21 +80,18 @@ impl Delivery {
     /// A whole segment that was not SACKed before has arrived.
     pub fn take(&mut self, sent: Transmission, again: bool, by: By) {
         if !again {
-            self.reordered |= sent.end < self.fack;
-            self.original_end = Some(self.original_end.map_or(sent.end, |e| e.min(sent.end)));
-            self.newest_sent_at = Some(self.newest_sent_at.map_or(sent.at, |at| at.max(sent.at)));
             match by {
                 By::CumulativeAck => self.acked_sent_at.get_or_insert(sent.at),
                 By::Sack => self.sacked_sent_at.get_or_insert(sent.at),
             };
-        } else if !self.is_too_soon(sent.at) {
+            return self.take_sent_once(sent, sent);
+        }
+        if !self.is_too_soon(sent.at) {
             self.needed = self.needed.max(Some(sent.at));
         }
         self.highest = self.highest.max(sent.end);
-        if (!again || self.is_of_the_last_transmission(sent.at))
-            && self.latest.is_none_or(|latest| sent > latest)
-        {
-            self.latest = Some(sent);
+        if self.is_of_the_last_transmission(sent.at) {
+            self.latest = self.latest.max(Some(sent));
         }
     }
 
@@ -102,14 +99,18 @@ impl Delivery {
     /// are given: sent once, and therefore in order by time, too, and now cumulatively acknowledged.
     #[inline]
     pub fn take_run(&mut self, first: Transmission, last: Transmission) {
+        self.acked_sent_at.get_or_insert(first.at);
+        self.take_sent_once(first, last);
+    }
+
+    /// What both have in common, of segments that were sent once.
+    #[inline]
+    fn take_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;
         self.original_end = Some(self.original_end.map_or(first.end, |e| e.min(first.end)));
-        self.newest_sent_at = Some(self.newest_sent_at.map_or(last.at, |at| at.max(last.at)));
-        self.acked_sent_at.get_or_insert(first.at);
+        self.newest_sent_at = self.newest_sent_at.max(Some(last.at));
         self.highest = self.highest.max(last.end);
-        if self.latest.is_none_or(|latest| last > latest) {
-            self.latest = Some(last);
-        }
+        self.latest = self.latest.max(Some(last));
     }
 
     /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none
@@ -165,6 +166,30 @@ mod tests {
     fn transmissions_are_ordered_by_time_then_by_number() {
         assert!(sent(2, 10) > sent(1, 20));
         assert!(sent(1, 20) > sent(1, 10));
+    }
+
+    // What a run brings is what its segments bring one by one, whatever came before.
+    #[test]
+    fn a_run_is_the_sum_of_its_segments() {
+        let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
+        let before: [&[(Transmission, bool, By)]; 4] = [
+            &[],
+            &[(sent(5, 20), false, By::CumulativeAck)],
+            &[(sent(70, 30), true, By::CumulativeAck)],
+            &[(sent(25, 100), false, By::Sack), (sent(60, 10), true, By::Sack)],
+        ];
+        for before in before {
+            for len in 1..=run.len() {
+                let (mut one, mut each) = (delivery(None), delivery(None));
+                for &(sent, again, by) in before {
+                    one.take(sent, again, by);
+                    each.take(sent, again, by);
+                }
+                one.take_run(run[0], run[len - 1]);
+                run[..len].iter().for_each(|sent| each.take(*sent, false, By::CumulativeAck));
+                assert_eq!(format!("{one:?}"), format!("{each:?}"), "{before:?}, {len}");
+            }
+        }
     }
 
     // RFC 8985 §6.2 step 2: a retransmission counts only if what arrived can be it.

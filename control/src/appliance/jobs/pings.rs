@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::Nanos;
 use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId};
@@ -209,7 +210,7 @@ impl Pings {
     fn finish(&mut self, id: StreamId, out: &mut Effects) {
         let Some(pending) = self.end(id, false, out) else { return };
         let times = pending.session.as_ref().map(Ping::times).unwrap_or_default();
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = |time: Duration| Nanos::from(time).get();
         pending.answer.send(Ok(Reply::Ping(PingReport {
             remote: pending.remote,
             rounds: times.rounds,

@@ -51,6 +51,31 @@ pub struct Ack {
     pub sack: bool,
 }
 
+impl Ack {
+    /// An acknowledgement up to `ack` of which nothing more is known: it acknowledges nothing new, echoes no timestamp and
+    /// reports no duplicates.
+    #[inline]
+    pub fn new(now: Instant, ack: ExtSeq, delivery: Delivery, sack: bool) -> Self {
+        Ack {
+            now,
+            ack,
+            delivery,
+            advanced: false,
+            flight_before: 0,
+            acked: 0,
+            marked: 0,
+            echoed_ms: None,
+            echoed_rtt: None,
+            resent_twice: false,
+            probe_twice: false,
+            bare_duplicate: false,
+            duplicate: false,
+            can_send_new: false,
+            sack,
+        }
+    }
+}
+
 /// What explains a D-SACK or a duplicate TSN: which transmission of ours the peer received twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Duplicated {

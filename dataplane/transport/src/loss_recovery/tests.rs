@@ -96,21 +96,10 @@ fn ack<const FORCES: bool>(
     board.lost = board.lost.min(10 - una);
     recovery.on_delivery(now, &delivery);
     let ack = Ack {
-        now,
-        ack: at(una),
-        delivery,
         advanced,
         flight_before: flight,
         acked: flight - board.flight(),
-        marked: 0,
-        echoed_ms: None,
-        echoed_rtt: None,
-        resent_twice: false,
-        probe_twice: false,
-        bare_duplicate: false,
-        duplicate: false,
-        can_send_new: false,
-        sack: true,
+        ..Ack::new(now, at(una), delivery, true)
     };
     recovery.measure(state, &ack, board.una(), board.nxt(), SMSS, &config);
     recovery.judge_probe(state, &ack);

@@ -119,21 +119,9 @@ impl Sender {
     #[inline]
     fn new_info(&self, now: Instant, una: ExtSeq, has_data: bool) -> SackInfo {
         let ack = Ack {
-            now,
-            ack: una,
-            delivery: self.recovery.delivery(now, None),
             advanced: una > self.board.una,
             flight_before: self.board.pipe(),
-            acked: 0,
-            marked: 0,
-            echoed_ms: None,
-            echoed_rtt: None,
-            resent_twice: false,
-            probe_twice: false,
-            bare_duplicate: false,
-            duplicate: false,
-            can_send_new: false,
-            sack: true,
+            ..Ack::new(now, una, self.recovery.delivery(now, None), true)
         };
         let flight = self.board.nxt().since(self.board.una);
         SackInfo { ack, has_data, sack_news: false, flight }

@@ -1,5 +1,7 @@
 //! `ddpd` as a whole: two appliances in one process, joined by a link; no root, no hugepages.
 
+#[path = "appliance/bench.rs"]
+mod bench;
 mod common;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
@@ -45,7 +47,7 @@ fn to_region(file: &std::path::Path, name: &str) -> serde_json::Value {
 
 #[test]
 fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
-    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY, workers: 1 });
+    let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY, ..Setup::default() });
     let (file, bytes) = ddpd.file("file", 6 << 20);
     let job = ddpd.put(to_region(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));

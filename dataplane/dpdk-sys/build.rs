@@ -26,10 +26,19 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_allmulticast_enable",
 ];
 
-/// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring`,
-/// whose `rte_eth_from_rings` is called directly.
-const LIBRARIES: &[&str] =
-    &["rte_net_ring", "rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_log", "rte_eal"];
+/// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring` and `net_vhost`,
+/// which have functions that are called directly.
+const LIBRARIES: &[&str] = &[
+    "rte_net_ring",
+    "rte_net_vhost",
+    "rte_vhost",
+    "rte_ethdev",
+    "rte_mbuf",
+    "rte_mempool",
+    "rte_ring",
+    "rte_log",
+    "rte_eal",
+];
 
 fn main() {
     for file in ["build.rs", "c/shim.c", "c/shim.h", "c/wrapper.h"] {

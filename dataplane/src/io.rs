@@ -67,6 +67,9 @@ pub trait PortIo {
     /// Readable when frames have arrived; `None` when the device has no such thing.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
+    /// The worker has waited for [`descriptor`](Self::descriptor), or not, and will poll.
+    fn rested(&self) {}
+
     /// When frames arrive by themselves next: those that an impaired link holds back.
     fn poll_timeout(&self) -> Option<Instant>;
 }

@@ -156,7 +156,18 @@ pub enum EventKind {
         /// The new state.
         up: bool,
     },
-    /// A job (`put`, `get`) ended.
+    /// A bench has begun to load its streams.
+    BenchStarted {
+        /// Its job.
+        job: u64,
+        /// `write`, `read`, `send`, `echo` or `connect`.
+        load: String,
+        /// Address and port of the peer.
+        remote: String,
+        /// Streams.
+        streams: u32,
+    },
+    /// A job (`put`, `get`, `bench`) ended.
     JobFinished {
         /// The job.
         job: u64,

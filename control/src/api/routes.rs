@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::{
-    ApiError, AtomicSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink, GetSpec,
-    PingSpec, PutSpec, Reply, Request, Requester, SendSpec, StreamId,
+    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink,
+    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, StreamId,
 };
 use crate::{config, metrics};
 
@@ -85,6 +85,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/get", post(get_bytes))
         .route("/v1/ping", post(ping))
         .route("/v1/atomic", post(atomic))
+        .route("/v1/bench", post(bench))
         .route("/v1/jobs", plain(Request::Jobs))
         .route("/v1/jobs/{id}", get(job).delete(cancel_job))
         .route("/v1/reload", post(reload))
@@ -211,6 +212,10 @@ async fn ping(State(app): State<App>, Json(spec): Json<PingSpec>) -> Answer {
 
 async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> Answer {
     app.ok(Request::Atomic(spec)).await
+}
+
+async fn bench(State(app): State<App>, Json(spec): Json<BenchSpec>) -> Answer {
+    app.answer(StatusCode::ACCEPTED, Request::Bench(spec)).await
 }
 
 async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {

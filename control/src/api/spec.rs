@@ -208,6 +208,68 @@ pub struct PingSpec {
     pub timeout_us: u64,
 }
 
+/// A load on streams that are opened for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BenchSpec {
+    /// What is done again and again.
+    pub load: BenchLoad,
+    /// The peer.
+    pub connect: ConnectSpec,
+    /// Of writes and reads, where in the peer's memory; by default in the only region that it offers.
+    #[serde(default)]
+    pub target: Option<RemotePlace>,
+    /// Of sends and echoes over bare DDP, the peer's queue.
+    #[serde(default)]
+    pub queue: u32,
+    /// Streams, 1 to 256.
+    pub streams: u32,
+    /// Bytes of each message: of writes and reads 1 to 16 MiB, of sends 1 to 1 MiB, of echoes 1 to 64 KiB.
+    pub size: u32,
+    /// Messages of each stream that are posted and not complete, 1 to 256; of echoes 1 to 32.
+    pub depth: u32,
+    /// Microseconds for which messages are posted, up to an hour.
+    pub time_us: u64,
+    /// An open loop: messages a second of all streams together, whatever has become of those before. Their times
+    /// count from the moment at which they were due.
+    #[serde(default)]
+    pub rate: Option<u64>,
+}
+
+/// What a bench does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BenchLoad {
+    /// Writes, or tagged messages, into a region of the peer.
+    Write,
+    /// RDMA Reads from a region of the peer.
+    Read,
+    /// Sends, or untagged messages, that the peer discards.
+    Send,
+    /// Sends, or untagged messages, that the peer sends back.
+    Echo,
+    /// Streams are opened and reset, again and again, `streams` at a time; `size` and `depth` have no meaning.
+    Connect,
+}
+
+impl BenchLoad {
+    /// The word that stands for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::Echo => "echo",
+            Self::Connect => "connect",
+        }
+    }
+
+    /// It needs memory of the peer.
+    pub fn is_tagged(self) -> bool {
+        matches!(self, Self::Write | Self::Read)
+    }
+}
+
 /// Round trips of a ping.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingReport {

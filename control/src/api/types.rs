@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AssociationInfo, AtomicDone, AtomicSpec, ConnectSpec, GetSpec, JobInfo, ListenerInfo,
-    PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId,
-    StreamInfo, WorkerInfo,
+    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, ConnectSpec, GetSpec, JobInfo,
+    ListenerInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats,
+    Status, StreamId, StreamInfo, WorkerInfo,
 };
 use crate::config::{ListenerSection, RegionSection};
 
@@ -75,6 +75,8 @@ pub enum Request {
     Send(SendSpec),
     /// Starts to read bytes of a peer's memory into a file or a region; [`Reply::Job`] at once.
     Get(GetSpec),
+    /// Starts to load a peer; [`Reply::Job`] at once.
+    Bench(BenchSpec),
     /// Rounds of rping; [`Reply::Ping`] after the last one.
     Ping(PingSpec),
     /// An atomic operation; [`Reply::Atomic`] when it was done.
@@ -127,7 +129,7 @@ pub enum Reply {
     Atomic(AtomicDone),
     /// To [`Request::Jobs`].
     Jobs(Vec<JobInfo>),
-    /// To [`Request::Put`], [`Request::Get`], [`Request::Job`] and [`Request::CancelJob`].
+    /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
     /// To [`Request::Reload`].
     Reload(ReloadReport),

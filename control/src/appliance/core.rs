@@ -201,6 +201,10 @@ impl Core {
                 let job = self.start_job(now, |jobs, env, out| jobs.get(env, spec, peer, out));
                 answer.send(job.map(Reply::Job));
             }
+            Request::Bench(spec) => {
+                let job = self.start_job(now, |jobs, env, out| jobs.bench(env, spec, now, out));
+                answer.send(job.map(Reply::Job));
+            }
             Request::Ping(spec) => {
                 self.with_jobs(now, |jobs, _, out| jobs.ping(spec, answer, out));
             }
@@ -215,8 +219,11 @@ impl Core {
                 };
                 self.with_jobs(now, |jobs, _, out| jobs.send(spec, usable, answer, now, out));
             }
-            Request::Jobs => answer.send(Ok(Reply::Jobs(self.jobs.infos(now)))),
-            Request::Job(id) => answer.send(self.jobs.info(id, now).map(Reply::Job)),
+            Request::Jobs => answer.send(Ok(Reply::Jobs(self.jobs.infos(&self.env, now)))),
+            Request::Job(id) => {
+                self.jobs.on_asked(id, now);
+                answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
+            }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
             Request::Reload => self.reload_from_file(Some(answer)),
         }
@@ -281,8 +288,9 @@ impl Core {
             | Event::Terminated { .. } => self.on_rdmap(event, now),
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
-            // The control thread starts no load generators; benchmarks do.
-            Event::LoadDone { .. } => {}
+            Event::LoadDone { stream, ticket, report } => self.with_jobs(now, |jobs, _, out| {
+                jobs.on_load_done(ticket.0, stream, &report, out);
+            }),
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),
         }
     }
@@ -304,6 +312,9 @@ impl Core {
             }
             Some(Loading::Ping(stream)) => {
                 self.with_jobs(now, |jobs, _, out| jobs.on_ping_memory(stream, result, out));
+            }
+            Some(Loading::Bench { job }) => {
+                self.with_jobs(now, |jobs, _, out| jobs.on_bench_memory(job, result, out));
             }
             Some(Loading::Clear { stream, exclusive }) => {
                 self.on_cleared(stream, &exclusive, result.map(drop));
@@ -353,6 +364,7 @@ impl Core {
         let actions = self.listeners.handle_timeout(now);
         self.act(actions);
         self.with_jobs(now, |jobs, _, out| jobs.expire_pings(now, out));
+        self.with_jobs(now, |jobs, env, out| jobs.bench_timeout(env, now, out));
         self.use_settled(now);
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);

@@ -40,8 +40,16 @@ pub(super) enum Effect {
     },
     /// Asks for the memory of a region that a job gets something into.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream.
-    AddSink { of: SinkOf, stream: StreamId, memory: Memory, offset: u64, len: u64, access: Access },
+    /// Registers memory for one stream, from TO `base_to` on.
+    AddSink {
+        of: SinkOf,
+        stream: StreamId,
+        memory: Memory,
+        offset: u64,
+        base_to: u64,
+        len: u64,
+        access: Access,
+    },
     /// Ends that.
     RemoveSink(Stag),
     /// A job has written to a region.

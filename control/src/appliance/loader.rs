@@ -23,6 +23,8 @@ pub enum Wanted {
     File(PathBuf),
     /// So many bytes of zeros that peers may write to, locked if that is possible.
     Scratch(u64),
+    /// So many bytes to be sent, which nobody changes.
+    Source(u64),
     /// A file with these bytes.
     Save {
         /// Where they are.
@@ -132,22 +134,28 @@ pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
             }
             staged(path, metadata.len(), false)
         }
-        Wanted::Scratch(len) => scratch(*len),
+        Wanted::Scratch(len) => anonymous(*len, true),
+        Wanted::Source(len) => {
+            let loaded = anonymous(*len, false)?;
+            fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY]);
+            Ok(loaded)
+        }
         Wanted::Save { memory, len, path } => {
             save(memory, *len, path).map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(Loaded { memory: memory.clone(), len: *len, file: None })
         }
         Wanted::Clear(all) => {
-            all.iter().for_each(|(memory, bytes)| clear(memory, bytes));
+            let zeros = vec![0; COPY];
+            all.iter().for_each(|(memory, bytes)| fill(memory, bytes, &zeros));
             // Nothing is made: the one byte stands for it.
-            scratch(1)
+            anonymous(1, true)
         }
     }
 }
 
-fn scratch(len: u64) -> Result<Loaded, String> {
+fn anonymous(len: u64, remote_write: bool) -> Result<Loaded, String> {
     let backing = Backing::Anonymous;
-    let config = MemoryConfig { backing, len: len.max(1), remote_write: true, lock: true };
+    let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
     let memory = Memory::new(&config).map_err(|error| error.to_string())?;
     Ok(Loaded { memory, len, file: None })
 }
@@ -169,12 +177,12 @@ fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn clear(memory: &Memory, bytes: &Range<u64>) {
-    let zeros = vec![0; COPY];
+/// Writes `with` over these bytes again and again.
+fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8]) {
     let mut at = bytes.start;
     while at < bytes.end {
-        let n = (bytes.end - at).min(COPY as u64);
-        memory.write(at, &zeros[..n as usize]);
+        let n = (bytes.end - at).min(with.len() as u64);
+        memory.write(at, &with[..n as usize]);
         at += n;
     }
 }

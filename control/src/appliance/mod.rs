@@ -14,7 +14,7 @@
 //! | `regions` | regions, STags, protection domains, bindings to streams |
 //! | `listeners` | listeners, their limits, queue files and services |
 //! | `streams` | streams, their posts, what ended streams did |
-//! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics |
+//! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
 //! | `links` | how long links of ports have been down |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!

@@ -1,6 +1,8 @@
 //! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
 //! that is being made ([`Loading`]).
 
+use std::time::Instant;
+
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
@@ -80,6 +82,8 @@ pub(super) enum SinkOf {
     Job(u64),
     /// A run of pings on this stream.
     Ping(StreamId),
+    /// A bench with this number, on this stream of it.
+    Bench(u64, StreamId),
 }
 
 /// Who wanted a list of streams, or of what carries them.
@@ -120,6 +124,8 @@ pub(super) enum Task {
     Ping(u64),
     /// An atomic operation of an API client.
     Atomic(u64),
+    /// A stream of the bench with this number, which wants it since this moment.
+    Bench(u64, Instant),
 }
 
 /// Whose message was posted.
@@ -154,6 +160,10 @@ pub(super) enum Loading {
     },
     /// Buffers of a run of pings.
     Ping(StreamId),
+    /// What a bench writes from, or reads to.
+    Bench {
+        job: u64,
+    },
     /// A stream's regions are cleared before they are advertised.
     Clear {
         stream: StreamId,

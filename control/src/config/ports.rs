@@ -43,7 +43,8 @@ pub(super) mod key {
         first_queue: u16 = int(0, 1023), "0";
         /// For `af_xdp`: copy mode even if the driver could do zero-copy.
         force_copy: bool = boolean(), "false";
-        /// For `memif`: the path of the socket at which both sides meet.
+        /// For `memif`: the path of the socket at which both sides meet. For `vhost-user`: the socket that the port
+        /// makes, for its own user.
         socket: PathBuf = values::socket_path(), "";
         /// For `memif`: which side of it.
         role: MemifRole = one_of(&MemifRole::WORDS), "";
@@ -86,9 +87,10 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         }
         _ => None,
     };
-    // A memif is lost with the process at its other end, and that one's streams are gone with it. A cable
-    // may be put back: TCP waits.
-    let patience = matches!(kind, Some(PortKind::Memif { .. })).then_some(Duration::ZERO);
+    // A memif is lost with the process at its other end, a vhost-user port with its virtual machine, and that one's
+    // streams are gone with it. A cable may be put back: TCP waits.
+    let patience = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
+        .then_some(Duration::ZERO);
     let patience = section.or("link_down_timeout", patience, tables::port::link_down_timeout());
     let port_workers = port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
@@ -124,6 +126,7 @@ fn kind_keys(kind: &PortKind) -> &'static [&'static str] {
         PortKind::AfPacket { .. } => &["device"],
         PortKind::Tap { .. } => &["device", "mac"],
         PortKind::Memif { .. } => &["socket", "role", "id", "secret", "mac"],
+        PortKind::VhostUser { .. } => &["socket", "mac"],
         PortKind::Ring { .. } => &["link", "impair", "mac"],
         PortKind::Pcap { .. } => &["rx_file", "tx_file", "mac"],
     }
@@ -157,6 +160,13 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
             )?,
         },
         "memif" => memif(section)?,
+        "vhost-user" => PortKind::VhostUser {
+            socket: section.required(
+                "socket",
+                "write the path at which the frontend, such as QEMU, connects",
+                key::socket(),
+            )?,
+        },
         "pcap" => pcap(section)?,
         "ring" => PortKind::Ring {
             link: section.required(
@@ -305,7 +315,9 @@ pub(super) fn check_machine(
             }
         }
         PortKind::Tap { device } => tap(machine, device, places, findings),
-        PortKind::Memif { socket, .. } => parent_writable(socket, "socket", places, findings),
+        PortKind::Memif { socket, .. } | PortKind::VhostUser { socket } => {
+            parent_writable(socket, "socket", places, findings);
+        }
         PortKind::Ring { .. } => {}
         PortKind::Pcap { rx_file, tx_file } => {
             capture_files(rx_file, tx_file.as_deref(), places, findings);

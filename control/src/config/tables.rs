@@ -56,7 +56,7 @@ pub(super) mod port {
         checksum: ChecksumMode = one_of(&ChecksumMode::WORDS), "\"offload\"";
         /// Streams of the port are aborted when its link has been down for this long.
         link_down_timeout: Option<Duration> = duration_or_off(Duration::ZERO, DAY),
-            "\"off\"; \"0s\" for kind \"memif\"";
+            "\"off\"; \"0s\" for kinds \"memif\" and \"vhost-user\"";
         /// The workers that have a queue on it, by index.
         workers: Vec<u16> = list(Shape::Integer { min: 0, max: 127 }), "all; the first for kind \"pcap\"";
         /// Receive descriptors per queue.

@@ -187,6 +187,8 @@ section! {
         socket: PathBuf = socket_path(), or super::DEFAULT_SOCKET.into();
         /// On SIGTERM, time for streams to end before they are aborted.
         drain_timeout: Duration = duration(ms(0), HOUR), or ms(10_000);
+        /// `ddpctl bench` may load peers from here.
+        bench: bool = boolean(), or false;
         /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
         log: String = log_filter(), or "info".to_owned();
     }

@@ -73,6 +73,8 @@ pub enum Command {
     Send(Send),
     /// Rounds with an rping server: it reads and writes memory of the appliance; times are printed
     Ping(Ping),
+    /// Load a peer with messages for a time, and print rates and times; needs [management] bench = true
+    Bench(Bench),
     /// Add to 64 bits of a peer's memory and print what they were
     FetchAdd(FetchAdd),
     /// Replace 64 bits of a peer's memory if they are as expected, and print what they were
@@ -392,6 +394,54 @@ pub struct Ping {
     pub connect: Opening,
 }
 
+/// `ddpctl bench`.
+#[derive(Debug, ClapArgs)]
+pub struct Bench {
+    /// What is done again and again
+    #[arg(value_enum)]
+    pub load: Load,
+    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT[/REGION[@OFFSET]]; of writes and reads, by default the only
+    /// region that the peer offers
+    #[arg(long, value_name = "URL")]
+    pub to: Url,
+    /// Streams, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub streams: u32,
+    /// Bytes of each message: of writes and reads up to 16MiB, of sends 1MiB, of echoes 64KiB
+    #[arg(long, value_parser = size32, default_value = "64KiB")]
+    pub size: u32,
+    /// Messages of each stream that are posted and not complete, 1 to 256, of echoes 1 to 32
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub depth: u32,
+    /// For how long, up to 1h
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
+    pub time: Duration,
+    /// Open loop: so many messages a second of all streams together; times count from when each was due
+    #[arg(long, value_name = "PER_S")]
+    pub rate: Option<u64>,
+    /// With send and echo over tcp:// and sctp://: the peer's queue
+    #[arg(long, value_name = "QN", default_value_t = 0)]
+    pub queue: u32,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub opening: Opening,
+}
+
+/// What `ddpctl bench` does again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Load {
+    /// Writes into a region of the peer; a time is that to the acknowledgement
+    Write,
+    /// RDMA Reads from a region of the peer
+    Read,
+    /// Sends that the peer discards (service = "sink"); a time is that to the acknowledgement
+    Send,
+    /// Sends that the peer sends back (service = "echo")
+    Echo,
+    /// Open streams and reset them, --streams at a time; a time is that until a stream stands
+    Connect,
+}
+
 /// `ddpctl fetch-add`.
 #[derive(Debug, ClapArgs)]
 pub struct FetchAdd {
@@ -557,6 +607,10 @@ fn size(text: &str) -> Result<u64, String> {
     let size: bytesize::ByteSize =
         text.parse().map_err(|_| "write bytes or a size such as 64MiB".to_owned())?;
     if size.as_u64() == 0 { Err("must be 1 byte or more".into()) } else { Ok(size.as_u64()) }
+}
+
+fn size32(text: &str) -> Result<u32, String> {
+    u32::try_from(size(text)?).map_err(|_| "must be less than 4GiB".into())
 }
 
 fn region_name(text: &str) -> Result<String, String> {

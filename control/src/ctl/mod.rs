@@ -4,6 +4,7 @@
 //! [`run`] is given, so that tests see what a shell would.
 
 mod args;
+mod bench;
 mod exit;
 mod generate;
 mod put;
@@ -144,6 +145,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Send(command) => send(command, &client()?, output),
         Command::Get(get) => verbs::get(get, &client()?, output),
         Command::Ping(ping) => verbs::ping(ping, &client()?, output),
+        Command::Bench(command) => bench::bench(command, &client()?, output),
         Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
         Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),

@@ -30,7 +30,7 @@ pub(super) struct Transfer {
 }
 
 /// Time between two looks at the appliance's job.
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL: Duration = Duration::from_millis(50);
 
 /// What a transfer was; the same members both ways, those that one way does not know are null.
 #[derive(Debug, Serialize)]

@@ -1,5 +1,6 @@
 //! The program against a fake control thread behind the real socket.
 
+mod bench;
 mod verbs;
 
 use std::ffi::OsString;

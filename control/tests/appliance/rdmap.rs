@@ -86,7 +86,7 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
 // RFC 5040 §5.1 to §5.3: what is written can be read again, over a link that loses and reorders.
 #[test]
 fn what_is_put_is_got_into_a_file_and_into_a_region() {
-    let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 1 });
+    let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
     let len = (2 << 20) + 5;
     let (file, bytes) = ddpd.file("file", len);
     let via = json!({ "connect": to(7471) });

@@ -48,7 +48,8 @@ fn to(port: u16, ulp: &str) -> serde_json::Value {
 // RFC 5043 §4: the same regions, ULPs and jobs.
 #[test]
 fn what_is_put_is_got_over_both_ulps() {
-    let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2 });
+    let ddpd =
+        Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2, ..Setup::default() });
     let len = (2 << 20) + 5;
     let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 3 } });
@@ -109,7 +110,8 @@ udp_encapsulation = 9899
 // RFC 6951: files both ways, and all of it in UDP.
 #[test]
 fn what_is_put_in_udp_is_got_in_udp() {
-    let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY_UDP, workers: 2 });
+    let ddpd =
+        Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY_UDP, workers: 2, ..Setup::default() });
     let len = (1 << 20) + 7;
     let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 5 } });

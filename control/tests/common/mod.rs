@@ -20,6 +20,8 @@ pub(crate) struct Ddpd {
 /// What the sink serves besides `base`; both ports get `impair`.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
+    /// Lines in the source's `[management]`.
+    pub(crate) source: &'a str,
     pub(crate) impair: &'a str,
     /// Workers of each appliance; each has a queue of its port.
     pub(crate) workers: u16,
@@ -27,7 +29,7 @@ pub(crate) struct Setup<'a> {
 
 impl Default for Setup<'_> {
     fn default() -> Self {
-        Setup { sink: "", impair: "", workers: 1 }
+        Setup { sink: "", source: "", impair: "", workers: 1 }
     }
 }
 
@@ -35,13 +37,14 @@ impl Ddpd {
     /// Starts it and waits until it serves. `DIR` in the configuration is its directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
-        let files = [("sink", 1, setup.sink), ("source", 2, "")].map(|(name, host, more)| {
-            let file = dir.path().join(format!("{name}.toml"));
-            let text = text(dir.path(), name, host, setup.impair, more);
-            let text = text.replace("count = 1", &format!("count = {}", setup.workers));
-            std::fs::write(&file, text).unwrap();
-            file
-        });
+        let files =
+            [("sink", 1, setup.sink), ("source", 2, setup.source)].map(|(name, host, more)| {
+                let file = dir.path().join(format!("{name}.toml"));
+                let text = text(dir.path(), name, host, setup.impair, more);
+                let text = text.replace("count = 1", &format!("count = {}", setup.workers));
+                std::fs::write(&file, text).unwrap();
+                file
+            });
         let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();

@@ -8,11 +8,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
+#include <rte_eth_vhost.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
 #include <rte_lcore.h>
@@ -21,6 +23,7 @@
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
+#include <rte_vhost.h>
 
 #include "shim.h"
 
@@ -342,6 +345,7 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_m
 			int socket)
 {
 	struct rte_eth_conf conf = { 0 };
+	mode_t mask = 0;
 	uint16_t q;
 	int rc;
 
@@ -355,7 +359,12 @@ int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *want, struct rte_m
 		conf.rx_adv_conf.rss_conf.rss_key_len = want->rss_key_len;
 		conf.rx_adv_conf.rss_conf.rss_hf = want->rss_functions;
 	}
+	/* net_vhost makes its socket here. The mask is the process's: others' files are stricter for this moment. */
+	if (want->private_files)
+		mask = umask(S_IXUSR | S_IRWXG | S_IRWXO);
 	rc = rte_eth_dev_configure(port, want->rx_queues, want->tx_queues, &conf);
+	if (want->private_files)
+		umask(mask);
 	if (rc != 0)
 		return negative(rc);
 	rc = rte_eth_dev_adjust_nb_rx_tx_desc(port, &want->rx_descriptors,
@@ -498,4 +507,86 @@ void ddpd_ring_free_with_mbufs(struct rte_ring *ring)
 unsigned ddpd_ring_count(const struct rte_ring *ring)
 {
 	return rte_ring_count(ring);
+}
+
+/* ---- vhost-user ---- */
+
+/* A queue pair's second ring is what the frontend sends. */
+static uint16_t sending_ring(uint16_t queue)
+{
+	return queue * 2 + 1;
+}
+
+static int vhost_changed(uint16_t port, enum rte_eth_event_type type, void *arg, void *ret)
+{
+	const struct ddpd_vhost_watch *watch = arg;
+
+	(void)port;
+	(void)type;
+	(void)ret;
+	watch->changed(watch->arg);
+	return 0;
+}
+
+static int vhost_queues(uint16_t port, enum rte_eth_event_type type, void *arg, void *ret)
+{
+	const struct ddpd_vhost_watch *watch = arg;
+
+	(void)port;
+	(void)type;
+	(void)ret;
+	watch->queues(watch->arg);
+	return 0;
+}
+
+int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch)
+{
+	void *arg = (void *)(uintptr_t)watch;
+	int rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_QUEUE_STATE, vhost_queues, arg);
+
+	/* It has an error for each frame that a guest describes wrongly, and so a guest could fill the log. */
+	rte_log_set_level_pattern("lib.vhost.data", RTE_LOG_CRIT);
+	if (rc == 0)
+		rc = rte_eth_dev_callback_register(port, RTE_ETH_EVENT_INTR_LSC, vhost_changed, arg);
+	if (rc != 0)
+		return negative(rc);
+	return 0;
+}
+
+int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch)
+{
+	void *arg = (void *)(uintptr_t)watch;
+	int rc = rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_QUEUE_STATE, vhost_queues, arg);
+
+	if (rc == 0)
+		rc = rte_eth_dev_callback_unregister(port, RTE_ETH_EVENT_INTR_LSC, vhost_changed, arg);
+	if (rc != 0)
+		return negative(rc);
+	return 0;
+}
+
+int ddpd_vhost_frontend(uint16_t port)
+{
+	return rte_eth_vhost_get_vid_from_port_id(port);
+}
+
+int ddpd_vhost_kick_fd(int frontend, uint16_t queue)
+{
+	struct rte_vhost_vring ring;
+
+	if (rte_vhost_get_vhost_vring(frontend, sending_ring(queue), &ring) != 0)
+		return -1;
+	return ring.kickfd;
+}
+
+void ddpd_vhost_notify(int frontend, uint16_t queue, int on)
+{
+	rte_vhost_enable_guest_notification(frontend, sending_ring(queue), on);
+	/* What is read after this was not written before the frontend could see it. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+uint32_t ddpd_vhost_waiting(int frontend, uint16_t queue)
+{
+	return rte_vhost_rx_queue_count(frontend, sending_ring(queue));
 }

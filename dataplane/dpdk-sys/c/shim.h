@@ -44,6 +44,7 @@ struct ddpd_port_conf {
 	uint16_t tx_descriptors;
 	uint16_t mtu;               /* 0: 1500 */
 	uint8_t queue_interrupts;
+	uint8_t private_files;      /* what the driver makes in the file system is for this user only */
 	uint64_t rx_offloads;
 	uint64_t tx_offloads;
 	const uint8_t *rss_key;     /* NULL: no RSS */
@@ -127,6 +128,28 @@ int ddpd_port_by_name(const char *name, uint16_t *port);
 int ddpd_port_remove(uint16_t port);
 /* The descriptor that a queue's interrupt makes readable, if its driver has one. */
 int ddpd_port_rx_fd(uint16_t port, uint16_t queue);
+
+/*
+ * What happens to a vhost-user port's frontends. Both are called in DPDK's vhost thread. `changed`: one has come or gone; until it returns, the one that left is still valid. `queues`: a queue was
+ * enabled, disabled or given another descriptor; it must not wait.
+ */
+struct ddpd_vhost_watch {
+	void (*changed)(void *arg);
+	void (*queues)(void *arg);
+	void *arg;
+};
+/* The port is started, and `watch` stays where it is until ddpd_vhost_unwatch() succeeds. */
+int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch);
+/* -EAGAIN while a call is under way. DPDK keeps calls of a port that is removed for the next one of its number. */
+int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch);
+/* The frontend that is connected to a started port, or -1. */
+int ddpd_vhost_frontend(uint16_t port);
+/* The descriptor that the frontend writes to when it has sent, or -1. */
+int ddpd_vhost_kick_fd(int frontend, uint16_t queue);
+/* Whether the frontend is to write to it. */
+void ddpd_vhost_notify(int frontend, uint16_t queue, int on);
+/* Descriptors that the frontend has filled and that were not taken. */
+uint32_t ddpd_vhost_waiting(int frontend, uint16_t queue);
 
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);
 uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count);

@@ -118,6 +118,9 @@ impl Device {
         self.handle.own_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
         configured?;
         self.handle.start(config.reconnect)?;
+        if config.idle == IdleFd::VhostKick {
+            self.handle.watch_frontends(config.queues)?;
+        }
         if let Some(rss) = &config.rss {
             // SAFETY: as many entries as are passed.
             let code =
@@ -151,6 +154,7 @@ impl Device {
             rx_offloads: config.rx.bits(),
             tx_offloads: config.tx.bits(),
             queue_interrupts: u8::from(config.idle == IdleFd::QueueInterrupt),
+            private_files: u8::from(config.private_files),
             rss_key: key.map_or(std::ptr::null(), |key| key.as_ptr()),
             rss_key_len: key.map_or(0, |key| key.len() as u8),
             rss_functions: u64::from(functions) & offered,
@@ -175,7 +179,8 @@ impl Device {
     fn idle_fds(&self, config: &DeviceConfig) -> Vec<Option<RawFd>> {
         let queues = config.queues;
         let mut new = match config.idle {
-            IdleFd::None => return vec![None; queues as usize],
+            // A frontend's descriptors come and go with it, see `Vhost`.
+            IdleFd::None | IdleFd::VhostKick => return vec![None; queues as usize],
             IdleFd::QueueInterrupt => {
                 return (0..queues)
                     // SAFETY: the port is ours and the queue is set up.

@@ -19,6 +19,7 @@ use crate::interrupts;
 use crate::mempool::Mempool;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, RxOffloads, TxOffloads};
+use crate::vhost::Vhost;
 
 pub(crate) const AF_PACKET: c_int = 17;
 pub(crate) const AF_XDP: c_int = 44;
@@ -38,10 +39,18 @@ pub(crate) struct Handle {
     rings: Option<Arc<Rings>>,
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
-    /// Of a device that reconnects; it knows whether the device is started.
-    gate: Option<Gate>,
+    guard: Guard,
     /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
     by_interrupts: bool,
+}
+
+/// What keeps workers out of the driver.
+enum Guard {
+    Open,
+    /// Of a device that reconnects; it knows whether the device is started.
+    Gate(Gate),
+    /// Of a vhost-user port; it knows whether there is a frontend.
+    Vhost(Box<Vhost>),
 }
 
 impl Handle {
@@ -55,7 +64,7 @@ impl Handle {
             pool: None,
             rings,
             xdp_sockets: Vec::new(),
-            gate: None,
+            guard: Guard::Open,
             by_interrupts: name.starts_with("net_memif"),
         }
     }
@@ -74,6 +83,30 @@ impl Handle {
         self.xdp_sockets = sockets;
     }
 
+    /// Begins to follow the frontends of a started vhost-user port.
+    pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
+        let what = || format!("the frontends of device {} cannot be followed", self.name);
+        let vhost = Vhost::new(self.port, queues).map_err(|code| Error::new(what(), code))?;
+        // SAFETY: the port is started; `drop` ends it.
+        let code = unsafe { vhost.watch() };
+        self.guard = Guard::Vhost(vhost);
+        check(what(), code).map(|_| ())
+    }
+
+    pub(crate) fn vhost(&self) -> Option<&Vhost> {
+        match &self.guard {
+            Guard::Vhost(vhost) => Some(vhost),
+            Guard::Open | Guard::Gate(_) => None,
+        }
+    }
+
+    fn gate(&self) -> Option<&Gate> {
+        match &self.guard {
+            Guard::Gate(gate) => Some(gate),
+            Guard::Open | Guard::Vhost(_) => None,
+        }
+    }
+
     pub(crate) fn xdp_sockets(&self) -> &[(RawFd, u64)] {
         &self.xdp_sockets
     }
@@ -84,7 +117,7 @@ impl Handle {
         if reconnect {
             let gate = Gate::new();
             self.on_driver_thread(|| gate.restart(port));
-            self.gate = Some(gate);
+            self.guard = Guard::Gate(gate);
             return Ok(());
         }
         // SAFETY: the port is ours, set up, and has no user yet.
@@ -118,11 +151,12 @@ impl Handle {
         if self.by_interrupts { interrupts::run(change) } else { change() }
     }
 
-    /// Polls a queue, unless the device is stopped at the moment.
-    pub(crate) fn poll(&self, burst: impl FnOnce() -> u16) -> usize {
-        match &self.gate {
-            None => burst().into(),
-            Some(gate) => gate.pass(burst).unwrap_or(0).into(),
+    /// Polls a queue, unless the device is stopped or without a frontend at the moment.
+    pub(crate) fn poll(&self, queue: u16, burst: impl FnOnce() -> u16) -> usize {
+        match &self.guard {
+            Guard::Open => burst().into(),
+            Guard::Gate(gate) => gate.pass(burst).unwrap_or(0).into(),
+            Guard::Vhost(vhost) => vhost.pass(queue, burst).unwrap_or(0).into(),
         }
     }
 
@@ -138,7 +172,7 @@ impl Handle {
 
     /// Starts anew a device whose link is down. When devices are being made it is for the next time.
     fn reconnect(&self) {
-        let Some(gate) = &self.gate else { return };
+        let Some(gate) = self.gate() else { return };
         if self.link().up {
             gate.is_up();
         } else if let Some(_lock) = self.eal.try_lock_devices() {
@@ -199,12 +233,19 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.gate.is_some() {
+        if self.gate().is_some() {
             // SAFETY: cancels what `watch` and `ring` set; waits for one that is ringing, unless it is this thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(ring), self.as_argument()) };
         }
         let _lock = self.eal.lock_devices();
-        let started = self.gate.as_ref().map_or(self.started, Gate::is_started);
+        let started = self.gate().map_or(self.started, Gate::is_started);
+        // No worker is left that would have to know.
+        if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
+            && !vhost.unwatch()
+        {
+            // DPDK may call it for ever.
+            let _: &mut Vhost = Box::leak(vhost);
+        }
         let port = self.port;
         // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
         self.on_driver_thread(|| unsafe {

@@ -24,6 +24,7 @@ mod queue;
 mod ring;
 mod rings;
 mod types;
+mod vhost;
 
 pub use device::{Device, Started};
 pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};

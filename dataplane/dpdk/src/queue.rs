@@ -38,9 +38,22 @@ impl RxQueue {
 
     /// A descriptor that polls readable when frames have arrived, if the device has one for the queue.
     /// Only to be polled: reading or closing it is the driver's.
+    ///
+    /// A vhost-user port's frontend is asked to write to it from this call to [`rested`](Self::rested); there is none
+    /// while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        if let Some(vhost) = self.device.vhost() {
+            return vhost.arm(self.queue);
+        }
         // SAFETY: open while the device runs, which this value sees to (see `new`).
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Ends what [`fd`](Self::fd) began.
+    pub fn rested(&self) {
+        if let Some(vhost) = self.device.vhost() {
+            vhost.disarm(self.queue);
+        }
     }
 
     /// Takes what has arrived, as far as `out` has room; returns how many frames.
@@ -53,7 +66,7 @@ impl RxQueue {
         // pointers; the driver writes valid buffers that are ours to the first `n`.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = out.as_mut_ptr().add(old).cast();
-            let n = self.device.poll(|| sys::ddpd_rx_burst(port, queue, at, room));
+            let n = self.device.poll(queue, || sys::ddpd_rx_burst(port, queue, at, room));
             debug_assert!((0..n).all(|i| NonNull::new(*at.add(i)).is_some()));
             out.set_len(old + n);
             // Who sent them wrote to their descriptions last, on another core perhaps.
@@ -86,7 +99,7 @@ impl TxQueue {
         // the array without being dropped, and the others move to its front.
         unsafe {
             let at: *mut *mut sys::rte_mbuf = frames.as_mut_ptr().cast();
-            let n = self.device.poll(|| sys::ddpd_tx_burst(port, queue, at, offered));
+            let n = self.device.poll(queue, || sys::ddpd_tx_burst(port, queue, at, offered));
             let rest = frames.len() - n;
             std::ptr::copy(at.add(n), at, rest);
             frames.set_len(rest);

@@ -14,6 +14,8 @@ pub enum IdleFd {
     XdpSocket,
     /// What the driver gives as the queue's interrupt.
     QueueInterrupt,
+    /// What the frontend of a vhost-user port writes to when it has sent.
+    VhostKick,
 }
 
 /// A device's capabilities.
@@ -101,6 +103,8 @@ pub struct DeviceConfig {
     pub idle: IdleFd,
     /// Start even without a peer at the other end, and try again while the link is down (memif clients).
     pub reconnect: bool,
+    /// Files and sockets that the driver makes are for this process's user only.
+    pub private_files: bool,
 }
 
 /// Counters of a device since it was opened, as far as its driver keeps them.

@@ -59,6 +59,12 @@ pub enum PortKind {
         /// Both sides' shared secret, at most 24 bytes.
         secret: Option<String>,
     },
+    /// A virtual machine or a DPDK process (`net_virtio_user`) through shared memory, DPDK's `net_vhost`: the port
+    /// serves the socket, and its frontend comes and goes.
+    VhostUser {
+        /// Path of the socket, which only the user that runs this process can connect to.
+        socket: PathBuf,
+    },
     /// One end of a pair inside this process: two ring ports with the same `link` are joined.
     Ring {
         /// Name of the pair.
@@ -119,8 +125,8 @@ impl ChecksumMode {
 
 impl PortKind {
     /// The words of all kinds, in the order in which errors list them.
-    pub const WORDS: [&'static str; 7] =
-        ["pci", "af_xdp", "af_packet", "tap", "memif", "ring", "pcap"];
+    pub const WORDS: [&'static str; 8] =
+        ["pci", "af_xdp", "af_packet", "tap", "memif", "vhost-user", "ring", "pcap"];
 
     /// The word that stands for it in the file and in the API.
     pub fn word(&self) -> &'static str {
@@ -130,6 +136,7 @@ impl PortKind {
             Self::AfPacket { .. } => "af_packet",
             Self::Tap { .. } => "tap",
             Self::Memif { .. } => "memif",
+            Self::VhostUser { .. } => "vhost-user",
             Self::Ring { .. } => "ring",
             Self::Pcap { .. } => "pcap",
         }
@@ -142,7 +149,7 @@ impl PortKind {
             Self::AfXdp { device, .. } | Self::AfPacket { device } | Self::Tap { device } => {
                 device.clone()
             }
-            Self::Memif { socket, .. } => socket.display().to_string(),
+            Self::Memif { socket, .. } | Self::VhostUser { socket } => socket.display().to_string(),
             Self::Ring { link } => link.clone(),
             Self::Pcap { rx_file, .. } => rx_file.display().to_string(),
         }
@@ -163,6 +170,7 @@ impl PortKind {
             Self::Pci { .. } => "address",
             Self::AfXdp { .. } | Self::AfPacket { .. } | Self::Tap { .. } => "device",
             Self::Memif { .. } => "id",
+            Self::VhostUser { .. } => "socket",
             Self::Ring { .. } => "link",
             Self::Pcap { .. } => "tx_file",
         }
@@ -180,6 +188,8 @@ impl PortKind {
             (Memif { socket: a, id: i, role: r, .. }, Memif { socket: b, id: j, role: s, .. }) => {
                 a == b && i == j && r == s
             }
+            (VhostUser { socket: a }, VhostUser { socket: b } | Memif { socket: b, .. })
+            | (Memif { socket: a, .. }, VhostUser { socket: b }) => a == b,
             // Several may read a file that none writes.
             (Pcap { rx_file: a, tx_file: out }, Pcap { rx_file: b, tx_file: other }) => {
                 let wrote = |out: &Option<PathBuf>, file| out.as_ref() == Some(file);
@@ -213,7 +223,11 @@ impl PortKind {
     pub fn leaves_host(&self) -> bool {
         match self {
             Self::Pci { .. } | Self::AfXdp { .. } | Self::AfPacket { .. } => true,
-            Self::Tap { .. } | Self::Memif { .. } | Self::Ring { .. } | Self::Pcap { .. } => false,
+            Self::Tap { .. }
+            | Self::Memif { .. }
+            | Self::VhostUser { .. }
+            | Self::Ring { .. }
+            | Self::Pcap { .. } => false,
         }
     }
 }
@@ -233,6 +247,11 @@ mod tests {
         assert!(!memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Client, 1)));
         assert_eq!(memif(MemifRole::Server, 1).device(), "/run/m#1");
         assert_eq!(memif(MemifRole::Server, 1).place(), "/run/m");
+        let vhost = |socket: &str| PortKind::VhostUser { socket: socket.into() };
+        assert!(vhost("/run/v").same_device(&vhost("/run/v")));
+        assert!(!vhost("/run/v").same_device(&vhost("/run/w")));
+        assert!(vhost("/run/m").same_device(&memif(MemifRole::Server, 1)));
+        assert!(memif(MemifRole::Client, 1).same_device(&vhost("/run/m")));
         let pcap = |rx: &str, tx: &str| PortKind::Pcap {
             rx_file: rx.into(),
             tx_file: (!tx.is_empty()).then(|| tx.into()),

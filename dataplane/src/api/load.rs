@@ -161,8 +161,12 @@ pub struct LoadReport {
     pub bytes: u64,
     /// From the first post to the last completion, as the worker's turns see the time.
     pub nanoseconds: u64,
-    /// Round trips in nanoseconds, three digits, where there are any.
+    /// Times in nanoseconds, three digits, where there are any.
     pub latency: Option<Histogram<u64>>,
+    /// Messages that were posted and never complete, and of a load with a [`Pace::Open`] those that were due when it
+    /// ended and were not posted. With a pace, `latency` has the time that each had waited until then, so that a
+    /// peer that stalls is not omitted from the distribution.
+    pub unfinished: u64,
     /// Why it ended before its time, unless by command.
     pub failure: Option<PostFailure>,
 }

@@ -91,6 +91,10 @@ impl PortIo for PortQueue {
         self.fd()
     }
 
+    fn rested(&self) {
+        PortQueue::rested(self);
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         PortQueue::poll_timeout(self)
     }

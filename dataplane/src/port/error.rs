@@ -155,7 +155,7 @@ pub enum PortError {
         /// What to do about it.
         remedy: &'static str,
     },
-    /// The memif socket's directory.
+    /// The directory of a memif's or vhost-user port's socket.
     #[error("port {port:?}: the directory of socket {} cannot be used: {why}", socket.display())]
     Socket {
         /// The port.

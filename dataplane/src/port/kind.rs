@@ -78,7 +78,12 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             let text = from_the_root(socket);
             check_value(config, "socket", &text.to_string_lossy(), 107)?;
             secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
-            check_socket(config, socket, *role, ours)
+            check_socket(config, socket, *role == MemifRole::Server, ours)
+        }
+        PortKind::VhostUser { socket } => {
+            let text = from_the_root(socket);
+            check_value(config, "socket", &text.to_string_lossy(), 107)?;
+            check_socket(config, socket, true, &BTreeSet::new())
         }
         PortKind::Pcap { rx_file, tx_file } => {
             check_file(config, "rx_file", rx_file, pcap::check_input)?;
@@ -164,7 +169,7 @@ fn check_value(
 fn check_socket(
     config: &PortConfig,
     socket: &Path,
-    role: MemifRole,
+    serves: bool,
     ours: &BTreeSet<PathBuf>,
 ) -> Result<(), PortError> {
     let path = from_the_root(socket);
@@ -178,7 +183,8 @@ fn check_socket(
     if !meta.is_dir() {
         return Err(refuse("it is not a directory".to_owned()));
     }
-    if role == MemifRole::Client || ours.contains(socket) || !socket.exists() {
+    // A dangling link is in the way, too.
+    if !serves || ours.contains(socket) || std::fs::symlink_metadata(socket).is_err() {
         return Ok(());
     }
     // A socket that somebody serves must stay, and says that this is the wrong type of connection; one that
@@ -195,7 +201,7 @@ fn check_socket(
     }
 }
 
-/// The path of a memif's socket as the driver takes it, which looks up no directory that is relative.
+/// The path of a socket as the drivers take it, which look up no directory that is relative.
 fn from_the_root(socket: &Path) -> PathBuf {
     std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned())
 }
@@ -246,6 +252,10 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
             }
             (format!("net_memif{id}"), args)
         }
+        PortKind::VhostUser { socket } => (
+            format!("net_vhost{id}"),
+            format!("iface={},queues={queues}", from_the_root(socket).display()),
+        ),
         PortKind::Pcap { rx_file, tx_file } => {
             let mut args = format!("rx_pcap={}", rx_file.display());
             if let Some(file) = tx_file {
@@ -282,10 +292,12 @@ pub(super) fn device_config(
         promiscuous: config.mac.is_some(),
         all_multicast: true,
         reconnect: matches!(config.kind, PortKind::Memif { role: MemifRole::Client, .. }),
+        private_files: matches!(config.kind, PortKind::VhostUser { .. }),
         idle: match config.kind {
             PortKind::AfPacket { .. } => IdleFd::PacketSocket,
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
+            PortKind::VhostUser { .. } => IdleFd::VhostKick,
             PortKind::Memif { .. }
             | PortKind::Pci { .. }
             | PortKind::Ring { .. }
@@ -300,6 +312,14 @@ pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
         && dpdk::interface(device).is_some_and(|interface| !interface.up)
     {
         statements.push(format!("interface {device} is down: run `ip link set {device} up`"));
+    }
+    if let PortKind::VhostUser { .. } = &config.kind
+        && config.queues > 1
+    {
+        statements.push(format!(
+            "the frontend must enable {} queue pairs, one per worker: what workers send to others is dropped",
+            config.queues
+        ));
     }
 }
 

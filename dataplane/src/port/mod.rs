@@ -202,6 +202,8 @@ impl Ports {
             (Some(mac), _) => mac,
             // The driver gives the kernel's interface and the port one address; two hosts need two.
             (None, PortKind::Tap { .. }) => random_mac(),
+            // The driver gives those of all processes the same ones.
+            (None, PortKind::VhostUser { .. }) => random_mac(),
             (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
         };
         let set_up = kind::device_config(config, checksums, rss);
@@ -309,7 +311,7 @@ impl Port {
         std::mem::take(&mut self.queues)
     }
 
-    /// The link's state now. A memif is up while a peer is connected, a ring while both ends are open.
+    /// The link's state now. A memif or vhost-user port is up while a peer is connected, a ring while both ends are open.
     ///
     /// The queues learn of it: while the link was found down they drop what the device does not take.
     pub fn link(&self) -> LinkState {
@@ -449,7 +451,9 @@ impl PortConfig {
 
 fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
     use ChecksumBy::{Device, Nobody, Software};
-    let by = |can| if can { Device } else { Software };
+    // What net_vhost offers is what a frontend agreed to, and the next one may not.
+    let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
+    let by = |can| if can && lasts { Device } else { Software };
     match config.checksum {
         ChecksumMode::Software => {
             Checksums { rx_ip: Software, rx_tcp: Software, tx_ip: Software, tx_tcp: Software }

@@ -180,11 +180,17 @@ impl PortQueue {
         self.pending.remaining_capacity()
     }
 
-    /// A descriptor that polls readable when frames have arrived, level-triggered; `None` where the
+    /// A descriptor that polls readable when frames have arrived, level-triggered (that of a vhost-user port: when
+    /// they arrived after this call); `None` where the
     /// device has none and an idle worker must look again soon. It may also report an error (interface
     /// down): that is no reason to stop looking.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.rx.fd()
+    }
+
+    /// Ends what [`fd`](Self::fd) may have asked a vhost-user port's frontend for.
+    pub fn rested(&self) {
+        self.rx.rested();
     }
 
     /// When an impaired port next has a frame by itself.

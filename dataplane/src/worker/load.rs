@@ -86,8 +86,14 @@ pub(super) struct Running {
     /// The write of the next pair is posted, its notice not.
     half: bool,
     stopping: bool,
+    /// See [`LoadReport::unfinished`].
+    unfinished: u64,
     failure: Option<PostFailure>,
 }
+
+/// Steps in which the waits of due messages that were never posted are recorded: the work is bounded, and each step
+/// counts with its longest wait.
+const OWED_STEPS: u64 = 256;
 
 base::prefetch!(Running:);
 
@@ -133,6 +139,7 @@ impl Running {
             random: seed,
             half: false,
             stopping: false,
+            unfinished: 0,
             failure: None,
         }
     }
@@ -147,15 +154,64 @@ impl Running {
         self.ticket
     }
 
-    /// Nothing more is posted; what is under way completes first.
-    pub(super) fn stop(&mut self) {
-        self.stopping = true;
+    /// Nothing more is posted; what is under way completes first. Messages with a pace that are due and not posted
+    /// have waited until now.
+    pub(super) fn stop(&mut self, now: Instant) {
+        if !self.stopping {
+            self.stopping = true;
+            self.count_owed(now);
+        }
     }
 
     /// A message will never be complete.
-    pub(super) fn flushed(&mut self) {
-        self.posted = self.posted.saturating_sub(1).max(self.complete);
+    pub(super) fn flushed(&mut self, now: Instant) {
+        self.stop(now);
+        self.drop_oldest(now);
         self.fail(PostFailure::Flushed);
+    }
+
+    /// Nothing of it will be complete any more.
+    pub(super) fn abandon(&mut self, now: Instant) {
+        self.stop(now);
+        while self.posted > self.complete {
+            self.drop_oldest(now);
+        }
+        self.fail(PostFailure::Flushed);
+    }
+
+    /// The oldest message that is under way will not be complete. With a pace, the time that it has waited counts.
+    fn drop_oldest(&mut self, now: Instant) {
+        if self.posted == self.complete {
+            return;
+        }
+        self.posted -= 1;
+        self.unfinished += 1;
+        let since = self.under_way.pop_front();
+        if let (Pace::Open { .. }, Some(latency), Some(since)) =
+            (self.load.pace, &mut self.latency, since)
+        {
+            latency.saturating_record((now - since).as_nanos() as u64);
+        }
+    }
+
+    /// Records the waits of messages with a pace that are due and not posted.
+    fn count_owed(&mut self, now: Instant) {
+        let Pace::Open { every, .. } = self.load.pace else { return };
+        let every = every.max(Duration::from_nanos(1));
+        let first = if self.half { self.due + every } else { self.due };
+        if first > now {
+            return;
+        }
+        let (longest, every) = ((now - first).as_nanos() as u64, every.as_nanos() as u64);
+        let owed = (longest / every + 1).min(self.load.count - self.posted);
+        self.unfinished += owed;
+        let Some(latency) = &mut self.latency else { return };
+        let step = owed.div_ceil(OWED_STEPS).max(1);
+        let mut at = 0;
+        while at < owed {
+            latency.saturating_record_n(longest - at * every, step.min(owed - at));
+            at += step;
+        }
     }
 
     /// It waits for an untagged message.
@@ -340,6 +396,7 @@ impl Running {
             bytes: self.complete.saturating_mul(self.load.len.into()),
             nanoseconds: (self.last - self.begun).as_nanos() as u64,
             latency: self.latency,
+            unfinished: self.unfinished,
             failure: self.failure,
         }
     }

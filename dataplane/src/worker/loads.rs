@@ -26,6 +26,7 @@ impl<Io: PortIo> Core<Io> {
                 bytes: 0,
                 nanoseconds: 0,
                 latency: None,
+                unfinished: 0,
                 failure: Some(reason),
             };
             let report = Box::new(failed);
@@ -38,7 +39,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some((mut stream, env)) = self.find(stream)
             && let Some(load) = &mut stream.conn.load
         {
-            load.stop();
+            load.stop(now);
             env.go_on_with_load(&mut stream, now);
         }
     }
@@ -131,7 +132,7 @@ impl<Io: PortIo> Env<Io> {
     /// A message of the stream's load will never be complete.
     pub(super) fn load_flushed(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
-            load.flushed();
+            load.flushed(now);
             self.go_on_with_load(stream, now);
         }
     }
@@ -165,7 +166,7 @@ impl<Io: PortIo> Env<Io> {
     /// The stream is over, and with it its load.
     pub(super) fn flush_load(&mut self, conn: &mut Conn) {
         if let Some(mut load) = conn.load.take() {
-            load.fail(PostFailure::Flushed);
+            load.abandon(self.now);
             self.end_load(conn.id, *load);
         }
     }

@@ -317,6 +317,7 @@ fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
         }
         core.count_sleep();
     }
+    core.ports().for_each(PortIo::rested);
     wake.disarm();
 }
 

@@ -156,6 +156,15 @@ impl Control {
                 };
                 Ok(Reply::Job(JobInfo { kind: "get".into(), file, ..job(0) }))
             }
+            Request::Bench(spec) => {
+                self.seen(&spec);
+                if spec.connect.remote.port() == 1 {
+                    let (state, error) = (JobState::Failed, Some("it offers: none".into()));
+                    let job = JobInfo { state, error, refused: true, ..bench(&spec) };
+                    return Ok(Reply::Job(job));
+                }
+                Ok(Reply::Job(bench(&spec)))
+            }
             Request::Ping(spec) => {
                 self.seen(&spec);
                 match spec.connect.remote.port() {
@@ -354,6 +363,44 @@ fn job(polls: u64) -> JobInfo {
         total: 4000,
         acknowledged: (polls * 1000).min(4000),
         seconds: 0.5,
+        ..JobInfo::default()
+    }
+}
+
+fn bench(spec: &BenchSpec) -> JobInfo {
+    let latency = LatencyInfo {
+        count: 4000,
+        min_ns: 1500,
+        mean_ns: 2500,
+        p50_ns: 2000,
+        p90_ns: 3000,
+        p99_ns: 9000,
+        p999_ns: 10_000,
+        p9999_ns: 11_000,
+        max_ns: 11_500,
+    };
+    let bench = BenchInfo {
+        load: spec.load.word().into(),
+        streams: spec.streams,
+        size: spec.size,
+        depth: spec.depth,
+        time_us: spec.time_us,
+        rate: spec.rate,
+        messages: 4000,
+        unfinished: 3,
+        messages_per_s: 8000.0,
+        gbit_per_s: 0.064,
+        latency: Some(latency),
+        ..BenchInfo::default()
+    };
+    JobInfo {
+        id: 1,
+        kind: "bench".into(),
+        remote: spec.connect.remote.to_string(),
+        state: JobState::Done,
+        acknowledged: 4_000_000,
+        seconds: 0.5,
+        bench: Some(Box::new(bench)),
         ..JobInfo::default()
     }
 }

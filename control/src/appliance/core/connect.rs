@@ -231,7 +231,7 @@ impl Core {
         self.regions.adopt(&mut self.env, &spec.regions, id);
         let ends = Ends { interface, local, remote };
         self.streams.insert_opened(id, ends, pd, spec, peer_regions);
-        if let Purpose::Task(Task::Job(job)) = purpose {
+        if let Purpose::Task(Task::Job(job) | Task::Bench(job, _)) = purpose {
             self.streams.claim(id, job);
         }
         purpose

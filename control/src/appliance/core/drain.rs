@@ -21,6 +21,8 @@ impl Core {
         for name in self.listeners.names() {
             self.listeners.remove(&mut self.env, &name, None);
         }
+        // It would go on until its time is over.
+        self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
     }
 

@@ -61,10 +61,10 @@ impl Core {
                 let made = memory.map(|memory| (memory, offset));
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
-            Effect::AddSink { of, stream, memory, offset, len, access } => {
+            Effect::AddSink { of, stream, memory, offset, base_to, len, access } => {
                 // Without its stream, it has been given up.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
-                let sink = Sink { of, stream, pd, memory, offset, len, access };
+                let sink = Sink { of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_added(of, added, out));
             }
@@ -99,13 +99,13 @@ impl Core {
         start: impl FnOnce(&mut Jobs, &mut Env, &mut Effects) -> Result<u64, ApiError>,
     ) -> Result<JobInfo, ApiError> {
         let id = self.with_jobs(now, start)?;
-        self.jobs.info(id, now)
+        self.jobs.info(&self.env, id, now)
     }
 
     pub(super) fn cancel_job(&mut self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
-        self.jobs.info(id, now)?;
+        self.jobs.info(&self.env, id, now)?;
         self.with_jobs(now, |jobs, _, out| jobs.cancel(id, out));
-        self.jobs.info(id, now)
+        self.jobs.info(&self.env, id, now)
     }
 
     // --- messages ---
@@ -320,7 +320,7 @@ impl Core {
             // an end in order without a last message does.
             let failed = (!ended.in_order).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
-                jobs.on_job_stream_closed(job, failed, stats, now, out);
+                jobs.on_job_stream_closed(job, id, failed, stats, now, out);
             });
         }
         waiting.into_iter().for_each(|answer| answer.send(Ok(Reply::DONE)));

@@ -135,7 +135,7 @@ impl Transfers {
             fetch.offset = offset;
         }
         let (of, access, len) = (SinkOf::Job(id), Access::NONE, job.total.max(1));
-        out.push(Effect::AddSink { of, stream, memory, offset, len, access });
+        out.push(Effect::AddSink { of, stream, memory, offset, base_to: 0, len, access });
     }
 
     /// The memory's name.

@@ -90,6 +90,7 @@ impl Job {
             error: self.error.as_ref().map(|error| error.message.clone()),
             refused: self.error.as_ref().is_some_and(|e| e.error == ErrorKind::PeerRefused),
             counters: self.counters.clone(),
+            bench: None,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics.
+//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics, benches.
 //!
 //! Requests, and events of their streams, memory and messages, come in; requests to the other parts go out as
 //! [`Effects`].
 
 mod atomics;
+mod bench;
 mod gets;
 mod job;
 mod pings;
@@ -13,12 +14,13 @@ mod transfers;
 
 use std::time::Instant;
 
-use dataplane::StreamStats;
 use dataplane::memory::Memory;
+use dataplane::{LoadReport, StreamStats};
 use ddp::rdmap::Outcome;
 use ddp::{Qn, Stag, StreamId};
 
 use self::atomics::Atomics;
+use self::bench::Benches;
 use self::pings::Pings;
 use self::sends::Sends;
 #[cfg(test)]
@@ -29,7 +31,9 @@ use super::env::Env;
 use super::loader::Loaded;
 use super::pending::{SinkOf, Task};
 use crate::advert::Advertised;
-use crate::api::{Answer, ApiError, AtomicSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec};
+use crate::api::{
+    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, JobInfo, PingSpec, PutSpec, SendSpec,
+};
 
 /// All of them.
 #[derive(Default)]
@@ -38,6 +42,7 @@ pub(super) struct Jobs {
     sends: Sends,
     pings: Pings,
     atomics: Atomics,
+    benches: Benches,
 }
 
 impl Jobs {
@@ -93,8 +98,29 @@ impl Jobs {
         self.atomics.request(spec, usable, answer, now, out);
     }
 
+    /// Its number.
+    pub(super) fn bench(
+        &mut self,
+        env: &mut Env,
+        spec: BenchSpec,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        self.benches.request(env, spec, now, out)
+    }
+
     pub(super) fn cancel(&mut self, id: u64, out: &mut Effects) {
         self.transfers.cancel(id, out);
+        self.benches.cancel(id, out);
+    }
+
+    pub(super) fn cancel_benches(&mut self, out: &mut Effects) {
+        self.benches.cancel_all(out);
+    }
+
+    /// A client has asked for a job.
+    pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
+        self.benches.on_asked(id, now);
     }
 
     // --- streams ---
@@ -114,6 +140,9 @@ impl Jobs {
             Task::Send(id) => self.sends.begin(id, stream, now, out),
             Task::Ping(id) => self.pings.begin(env, id, stream),
             Task::Atomic(id) => self.atomics.begin(id, stream, regions, now, out),
+            Task::Bench(id, since) => {
+                self.benches.begin(env, (id, since), stream, regions, now, out);
+            }
         }
     }
 
@@ -124,6 +153,7 @@ impl Jobs {
             Task::Send(id) => self.sends.on_refused(id, error),
             Task::Ping(id) => self.pings.on_refused(id, error),
             Task::Atomic(id) => self.atomics.on_refused(id, error),
+            Task::Bench(id, _) => self.benches.on_refused(id, error, out),
         }
     }
 
@@ -148,6 +178,8 @@ impl Jobs {
                     self.pings.fail(stream, error, out);
                 }
             }
+            // The workers post for it.
+            Task::Bench(..) => {}
         }
     }
 
@@ -187,12 +219,25 @@ impl Jobs {
     pub(super) fn on_job_stream_closed(
         &mut self,
         id: u64,
+        stream: StreamId,
         failed: Option<ApiError>,
         stats: &StreamStats,
         now: Instant,
         out: &mut Effects,
     ) {
+        self.benches.on_closed(id, stream, failed.as_ref(), now, out);
         self.transfers.on_closed(id, failed, stats, now, out);
+    }
+
+    /// The load of a bench on one of its streams has ended.
+    pub(super) fn on_load_done(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        report: &LoadReport,
+        out: &mut Effects,
+    ) {
+        self.benches.on_load_done(id, stream, report, out);
     }
 
     // --- memory ---
@@ -227,6 +272,16 @@ impl Jobs {
         self.pings.on_memory(stream, result, out);
     }
 
+    /// Memory of a bench was made.
+    pub(super) fn on_bench_memory(
+        &mut self,
+        id: u64,
+        result: Result<Loaded, String>,
+        out: &mut Effects,
+    ) {
+        self.benches.on_memory(id, result, out);
+    }
+
     /// Memory has an STag, which the workers do not know yet; or there is none.
     pub(super) fn on_sink_added(
         &mut self,
@@ -239,6 +294,8 @@ impl Jobs {
             (SinkOf::Job(id), Err(error)) => self.transfers.fail(id, error, out),
             (SinkOf::Ping(stream), Ok(stag)) => self.pings.on_sink_added(stream, stag),
             (SinkOf::Ping(stream), Err(error)) => self.pings.fail(stream, error, out),
+            (SinkOf::Bench(id, stream), Ok(stag)) => self.benches.on_sink_added(id, stream, stag),
+            (SinkOf::Bench(id, _), Err(error)) => self.benches.fail(id, error, out),
         }
     }
 
@@ -254,6 +311,7 @@ impl Jobs {
         match of {
             SinkOf::Job(id) => self.transfers.on_sink_ready(env, id, result, now, out),
             SinkOf::Ping(stream) => self.pings.on_sink_ready(stream, result, now, out),
+            SinkOf::Bench(id, _) => self.benches.on_sink_ready(env, id, result, now, out),
         }
     }
 
@@ -261,7 +319,9 @@ impl Jobs {
 
     /// When the next client stops waiting.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.sends.poll_timeout(), self.pings.poll_timeout()].into_iter().flatten().min()
+        let all =
+            [self.sends.poll_timeout(), self.pings.poll_timeout(), self.benches.poll_timeout()];
+        all.into_iter().flatten().min()
     }
 
     /// Clients whose messages were acknowledged wait no longer.
@@ -274,19 +334,28 @@ impl Jobs {
         self.pings.handle_timeout(now, out);
     }
 
+    /// Benches end, or nobody asks for them any more.
+    pub(super) fn bench_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
+        self.benches.handle_timeout(env, now, out);
+    }
+
     // --- queries ---
 
     /// Jobs that are not at their end.
     pub(super) fn running(&self) -> usize {
-        self.transfers.running()
+        self.transfers.running() + self.benches.running()
     }
 
-    pub(super) fn infos(&self, now: Instant) -> Vec<JobInfo> {
-        self.transfers.infos(now)
+    pub(super) fn infos(&self, env: &Env, now: Instant) -> Vec<JobInfo> {
+        let mut infos = self.transfers.infos(now);
+        infos.extend(self.benches.infos(env, now));
+        infos.sort_unstable_by_key(|info| info.id);
+        infos
     }
 
-    pub(super) fn info(&self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
-        self.transfers.info(id, now)
+    pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
+        let info = self.transfers.info(id, now).or_else(|| self.benches.info(env, id, now));
+        info.ok_or_else(|| ApiError::not_found(format!("there is no job {id}")))
     }
 }
 

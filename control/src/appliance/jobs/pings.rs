@@ -116,7 +116,7 @@ impl Pings {
         };
         pending.memory = Some(memory.clone());
         let (of, access) = (SinkOf::Ping(stream), Access::REMOTE_READ | Access::REMOTE_WRITE);
-        out.push(Effect::AddSink { of, stream, memory, offset: 0, len, access });
+        out.push(Effect::AddSink { of, stream, memory, offset: 0, base_to: 0, len, access });
     }
 
     /// The memory's name.

@@ -330,9 +330,7 @@ impl Transfers {
         self.jobs.iter().map(|(&id, job)| job.info(id, now)).collect()
     }
 
-    pub(super) fn info(&self, id: u64, now: Instant) -> Result<JobInfo, ApiError> {
-        let job = self.jobs.get(&id);
-        let job = job.ok_or_else(|| ApiError::not_found(format!("there is no job {id}")))?;
-        Ok(job.info(id, now))
+    pub(super) fn info(&self, id: u64, now: Instant) -> Option<JobInfo> {
+        Some(self.jobs.get(&id)?.info(id, now))
     }
 }

@@ -19,6 +19,7 @@ pub(in crate::appliance) struct Sink {
     pub pd: PdId,
     pub memory: Memory,
     pub offset: u64,
+    pub base_to: u64,
     pub len: u64,
     pub access: Access,
 }
@@ -138,13 +139,13 @@ impl Regions {
         env: &mut Env,
         sink: Sink,
     ) -> Result<Stag, ApiError> {
-        let Sink { of, stream, pd, memory, offset, len, access } = sink;
+        let Sink { of, stream, pd, memory, offset, base_to, len, access } = sink;
         let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         let entry = StagEntry {
             stag,
             pd,
             stream: Some(stream),
-            base_to: TaggedOffset(0),
+            base_to: TaggedOffset(base_to),
             len,
             access,
             memory,

@@ -112,7 +112,7 @@ fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
 }
 
 fn len_of(bench: &Bench, id: u64) -> u64 {
-    bench.core.jobs().info(id, bench.now).unwrap().total
+    bench.core.jobs().info(bench.core.env(), id, bench.now).unwrap().total
 }
 
 #[test]

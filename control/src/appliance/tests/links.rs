@@ -174,9 +174,12 @@ fn a_job_on_a_lost_link_says_so() {
     link(&mut bench, 0, false);
     let (stream, reason) = (StreamId(1), PostFailure::Flushed);
     bench.event(Event::PostFailed { stream, ticket: ticket.expect("a post"), reason });
-    assert_eq!(bench.core.jobs().info(job.id, bench.now).unwrap().state, JobState::Running);
+    assert_eq!(
+        bench.core.jobs().info(bench.core.env(), job.id, bench.now).unwrap().state,
+        JobState::Running
+    );
     bench.closed(1, CloseReason::LocalAbort);
-    let info = bench.core.jobs().info(job.id, bench.now).unwrap();
+    let info = bench.core.jobs().info(bench.core.env(), job.id, bench.now).unwrap();
     let sentence = "the stream has ended: the link of port `p` is down";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
     assert!(!info.refused);

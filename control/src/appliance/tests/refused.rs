@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn job(&mut self, id: u64) -> JobInfo {
-        self.core.jobs().info(id, self.now).unwrap()
+        self.core.jobs().info(self.core.env(), id, self.now).unwrap()
     }
 }
 

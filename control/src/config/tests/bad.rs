@@ -276,12 +276,12 @@ fn ports() {
         (
             "",
             "t.toml:5: port.kind: is missing: write one of \"pci\", \"af_xdp\", \"af_packet\", \"tap\", \
-             \"memif\", \"ring\", \"pcap\"",
+             \"memif\", \"vhost-user\", \"ring\", \"pcap\"",
         ),
         (
             "kind = \"vhost\"",
             "t.toml:7: port.kind: is \"vhost\", but must be one of \"pci\", \"af_xdp\", \"af_packet\", \
-             \"tap\", \"memif\", \"ring\", \"pcap\"",
+             \"tap\", \"memif\", \"vhost-user\", \"ring\", \"pcap\"",
         ),
         (
             "kind = \"pci\"\naddress = \"03:00.0\"",
@@ -307,6 +307,14 @@ fn ports() {
         (
             "kind = \"memif\"\nsocket = \"m\"\nrole = \"client\"\nsecret = \"0123456789012345678901234\"",
             "t.toml:10: port.secret: must have at most 24 bytes and no comma: choose another",
+        ),
+        (
+            "kind = \"vhost-user\"",
+            "t.toml:5: port.socket: is missing: write the path at which the frontend, such as QEMU, connects",
+        ),
+        (
+            "kind = \"vhost-user\"\nsocket = \"v\"\nrole = \"server\"",
+            "t.toml:9: port.role: has no meaning for kind \"vhost-user\": remove it",
         ),
         (
             "kind = \"pcap\"",

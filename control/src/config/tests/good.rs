@@ -20,7 +20,7 @@ fn every_file_in_configs_is_right() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
         .collect();
     files.sort();
-    assert!(files.len() >= 9, "{files:?}");
+    assert!(files.len() >= 10, "{files:?}");
     for file in files {
         if let Err(errors) = Document::read(&file) {
             panic!("{errors}");
@@ -42,7 +42,11 @@ fn the_demo_is_two_appliances_on_one_link() {
 
 #[test]
 fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
-    for (file, patience) in [("memif-a.toml", Some(Duration::ZERO)), ("af_packet.toml", None)] {
+    for (file, patience) in [
+        ("memif-a.toml", Some(Duration::ZERO)),
+        ("vhost-user.toml", Some(Duration::ZERO)),
+        ("af_packet.toml", None),
+    ] {
         let config = Config::load(&configs().join(file)).unwrap();
         assert_eq!(config.ports[0].link_down_timeout, patience, "{file}");
     }

@@ -25,7 +25,7 @@ pub struct PortSection {
     /// Transmit descriptors per queue, a power of two.
     pub tx_descriptors: u16,
     /// Streams of the port are aborted when its link has been down for this long; `None` for never. Zero
-    /// for `memif`, where a lost link is a peer that has ended.
+    /// for `memif` and `vhost-user`, where a lost link is a peer that has ended.
     pub link_down_timeout: Option<Duration>,
     /// Impairment of what this port receives; only `ring`.
     pub impair: Option<Impairment>,

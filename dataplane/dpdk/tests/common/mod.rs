@@ -46,6 +46,7 @@ pub(crate) fn device_config(queues: u16) -> DeviceConfig {
         all_multicast: false,
         idle: IdleFd::None,
         reconnect: false,
+        private_files: false,
     }
 }
 

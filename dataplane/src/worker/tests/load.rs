@@ -274,6 +274,43 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
     assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));
 }
 
+/// The peer answers nothing from the begin on, and the load ends after 10 ms: each message that was due has waited, and is
+/// in the distribution, posted or not.
+#[test]
+fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
+    let mut s = scene(ddp(), Service::Sink);
+    let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
+    let kind = LoadKind::Echo { qn: QN };
+    // A Sink sends nothing back.
+    let ticket = s.begin(Load { pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 4) });
+    s.net.pass(Duration::from_millis(10));
+    let stream = s.here;
+    s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
+    s.turns(5);
+    s.net.hosts[0].command(0, |_| Command::Close { stream, abort: true });
+    let report = s.done(ticket);
+    assert_eq!((report.messages, report.failure), (0, Some(PostFailure::Flushed)));
+    assert!((995..=1010).contains(&report.unfinished), "{}", report.unfinished);
+    let latency = report.latency.expect("waits");
+    assert_eq!(latency.len(), report.unfinished, "four posted, the others due");
+    assert!((10_000_000..11_000_000).contains(&latency.max()), "{}", latency.max());
+    // They were due evenly over the 10 ms.
+    let half = latency.value_at_quantile(0.5);
+    assert!((4_900_000..5_200_000).contains(&half), "{half}");
+}
+
+#[test]
+fn a_closed_loop_that_is_cut_off_records_complete_messages_alone() {
+    let mut s = scene(ddp(), Service::Sink);
+    let ticket = s.load(LoadKind::Echo { qn: QN }, 64, u64::MAX, 4);
+    s.turns(50);
+    let (stream, abort) = (s.here, true);
+    s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
+    let report = s.done(ticket);
+    assert_eq!((report.messages, report.unfinished), (0, 4));
+    assert!(report.latency.expect("an empty one").is_empty());
+}
+
 #[test]
 fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind() {
     let mut s = scene(ddp(), Service::Sink);

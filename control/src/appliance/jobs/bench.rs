@@ -1,0 +1,383 @@
+//! Benches: load that the workers make on streams of their own, one run at a time.
+//!
+//! ```text
+//!  Connecting (one stream after the other; with the first one of writes and reads:
+//!      Staging (memory made); with each: its STag known to all workers)
+//!    -> Running (the workers post by themselves) -- time is over --> Stopping (what is posted completes,
+//!      streams are closed) -> Done
+//!  at any time: an error, DELETE, or nobody asks any more -> Stopping (streams are reset) -> Failed, Cancelled
+//! ```
+//!
+//! The numbers of a run come from the workers' reports at its end, and before that from the workers' counters.
+//!
+//! *Bounds* are in `limits`; memory: as many bytes to write from or to read to as are used of the peer's region, a
+//! message per stream, and a histogram of about 200 KiB per stream. [`KEPT`] runs are remembered.
+
+mod connects;
+mod limits;
+mod results;
+mod run;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use dataplane::{Command, LoadReport, PostFailure, Ticket};
+use ddp::{PostError, Stag, StreamId};
+
+use self::limits::{GRACE, KEPT, LEASE, check};
+use self::results::Results;
+use self::run::{Part, Run, counted};
+use crate::advert::Advertised;
+use crate::api::{ApiError, BenchLoad, BenchSpec, EventKind, JobInfo, JobState};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::{Loading, has_ended};
+
+/// The run that goes on, and some that have ended.
+#[derive(Default)]
+pub(super) struct Benches {
+    runs: BTreeMap<u64, Run>,
+}
+
+impl Benches {
+    // --- requests ---
+
+    /// Its number.
+    pub(super) fn request(
+        &mut self,
+        env: &mut Env,
+        spec: BenchSpec,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Result<u64, ApiError> {
+        if !env.facts.config.management.bench {
+            let sentence = "bench is off here: set `bench = true` in [management], and restart";
+            return Err(ApiError::unavailable(sentence));
+        }
+        if !env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        check(&spec).map_err(ApiError::bad_request)?;
+        if let Some((id, _)) = self.runs.iter().find(|(_, run)| !run.state.is_final()) {
+            let sentence = format!("job {id} is a bench that goes on: one runs at a time");
+            return Err(ApiError::conflict(sentence));
+        }
+        while self.runs.len() >= KEPT {
+            self.runs.pop_first();
+        }
+        let id = env.number();
+        let run = Run {
+            spec,
+            state: JobState::Connecting,
+            ending: None,
+            streams: Vec::new(),
+            memory: None,
+            window: 0,
+            asked: now,
+            started: None,
+            deadline: None,
+            before: (0, 0),
+            opening: 0,
+            due: now,
+            results: Results::new(),
+        };
+        self.runs.insert(id, run);
+        self.go_on(env, id, now, out);
+        Ok(id)
+    }
+
+    pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.asked = now;
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: u64, out: &mut Effects) {
+        self.end(id, JobState::Cancelled, None, out);
+    }
+
+    pub(super) fn cancel_all(&mut self, out: &mut Effects) {
+        let ids: Vec<u64> = self.runs.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.cancel(id, out));
+    }
+
+    // --- set-up ---
+
+    /// The next stream stands.
+    pub(super) fn begin(
+        &mut self,
+        env: &mut Env,
+        (id, since): (u64, Instant),
+        stream: StreamId,
+        regions: &[Advertised],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
+        // Without it, it has been given up.
+        let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };
+        run.opening -= 1;
+        let fresh = (Stag(0), 0);
+        let open = true;
+        run.streams.push(Part {
+            id: stream,
+            stag: None,
+            remote: fresh,
+            loaded: false,
+            reported: false,
+            open,
+        });
+        if run.spec.load == BenchLoad::Connect {
+            run.count_open(since, now);
+            return out.push(Effect::Close { stream, abort: true });
+        }
+        if !run.spec.load.is_tagged() {
+            return self.go_on(env, id, now, out);
+        }
+        match run.find_place(regions) {
+            Err(error) => return self.fail(id, error, out),
+            Ok(remote) => {
+                if let Some(part) = run.streams.last_mut() {
+                    part.remote = remote;
+                }
+            }
+        }
+        if run.memory.is_some() {
+            return run.add_sink(id, out);
+        }
+        run.state = JobState::Staging;
+        let wanted = match run.spec.load {
+            BenchLoad::Read => Wanted::Scratch(run.window),
+            _ => Wanted::Source(run.window),
+        };
+        env.load(wanted, Loading::Bench { job: id });
+    }
+
+    /// The next stream could not be opened.
+    pub(super) fn on_refused(&mut self, id: u64, error: ApiError, out: &mut Effects) {
+        self.fail(id, error, out);
+    }
+
+    pub(super) fn on_memory(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
+        match result {
+            Ok(loaded) => {
+                run.memory = Some(loaded.memory);
+                run.add_sink(id, out);
+            }
+            Err(sentence) => self.fail(id, ApiError::unavailable(sentence), out),
+        }
+    }
+
+    /// A stream's name for the memory.
+    pub(super) fn on_sink_added(&mut self, id: u64, stream: StreamId, stag: Stag) {
+        if let Some(part) = self.runs.get_mut(&id).and_then(|run| run.part(stream)) {
+            part.stag = Some(stag);
+        }
+    }
+
+    pub(super) fn on_sink_ready(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<(), String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        match result {
+            Ok(()) => self.go_on(env, id, now, out),
+            Err(reason) => self.fail(id, ApiError::internal(reason), out),
+        }
+    }
+
+    /// A stream is ready: the next one is opened, or the loads begin.
+    fn go_on(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
+        let connects = run.spec.load == BenchLoad::Connect;
+        if !connects && run.streams.len() < run.spec.streams as usize {
+            run.state = JobState::Connecting;
+            return run.open_one(id, now, out);
+        }
+        run.state = JobState::Running;
+        run.started = Some(now);
+        run.deadline = Some(now + Duration::from_micros(run.spec.time_us));
+        run.before = counted(env);
+        for slot in 0..run.streams.len() {
+            let Some(load) = run.load(slot) else { continue };
+            let part = &mut run.streams[slot];
+            part.loaded = true;
+            let stream = part.id;
+            env.command(stream.worker(), Command::Load { stream, load, ticket: Ticket(id) });
+        }
+        run.due = now;
+        run.open_more(id, now, out);
+        out.push(Effect::Log(EventKind::BenchStarted {
+            job: id,
+            load: run.spec.load.word().into(),
+            remote: run.spec.connect.remote.to_string(),
+            streams: run.spec.streams,
+        }));
+    }
+
+    // --- the end ---
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let going = self.runs.values().filter(|run| run.ending.is_none());
+        going
+            .flat_map(|run| [run.deadline, run.next_open(), Some(run.asked + LEASE)])
+            .flatten()
+            .min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
+        let going = self.runs.iter_mut().find(|(_, run)| run.ending.is_none());
+        let Some((&id, run)) = going else { return };
+        if run.asked + LEASE <= now {
+            let error = ApiError::timeout("nobody has asked for the job for 10 s");
+            return self.end(id, JobState::Cancelled, Some(error), out);
+        }
+        if run.deadline.is_none_or(|at| at > now) {
+            return run.open_more(id, now, out);
+        }
+        if run.state == JobState::Running {
+            run.count_owed(now);
+            run.state = JobState::Stopping;
+            run.deadline = Some(now + GRACE);
+            for part in run.streams.iter().filter(|part| part.loaded && !part.reported) {
+                let stream = part.id;
+                env.command(stream.worker(), Command::StopLoad { stream });
+            }
+            return self.done_if_idle(id, out);
+        }
+        if run.spec.load == BenchLoad::Connect {
+            let left = run.opening;
+            run.results.unfinished += u64::from(left);
+            let sentence = format!("{left} streams did not stand within 5 s");
+            return self.fail(id, ApiError::timeout(sentence), out);
+        }
+        let left = run.streams.iter().filter(|part| !part.reported).count();
+        let mut sentence = format!("on {left} streams messages did not complete within 5 s");
+        if run.spec.load == BenchLoad::Echo {
+            sentence += ": does the peer send them back (service = \"echo\")?";
+        }
+        self.fail(id, ApiError::timeout(sentence), out);
+    }
+
+    /// A load has ended.
+    pub(super) fn on_load_done(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        report: &LoadReport,
+        out: &mut Effects,
+    ) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(part) = run.part(stream) else { return };
+        part.reported = true;
+        run.results.add(report);
+        match &report.failure {
+            None => {}
+            // The stream ends, which will be reported with its cause.
+            Some(
+                PostFailure::Flushed
+                | PostFailure::NoStream
+                | PostFailure::Refused(PostError::Closed),
+            ) => return,
+            Some(reason) => return self.fail(id, ApiError::unavailable(reason.to_string()), out),
+        }
+        if run.streams.iter().all(|part| part.reported) {
+            self.end(id, JobState::Done, None, out);
+        }
+    }
+
+    /// A stream is gone; `failed` says why if not in order.
+    pub(super) fn on_closed(
+        &mut self,
+        id: u64,
+        stream: StreamId,
+        failed: Option<&ApiError>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        if run.spec.load == BenchLoad::Connect {
+            run.streams.retain(|part| part.id != stream);
+            run.open_more(id, now, out);
+            self.done_if_idle(id, out);
+            return self.finish(id, out);
+        }
+        let Some(part) = run.part(stream) else { return };
+        part.open = false;
+        match (&mut run.ending, failed) {
+            (None, failed) => {
+                let early =
+                    || ApiError::peer_refused("closed by the peer before the time was over");
+                let error = has_ended(failed.cloned().unwrap_or_else(early));
+                let error = run.explain(error);
+                self.fail(id, error, out);
+            }
+            // What the peer refused at the end was not placed.
+            (Some((state @ JobState::Done, error)), Some(failed)) => {
+                *state = JobState::Failed;
+                *error = Some(has_ended(failed.clone()));
+                self.finish(id, out);
+            }
+            (Some(_), _) => self.finish(id, out),
+        }
+    }
+
+    pub(super) fn fail(&mut self, id: u64, error: ApiError, out: &mut Effects) {
+        self.end(id, JobState::Failed, Some(error), out);
+    }
+
+    /// It will end so: streams are closed, in order if all is well.
+    fn end(&mut self, id: u64, state: JobState, error: Option<ApiError>, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
+        run.ending = Some((state, error));
+        run.state = JobState::Stopping;
+        for part in run.streams.iter().filter(|part| part.open) {
+            out.push(Effect::Close { stream: part.id, abort: state != JobState::Done });
+        }
+        self.finish(id, out);
+    }
+
+    /// Streams are opened no more, and all have been.
+    fn done_if_idle(&mut self, id: u64, out: &mut Effects) {
+        let Some(run) = self.runs.get(&id) else { return };
+        let connects = run.spec.load == BenchLoad::Connect;
+        if connects && run.state == JobState::Stopping && run.is_idle() {
+            self.end(id, JobState::Done, None, out);
+        }
+    }
+
+    /// It has ended if no stream is left.
+    fn finish(&mut self, id: u64, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id).filter(|run| !run.state.is_final()) else { return };
+        let Some((state, error)) = &run.ending else { return };
+        if run.streams.iter().any(|part| part.open) {
+            return;
+        }
+        run.state = *state;
+        run.memory = None;
+        let error = error.as_ref().map(|error| error.message.clone());
+        out.extend(
+            run.streams.iter_mut().filter_map(|part| part.stag.take()).map(Effect::RemoveSink),
+        );
+        out.push(Effect::Log(EventKind::JobFinished { job: id, error }));
+    }
+
+    // --- queries ---
+
+    pub(super) fn running(&self) -> usize {
+        self.runs.values().filter(|run| !run.state.is_final()).count()
+    }
+
+    pub(super) fn infos(&self, env: &Env, now: Instant) -> impl Iterator<Item = JobInfo> {
+        self.runs.iter().map(move |(&id, run)| run.info(env, id, now))
+    }
+
+    pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> Option<JobInfo> {
+        Some(self.runs.get(&id)?.info(env, id, now))
+    }
+}

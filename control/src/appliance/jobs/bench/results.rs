@@ -1,0 +1,59 @@
+//! What a bench has found out.
+
+use std::time::Duration;
+
+use dataplane::{LONGEST_LATENCY, LoadReport};
+use hdrhistogram::Histogram;
+
+use crate::api::LatencyInfo;
+
+/// What the loads have reported.
+pub(super) struct Results {
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) unfinished: u64,
+    /// Of the load that took longest.
+    pub(super) nanoseconds: u64,
+    latency: Histogram<u64>,
+}
+
+impl Results {
+    pub(super) fn new() -> Results {
+        let latency = Histogram::new_with_bounds(1, LONGEST_LATENCY, 3);
+        let latency = latency.expect("bounds that a histogram can have");
+        Results { messages: 0, bytes: 0, unfinished: 0, nanoseconds: 0, latency }
+    }
+
+    pub(super) fn add(&mut self, report: &LoadReport) {
+        self.messages += report.messages;
+        self.bytes += report.bytes;
+        self.unfinished += report.unfinished;
+        self.nanoseconds = self.nanoseconds.max(report.nanoseconds);
+        if let Some(latency) = &report.latency {
+            let added = self.latency.add(latency);
+            debug_assert!(added.is_ok(), "the bounds are the same");
+        }
+    }
+
+    /// So many times of this length.
+    pub(super) fn record(&mut self, time: Duration, count: u64) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.latency.saturating_record_n(nanos, count);
+    }
+
+    pub(super) fn latency(&self) -> Option<LatencyInfo> {
+        let times = &self.latency;
+        let at = |quantile| times.value_at_quantile(quantile);
+        (!times.is_empty()).then(|| LatencyInfo {
+            count: times.len(),
+            min_ns: times.min(),
+            mean_ns: times.mean() as u64,
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            p9999_ns: at(0.9999),
+            max_ns: times.max(),
+        })
+    }
+}

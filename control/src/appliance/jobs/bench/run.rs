@@ -1,0 +1,225 @@
+//! One run: its streams, their loads, and how far it is.
+
+use std::time::{Duration, Instant};
+
+use dataplane::memory::Memory;
+use dataplane::{Load, LoadKind, Order, Pace, Window};
+use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
+
+use super::super::place::{Need, place};
+use super::limits::MAX_WINDOW;
+use super::results::Results;
+use crate::advert::Advertised;
+use crate::api::{
+    ApiError, BenchInfo, BenchLoad, BenchSpec, Counters, ErrorKind, JobInfo, JobState, RemotePlace,
+};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::pending::SinkOf;
+
+/// A run.
+pub(super) struct Run {
+    pub(super) spec: BenchSpec,
+    pub(super) state: JobState,
+    /// How it will end, once that is certain, and why.
+    pub(super) ending: Option<(JobState, Option<ApiError>)>,
+    pub(super) streams: Vec<Part>,
+    /// What is written from, or read to, of all streams.
+    pub(super) memory: Option<Memory>,
+    /// Bytes of it, and of the peer's region.
+    pub(super) window: u64,
+    /// When somebody asked for it.
+    pub(super) asked: Instant,
+    /// When the loads began.
+    pub(super) started: Option<Instant>,
+    /// When no more is posted; then, when what is posted must be complete.
+    pub(super) deadline: Option<Instant>,
+    /// The workers' counters of messages and bytes at its begin.
+    pub(super) before: (u64, u64),
+    /// Streams that are being opened.
+    pub(super) opening: u32,
+    /// When the next stream is due; of `connect` with a rate.
+    pub(super) due: Instant,
+    pub(super) results: Results,
+}
+
+/// A stream of a run.
+pub(super) struct Part {
+    pub(super) id: StreamId,
+    /// Its name for our memory.
+    pub(super) stag: Option<Stag>,
+    /// The place in the peer's memory.
+    pub(super) remote: (Stag, u64),
+    pub(super) loaded: bool,
+    pub(super) reported: bool,
+    pub(super) open: bool,
+}
+
+impl Run {
+    pub(super) fn part(&mut self, stream: StreamId) -> Option<&mut Part> {
+        self.streams.iter_mut().find(|part| part.id == stream)
+    }
+
+    /// The place in the memory of the newest stream's peer; with the first stream also how much of it is used.
+    pub(super) fn find_place(&mut self, regions: &[Advertised]) -> Result<(Stag, u64), ApiError> {
+        let target = match &self.spec.target {
+            Some(target) => target.clone(),
+            None => RemotePlace::Region { name: only(regions)?, offset: 0 },
+        };
+        let need = if self.spec.load == BenchLoad::Read { Need::Read } else { Need::Write };
+        let (count, of) = (self.streams.len(), self.spec.streams);
+        if count > 1 {
+            let hint = "a region for several streams needs `shared = true`";
+            return place(&target, self.window, regions, need).map_err(|error| {
+                let message = format!("stream {count} of {of}: {} ({hint})", error.message);
+                ApiError { message, ..error }
+            });
+        }
+        let size = u64::from(self.spec.size);
+        let found = place(&target, size, regions, need)?;
+        let rest = match &target {
+            RemotePlace::Region { name, offset } => {
+                let region = regions.iter().find(|region| region.name == *name);
+                region.map_or(size, |region| region.len - offset)
+            }
+            RemotePlace::Tagged { .. } => size,
+        };
+        self.window = rest.min(MAX_WINDOW).max(size);
+        self.spec.target = Some(target);
+        Ok(found)
+    }
+
+    /// Gives our memory to the newest stream.
+    pub(super) fn add_sink(&self, id: u64, out: &mut Effects) {
+        let (Some(part), Some(memory)) = (self.streams.last(), self.memory.clone()) else { return };
+        out.push(Effect::AddSink {
+            of: SinkOf::Bench(id, part.id),
+            stream: part.id,
+            memory,
+            offset: 0,
+            base_to: part.remote.1,
+            len: self.window,
+            access: Access::NONE,
+        });
+    }
+
+    /// The load of a stream, if the workers make it.
+    pub(super) fn load(&self, slot: usize) -> Option<Load> {
+        let spec = &self.spec;
+        let part = &self.streams[slot];
+        let window = || Window {
+            local: part.stag.unwrap_or(Stag(0)),
+            remote: part.remote.0,
+            base: TaggedOffset(part.remote.1),
+            bytes: self.window,
+            order: Order::Sequential,
+        };
+        let kind = match spec.load {
+            BenchLoad::Write => LoadKind::Write(window()),
+            BenchLoad::Read => LoadKind::Read(window()),
+            BenchLoad::Send => LoadKind::Send { qn: Qn(spec.queue) },
+            BenchLoad::Echo => LoadKind::Echo { qn: Qn(spec.queue) },
+            BenchLoad::Connect => return None,
+        };
+        let pace = spec.rate.map_or(Pace::Closed, |rate| {
+            let every = Duration::from_secs_f64(f64::from(spec.streams) / rate as f64);
+            let phase = every.mul_f64(slot as f64 / f64::from(spec.streams));
+            Pace::Open { every, phase }
+        });
+        Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
+    }
+
+    /// A peer that takes no message has no service for it.
+    pub(super) fn explain(&self, error: ApiError) -> ApiError {
+        let service = match self.spec.load {
+            BenchLoad::Send => "sink",
+            BenchLoad::Echo => "echo",
+            BenchLoad::Write | BenchLoad::Read | BenchLoad::Connect => return error,
+        };
+        // The peer's host may have acknowledged the first ones before it refused them.
+        let first = u64::from(self.spec.streams * self.spec.depth);
+        if error.error != ErrorKind::PeerRefused || self.results.messages > first {
+            return error;
+        }
+        let message = format!(
+            "{}; does the peer have the service (service = \"{service}\"), and buffers for {} messages of \
+             {} bytes?",
+            error.message, self.spec.depth, self.spec.size
+        );
+        ApiError { message, ..error }
+    }
+
+    pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> JobInfo {
+        let (spec, results) = (&self.spec, &self.results);
+        // Reports are complete when the run is; before that, counters show how far it is.
+        let (messages, bytes, seconds) = match self.started {
+            _ if self.state.is_final() => {
+                (results.messages, results.bytes, results.nanoseconds as f64 * 1e-9)
+            }
+            None => (0, 0, 0.0),
+            Some(begun) if spec.load == BenchLoad::Connect => {
+                (results.messages, 0, now.duration_since(begun).as_secs_f64())
+            }
+            Some(begun) => {
+                let (messages, bytes) = counted(env);
+                let seconds = now.duration_since(begun).as_secs_f64();
+                (messages - self.before.0, bytes - self.before.1, seconds)
+            }
+        };
+        let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let error = self.ending.as_ref().and_then(|(_, error)| error.as_ref());
+        JobInfo {
+            id,
+            kind: "bench".into(),
+            file: std::path::PathBuf::new(),
+            region: None,
+            remote: spec.connect.remote.to_string(),
+            state: self.state,
+            total: 0,
+            acknowledged: bytes,
+            seconds,
+            error: error.map(|error| error.message.clone()),
+            refused: error.is_some_and(|error| error.error == ErrorKind::PeerRefused),
+            counters: Counters::new(),
+            bench: Some(Box::new(BenchInfo {
+                load: spec.load.word().into(),
+                streams: spec.streams,
+                open: self.streams.iter().filter(|part| part.open).count() as u32,
+                size: spec.size,
+                depth: spec.depth,
+                time_us: spec.time_us,
+                rate: spec.rate,
+                messages,
+                unfinished: results.unfinished,
+                messages_per_s: per_s(messages),
+                gbit_per_s: per_s(bytes) * 8e-9,
+                latency: results.latency(),
+            })),
+        }
+    }
+}
+
+/// Messages and bytes of loads that the workers have counted.
+pub(super) fn counted(env: &Env) -> (u64, u64) {
+    let runs = env.facts.counters.iter().map(|counters| &counters.run);
+    runs.fold((0, 0), |(messages, bytes), run| {
+        (messages + run.load_messages.get(), bytes + run.load_bytes.get())
+    })
+}
+
+/// The only region that the peer offers.
+fn only(regions: &[Advertised]) -> Result<String, ApiError> {
+    match regions {
+        [region] => Ok(region.name.clone()),
+        [] => {
+            let sentence = "the peer offers no region: its listener needs one in `regions`";
+            Err(ApiError::peer_refused(sentence))
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|region| region.name.as_str()).collect();
+            let names = names.join(", ");
+            let sentence = format!("the peer offers several regions ({names}): name one of them");
+            Err(ApiError::bad_request(sentence))
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! `bench`: what it refuses, what the workers are sent, and how it ends.
+
+use dataplane::{Load, LoadKind, LoadReport, Order, Pace, PostFailure, Window};
+use ddp::{Access, Qn, RegionMemory as _, Stag, TaggedOffset};
+use tcp_lite::endpoint::TcpReason;
+
+use super::rdmap::{closes, offer, rdmap_spec, removed};
+use super::*;
+use crate::api::{
+    BenchInfo, BenchLoad, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState, RemotePlace,
+};
+
+const ON: &str = "[management]\nbench = true\n";
+
+fn spec(load: BenchLoad) -> BenchSpec {
+    BenchSpec {
+        load,
+        connect: rdmap_spec(),
+        target: None,
+        queue: 0,
+        streams: 2,
+        size: 100,
+        depth: 3,
+        time_us: 1_000_000,
+        rate: None,
+    }
+}
+
+fn on() -> Bench {
+    bench_with(&(BASIC.to_owned() + ON))
+}
+
+fn ask(bench: &mut Bench, spec: BenchSpec) -> Result<JobInfo, ApiError> {
+    match answer(&mut bench.call(Request::Bench(spec)))? {
+        Reply::Job(info) => Ok(info),
+        _ => panic!("no job"),
+    }
+}
+
+fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
+    let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Job(id))) else { panic!("no job") };
+    let of = *info.bench.clone().unwrap();
+    (info, of)
+}
+
+/// The next stream is opened and stands as this one.
+fn stands(bench: &mut Bench, id: u64, offers: &[Advertised]) {
+    let commands = bench.acknowledge();
+    let connects: Vec<Ticket> = commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Connect(connect) => Some(connect.ticket),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(connects.len(), 1, "one after the other: {commands:?}");
+    bench.established(id, "10.0.0.9", Some(connects[0]), offers);
+}
+
+fn loads(commands: &[Command]) -> Vec<(u64, Load)> {
+    let loads = commands.iter().filter_map(|command| match command {
+        Command::Load { stream, load, .. } => Some((stream.0, *load)),
+        _ => None,
+    });
+    loads.collect()
+}
+
+fn stops(commands: &[Command]) -> Vec<u64> {
+    let stops = commands.iter().filter_map(|command| match command {
+        Command::StopLoad { stream } => Some(stream.0),
+        _ => None,
+    });
+    stops.collect()
+}
+
+/// A load has ended after so many messages, each after 1 µs.
+fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<PostFailure>) {
+    let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
+    latency.record_n(1000, messages).unwrap();
+    let report = Box::new(LoadReport {
+        messages,
+        bytes: messages * 100,
+        nanoseconds: 1_000_000_000,
+        latency: Some(latency),
+        unfinished: 0,
+        failure,
+    });
+    bench.event(Event::LoadDone { stream: StreamId(id), ticket: Ticket(job), report });
+}
+
+/// Two streams load.
+fn running(load: BenchLoad) -> (Bench, u64) {
+    let mut bench = on();
+    let id = ask(&mut bench, spec(load)).unwrap().id;
+    stands(&mut bench, 5, &[]);
+    stands(&mut bench, 6, &[]);
+    assert_eq!(loads(&bench.all_commands()).len(), 2);
+    (bench, id)
+}
+
+#[test]
+fn it_is_off_unless_configured_and_has_bounds() {
+    let mut bench = bench();
+    let refused = ask(&mut bench, spec(BenchLoad::Write)).unwrap_err();
+    assert_eq!(refused.error, ErrorKind::Unavailable);
+    assert!(refused.message.contains("`bench = true` in [management]"), "{}", refused.message);
+    let mut bench = on();
+    let tagged =
+        |load| BenchSpec { target: Some(RemotePlace::Tagged { stag: 1, to: 0 }), ..spec(load) };
+    let (write, echo) = (spec(BenchLoad::Write), spec(BenchLoad::Echo));
+    let plain = ConnectSpec::to(remote("10.0.0.9"));
+    let offering = ConnectSpec { regions: vec!["own".into()], ..rdmap_spec() };
+    for (spec, sentence) in [
+        (BenchSpec { streams: 0, ..write.clone() }, "streams must be from 1 to 256"),
+        (BenchSpec { streams: 257, ..write.clone() }, "streams must be from 1 to 256"),
+        (BenchSpec { size: 0, ..write.clone() }, "size of `write` must be from 1 to 16777216"),
+        (BenchSpec { size: (16 << 20) + 1, ..write.clone() }, "size of `write`"),
+        (BenchSpec { size: (1 << 20) + 1, ..spec(BenchLoad::Send) }, "1 to 1048576"),
+        (BenchSpec { size: (64 << 10) + 1, ..echo.clone() }, "1 to 65536"),
+        (BenchSpec { depth: 257, ..write.clone() }, "depth of `write` must be from 1 to 256"),
+        (BenchSpec { depth: 33, ..echo.clone() }, "depth of `echo` must be from 1 to 32"),
+        (BenchSpec { time_us: 0, ..write.clone() }, "time_us must be from 1 to 3600000000"),
+        (BenchSpec { time_us: 3_600_000_001, ..write.clone() }, "time_us"),
+        (BenchSpec { rate: Some(0), ..write.clone() }, "rate must be from 1 to 1000000000"),
+        (BenchSpec { rate: Some(u64::MAX), ..write.clone() }, "rate"),
+        (tagged(BenchLoad::Echo), "a bench of `echo` uses no region"),
+        (BenchSpec { connect: offering, ..write }, "connect.regions must be empty"),
+        (BenchSpec { connect: plain, ..spec(BenchLoad::Read) }, "bare DDP has no Reads"),
+    ] {
+        let refused = ask(&mut bench, spec).unwrap_err();
+        assert_eq!(refused.error, ErrorKind::BadRequest, "{refused}");
+        assert!(refused.message.contains(sentence), "{refused}");
+    }
+    assert!(bench.all_commands().is_empty());
+}
+
+#[test]
+fn writes_use_the_peers_region_from_where_it_begins() {
+    let mut bench = on();
+    let rate = Some(1000);
+    let info = ask(&mut bench, BenchSpec { rate, ..spec(BenchLoad::Write) }).unwrap();
+    assert_eq!((info.kind.as_str(), info.state), ("bench", JobState::Connecting));
+    let busy = ask(&mut bench, spec(BenchLoad::Write)).unwrap_err();
+    assert_eq!(busy.error, ErrorKind::Conflict);
+    stands(&mut bench, 5, &[offer("box", "w")]);
+    assert_eq!(job(&mut bench, info.id).0.state, JobState::Staging);
+    bench.load_all();
+    let commands = bench.all_commands();
+    let entry = added(&commands)[0].clone();
+    assert_eq!((entry.stream, entry.access), (Some(StreamId(5)), Access::NONE));
+    assert_eq!((entry.base_to, entry.len), (TaggedOffset(4096), 1024));
+    assert!(entry.memory.is_stable(), "it is framed again from there");
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    stands(&mut bench, 6, &[offer("box", "w")]);
+    let commands = bench.all_commands();
+    let second = added(&commands)[0].clone();
+    assert_eq!(second.stream, Some(StreamId(6)));
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    let begun = loads(&bench.all_commands());
+    let ms = Duration::from_millis;
+    for ((id, load), (stream, stag, phase)) in
+        begun.iter().zip([(5, entry.stag, ms(0)), (6, second.stag, ms(1))])
+    {
+        let (base, order) = (TaggedOffset(4096), Order::Sequential);
+        let window = Window { local: stag, remote: Stag(77), base, bytes: 1024, order };
+        let pace = Pace::Open { every: ms(2), phase };
+        let kind = LoadKind::Write(window);
+        assert_eq!((*id, load.kind, load.pace), (stream, kind, pace));
+        assert_eq!((load.len, load.depth, load.timed), (100, 3, true));
+    }
+    assert_eq!(begun.len(), 2);
+    bench.pass(ms(999));
+    assert!(stops(&bench.all_commands()).is_empty(), "before its time");
+    bench.pass(ms(1));
+    assert_eq!(stops(&bench.all_commands()), [5, 6]);
+    done(&mut bench, info.id, 5, 10, None);
+    assert!(closes(&bench.all_commands(), StreamId(5)).is_empty(), "the other one goes on");
+    done(&mut bench, info.id, 6, 20, None);
+    let commands = bench.all_commands();
+    assert_eq!(closes(&commands, StreamId(5)), [false]);
+    assert_eq!(closes(&commands, StreamId(6)), [false]);
+    assert_eq!(job(&mut bench, info.id).0.state, JobState::Stopping);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalShutdown);
+    }
+    let (info, of) = job(&mut bench, info.id);
+    assert_eq!((info.state, info.error, info.acknowledged), (JobState::Done, None, 3000));
+    assert_eq!((of.messages, of.messages_per_s, of.open), (30, 30.0, 0));
+    let times = of.latency.unwrap();
+    assert_eq!((times.count, times.min_ns, times.p50_ns, times.max_ns), (30, 1000, 1000, 1000));
+    let mut gone = removed(&bench.all_commands());
+    gone.sort_unstable();
+    gone.dedup();
+    assert_eq!(gone.len(), 2);
+    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+    assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok(), "another may run");
+}
+
+#[test]
+fn a_peer_that_stalls_fails_it_after_a_while() {
+    let (mut bench, id) = running(BenchLoad::Echo);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(stops(&bench.all_commands()), [5, 6]);
+    done(&mut bench, id, 5, 10, None);
+    bench.pass(Duration::from_secs(5));
+    let commands = bench.all_commands();
+    assert_eq!(
+        (closes(&commands, StreamId(5)), closes(&commands, StreamId(6))),
+        (vec![true], vec![true])
+    );
+    done(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalAbort);
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, of.messages), (JobState::Failed, 10));
+    let sentence = "on 1 streams messages did not complete within 5 s: does the peer send them back \
+                    (service = \"echo\")?";
+    assert_eq!(info.error.as_deref(), Some(sentence));
+}
+
+#[test]
+fn a_stream_that_ends_early_is_the_cause() {
+    let (mut bench, id) = running(BenchLoad::Send);
+    done(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
+    assert!(bench.all_commands().is_empty(), "its end is awaited");
+    bench.closed(6, CloseReason::Lower(TcpReason::PeerReset));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    done(&mut bench, id, 5, 0, Some(PostFailure::Flushed));
+    bench.closed(5, CloseReason::LocalAbort);
+    let (info, _) = job(&mut bench, id);
+    assert_eq!((info.state, info.refused), (JobState::Failed, true));
+    let sentence = info.error.unwrap();
+    assert!(sentence.starts_with("the stream has ended: "), "{sentence}");
+    assert!(sentence.contains("(service = \"sink\"), and buffers for 3 messages of 100 bytes?"));
+    assert_eq!(bench.logged(|k| matches!(k, EventKind::JobFinished { .. })).len(), 1);
+}
+
+#[test]
+fn nobody_who_asks_any_more_cancels_it() {
+    let mut bench = on();
+    let long = BenchSpec { time_us: 3_600_000_000, ..spec(BenchLoad::Echo) };
+    let id = ask(&mut bench, long).unwrap().id;
+    stands(&mut bench, 5, &[]);
+    stands(&mut bench, 6, &[]);
+    let begun = loads(&bench.all_commands());
+    assert!(begun.iter().all(|(_, load)| load.kind == LoadKind::Echo { qn: Qn(0) }));
+    for _ in 0..3 {
+        bench.pass(Duration::from_secs(9));
+        assert_eq!(job(&mut bench, id).0.state, JobState::Running);
+    }
+    // A list of all jobs is no question for this one.
+    bench.pass(Duration::from_secs(9));
+    assert!(answer(&mut bench.call(Request::Jobs)).is_ok());
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalAbort);
+    }
+    let (info, _) = job(&mut bench, id);
+    assert_eq!(info.state, JobState::Cancelled);
+    assert_eq!(info.error.as_deref(), Some("nobody has asked for the job for 10 s"));
+}
+
+#[test]
+fn a_stream_that_comes_too_late_is_closed() {
+    let mut bench = on();
+    let id = ask(&mut bench, spec(BenchLoad::Echo)).unwrap().id;
+    let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::CancelJob(id))) else { panic!() };
+    assert_eq!(info.state, JobState::Cancelled);
+    stands(&mut bench, 5, &[]);
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    bench.closed(5, CloseReason::LocalAbort);
+    assert_eq!(job(&mut bench, id).0.state, JobState::Cancelled);
+    assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok());
+}
+
+/// Tickets of streams that are being opened.
+fn connects(commands: &[Command]) -> Vec<Ticket> {
+    let connects = commands.iter().filter_map(|command| match command {
+        Command::Connect(connect) => Some(connect.ticket),
+        _ => None,
+    });
+    connects.collect()
+}
+
+#[test]
+fn streams_are_opened_and_reset_again_and_again() {
+    let mut bench = on();
+    let id = ask(&mut bench, spec(BenchLoad::Connect)).unwrap().id;
+    let mut opening = connects(&bench.all_commands());
+    assert_eq!(opening.len(), 2, "both at once");
+    for stream in 5..15 {
+        bench.now += Duration::from_millis(1);
+        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        assert_eq!(closes(&bench.all_commands(), StreamId(stream)), [true]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        opening.extend(connects(&bench.all_commands()));
+        assert_eq!(opening.len(), 2, "the next");
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, of.messages, info.acknowledged), (JobState::Running, 10, 0));
+    bench.pass(Duration::from_secs(1));
+    for stream in 15..17 {
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
+        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        assert!(connects(&bench.all_commands()).is_empty());
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 12));
+    let times = of.latency.unwrap();
+    assert_eq!(times.count, 12);
+    assert!((999_000..=1_000_000).contains(&times.min_ns), "{times:?}");
+    assert!(times.max_ns > 1_000_000_000, "the last two waited");
+}
+
+#[test]
+fn streams_that_are_due_count_from_then() {
+    let mut bench = on();
+    let paced = BenchSpec { rate: Some(10), streams: 1, ..spec(BenchLoad::Connect) };
+    let id = ask(&mut bench, paced).unwrap().id;
+    let first = connects(&bench.all_commands());
+    assert_eq!(first.len(), 1, "due at once");
+    // It stands after 450 ms: four more were due meanwhile.
+    bench.pass(Duration::from_millis(450));
+    assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
+    let mut next = first[0];
+    for stream in 5..10 {
+        bench.established(stream, "10.0.0.9", Some(next), &[]);
+        bench.closed(stream, CloseReason::LocalAbort);
+        let more = connects(&bench.all_commands());
+        if stream < 9 {
+            next = more[0];
+        } else {
+            assert!(more.is_empty(), "none is due");
+        }
+    }
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_millis(50)));
+    bench.pass(Duration::from_millis(50));
+    assert_eq!(connects(&bench.all_commands()).len(), 1);
+    // The peer answers no more until the end, and 5 s beyond it.
+    bench.pass(Duration::from_millis(500));
+    bench.pass(Duration::from_secs(5));
+    let (info, of) = job(&mut bench, id);
+    assert_eq!(info.state, JobState::Failed);
+    assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
+    assert_eq!((of.messages, of.unfinished), (5, 6));
+    // 450, 350, 250, 150 and 50 ms; then 400 to 0 ms of those that were due and not opened.
+    let times = of.latency.unwrap();
+    assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
+}

@@ -1,0 +1,175 @@
+//! A vhost-user port and its frontends. DPDK's `net_virtio_user` in a second process: frames both ways on two queues;
+//! a frontend that is killed is noticed, and the next one is served. What a hostile frontend does is in
+//! `port_vhost_user_raw.rs`.
+
+mod port_common;
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use dataplane::port::{Port, PortConfig, PortKind, PortQueue};
+use dpdk::{Device, DeviceConfig, IdleFd, Mbuf, MempoolConfig, Room, RxOffloads, TxOffloads};
+use port_common::Peer;
+
+const TEST: &str = "frontends_come_and_go";
+
+fn config(socket: &Path, mtu: u16, queues: u16) -> PortConfig {
+    let kind = PortKind::VhostUser { socket: socket.to_owned() };
+    PortConfig { mtu, queues, ..PortConfig::new("v", kind) }
+}
+
+/// As a child: sends every frame back on the queue that it came from, for ever.
+fn echo() -> ! {
+    let argument = port_common::argument();
+    let [mtu, queues, socket] = *argument.splitn(3, ' ').collect::<Vec<_>>() else {
+        panic!("MTU, queues and socket")
+    };
+    let ports = port_common::ports();
+    let args = format!("path={socket},queues={queues},cq=1,queue_size=256,server=0");
+    let device = Device::virtual_device(ports.eal(), "net_virtio_user0", &args).unwrap();
+    let config = DeviceConfig {
+        queues: queues.parse().unwrap(),
+        rx_descriptors: 256,
+        tx_descriptors: 256,
+        mtu: mtu.parse().unwrap(),
+        set_mtu: true,
+        rx: RxOffloads::default(),
+        tx: TxOffloads::default(),
+        rss: None,
+        promiscuous: true,
+        all_multicast: true,
+        idle: IdleFd::None,
+        reconnect: false,
+        private_files: false,
+    };
+    let pool = MempoolConfig { buffers: 4096, room: Room::Bytes(10_240), numa: None };
+    let (_device, rx, tx) = device.start(&config, pool).unwrap();
+    let mut pairs: Vec<_> = rx.into_iter().zip(tx).collect();
+    port_common::print_line("open");
+    loop {
+        for (rx, tx) in &mut pairs {
+            let mut frames = arrayvec::ArrayVec::<Mbuf, 32>::new();
+            rx.burst(&mut frames);
+            for frame in &mut frames {
+                frame.data_mut()[0] ^= 0xff;
+            }
+            while !frames.is_empty() {
+                tx.burst(&mut frames);
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn exchange(queue: &mut PortQueue, mtu: u16) {
+    for len in [60, 1000, usize::from(mtu) + 14] {
+        let bytes = port_common::pattern(len);
+        port_common::send(queue, &bytes);
+        let frame =
+            port_common::receive(queue, |got| got[0] == bytes[0] ^ 0xff && got[1..] == bytes[1..]);
+        assert_eq!(frame.segments(), 1);
+    }
+}
+
+/// Two frontends one after the other, each killed.
+fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &str) {
+    assert!(!port.link().up, "nobody is there yet");
+    for _ in 0..2 {
+        let mut peer = Peer::start(TEST, "frontend", argument);
+        peer.wait_for("open");
+        port_common::until("the frontend is there", || port.link().up);
+        for queue in &mut *queues {
+            port_common::until("the queue takes frames", || {
+                port_common::send(queue, &[0; 60]);
+                queue.counters().tx_frames > 0 && queue.pending() == 0
+            });
+            exchange(queue, mtu);
+        }
+        let free = port.free_buffers();
+        for _ in 0..2000 {
+            queues.iter_mut().for_each(|queue| exchange(queue, mtu.min(1000)));
+        }
+        assert!(port.free_buffers() + 2048 >= free, "{} of {free}", port.free_buffers());
+        queues.iter_mut().for_each(wakes_an_idle_worker);
+        drop(peer);
+        port_common::until("the loss is noticed", || !port.link().up);
+        for queue in &mut *queues {
+            // Sending to nobody ends in the queue, and then in a count.
+            let before = queue.counters().tx_dropped;
+            for _ in 0..1000 {
+                port_common::send(queue, &[0; 60]);
+            }
+            assert_eq!((queue.counters().tx_dropped, queue.pending()), (before + 1000, 0));
+            port_common::drain(queue);
+            assert!(!port_common::readable(queue, Duration::from_millis(5)), "nobody kicks");
+            queue.rested();
+        }
+    }
+}
+
+/// The frontend kicks when it has sent, if the worker waits, and not before.
+fn wakes_an_idle_worker(queue: &mut PortQueue) {
+    port_common::drain(queue);
+    assert!(!port_common::readable(queue, Duration::from_millis(5)), "nothing was sent");
+    let fd = queue.fd().expect("nothing waits").try_clone_to_owned().unwrap();
+    port_common::send(queue, &port_common::pattern(60));
+    let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1), "the frontend kicks");
+    assert!(queue.fd().is_none(), "a frame waits: there is nothing to wait for");
+    queue.rested();
+    let _: Mbuf = port_common::receive(queue, |_| true);
+}
+
+#[test]
+fn frontends_come_and_go() {
+    if port_common::role().is_some() {
+        echo();
+    }
+    let ports = port_common::ports();
+    let directory = std::env::temp_dir().join(format!("ddpd-vhost-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    for (mtu, count) in [(1500, 1), (9000, 2)] {
+        let socket = directory.join(format!("{mtu}"));
+        let argument = format!("{mtu} {count} {}", socket.display());
+        let mut port = ports.open(&config(&socket, mtu, count)).unwrap();
+        let mut queues = port.take_queues();
+        assert_eq!(queues.len(), usize::from(count));
+        let meta = std::fs::symlink_metadata(&socket).unwrap();
+        assert!(meta.file_type().is_socket());
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+        serves_two(&mut port, &mut queues, mtu, &argument);
+        drop((port, queues));
+        assert!(std::fs::symlink_metadata(&socket).is_err(), "the socket goes with the port");
+    }
+    // The mask of the process is as before.
+    let file = directory.join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let mask = rustix::process::umask(rustix::fs::Mode::empty());
+    rustix::process::umask(mask);
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o666 & !mask.bits()
+    );
+    taken_and_left_sockets(&ports, &directory, &file);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn taken_and_left_sockets(ports: &dataplane::port::Ports, directory: &Path, file: &Path) {
+    // A socket that a killed process left is removed; one that is served, and any other file, is not.
+    let socket = directory.join("left");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let port = ports.open(&config(&socket, 1500, 1)).unwrap();
+    for taken in [&*socket, file] {
+        let error = ports.open(&config(taken, 1500, 1)).expect_err("it is taken");
+        assert!(error.to_string().contains("is in use; stop the process"), "{error}");
+    }
+    drop(port);
+    assert_eq!(std::fs::read(file).unwrap(), b"precious");
+    let error =
+        ports.open(&config(&directory.join("no/socket"), 1500, 1)).expect_err("no directory");
+    assert_eq!(error.key(), "socket");
+    let error = ports.open(&config(&directory.join("a,b"), 1500, 1)).expect_err("a comma");
+    assert_eq!(error.key(), "socket");
+}

@@ -1,0 +1,431 @@
+//! A vhost-user port whose frontend is made by hand (the crate `vhost`): rings with descriptors that loop, leave the
+//! memory or are out of range, frontends that leave in the middle of a burst, and many that come and go while a worker
+//! polls, sends and sleeps. The port survives, keeps its buffers, and serves the next frontend.
+//!
+//! `DDPD_VHOST_RECONNECTS` is how often a frontend comes and goes (300). Not here: a frontend that shrinks its memory
+//! file, which ends the process (docs/guide.md).
+
+mod port_common;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dataplane::port::{Port, PortConfig, PortKind, PortQueue, RxBatch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vhost::vhost_user::{Frontend, VhostUserFrontend, message::VhostUserProtocolFeatures};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Bytes that the frontend shares; addresses of its guest begin at 0.
+const MEMORY: u64 = 16 << 20;
+/// Where the frontend says that it has them itself; rings are given by these addresses.
+const HERE: u64 = 0x10_0000_0000;
+/// Entries of a ring.
+const SIZE: u16 = 256;
+/// Rings of the one queue pair: what the port fills, and what the frontend sends.
+const TO_FRONTEND: u64 = 0;
+const FROM_FRONTEND: u64 = 1;
+/// Bytes of virtio's header before a frame.
+const HEADER: usize = 12;
+
+/// Flags of a descriptor.
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+
+/// Parts of a ring's memory, from its beginning.
+const AVAIL: u64 = 0x1000;
+const USED: u64 = 0x2000;
+
+/// Where buffers may lie.
+const BUFFERS: u64 = 0x10_0000;
+
+fn ring_at(ring: u64) -> u64 {
+    ring * 0x4000
+}
+
+/// A connected frontend.
+struct Raw {
+    memory: File,
+    frontend: Frontend,
+    avail: [u16; 2],
+    _events: Vec<EventFd>,
+}
+
+#[derive(Clone, Copy)]
+struct Desc {
+    at: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+impl Raw {
+    fn connect(socket: &Path) -> Raw {
+        let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let memory = File::from(memory);
+        memory.set_len(MEMORY).unwrap();
+        let mut frontend = Frontend::connect(socket, 2).unwrap();
+        // VIRTIO_F_VERSION_1, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_RING_F_INDIRECT_DESC.
+        let features = 1 << 32 | 1 << 30 | 1 << 28;
+        frontend.set_owner().unwrap();
+        assert_eq!(frontend.get_features().unwrap() & features, features);
+        frontend.get_protocol_features().unwrap();
+        frontend.set_protocol_features(VhostUserProtocolFeatures::empty()).unwrap();
+        frontend.set_features(features).unwrap();
+        let region = VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY,
+            userspace_addr: HERE,
+            mmap_offset: 0,
+            mmap_handle: memory.as_raw_fd(),
+        };
+        frontend.set_mem_table(&[region]).unwrap();
+        let mut events = Vec::new();
+        for ring in [TO_FRONTEND, FROM_FRONTEND] {
+            let base = HERE + ring_at(ring);
+            let index = ring as usize;
+            frontend.set_vring_num(index, SIZE).unwrap();
+            frontend.set_vring_base(index, 0).unwrap();
+            let addresses = VringConfigData {
+                queue_max_size: SIZE,
+                queue_size: SIZE,
+                flags: 0,
+                desc_table_addr: base,
+                avail_ring_addr: base + AVAIL,
+                used_ring_addr: base + USED,
+                log_addr: None,
+            };
+            frontend.set_vring_addr(index, &addresses).unwrap();
+            let [kick, call] = [(); 2].map(|()| EventFd::new(libc_nonblock()).unwrap());
+            frontend.set_vring_call(index, &call).unwrap();
+            frontend.set_vring_kick(index, &kick).unwrap();
+            frontend.set_vring_enable(index, true).unwrap();
+            events.extend([kick, call]);
+        }
+        Raw { memory, frontend, avail: [0; 2], _events: events }
+    }
+
+    /// Returns when everything that was asked of the port has been done.
+    fn settle(&self) {
+        self.frontend.get_features().unwrap();
+    }
+
+    fn describe(&self, table: u64, index: u16, desc: Desc) {
+        let at = table + u64::from(index) * 16;
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&desc.at.to_le_bytes());
+        bytes[8..12].copy_from_slice(&desc.len.to_le_bytes());
+        bytes[12..14].copy_from_slice(&desc.flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&desc.next.to_le_bytes());
+        self.memory.write_all_at(&bytes, at).unwrap();
+    }
+
+    /// Makes the chains that begin at these descriptors available.
+    fn publish(&mut self, ring: u64, heads: &[u16]) {
+        let base = ring_at(ring) + AVAIL;
+        let avail = &mut self.avail[ring as usize];
+        for head in heads {
+            let at = base + 4 + u64::from(*avail % SIZE) * 2;
+            self.memory.write_all_at(&head.to_le_bytes(), at).unwrap();
+            *avail = avail.wrapping_add(1);
+        }
+        self.memory.write_all_at(&avail.to_le_bytes(), base + 2).unwrap();
+    }
+
+    /// Frames in the buffers at `first`, one per descriptor, available at once.
+    fn send(&mut self, first: u16, frames: &[&[u8]]) {
+        let heads: Vec<u16> = (first..).take(frames.len()).collect();
+        for (&head, frame) in heads.iter().zip(frames) {
+            let at = BUFFERS + u64::from(head) * 0x1000;
+            self.memory.write_all_at(&[0; HEADER], at).unwrap();
+            self.memory.write_all_at(frame, at + HEADER as u64).unwrap();
+            let len = (HEADER + frame.len()) as u32;
+            self.describe(ring_at(FROM_FRONTEND), head, Desc { at, len, flags: 0, next: 0 });
+        }
+        self.publish(FROM_FRONTEND, &heads);
+    }
+
+    /// Buffers for what the port sends.
+    fn offer(&mut self, count: u16) {
+        let heads: Vec<u16> = (0..count).collect();
+        for &head in &heads {
+            let at = BUFFERS + 0x40_0000 + u64::from(head) * 0x1000;
+            self.describe(
+                ring_at(TO_FRONTEND),
+                head,
+                Desc { at, len: 4096, flags: WRITE, next: 0 },
+            );
+        }
+        self.publish(TO_FRONTEND, &heads);
+    }
+
+    /// Frames that the port has put into buffers.
+    fn used(&self, ring: u64) -> u16 {
+        let mut index = [0; 2];
+        self.memory.read_exact_at(&mut index, ring_at(ring) + USED + 2).unwrap();
+        u16::from_le_bytes(index)
+    }
+}
+
+/// EFD_NONBLOCK.
+fn libc_nonblock() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits() as i32
+}
+
+/// What a hostile guest puts into its ring, and what is to be seen of it.
+struct Evil {
+    what: &'static str,
+    /// The chain, in the descriptors from 0 on.
+    chain: Vec<Desc>,
+    /// Descriptors of an indirect table at [`BUFFERS`].
+    table: Vec<Desc>,
+    /// Which chains are available.
+    heads: Vec<u16>,
+    /// Added to the index of the available ring besides.
+    jump: u16,
+}
+
+fn evil(what: &'static str, chain: &[Desc]) -> Evil {
+    Evil { what, chain: chain.to_vec(), table: Vec::new(), heads: vec![0], jump: 0 }
+}
+
+fn desc(at: u64, len: u32, flags: u16, next: u16) -> Desc {
+    Desc { at, len, flags, next }
+}
+
+fn evils() -> Vec<Evil> {
+    let loops = desc(BUFFERS, 64, NEXT, 0);
+    let plain = desc(BUFFERS, 100, 0, 0);
+    let table = |len| desc(BUFFERS, len, INDIRECT, 0);
+    let long: Vec<Desc> = (1..=SIZE).map(|next| desc(BUFFERS, 64, NEXT, next % SIZE)).collect();
+    vec![
+        evil("a chain of itself", &[loops]),
+        evil("a chain of two that loops", &[desc(BUFFERS, 64, NEXT, 1), loops]),
+        evil("a chain of all descriptors that loops", &long),
+        evil("past the end", &[desc(MEMORY - 10, 100, 0, 0)]),
+        evil("outside", &[desc(MEMORY * 16, 100, 0, 0)]),
+        evil("as long as can be", &[desc(BUFFERS, u32::MAX, 0, 0)]),
+        evil("an address that wraps", &[desc(u64::MAX - 10, 100, 0, 0)]),
+        evil("empty", &[desc(BUFFERS, 0, 0, 0)]),
+        evil("shorter than the header", &[desc(BUFFERS, 5, 0, 0)]),
+        evil("only a header", &[desc(BUFFERS, HEADER as u32, 0, 0)]),
+        evil("a next that is out of range", &[desc(BUFFERS, 64, NEXT, SIZE)]),
+        evil("a next that is far out of range", &[desc(BUFFERS, 64, NEXT, u16::MAX)]),
+        evil("written to by the device", &[desc(BUFFERS, 100, WRITE, 0)]),
+        evil("more than fits all buffers", &[desc(0, MEMORY as u32, 0, 0)]),
+        evil("a frame of 64 KiB", &[desc(BUFFERS, 65_536, 0, 0)]),
+        Evil { heads: vec![SIZE, u16::MAX, 7], ..evil("heads out of range", &[plain]) },
+        Evil { jump: 40_000, ..evil("an index that jumps", &[plain]) },
+        evil("an indirect table outside", &[desc(MEMORY, 160, INDIRECT, 0)]),
+        evil("an indirect table that is cut", &[table(17)]),
+        evil("an empty indirect table", &[table(0)]),
+        Evil { table: vec![loops], ..evil("an indirect table that loops", &[table(16)]) },
+        Evil { table: vec![table(16)], ..evil("an indirect table in itself", &[table(16)]) },
+        Evil {
+            table: vec![desc(BUFFERS + 4096, 64, NEXT, 400)],
+            ..evil("an indirect next out of range", &[table(32)])
+        },
+    ]
+}
+
+/// Frames that a guest wants to be finished by the device, with impossible headers of virtio.
+fn evil_headers() -> Vec<[u8; HEADER]> {
+    let header = |flags: u8, gso: u8, len: u16, size: u16, start: u16, offset: u16| {
+        let mut bytes = [0; HEADER];
+        bytes[..2].copy_from_slice(&[flags, gso]);
+        for (to, value) in bytes[2..10].chunks_exact_mut(2).zip([len, size, start, offset]) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    };
+    let mut headers = Vec::new();
+    for start in [0, 14, 34, 59, 60, 1000, u16::MAX] {
+        for offset in [0, 16, 1000, u16::MAX] {
+            // VIRTIO_NET_HDR_F_NEEDS_CSUM alone, with TCP over IPv4 in large frames, and with an unknown kind.
+            headers
+                .extend([0, 1, 0x7f].map(|gso| header(1, gso, u16::MAX, u16::MAX, start, offset)));
+        }
+    }
+    headers
+}
+
+/// A frame passes in each direction.
+fn serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
+    let mut raw = Raw::connect(socket);
+    raw.offer(64);
+    raw.settle();
+    port_common::until("the frontend is there", || port.link().up);
+    queue.flush();
+    for (first, len) in [(0, 60), (1, 1514)] {
+        let bytes = port_common::pattern(len);
+        raw.send(first, &[&bytes]);
+        let got = port_common::receive(queue, |got| *got == *bytes);
+        assert_eq!(got.segments(), 1);
+        let before = raw.used(TO_FRONTEND);
+        port_common::send(queue, &bytes);
+        port_common::until("it is sent", || raw.used(TO_FRONTEND) != before);
+        let at = BUFFERS + 0x40_0000 + u64::from(before) * 0x1000 + HEADER as u64;
+        let mut sent = vec![0; len];
+        raw.memory.read_exact_at(&mut sent, at).unwrap();
+        assert_eq!(sent, bytes);
+    }
+    leaves(port, raw);
+}
+
+fn leaves(port: &Port, raw: Raw) {
+    drop(raw);
+    port_common::until("it is gone", || !port.link().up);
+}
+
+/// Polls often enough for the port to come upon everything.
+fn poll_all(queue: &mut PortQueue) {
+    for _ in 0..1000 {
+        let mut batch = RxBatch::new();
+        queue.rx_burst(port_common::now(), &mut batch);
+        assert!(batch.iter().all(|frame| frame.segments() == 1));
+    }
+}
+
+fn survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
+    let free = port.free_buffers();
+    for evil in evils() {
+        for ring in [FROM_FRONTEND, TO_FRONTEND] {
+            let mut raw = Raw::connect(socket);
+            let device_writes = if ring == TO_FRONTEND { WRITE } else { 0 };
+            for (index, desc) in (0..).zip(&evil.chain) {
+                let flags = desc.flags ^ device_writes;
+                raw.describe(ring_at(ring), index, Desc { flags, ..*desc });
+            }
+            for (index, desc) in (0..).zip(&evil.table) {
+                raw.describe(BUFFERS, index, *desc);
+            }
+            raw.avail[ring as usize] = 0;
+            raw.publish(ring, &evil.heads);
+            if evil.jump > 0 {
+                let index = raw.avail[ring as usize].wrapping_add(evil.jump).to_le_bytes();
+                raw.memory.write_all_at(&index, ring_at(ring) + AVAIL + 2).unwrap();
+            }
+            raw.settle();
+            port_common::until("the frontend is there", || port.link().up);
+            poll_all(queue);
+            for _ in 0..64 {
+                port_common::send(queue, &port_common::pattern(1000));
+            }
+            poll_all(queue);
+            leaves(port, raw);
+            queue.flush();
+            assert_eq!(queue.pending(), 0, "{}", evil.what);
+            assert!(port.free_buffers() + 1024 >= free, "{}: {}", evil.what, port.free_buffers());
+        }
+    }
+    serves(port, queue, socket);
+    let mut raw = Raw::connect(socket);
+    raw.settle();
+    port_common::until("the frontend is there", || port.link().up);
+    // TCP over IPv4, and nothing.
+    let mut tcp = port_common::pattern(60);
+    tcp[12..14].copy_from_slice(&[8, 0]);
+    tcp[14..34]
+        .copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    for header in evil_headers() {
+        for frame in [&tcp[..], &tcp[..20], &[]] {
+            let at = BUFFERS;
+            raw.memory.write_all_at(&header, at).unwrap();
+            raw.memory.write_all_at(frame, at + HEADER as u64).unwrap();
+            let len = (HEADER + frame.len()) as u32;
+            raw.describe(ring_at(FROM_FRONTEND), 0, desc(at, len, 0, 0));
+            raw.publish(FROM_FRONTEND, &[0]);
+            // One that the port refuses stays in the ring, or is taken.
+            queue.rx_burst(port_common::now(), &mut RxBatch::new());
+        }
+    }
+    leaves(port, raw);
+    serves(port, queue, socket);
+}
+
+/// What a worker does: polls, sends, and waits for the frontend's kicks.
+fn work(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
+    let mut turn = 0u32;
+    while !stop.load(Ordering::Relaxed) {
+        let mut batch = RxBatch::new();
+        queue.rx_burst(port_common::now(), &mut batch);
+        seen.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        for frame in batch {
+            queue.tx(frame);
+        }
+        queue.flush();
+        turn += 1;
+        if turn.is_multiple_of(8) {
+            if let Some(fd) = queue.fd() {
+                let wait = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+                poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&wait)).unwrap();
+            }
+            queue.rested();
+        }
+    }
+}
+
+/// Ends the worker, after a failure too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Frontends that leave at any point of what they do.
+fn come_and_go(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
+    let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+    let free = port.free_buffers();
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(queue, &stop, &seen));
+        let _stop = Stop(&stop);
+        let frame = port_common::pattern(1000);
+        for time in 0..times {
+            let mut raw = Raw::connect(socket);
+            if time % 4 != 0 {
+                raw.settle();
+            }
+            if time % 2 == 0 {
+                raw.offer(SIZE - 1);
+            }
+            for burst in 0..time % 3 {
+                raw.send(burst as u16 * 64, &[&frame[..]; 64]);
+            }
+            if time % 16 == 1 && time % 3 != 0 {
+                port_common::until("the worker is in the burst", || {
+                    raw.used(FROM_FRONTEND) > 0 && port.link().up
+                });
+            }
+            drop(raw);
+        }
+    });
+    assert!(seen.into_inner() > 0);
+    port_common::until("the last one is gone", || !port.link().up);
+    queue.flush();
+    assert!(port.free_buffers() + 1024 >= free, "{} of {free}", port.free_buffers());
+}
+
+#[test]
+fn hostile_frontends() {
+    let times =
+        std::env::var("DDPD_VHOST_RECONNECTS").map_or(300, |n| n.parse().expect("a number"));
+    let ports = port_common::ports();
+    let directory = std::env::temp_dir().join(format!("ddpd-vhost-raw-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let socket = directory.join("socket");
+    let kind = PortKind::VhostUser { socket: socket.clone() };
+    let mut port = ports.open(&PortConfig::new("v", kind)).unwrap();
+    let mut queue = port_common::only_queue(&mut port);
+    serves(&port, &mut queue, &socket);
+    survives(&port, &mut queue, &socket);
+    come_and_go(&port, &mut queue, &socket, times);
+    serves(&port, &mut queue, &socket);
+    drop((port, queue));
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -441,7 +441,9 @@ impl Drops {
     /// Layer (`net`, `tcp` or `sctp`), name and number of each reason.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         let stack = DropReason::ALL.iter().map(|&r| ("net", r.name(), self.get(r)));
-        let tcp = tcp::DropReason::ALL.iter().map(|&r| ("tcp", r.name(), self.get_tcp(r)));
+        let tcp = tcp::DropReason::ALL
+            .iter()
+            .map(|&r| ("tcp", r.name().trim_start_matches("tcp_"), self.get_tcp(r)));
         let sctp = sctp::DropReason::ALL
             .iter()
             .map(|&r| ("sctp", r.name().trim_start_matches("sctp_"), self.get_sctp(r)));

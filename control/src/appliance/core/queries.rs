@@ -151,11 +151,10 @@ impl Core {
                 let mut all = totals.counters().clone();
                 let (growing, gauges) = counters::worker_values(counters);
                 all.extend(growing);
-                let mut drops = counters::stream_drops(totals);
                 let reasons = counters.drops.iter();
-                drops.extend(
-                    reasons.map(|(layer, reason, count)| (format!("{layer}_{reason}"), count)),
-                );
+                let drops = reasons
+                    .map(|(layer, reason, count)| (format!("{layer}_{reason}"), count))
+                    .collect();
                 let errors = totals.errors().clone();
                 WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors }
             })

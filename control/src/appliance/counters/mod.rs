@@ -168,21 +168,6 @@ pub(super) fn held(stats: &StreamStats) -> Held {
     }
 }
 
-/// What streams refused or threw away, by reason.
-pub(super) fn stream_drops(totals: &Totals) -> Counters {
-    const DROPS: [&str; 7] = [
-        "tcp_bytes_duplicate",
-        "tcp_bytes_refused",
-        "mpa_bytes_refused",
-        "mpa_bad_crc_dropped",
-        "mpa_bytes_discarded",
-        "ddp_segments_refused",
-        "ddp_segments_ignored",
-    ];
-    let value = |name: &str| totals.counters.get(name).copied().unwrap_or(0);
-    DROPS.iter().map(|name| ((*name).to_owned(), value(name))).collect()
-}
-
 /// A worker's values: what only grows, and what goes up and down.
 pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
     let (mut growing, mut gauges) = (Counters::new(), Counters::new());
@@ -245,13 +230,6 @@ mod tests {
         assert_eq!(error_name(Tcp, (0, 1, 9)), "rdmap_1_09");
         assert_eq!(error_name(Tcp, (2, 0, 3)), "mpa_3");
         assert_eq!(error_name(Sctp, (2, 0, 3)), "session_3");
-    }
-
-    #[test]
-    fn every_drop_is_a_stream_counter() {
-        let counters = stream_counters(&StreamStats::default());
-        let totals = Totals::default();
-        assert!(stream_drops(&totals).keys().all(|name| counters.contains_key(name)));
     }
 
     /// Every figure about placement that a stream has reaches its operator.

@@ -1,0 +1,262 @@
+//! The test bed: the appliance that is loaded, two good peers of it, and the mixer.
+//!
+//! ```text
+//!  generator ── vhost-user ── mixer ── vhost-user ─┐
+//!                               │                  ├ target
+//!  peer "flooded" ──── memif ───┘                  │
+//!  peer "other" ────── memif ──────────────────────┘
+//! ```
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use control::api::{Client, Stats, Status};
+
+use crate::mixer::{Macs, Mixer, Sockets};
+use crate::router::{ROUTER_V4, ROUTER_V6};
+
+/// Hardware address of the target's flooded port.
+pub const TARGET_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+/// Of the good peer beside the generator.
+pub const GOOD_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x02];
+/// Of the generator and of the router of its addresses.
+pub const ROUTER_MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x05];
+
+/// Port of the listener for files, bare DDP over MPA with markers.
+pub const FILES: u16 = 7471;
+/// Port of the listener that sends messages back, RDMAP.
+pub const ECHO: u16 = 7472;
+/// Port of the listener over SCTP.
+pub const SCTP: u16 = 7473;
+
+/// Far more than a start takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One `ddpd`, ended when it is dropped.
+pub struct Appliance {
+    child: Child,
+    /// Its API.
+    pub client: Client,
+    /// Its API's socket.
+    pub socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Appliance {
+    /// Writes its file into `directory`, starts it and waits until it is ready.
+    pub fn start(ddpd: &Path, directory: &Path, name: &str, config: &str) -> anyhow::Result<Self> {
+        let file = directory.join(format!("{name}.toml"));
+        std::fs::write(&file, config)?;
+        let log = directory.join(format!("{name}.log"));
+        let mut child = Command::new(ddpd)
+            .arg("--config")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .with_context(|| format!("{} does not start", ddpd.display()))?;
+        let socket = directory.join(format!("{name}.sock"));
+        let client = Client::new(&socket)?;
+        let output = child.stdout.take().context("no output")?;
+        let mut appliance = Appliance { child, client, socket, log };
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                // Nobody listens after "ready"; the pipe is still emptied.
+                let _ = sender.send(line);
+            }
+        });
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.starts_with("ready") => return Ok(appliance),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => anyhow::bail!("ddpd {name} is not ready in time"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = appliance.child.wait()?;
+                    let log = std::fs::read_to_string(&appliance.log).unwrap_or_default();
+                    anyhow::bail!("ddpd {name} ended with {status}: {log}")
+                }
+            }
+        }
+    }
+
+    /// Its counters.
+    pub fn stats(&self) -> anyhow::Result<Stats> {
+        Ok(self.client.get("/v1/stats")?)
+    }
+
+    /// Number of the newest event.
+    pub fn events(&self) -> anyhow::Result<u64> {
+        let page: serde_json::Value = self.client.get("/v1/events?limit=1&after=18446744073709551614")?;
+        Ok(page["next"].as_u64().unwrap_or(0))
+    }
+
+    /// Events after that number, at most 1000.
+    pub fn events_after(&self, after: u64) -> anyhow::Result<Vec<serde_json::Value>> {
+        let path = format!("/v1/events?limit=1000&after={after}");
+        let mut page: serde_json::Value = self.client.get(&path)?;
+        Ok(page["events"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    }
+
+    /// Bytes of its log.
+    pub fn log_bytes(&self) -> anyhow::Result<u64> {
+        Ok(std::fs::metadata(&self.log)?.len())
+    }
+
+    /// Bytes of memory that it has in use (RSS; pages shared with others count).
+    pub fn memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: u64 = line
+            .and_then(|line| line.split_whitespace().next()?.parse().ok())
+            .context("no VmRSS in /proc/PID/status")?;
+        Ok(kib << 10)
+    }
+
+    /// Waits until all its links are up and stay so.
+    fn wait_for_links(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let mut up = 0;
+        while up < 3 {
+            anyhow::ensure!(Instant::now() < until, "the links of {} stay down", self.socket.display());
+            let ports: Vec<serde_json::Value> = self.client.get("/v1/ports")?;
+            up = if ports.iter().all(|port| port["up"] == true) { up + 1 } else { 0 };
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // It has ended already where this fails.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All of it.
+pub struct Bed {
+    /// Joins generator and good peer. First, so that it ends first: it is the frontend of the target.
+    pub mixer: Mixer,
+    /// The good peer on the flooded port.
+    pub flooded: Appliance,
+    /// The good peer on another port.
+    pub other: Appliance,
+    /// What is loaded.
+    pub target: Appliance,
+    /// The generator's socket.
+    pub generator: PathBuf,
+}
+
+/// Cores of the two halves.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    /// Of generator and mixer.
+    pub generator: usize,
+    /// Of the target's worker, and of the good peers'.
+    pub target: usize,
+}
+
+impl Bed {
+    /// Starts everything in `directory` and waits until the links are up.
+    pub fn start(ddpd: &Path, eal: &dpdk::Eal, directory: &Path, cores: Cores) -> anyhow::Result<Bed> {
+        let at = |name: &str| directory.join(name);
+        let target = Appliance::start(ddpd, directory, "target", &target(directory, cores.target))?;
+        let sockets =
+            Sockets { generator: at("generator.sock"), good: at("good.sock"), appliance: at("flooded-port.sock") };
+        let macs = Macs { good: GOOD_MAC, router: ROUTER_MAC };
+        let mixer = Mixer::start(eal, &sockets, macs, cores.generator)?;
+        let good = |name: &str, socket: &str, net: u8, mac: Option<[u8; 6]>| {
+            Appliance::start(ddpd, directory, name, &peer(directory, name, socket, net, mac, cores.target))
+        };
+        let flooded = good("peer-flooded", "good.sock", FLOODED_NET, Some(GOOD_MAC))?;
+        let other = good("peer-other", "other-port.sock", OTHER_NET, None)?;
+        let bed = Bed { mixer, flooded, other, target, generator: sockets.generator };
+        for appliance in [&bed.target, &bed.flooded, &bed.other] {
+            appliance.wait_for_links()?;
+        }
+        Ok(bed)
+    }
+
+    /// What the target says of itself.
+    pub fn status(&self) -> anyhow::Result<Status> {
+        Ok(self.target.client.get("/v1/status")?)
+    }
+}
+
+/// Second byte of the flooded network, 10.80.0.0/24 and fd80::/64.
+pub const FLOODED_NET: u8 = 80;
+/// Of the other one.
+pub const OTHER_NET: u8 = 81;
+
+/// The target's address in one of the networks.
+pub fn target_address(net: u8) -> std::net::IpAddr {
+    [10, net, 0, 1].into()
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn target(directory: &Path, core: usize) -> String {
+    let at = directory.display();
+    let mut text = format!(
+        "name = \"target\"\n[memory]\nhugepages = \"auto\"\n\
+         [workers]\ncores = [{core}]\nidle = \"adaptive\"\n\
+         [management]\nsocket = \"{at}/target.sock\"\nlog = \"info\"\n\
+         [[port]]\nname = \"flooded\"\nkind = \"vhost-user\"\nsocket = \"{at}/flooded-port.sock\"\n\
+         mac = \"{}\"\n\
+         [[port]]\nname = \"other\"\nkind = \"memif\"\nrole = \"server\"\nid = 0\n\
+         socket = \"{at}/other-port.sock\"\n\
+         [[interface]]\nname = \"flooded\"\nport = \"flooded\"\n\
+         addresses = [\"10.{FLOODED_NET}.0.1/24\", \"fd{FLOODED_NET}::1/64\"]\n\
+         gateway = [\"{ROUTER_V4}\", \"{ROUTER_V6}\"]\n\
+         [[interface]]\nname = \"other\"\nport = \"other\"\n\
+         addresses = [\"10.{OTHER_NET}.0.1/24\", \"fd{OTHER_NET}::1/64\"]\n",
+        mac_text(TARGET_MAC)
+    );
+    for name in ["flooded", "other"] {
+        text += &format!(
+            "[[region]]\nname = \"files-{name}\"\nsize = \"4 MiB\"\naccess = \"rw\"\nshared = true\n\
+             [[listener]]\nname = \"files-{name}\"\ninterface = \"{name}\"\nport = {FILES}\n\
+             regions = [\"files-{name}\"]\n\
+             [[listener]]\nname = \"echo-{name}\"\ninterface = \"{name}\"\nport = {ECHO}\n\
+             ulp = \"rdmap\"\nservice = \"echo\"\n"
+        );
+    }
+    text + &format!(
+        "[[listener]]\nname = \"sctp\"\ninterface = \"flooded\"\nport = {SCTP}\ntransport = \"sctp\"\n\
+         ulp = \"rdmap\"\nservice = \"echo\"\n"
+    )
+}
+
+fn peer(directory: &Path, name: &str, socket: &str, net: u8, mac: Option<[u8; 6]>, core: usize) -> String {
+    let at = directory.display();
+    let mac = mac.map_or(String::new(), |mac| format!("mac = \"{}\"\n", mac_text(mac)));
+    format!(
+        "name = \"{name}\"\n[memory]\nhugepages = \"auto\"\n\
+         [workers]\ncores = [{core}]\nidle = \"adaptive\"\n\
+         [management]\nsocket = \"{at}/{name}.sock\"\nlog = \"info\"\nbench = true\n\
+         [[port]]\nname = \"link\"\nkind = \"memif\"\nrole = \"client\"\nid = 0\nsocket = \"{at}/{socket}\"\n\
+         {mac}\
+         [[interface]]\nname = \"lan\"\nport = \"link\"\n\
+         addresses = [\"10.{net}.0.2/24\", \"fd{net}::2/64\"]\n"
+    )
+}

@@ -1,0 +1,198 @@
+//! The programs that make load: Pktgen-DPDK, or DPDK's own testpmd.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::mixer::RING;
+
+/// Which program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Pktgen-DPDK.
+    Pktgen,
+    /// `dpdk-testpmd`, which replays a capture file.
+    Testpmd,
+}
+
+impl Kind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Pktgen => "Pktgen-DPDK",
+            Kind::Testpmd => "dpdk-testpmd",
+        }
+    }
+}
+
+/// A program that makes load.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    /// Which.
+    pub kind: Kind,
+    /// Where.
+    pub program: PathBuf,
+    /// The core that it polls on.
+    pub core: usize,
+}
+
+/// What it is to send.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// The vhost-user socket to connect to.
+    pub socket: &'a Path,
+    /// For its files.
+    pub directory: &'a Path,
+    /// Frames to send again and again; without them Pktgen makes its own.
+    pub capture: Option<&'a Path>,
+    /// Commands of Pktgen before `start`.
+    pub commands: String,
+    /// For so long.
+    pub time: Duration,
+}
+
+/// Most time from its start to its first frame, and from its stop to its end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Generator {
+    /// Starts it.
+    pub fn start(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+        match self.kind {
+            Kind::Pktgen => self.pktgen(job),
+            Kind::Testpmd => self.testpmd(job),
+        }
+    }
+
+    /// Pktgen wants a terminal, which `script` gives it; it ends by the commands in its file.
+    fn pktgen(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+        let file = job.directory.join("generator.pkt");
+        let text = format!(
+            "{}\nstart 0\ndelay {}\nstop 0\nquit\n",
+            job.commands,
+            job.time.as_millis()
+        );
+        std::fs::write(&file, text)?;
+        let capture = job.capture.map_or(String::new(), |path| format!(" -s 0:{}", path.display()));
+        let log = job.directory.join("generator.log");
+        let line = format!(
+            "'{}' {} -- -P -m 1.0 -f '{}'{capture}",
+            self.program.display(),
+            self.environment(job.socket, "").join(" "),
+            file.display(),
+        );
+        let child = Command::new("nice")
+            .args(["-n", "5", "script", "-qec", &line, "/dev/null"])
+            .env("TERM", "dumb")
+            .stdin(Stdio::null())
+            .stdout(File::create(&log)?)
+            .stderr(Stdio::null())
+            .spawn()
+            .context("script (of bsdutils) does not start; Pktgen needs the terminal that it makes")?;
+        Ok(Running { child, log, stops_itself: true })
+    }
+
+    fn testpmd(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+        let capture = job.capture.context("testpmd sends capture files only")?;
+        let log = job.directory.join("generator.log");
+        let output = File::create(&log)?;
+        let replay = format!("net_pcap0,rx_pcap={},infinite_rx=1", capture.display());
+        let child = Command::new("nice")
+            .args(["-n", "5"])
+            .arg(&self.program)
+            .args(self.environment(job.socket, &replay))
+            .args(["--", "--forward-mode=io", "--auto-start", "--no-flush-rx", "--no-mlockall"])
+            .args(["--total-num-mbufs=65536", &format!("--txd={RING}"), &format!("--rxd={RING}")])
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{} does not start", self.program.display()))?;
+        Ok(Running { child, log, stops_itself: false })
+    }
+
+    /// Arguments of DPDK's environment: two lcores on one core, as its main one only waits.
+    fn environment(&self, socket: &Path, other: &str) -> Vec<String> {
+        let core = self.core;
+        let mut all: Vec<String> = ["--in-memory", "--no-pci", "--single-file-segments", "-m", "512"]
+            .map(str::to_owned)
+            .to_vec();
+        all.push(format!("--lcores=0@{core},1@{core}"));
+        if !other.is_empty() {
+            all.extend(["--vdev".into(), other.to_owned()]);
+        }
+        all.extend([
+            "--vdev".into(),
+            format!(
+                "net_virtio_user0,path={},queues=1,queue_size={RING},mac=02:00:00:00:00:05",
+                socket.display()
+            ),
+        ]);
+        all
+    }
+}
+
+/// A generator that runs; ended when it is dropped.
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+    stops_itself: bool,
+}
+
+impl Running {
+    /// Waits until `sends` says that frames come.
+    pub fn wait_for(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !sends() {
+            if let Some(status) = self.child.try_wait()? {
+                anyhow::bail!("the generator ended with {status} before it sent: {}", self.tail());
+            }
+            anyhow::ensure!(Instant::now() < until, "the generator sends nothing: {}", self.tail());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Stops it and waits for its end.
+    pub fn stop(mut self) -> anyhow::Result<()> {
+        if !self.stops_itself
+            && let Some(input) = &mut self.child.stdin
+        {
+            input.write_all(b"\n")?;
+        }
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait()? {
+                anyhow::ensure!(status.success(), "the generator ended with {status}: {}", self.tail());
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        anyhow::bail!("the generator does not end: {}", self.tail())
+    }
+
+    /// The end of what it printed.
+    fn tail(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
+        text.lines().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let pid = rustix::process::Pid::from_child(&self.child);
+            // Its children hold the generator: `script` ends it when it gets this.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            std::thread::sleep(Duration::from_millis(500));
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

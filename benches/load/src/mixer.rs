@@ -1,0 +1,334 @@
+//! The mixer: joins a load generator and a good peer into the one port of an appliance, and counts per source.
+//!
+//! ```text
+//!  generator ── vhost-user ──┐
+//!                            ├── vhost-user ── appliance
+//!  good peer ── memif ───────┘
+//! ```
+//!
+//! A vhost-user port has one frontend; this is it. It is to the appliance what a NIC's wire is: what the appliance's
+//! receive ring has no room for is lost here, and counted for the source that it came from. It is also the router of the
+//! generator's addresses: what the appliance answers to those is counted and ends here.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use arrayvec::ArrayVec;
+use dpdk::{
+    Device, DeviceConfig, Eal, IdleFd, Mbuf, MempoolConfig, Room, RxOffloads, RxQueue, Started,
+    TxOffloads, TxQueue,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::router::Router;
+use crate::watch::{Flow, Watch};
+
+/// Frames that are moved at a time.
+const BURST: usize = 64;
+
+/// Descriptors of the rings to generator and good peer.
+pub const RING: u16 = 1024;
+
+/// Descriptors of the rings to the appliance. The generator shares this thread's core, so that its frames come a whole
+/// ring at a time, which a wire's would not: those of a few turns fit.
+const APPLIANCE_RING: u16 = 4096;
+
+/// A pause when there is nothing to move, so that the generator on the same core can fill its ring.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// What the mixer joins.
+#[derive(Clone, Debug)]
+pub struct Sockets {
+    /// Made here, for the generator's `net_virtio_user`.
+    pub generator: PathBuf,
+    /// Made here, for the good peer's memif client of id 0.
+    pub good: PathBuf,
+    /// The appliance's.
+    pub appliance: PathBuf,
+}
+
+/// Hardware addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Macs {
+    /// Of the good peer.
+    pub good: [u8; 6],
+    /// Of the router of all others.
+    pub router: [u8; 6],
+}
+
+/// Frames by where they came from and what became of them, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Frames that the generator sent.
+    pub generator: u64,
+    /// Bytes of those, without the frame check.
+    pub generator_bytes: u64,
+    /// Of those, frames lost because the appliance's receive ring was full.
+    pub generator_lost: u64,
+    /// Frames that the good peer sent.
+    pub good: u64,
+    /// Of those, frames lost because the appliance's receive ring was full.
+    pub good_lost: u64,
+    /// Frames from the appliance to the good peer.
+    pub to_good: u64,
+    /// Of those, frames lost because the good peer's receive ring was full.
+    pub to_good_lost: u64,
+    /// Frames from the appliance to addresses of the generator.
+    pub answers: u64,
+    /// ARP and neighbour discovery that the router answered, which went to the appliance.
+    pub router: u64,
+    /// Of those, frames lost because the appliance's receive ring was full or no buffer was free.
+    pub router_lost: u64,
+}
+
+impl Counts {
+    /// Frames that were put into the appliance's receive ring.
+    pub fn into_appliance(&self) -> u64 {
+        self.generator - self.generator_lost + self.good - self.good_lost + self.router
+            - self.router_lost
+    }
+
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            generator: self.generator - earlier.generator,
+            generator_bytes: self.generator_bytes - earlier.generator_bytes,
+            generator_lost: self.generator_lost - earlier.generator_lost,
+            good: self.good - earlier.good,
+            good_lost: self.good_lost - earlier.good_lost,
+            to_good: self.to_good - earlier.to_good,
+            to_good_lost: self.to_good_lost - earlier.to_good_lost,
+            answers: self.answers - earlier.answers,
+            router: self.router - earlier.router,
+            router_lost: self.router_lost - earlier.router_lost,
+        }
+    }
+}
+
+/// What the mixing thread and its owner share.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Turns of the loop, so that a snapshot can wait for a whole one.
+    turns: AtomicU64,
+    counts: Mutex<Counts>,
+    watch: Mutex<Watch>,
+}
+
+/// A running mixer. Dropping it ends it.
+pub struct Mixer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    _devices: [Started; 3],
+}
+
+impl Mixer {
+    /// Opens the three ends and begins to move frames on `core`.
+    pub fn start(eal: &Eal, sockets: &Sockets, macs: Macs, core: usize) -> anyhow::Result<Mixer> {
+        let path = |path: &Path| path.display().to_string();
+        let appliance = end(
+            eal,
+            "net_virtio_user0",
+            &format!("path={},queues=1,queue_size={APPLIANCE_RING}", path(&sockets.appliance)),
+            APPLIANCE_RING,
+        )
+        .context("the mixer cannot connect to the appliance's vhost-user port")?;
+        let generator =
+            end(eal, "net_vhost0", &format!("iface={},queues=1", path(&sockets.generator)), RING)
+                .context("the mixer cannot serve the generator's socket")?;
+        let good = end(
+            eal,
+            "net_memif0",
+            &format!(
+                "role=server,id=0,socket={},socket-abstract=no,bsize=2048,rsize={}",
+                path(&sockets.good),
+                RING.ilog2()
+            ),
+            RING,
+        )
+        .context("the mixer cannot serve the good peer's memif")?;
+        let shared = Arc::new(Shared::default());
+        let devices = [appliance.device, generator.device, good.device];
+        let mut lines = Lines {
+            appliance: (appliance.rx, appliance.tx),
+            generator: generator.rx,
+            good: (good.rx, good.tx),
+            macs,
+            router: Router { mac: macs.router },
+            pool: devices[0].pool().clone(),
+            counts: Counts::default(),
+        };
+        let (own, eal) = (shared.clone(), eal.clone());
+        let thread = std::thread::Builder::new().name("mixer".into()).spawn(move || {
+            // A failure to pin or to raise the priority makes it slower and nothing else.
+            core_affinity::set_for_current(core_affinity::CoreId { id: core });
+            let registration = eal.register_thread();
+            prefer_this_thread();
+            while !own.stop.load(Ordering::Relaxed) {
+                let moved = lines.turn(&own.watch);
+                *own.counts.lock().unwrap_or_else(PoisonError::into_inner) = lines.counts;
+                own.turns.fetch_add(1, Ordering::Release);
+                if !moved {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            drop(registration);
+        })?;
+        Ok(Mixer { shared, thread: Some(thread), _devices: devices })
+    }
+
+    /// What was counted until now, of whole turns.
+    pub fn counts(&self) -> Counts {
+        *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was counted once nothing has come from the generator for a while; fails when it goes on for `limit`.
+    pub fn settled(&self, limit: Duration) -> anyhow::Result<Counts> {
+        let began = Instant::now();
+        let mut last = self.counts();
+        let mut quiet = 0;
+        while quiet < 5 {
+            anyhow::ensure!(began.elapsed() < limit, "the generator does not stop");
+            std::thread::sleep(Duration::from_millis(50));
+            let now = self.counts();
+            quiet = if now.generator == last.generator { quiet + 1 } else { 0 };
+            last = now;
+        }
+        Ok(last)
+    }
+
+    /// Where the stream of these ends is, as far as frames of the good peer have shown it.
+    pub fn position(&self, flow: &Flow) -> Option<crate::watch::Position> {
+        self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
+    }
+}
+
+impl Drop for Mixer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One end: a device of one queue pair.
+struct End {
+    device: Started,
+    rx: RxQueue,
+    tx: TxQueue,
+}
+
+fn end(eal: &Eal, name: &str, args: &str, ring: u16) -> anyhow::Result<End> {
+    let device = Device::virtual_device(eal, name, args)?;
+    let config = DeviceConfig {
+        queues: 1,
+        rx_descriptors: ring,
+        tx_descriptors: ring,
+        mtu: 1500,
+        set_mtu: false,
+        rx: RxOffloads::default(),
+        tx: TxOffloads::default(),
+        rss: None,
+        promiscuous: true,
+        all_multicast: true,
+        idle: IdleFd::None,
+        reconnect: false,
+        private_files: true,
+    };
+    let pool = MempoolConfig { buffers: 8 * u32::from(APPLIANCE_RING), room: Room::Bytes(2048), numa: None };
+    let (device, rx, tx) = device.start(&config, pool)?;
+    let (Some(rx), Some(tx)) = (rx.into_iter().next(), tx.into_iter().next()) else {
+        anyhow::bail!("{name} has no queue")
+    };
+    Ok(End { device, rx, tx })
+}
+
+/// The three ends, in the mixing thread.
+struct Lines {
+    appliance: (RxQueue, TxQueue),
+    generator: RxQueue,
+    good: (RxQueue, TxQueue),
+    macs: Macs,
+    router: Router,
+    pool: dpdk::Mempool,
+    counts: Counts,
+}
+
+type Burst = ArrayVec<Mbuf, BURST>;
+
+impl Lines {
+    /// Moves what there is, one burst of each source. Returns whether there was anything.
+    fn turn(&mut self, watch: &Mutex<Watch>) -> bool {
+        // The good peer's first: both have the same chance to find room.
+        let mut frames = Burst::new();
+        let good = self.good.0.burst(&mut frames);
+        if good > 0 {
+            let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            frames.iter().for_each(|frame| watch.see(frame.data()));
+        }
+        self.counts.good += good as u64;
+        self.counts.good_lost += offer(&mut self.appliance.1, &mut frames);
+
+        let generated = self.generator.burst(&mut frames);
+        self.counts.generator += generated as u64;
+        self.counts.generator_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.counts.generator_lost += offer(&mut self.appliance.1, &mut frames);
+
+        let answered = self.appliance.0.burst(&mut frames);
+        let mut for_good = Burst::new();
+        for frame in frames.drain(..) {
+            self.sort(frame, &mut for_good);
+        }
+        self.counts.to_good += for_good.len() as u64;
+        self.counts.to_good_lost += offer(&mut self.good.1, &mut for_good);
+        good + generated + answered > 0
+    }
+
+    /// A frame of the appliance: the good peer's, a request that the router answers, or an answer to the generator.
+    fn sort(&mut self, frame: Mbuf, for_good: &mut Burst) {
+        let bytes = frame.data();
+        let to_group = bytes.first().is_some_and(|first| first & 1 == 1);
+        if to_group && let Some(reply) = self.router.answer(bytes) {
+            return self.reply(&reply);
+        }
+        if to_group || bytes.starts_with(&self.macs.good) {
+            return for_good.push(frame);
+        }
+        self.counts.answers += 1;
+    }
+
+    fn reply(&mut self, reply: &[u8]) {
+        self.counts.router += 1;
+        let mut one = Burst::new();
+        if let Some(mut frame) = self.pool.alloc()
+            && let Some(room) = frame.append(reply.len())
+        {
+            room.copy_from_slice(reply);
+            one.push(frame);
+            self.counts.router_lost += offer(&mut self.appliance.1, &mut one);
+        } else {
+            self.counts.router_lost += 1;
+        }
+    }
+}
+
+/// Offers all of `frames`; returns how many there was no room for, which are lost.
+fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
+    queue.burst(frames);
+    let lost = frames.len() as u64;
+    frames.clear();
+    lost
+}
+
+/// The generator on the same core polls without end: this thread must run when its pause is over.
+fn prefer_this_thread() {
+    let own = rustix::thread::gettid();
+    // Without the right to it the mixer gets its turn later; what is lost then is counted.
+    let _ = rustix::process::setpriority_process(Some(own), -19);
+}

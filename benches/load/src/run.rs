@@ -1,0 +1,310 @@
+//! A run: each profile beside a time without load, with everything counted.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use control::api::{Client, ConnectSpec, StreamInfo};
+use serde::{Deserialize, Serialize};
+
+use crate::account::{Account, Snapshot};
+use crate::bed::{Bed, FILES, FLOODED_NET, OTHER_NET, target_address};
+use crate::generator::{Generator, Job, Kind};
+use crate::profile::{Case, CaseName, Victim};
+use crate::watch::{Flow, Position};
+use crate::work::{Files, Work, work};
+
+/// What one time, loaded or not, showed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Phase {
+    /// Seconds.
+    pub seconds: f64,
+    /// The good peer on the flooded port.
+    pub flooded: Work,
+    /// The good peer on the other port.
+    pub other: Work,
+    /// Milliseconds until the management API had answered: the median and the longest.
+    pub api_ms: (f64, f64),
+}
+
+/// What a profile did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which one.
+    pub case: CaseName,
+    /// In words.
+    pub what: String,
+    /// Without load, just before.
+    pub unloaded: Phase,
+    /// Under load.
+    pub loaded: Phase,
+    /// Seconds from the generator's first frame to its last, roughly.
+    pub seconds: f64,
+    /// Every frame from the generator's first to its last.
+    pub account: Account,
+    /// What was found wrong; nothing when all is well.
+    pub failures: Vec<String>,
+    /// Bytes of memory by which the target grew, before the load to a second after it.
+    pub memory: i64,
+    /// Events that it gave.
+    pub events: u64,
+    /// Bytes that it logged.
+    pub log_bytes: u64,
+    /// Gauges that a second after the load were not what they were before, with both values.
+    pub gauges: Vec<(String, u64, u64)>,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Which program made the load.
+    pub generator: Kind,
+    /// Seconds of each time.
+    pub seconds: f64,
+    /// Only a few seconds, for tests.
+    pub short: bool,
+    /// Unix time of its beginning.
+    pub began: u64,
+    /// Processor, cores and kernel.
+    pub machine: String,
+    /// Whether DPDK's memory lay in hugepages.
+    pub hugepages: bool,
+    /// The search for the highest rate, where it was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rfc2544: Vec<crate::rfc2544::Rate>,
+    /// Each profile.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// How a run is made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seconds of each time.
+    pub time: Duration,
+    /// For files, sockets and logs.
+    pub directory: PathBuf,
+    /// Directory of the profiles' command files.
+    pub profiles: PathBuf,
+    /// Frames of each capture file.
+    pub frames: usize,
+}
+
+/// Longest time until the API has answered.
+pub const API_LIMIT: Duration = Duration::from_millis(100);
+
+/// Least share of a profile's frames that must end as expected.
+const EXPECTED: f64 = 0.95;
+
+/// Runs one profile.
+pub fn run(bed: &Bed, generator: &Generator, case: Case, plan: &Plan, files: &Files) -> anyhow::Result<Outcome> {
+    let (unloaded, failures) = phase(bed, files, plan.time)?;
+    let mut failures: Vec<String> =
+        failures.into_iter().map(|failure| format!("without load: {failure}")).collect();
+    let victim = (case.profile.victim != Victim::None).then(|| open_victim(bed)).transpose()?;
+    let capture = capture(case, plan, victim.as_ref())?;
+    let (before, events) = (bed.target.stats()?, bed.target.events()?);
+    let (memory, log) = (bed.target.memory()?, bed.target.log_bytes()?);
+    let from = Snapshot { mixer: bed.mixer.counts(), stats: before.clone() };
+    let began = Instant::now();
+    let job = Job {
+        socket: &bed.generator,
+        directory: &plan.directory,
+        capture: capture.as_deref(),
+        commands: commands(case, plan)?,
+        // It must outlast the peers' work.
+        time: plan.time + Duration::from_secs(2),
+    };
+    let mut running = generator.start(&job)?;
+    let sent = from.mixer.generator;
+    running.wait_for(|| bed.mixer.counts().generator > sent)?;
+    let first = Instant::now();
+    let (loaded, more) = phase(bed, files, plan.time)?;
+    failures.extend(more);
+    if bed.mixer.counts().generator == sent {
+        failures.push("the generator sent nothing".into());
+    }
+    running.stop()?;
+    let mixer = bed.mixer.settled(Duration::from_secs(60))?;
+    let seconds = first.elapsed().as_secs_f64().min(began.elapsed().as_secs_f64());
+    let account = settled_account(bed, &from)?;
+    if account.mixer.generator != mixer.since(&from.mixer).generator {
+        failures.push("the generator went on after its end".into());
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    let after = bed.target.stats()?;
+    let given = bed.target.events_after(events)?;
+    check(case, &account, &given, victim.as_ref(), &mut failures);
+    if let Some(victim) = victim {
+        victim.close(bed);
+    }
+    Ok(Outcome {
+        case: case.name(),
+        what: case.profile.what.into(),
+        unloaded,
+        loaded,
+        seconds,
+        failures,
+        memory: bed.target.memory()? as i64 - memory as i64,
+        events: bed.target.events()? - events,
+        log_bytes: bed.target.log_bytes()? - log,
+        gauges: changed_gauges(&before, &after),
+        account,
+    })
+}
+
+/// The account once the target has taken all that was sent; the last try's, if that does not come.
+fn settled_account(bed: &Bed, from: &Snapshot) -> anyhow::Result<Account> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let to = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
+        let account = Account::between(from, &to);
+        if account.adds_up() || Instant::now() > until {
+            return Ok(account);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn check(case: Case, account: &Account, events: &[serde_json::Value], victim: Option<&Stream>, failures: &mut Vec<String>) {
+    if account.unaccounted != 0 {
+        failures.push(format!("{} frames of workers are under no counter", account.unaccounted));
+    }
+    if account.on_the_way != 0 {
+        failures.push(format!("{} frames were lost between mixer and port", account.on_the_way));
+    }
+    let share = account.share(case.profile.ends);
+    if !case.profile.ends.is_empty() && share < EXPECTED {
+        failures.push(format!("only {:.1} % of the frames ended as expected: {:?}", share * 100.0, account.became));
+    }
+    let Some(victim) = victim else { return };
+    let ended = events.iter().find(|event| {
+        event["event"] == "stream_error" && event["remote"] == victim.info.local
+            || event["event"] == "stream_closed" && event["stream"] == victim.at_target.as_str()
+    });
+    match case.profile.victim {
+        Victim::Ends(code) => {
+            let named = events.iter().any(|event| {
+                event["event"] == "stream_error" && event["stream"] == victim.at_target.as_str()
+                    && event.to_string().to_lowercase().contains(code)
+            });
+            if !named {
+                failures.push(format!("no event says that the stream ended for its {code}: {ended:?}"));
+            }
+        }
+        Victim::Stays | Victim::None => {
+            if let Some(event) = ended {
+                failures.push(format!("the stream ended: {event}"));
+            }
+        }
+    }
+}
+
+/// A stream of the good peer that frames are made for.
+struct Stream {
+    info: StreamInfo,
+    /// Its number at the target.
+    at_target: String,
+    flow: Flow,
+    position: Position,
+}
+
+impl Stream {
+    /// Closes it where it is still there.
+    fn close(&self, bed: &Bed) {
+        let id = &self.info.id;
+        let _: Result<serde_json::Value, _> = bed.flooded.client.delete(&format!("/v1/streams/{id}"));
+    }
+}
+
+fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
+    let to = std::net::SocketAddr::new(target_address(FLOODED_NET), FILES);
+    let info: StreamInfo =
+        bed.flooded.client.post("/v1/connect", &ConnectSpec::to(to)).context("connect")?;
+    let flow = Flow { source: info.local.parse()?, destination: info.remote.parse()? };
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let streams: Vec<StreamInfo> = bed.target.client.get("/v1/streams")?;
+        let found = streams.iter().find(|stream| stream.remote == info.local);
+        if let (Some(position), Some(stream)) = (bed.mixer.position(&flow), found) {
+            let at_target = stream.id.to_string();
+            return Ok(Stream { info, at_target, flow, position });
+        }
+        anyhow::ensure!(Instant::now() < until, "the stream is not seen by the mixer and the target");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Both peers work for `time`, while the API is asked again and again. What fails is a finding of the run.
+fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec<String>)> {
+    let over = AtomicBool::new(false);
+    let client = Client::new(&bed.target.socket)?;
+    let began = Instant::now();
+    let (flooded, other, api) = std::thread::scope(|scope| {
+        let flooded = scope.spawn(|| work(&bed.flooded, &bed.target, ("flooded", FLOODED_NET), files, time));
+        let other = scope.spawn(|| work(&bed.other, &bed.target, ("other", OTHER_NET), files, time));
+        let api = scope.spawn(|| ask(&client, &over));
+        let ended = (flooded.join(), other.join());
+        over.store(true, Ordering::Relaxed);
+        (ended.0, ended.1, api.join())
+    });
+    let mut failures = Vec::new();
+    let mut take = |name: &str, result: std::thread::Result<anyhow::Result<Work>>| match result {
+        Ok(Ok(work)) => work,
+        Ok(Err(error)) => {
+            failures.push(format!("{name}: {error:#}"));
+            Work::default()
+        }
+        Err(_) => {
+            failures.push(format!("{name}: panicked"));
+            Work::default()
+        }
+    };
+    let (flooded, other) = (take("peer-flooded", flooded), take("peer-other", other));
+    let api_ms = match api {
+        Ok(Ok(times)) => times,
+        Ok(Err(error)) => {
+            failures.push(format!("the API: {error:#}"));
+            Default::default()
+        }
+        Err(_) => anyhow::bail!("the API's watcher panicked"),
+    };
+    Ok((Phase { seconds: began.elapsed().as_secs_f64(), flooded, other, api_ms }, failures))
+}
+
+/// Median and longest time of the API's answers, milliseconds.
+fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
+    let mut times = Vec::new();
+    while !over.load(Ordering::Relaxed) || times.is_empty() {
+        let asked = Instant::now();
+        let _: control::api::Status = client.get("/v1/status")?;
+        times.push(asked.elapsed().as_secs_f64() * 1e3);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2], times[times.len() - 1]))
+}
+
+/// Gauges of the target that are above what they were.
+fn changed_gauges(before: &control::api::Stats, after: &control::api::Stats) -> Vec<(String, u64, u64)> {
+    let mut changed = Vec::new();
+    for (one, two) in before.workers.iter().zip(&after.workers) {
+        for (name, &now) in &two.gauges {
+            let then = one.gauges.get(name).copied().unwrap_or(0);
+            if now > then && !name.ends_with("_max") {
+                changed.push((name.clone(), then, now));
+            }
+        }
+    }
+    changed
+}
+
+fn capture(case: Case, plan: &Plan, victim: Option<&Stream>) -> anyhow::Result<Option<PathBuf>> {
+    let _ = (case, plan, victim.map(|victim| (victim.flow, victim.position)));
+    Ok(None)
+}
+
+fn commands(case: Case, plan: &Plan) -> anyhow::Result<String> {
+    let path: &Path = &plan.profiles.join(format!("{}.pkt", case.profile.name));
+    std::fs::read_to_string(path).with_context(|| format!("the profile {}", path.display()))
+}

@@ -1,0 +1,100 @@
+//! Where the good peer's TCP streams are: read from its frames, so that frames can be made that fit them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+
+/// Most streams that are remembered; more are ignored.
+const MOST: usize = 1024;
+
+/// The two ends of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The good peer's.
+    pub source: SocketAddr,
+    /// The appliance's.
+    pub destination: SocketAddr,
+}
+
+/// Where a stream is, as its last segment had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Sequence number of the good peer's next byte.
+    pub next: u32,
+    /// The appliance's next byte, as the good peer acknowledged it.
+    pub acknowledged: u32,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct Watch(HashMap<Flow, Position>);
+
+impl Watch {
+    /// Takes note of a frame of the good peer.
+    pub fn see(&mut self, frame: &[u8]) {
+        let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
+        let (source, destination): (IpAddr, IpAddr) = match &packet.net {
+            Some(NetSlice::Ipv4(ip)) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            Some(NetSlice::Ipv6(ip)) => {
+                (ip.header().source_addr().into(), ip.header().destination_addr().into())
+            }
+            _ => return,
+        };
+        let Some(TransportSlice::Tcp(tcp)) = &packet.transport else { return };
+        let flow = Flow {
+            source: (source, tcp.source_port()).into(),
+            destination: (destination, tcp.destination_port()).into(),
+        };
+        if tcp.rst() || tcp.fin() {
+            self.0.remove(&flow);
+            return;
+        }
+        if !self.0.contains_key(&flow) && self.0.len() >= MOST {
+            return;
+        }
+        let len = tcp.payload().len() as u32 + u32::from(tcp.syn());
+        let next = tcp.sequence_number().wrapping_add(len);
+        self.0.insert(flow, Position { next, acknowledged: tcp.acknowledgment_number() });
+    }
+
+    /// Where the stream is.
+    pub fn position(&self, flow: &Flow) -> Option<Position> {
+        self.0.get(flow).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etherparse::PacketBuilder;
+
+    use super::*;
+
+    fn segment(sequence: u32, payload: &[u8], reset: bool) -> Vec<u8> {
+        let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
+            .ipv4([10, 80, 0, 2], [10, 80, 0, 1], 64)
+            .tcp(40_000, 7471, sequence, 100)
+            .ack(77);
+        let mut bytes = Vec::new();
+        let builder = if reset { builder.rst() } else { builder };
+        builder.write(&mut bytes, payload).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn the_last_segment_says_where_a_stream_is() {
+        let mut watch = Watch::default();
+        let flow = Flow {
+            source: "10.80.0.2:40000".parse().unwrap(),
+            destination: "10.80.0.1:7471".parse().unwrap(),
+        };
+        assert_eq!(watch.position(&flow), None);
+        watch.see(&segment(u32::MAX, b"abc", false));
+        assert_eq!(watch.position(&flow), Some(Position { next: 2, acknowledged: 77 }));
+        watch.see(b"no frame");
+        watch.see(&segment(2, b"", true));
+        assert_eq!(watch.position(&flow), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! What a good peer does while the appliance is loaded: it sends files and echoes small messages, both at fixed rates.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use control::api::{
+    BenchLoad, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec, RemotePlace, UlpChoice,
+    Via,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::bed::{Appliance, ECHO, FILES, target_address};
+
+/// Bytes of a file.
+pub const FILE_LEN: usize = 256 << 10;
+/// A file is due this often.
+const FILE_EVERY: Duration = Duration::from_millis(100);
+/// Messages a second.
+pub const ECHO_RATE: u64 = 1000;
+/// Bytes of a message.
+pub const ECHO_LEN: u32 = 64;
+
+/// No progress for so long is a stall.
+const STALL: Duration = Duration::from_secs(30);
+
+/// What one good peer got done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// Files that were due.
+    pub files_due: u64,
+    /// Files of [`FILE_LEN`] bytes that the appliance acknowledged in the time.
+    pub files: u64,
+    /// Goodput while files were sent, Gbit/s: payload by the time from a file's first byte to its last acknowledgement.
+    pub file_gbit_per_s: f64,
+    /// Messages that came back.
+    pub echoes: u64,
+    /// Messages that were due and did not come back until the end.
+    pub echoes_unfinished: u64,
+    /// Times from when a message was due to its echo.
+    pub latency: Option<LatencyInfo>,
+}
+
+/// Two files that differ in every byte, which take turns.
+pub struct Files([PathBuf; 2]);
+
+impl Files {
+    /// Writes them.
+    pub fn make(directory: &Path) -> anyhow::Result<Files> {
+        let mut random = fastrand::Rng::with_seed(5041);
+        let one: Vec<u8> = (0..FILE_LEN).map(|_| random.u8(..)).collect();
+        let other: Vec<u8> = one.iter().map(|byte| !byte).collect();
+        let paths = ["file-0.bin", "file-1.bin"].map(|name| directory.join(name));
+        for (path, bytes) in paths.iter().zip([one, other]) {
+            std::fs::write(path, bytes)?;
+        }
+        Ok(Files(paths))
+    }
+}
+
+/// Works for `time` from `peer` in network `net`; compares what the last file left in the target's region.
+pub fn work(
+    peer: &Appliance,
+    target: &Appliance,
+    (name, net): (&str, u8),
+    files: &Files,
+    time: Duration,
+) -> anyhow::Result<Work> {
+    let to = |port| SocketAddr::new(target_address(net), port);
+    let mut connect = ConnectSpec::to(to(ECHO));
+    connect.ulp = UlpChoice::Rdmap;
+    let spec = BenchSpec {
+        load: BenchLoad::Echo,
+        connect,
+        target: None,
+        queue: 0,
+        streams: 1,
+        size: ECHO_LEN,
+        depth: 32,
+        time_us: time.as_micros() as u64,
+        rate: Some(ECHO_RATE),
+    };
+    let echo: JobInfo = peer.client.post("/v1/bench", &spec).context("bench echo")?;
+    let echo = format!("/v1/jobs/{}", echo.id);
+    let mut done = Work::default();
+    let began = Instant::now();
+    let mut seconds = 0.0;
+    while began.elapsed() < time {
+        let file = &files.0[done.files_due as usize % 2];
+        let job = put(peer, file, to(FILES), name)?;
+        done.files_due += 1;
+        if job.state == JobState::Done {
+            done.files += 1;
+            seconds += job.seconds;
+        } else {
+            anyhow::bail!("a file from peer-{name} failed: {}", job.error.unwrap_or_default());
+        }
+        compare(target, name, file)?;
+        // The bench ends when nobody asks for it.
+        let _: JobInfo = peer.client.get(&echo)?;
+        std::thread::sleep(FILE_EVERY.saturating_sub(Duration::from_secs_f64(job.seconds)));
+    }
+    done.file_gbit_per_s = done.files as f64 * FILE_LEN as f64 * 8e-9 / seconds.max(1e-9);
+    let job = finish(peer, &echo)?;
+    anyhow::ensure!(job.state == JobState::Done, "echo of peer-{name}: {}", job.error.unwrap_or_default());
+    let bench = job.bench.context("a bench without its result")?;
+    done.echoes = bench.messages;
+    done.echoes_unfinished = bench.unfinished;
+    done.latency = bench.latency;
+    Ok(done)
+}
+
+/// Sends one file on a stream of its own.
+fn put(peer: &Appliance, file: &Path, to: SocketAddr, name: &str) -> anyhow::Result<JobInfo> {
+    let region = RemotePlace::Region { name: format!("files-{name}"), offset: 0 };
+    let via = Via::Connect(ConnectSpec::to(to));
+    let spec = PutSpec { file: file.to_owned(), via, target: region };
+    let job: JobInfo = peer.client.post("/v1/put", &spec).context("put")?;
+    finish(peer, &format!("/v1/jobs/{}", job.id))
+}
+
+/// Waits for a job's end as long as it gets on.
+fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
+    let (mut last, mut moved) = ((0, 0.0), Instant::now());
+    loop {
+        let job: JobInfo = peer.client.get(path)?;
+        if job.state.is_final() {
+            return Ok(job);
+        }
+        let seen = (job.acknowledged, job.bench.as_ref().map_or(0.0, |bench| bench.messages as f64));
+        if seen != last {
+            (last, moved) = (seen, Instant::now());
+        }
+        anyhow::ensure!(moved.elapsed() < STALL, "{path} makes no progress");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What is in the target's region is the file, byte by byte.
+fn compare(target: &Appliance, name: &str, file: &Path) -> anyhow::Result<()> {
+    let path = format!("/v1/regions/files-{name}/data?offset=0&length={FILE_LEN}");
+    let placed = target.client.bytes(&path)?;
+    anyhow::ensure!(placed == std::fs::read(file)?, "the region files-{name} differs from the file");
+    Ok(())
+}

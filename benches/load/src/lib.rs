@@ -1,13 +1,16 @@
-//! What `scripts/load` needs: the frames of each profile, written to capture files.
+//! What `scripts/load` needs: the frames of each profile in capture files that Pktgen-DPDK and `dpdk-testpmd` replay, the
+//! mixer that joins such a generator and a good peer into one port, and the run that accounts for every frame.
 #![forbid(unsafe_code)]
 
-pub mod mixer;
-pub mod router;
-pub mod watch;
 pub mod account;
 pub mod bed;
+pub mod capture;
+pub mod frames;
 pub mod generator;
-pub mod work;
+pub mod mixer;
 pub mod profile;
 pub mod rfc2544;
+pub mod router;
 pub mod run;
+pub mod watch;
+pub mod work;

@@ -1,0 +1,192 @@
+//! Ethernet and IP around a payload, and the checksums of what is above IP.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context, Result, bail, ensure};
+use etherparse::{
+    EtherType, Ethernet2Header, IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header,
+    TcpHeader, UdpHeader,
+};
+use fastrand::Rng;
+
+use super::{MAX_FRAME, MIN_FRAME, Mac};
+
+/// Bytes of an Ethernet header.
+pub(super) const ETHERNET_LEN: usize = 14;
+
+/// The addresses of a frame.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) source_mac: Mac,
+    pub(super) destination_mac: Mac,
+    pub(super) source: IpAddr,
+    pub(super) destination: IpAddr,
+}
+
+/// A part of a datagram.
+pub(super) struct Fragment {
+    pub(super) id: u32,
+    /// In units of 8 bytes.
+    pub(super) offset: u16,
+    pub(super) more: bool,
+}
+
+/// Bytes of an IP header without options.
+pub(super) fn ip_len(v6: bool) -> usize {
+    if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
+}
+
+/// An IP packet with this payload.
+pub(super) fn packet(
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: IpNumber,
+    hops: u8,
+    fragment: Option<&Fragment>,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(MAX_FRAME);
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut header = Ipv4Header::new(
+                payload.len() as u16,
+                hops,
+                protocol,
+                source.octets(),
+                destination.octets(),
+            )?;
+            header.dont_fragment = fragment.is_none();
+            if let Some(fragment) = fragment {
+                header.identification = fragment.id as u16;
+                header.fragment_offset = IpFragOffset::try_new(fragment.offset)?;
+                header.more_fragments = fragment.more;
+            }
+            header.header_checksum = header.calc_header_checksum();
+            out.extend(header.to_bytes());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let extension = fragment
+                .map(|fragment| -> Result<_> {
+                    let offset = IpFragOffset::try_new(fragment.offset)?;
+                    Ok(Ipv6FragmentHeader::new(protocol, offset, fragment.more, fragment.id)
+                        .to_bytes())
+                })
+                .transpose()?;
+            let header = Ipv6Header {
+                payload_length: (payload.len() + extension.map_or(0, |bytes| bytes.len())) as u16,
+                next_header: if extension.is_some() {
+                    IpNumber::IPV6_FRAGMENTATION_HEADER
+                } else {
+                    protocol
+                },
+                hop_limit: hops,
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Default::default()
+            };
+            out.extend(header.to_bytes());
+            out.extend(extension.into_iter().flatten());
+        }
+        _ => bail!("{source} and {destination} are of two versions of IP"),
+    }
+    out.extend(payload);
+    Ok(out)
+}
+
+/// A frame with an IP packet in it, filled up with zeros to the shortest that Ethernet allows.
+pub(super) fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
+    let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
+    ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)
+}
+
+/// A frame of any type.
+pub(super) fn ethernet(
+    source: Mac,
+    destination: Mac,
+    ether_type: EtherType,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let mut out = Ethernet2Header { source, destination, ether_type }.to_bytes().to_vec();
+    out.extend(payload);
+    ensure!(out.len() <= MAX_FRAME, "a frame of {} bytes is longer than {MAX_FRAME}", out.len());
+    out.resize(out.len().max(MIN_FRAME), 0);
+    Ok(out)
+}
+
+/// A frame with one whole IP packet.
+pub(super) fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
+    frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
+}
+
+/// The bytes of a TCP segment with its checksum right.
+pub(super) fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+    header.checksum = match (ends.source, ends.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            header.calc_checksum_ipv4_raw(source.octets(), destination.octets(), payload)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            header.calc_checksum_ipv6_raw(source.octets(), destination.octets(), payload)
+        }
+        _ => bail!("two versions of IP"),
+    }
+    .context("the segment is too long")?;
+    let mut out = header.to_bytes().to_vec();
+    out.extend(payload);
+    Ok(out)
+}
+
+/// A frame with a TCP segment.
+pub(super) fn tcp_frame(ends: &Ends, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+    ip_frame(ends, IpNumber::TCP, &tcp_bytes(ends, header, payload)?)
+}
+
+/// A frame with a UDP datagram.
+pub(super) fn udp_frame(
+    ends: &Ends,
+    source_port: u16,
+    destination_port: u16,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
+    let header = match (ends.source, ends.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let header =
+                Ipv4Header::new(0, 64, IpNumber::UDP, source.octets(), destination.octets())?;
+            UdpHeader::with_ipv4_checksum(source_port, destination_port, &header, payload)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let header = Ipv6Header {
+                source: source.octets(),
+                destination: destination.octets(),
+                ..Default::default()
+            };
+            UdpHeader::with_ipv6_checksum(source_port, destination_port, &header, payload)
+        }
+        _ => bail!("two versions of IP"),
+    }
+    .context("the datagram is too long")?;
+    let mut out = header.to_bytes().to_vec();
+    out.extend(payload);
+    ip_frame(ends, IpNumber::UDP, &out)
+}
+
+/// A port that clients use (RFC 6335 §6 and below it, as Linux does).
+pub(super) fn client_port(rng: &mut Rng) -> u16 {
+    rng.u16(1024..)
+}
+
+/// The ends of a frame to `destination`.
+pub(super) fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends {
+    Ends {
+        source_mac: plan.source_mac,
+        destination_mac: plan.destination_mac,
+        source,
+        destination: destination.ip(),
+    }
+}
+
+/// Random bytes.
+pub(super) fn random_bytes(len: usize, rng: &mut Rng) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes
+}

@@ -1,0 +1,228 @@
+//! The frames of each profile of `scripts/load`: same plan, profile, count and seed, same frames.
+//!
+//! Every checksum and CRC is right where the profile does not say otherwise. Frames are Ethernet without FCS, 60 to
+//! 1514 bytes: what a generator writes into its buffers.
+
+mod build;
+mod control;
+mod line;
+mod replay;
+mod stream;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum;
+use fastrand::Rng;
+use ipnet::IpNet;
+
+/// Bytes of the shortest frame without FCS (IEEE 802.3).
+pub const MIN_FRAME: usize = 60;
+/// Bytes of the longest frame without FCS and VLAN tag.
+pub const MAX_FRAME: usize = 1514;
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// What a load sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Profile {
+    /// UDP datagrams and TCP segments to ports on which nothing listens, 64 bytes with FCS (IPv6: 66 and 78).
+    #[value(name = "line-64")]
+    Line64,
+    /// The same, of 64, 594 and 1518 bytes with FCS as 7 : 4 : 1.
+    #[value(name = "line-imix")]
+    LineImix,
+    /// The same, of 1518 bytes with FCS.
+    #[value(name = "line-1518")]
+    Line1518,
+    /// SYNs to the listener from random ports.
+    SynFlood,
+    /// Segments with whole FPDUs to the listener's port that belong to no stream.
+    UnknownFlow,
+    /// Segments of a live stream with random sequence numbers.
+    InWindow,
+    /// Segments of a live stream with right sequence numbers and a wrong TCP checksum.
+    InWindowChecksum,
+    /// Segments of a live stream with right sequence numbers and checksum and a wrong MPA CRC.
+    InWindowCrc,
+    /// Segments of a live stream whose marker points to a wrong place; their CRC is right.
+    InWindowMarker,
+    /// ACKs without data to the listener's port.
+    AckFlood,
+    /// RSTs to the listener's port.
+    RstFlood,
+    /// FINs to the listener's port.
+    FinFlood,
+    /// Echo requests, and errors that quote segments of random flows.
+    IcmpFlood,
+    /// ARP requests for the destination's address and replies that nobody asked for.
+    ArpFlood,
+    /// Neighbour solicitations for the destination's address and advertisements that nobody asked for.
+    NdFlood,
+    /// First and middle fragments of datagrams of which the rest never comes.
+    FragmentFlood,
+    /// SCTP INITs to the listener's port.
+    InitFlood,
+    /// What the client of a capture sent, each repetition as new flows.
+    PcapReplay,
+}
+
+impl Profile {
+    /// Its name on the command line, in `scripts/load.d` and in results.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// True for those that need [`Plan::stream`].
+    pub fn needs_stream(self) -> bool {
+        matches!(
+            self,
+            Profile::InWindow
+                | Profile::InWindowChecksum
+                | Profile::InWindowCrc
+                | Profile::InWindowMarker
+        )
+    }
+
+    /// False where it has no frames over this version of IP: ARP is IPv4's, neighbour discovery IPv6's.
+    pub fn has(self, v6: bool) -> bool {
+        match self {
+            Profile::ArpFlood => !v6,
+            Profile::NdFlood => v6,
+            _ => true,
+        }
+    }
+}
+
+/// A live TCP stream of the appliance, into which its peer's segments are forged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stream {
+    /// The appliance's end.
+    pub local: SocketAddr,
+    /// The peer's end, from which the frames claim to come.
+    pub remote: SocketAddr,
+    /// The sequence number that the appliance expects next (RCV.NXT).
+    pub next_seq: u32,
+    /// The acknowledgement number of the segments: the appliance's SND.UNA.
+    pub ack: u32,
+    /// TSval and TSecr of the segments, where the stream has timestamps (RFC 7323).
+    pub timestamps: Option<(u32, u32)>,
+    /// Bytes from `next_seq` to the stream's next marker (RFC 5044 §4.3), 0 to 511; None where the peer sends no
+    /// markers.
+    pub marker: Option<u16>,
+}
+
+/// From where to where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Ethernet source of all but ARP and neighbour discovery from random sources.
+    pub source_mac: Mac,
+    /// The appliance's MAC address.
+    pub destination_mac: Mac,
+    /// Where sources are taken from at random.
+    pub sources: IpNet,
+    /// All from the address of `sources` as it is written; ports are random all the same.
+    pub one_source: bool,
+    /// The appliance's address and the listener's port.
+    pub destination: SocketAddr,
+    /// For the profiles that need one: its ends are the frames' addresses.
+    pub stream: Option<Stream>,
+    /// For [`Profile::PcapReplay`]: frames of a capture.
+    pub capture: Vec<Vec<u8>>,
+}
+
+impl Plan {
+    /// True for IPv6.
+    pub fn is_v6(&self) -> bool {
+        self.destination.is_ipv6()
+    }
+
+    fn check(&self, profile: Profile) -> Result<()> {
+        let version = if self.is_v6() { "IPv6" } else { "IPv4" };
+        ensure!(profile.has(self.is_v6()), "{} has no frames over {version}", profile.name());
+        ensure!(
+            self.sources.addr().is_ipv6() == self.is_v6(),
+            "the destination is {version}, the source {} is not",
+            self.sources
+        );
+        if profile.needs_stream() {
+            let Some(stream) = self.stream else { bail!("{} needs a stream", profile.name()) };
+            ensure!(
+                stream.local == self.destination && stream.remote.is_ipv6() == self.is_v6(),
+                "the stream's local end {} is not the destination {}, or its ends are of two versions of IP",
+                stream.local,
+                self.destination
+            );
+            ensure!(
+                stream.marker.is_none_or(|at| at < 512),
+                "a marker is never more than 511 bytes away"
+            );
+        }
+        Ok(())
+    }
+
+    /// A source address.
+    fn source(&self, rng: &mut Rng) -> IpAddr {
+        if self.one_source {
+            return self.sources.addr();
+        }
+        let bits = u32::from(self.sources.max_prefix_len() - self.sources.prefix_len());
+        // All-zeros and all-ones are no hosts of an IPv4 network of more than two addresses.
+        let (first, last) = match bits {
+            0 => (0, 0),
+            1 => (0, 1),
+            128 => (1, u128::MAX - 1),
+            _ => (1, (1 << bits) - 2),
+        };
+        let host = rng.u128(first..=last);
+        match self.sources.network() {
+            IpAddr::V4(network) => IpAddr::from((network.to_bits() | host as u32).to_be_bytes()),
+            IpAddr::V6(network) => IpAddr::from((network.to_bits() | host).to_be_bytes()),
+        }
+    }
+}
+
+/// The `count` frames of a profile. An error says which part of the plan does not fit it.
+pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<Vec<Vec<u8>>> {
+    plan.check(profile)?;
+    let mut rng = Rng::with_seed(seed);
+    if profile == Profile::PcapReplay {
+        return replay::frames(plan, count, &mut rng);
+    }
+    let frames: Vec<_> =
+        (0..count).map(|index| frame(profile, plan, index, &mut rng)).collect::<Result<_>>()?;
+    Ok(frames)
+}
+
+fn frame(profile: Profile, plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    match profile {
+        Profile::Line64 => line::frame(plan, index, MIN_FRAME, rng),
+        // Simple IMIX: 40, 576 and 1500 bytes of IP as 7 : 4 : 1.
+        Profile::LineImix => line::frame(
+            plan,
+            index,
+            [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60][index % 12],
+            rng,
+        ),
+        Profile::Line1518 => line::frame(plan, index, MAX_FRAME, rng),
+        Profile::SynFlood => tcp::syn(plan, rng),
+        Profile::AckFlood => tcp::ack(plan, rng),
+        Profile::RstFlood => tcp::rst(plan, index, rng),
+        Profile::FinFlood => tcp::fin(plan, rng),
+        Profile::UnknownFlow => stream::unknown(plan, rng),
+        Profile::InWindow => stream::random(plan, rng),
+        Profile::InWindowChecksum => stream::bad_checksum(plan, index, rng),
+        Profile::InWindowCrc => stream::bad_crc(plan, index, rng),
+        Profile::InWindowMarker => stream::bad_marker(plan, rng),
+        Profile::IcmpFlood => control::icmp(plan, index, rng),
+        Profile::ArpFlood => control::arp(plan, index, rng),
+        Profile::NdFlood => control::neighbour(plan, index, rng),
+        Profile::FragmentFlood => control::fragment(plan, index, rng),
+        Profile::InitFlood => control::init(plan, rng),
+        Profile::PcapReplay => bail!("a replay is no single frame"),
+    }
+}

@@ -1,0 +1,54 @@
+//! A recorded client's segments, with the addresses and ports of the plan.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, ensure};
+use etherparse::{SlicedPacket, TcpHeader, TransportSlice};
+use fastrand::Rng;
+
+use super::build::{Ends, client_port, ends, tcp_frame};
+use super::{MAX_FRAME, Plan};
+
+/// `count` frames: the segments that clients (who sent a SYN) sent, again and again, each flow from a new source and
+/// port. The flows of one repetition keep their order. Segments that do not fit a frame with the destination's
+/// version of IP are left out whole.
+pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec<u8>>> {
+    let sent = segments(plan)?;
+    ensure!(!sent.is_empty(), "the capture has no TCP stream from its SYN on");
+    let mut frames = Vec::with_capacity(count);
+    while frames.len() < count {
+        let mut flows: HashMap<u16, (Ends, u16)> = HashMap::new();
+        for (header, payload) in sent.iter().take(count - frames.len()) {
+            let (ends, port) = *flows.entry(header.source_port).or_insert_with(|| {
+                (ends(plan, plan.source(rng), plan.destination), client_port(rng))
+            });
+            let header = TcpHeader {
+                source_port: port,
+                destination_port: plan.destination.port(),
+                ..header.clone()
+            };
+            frames.push(tcp_frame(&ends, header, payload)?);
+        }
+    }
+    Ok(frames)
+}
+
+/// The segments of the clients, in order.
+fn segments(plan: &Plan) -> Result<Vec<(TcpHeader, Vec<u8>)>> {
+    let mut clients = Vec::new();
+    let mut sent = Vec::new();
+    for frame in &plan.capture {
+        let Ok(packet) = SlicedPacket::from_ethernet(frame) else { continue };
+        let Some(TransportSlice::Tcp(tcp)) = packet.transport else { continue };
+        let ports = (tcp.source_port(), tcp.destination_port());
+        if tcp.syn() && !tcp.ack() {
+            clients.push(ports);
+        }
+        let len =
+            super::build::ETHERNET_LEN + super::build::ip_len(plan.is_v6()) + tcp.slice().len();
+        if clients.contains(&ports) && len <= MAX_FRAME {
+            sent.push((tcp.to_header(), tcp.payload().to_vec()));
+        }
+    }
+    Ok(sent)
+}

@@ -1,0 +1,175 @@
+//! Segments with FPDUs: of no stream, and forged into a live one.
+
+use anyhow::{Context, Result};
+use etherparse::{TcpHeader, TcpOptionElement};
+use fastrand::Rng;
+use wire::ddp::{DdpVersion, TAGGED_HEADER_LEN, TaggedRepr};
+use wire::mpa::{self, MARKER_INTERVAL, MARKER_LEN, Marker};
+use wire::rdmap::{Control, Opcode};
+use wire::{Stag, TaggedOffset, crc32c};
+
+use super::build::{Ends, ends, random_bytes, tcp_frame};
+use super::{Plan, Stream, tcp};
+
+/// Segments of a live stream follow one another so far from RCV.NXT, then start there again: all are within any
+/// window.
+const RUN: usize = 16;
+/// Payload bytes of the Writes of a forged segment.
+const WRITE: usize = 512;
+/// Where the checksum is in a TCP header.
+const CHECKSUM: usize = 16;
+
+/// An ACK with a whole FPDU to the listener's port.
+pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, mut header) = tcp::to_listener(plan, rng);
+    header.psh = true;
+    header.set_options(&timestamps(rng.u32(..), rng.u32(..)))?;
+    let len = [16, 256, 1024, 1392][rng.usize(..4)];
+    tcp_frame(&ends, header, &fpdu(len, None, rng).bytes)
+}
+
+/// A segment whose sequence number can be anywhere, mostly outside the window.
+pub(super) fn random(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live(plan)?;
+    let fpdu = fpdu(WRITE, None, rng);
+    segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
+}
+
+/// A segment with a wrong checksum.
+pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live(plan)?;
+    let (seq, fpdu) = next(&stream, index, rng);
+    let mut frame = segment(&stream, &ends, seq, &fpdu.bytes)?;
+    let at = super::build::ETHERNET_LEN + super::build::ip_len(plan.is_v6()) + CHECKSUM;
+    // 0x0000 and 0xffff are the same number to the receiver: no change of one bit turns one into the other.
+    frame[at + rng.usize(..2)] ^= 1 << rng.u32(..8);
+    Ok(frame)
+}
+
+/// A segment whose FPDU has a wrong CRC.
+pub(super) fn bad_crc(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live(plan)?;
+    let (seq, mut fpdu) = next(&stream, index, rng);
+    let crc = fpdu.bytes.len() - mpa::CRC_LEN;
+    fpdu.bytes[crc + rng.usize(..mpa::CRC_LEN)] ^= 1 << rng.u32(..8);
+    segment(&stream, &ends, seq, &fpdu.bytes)
+}
+
+/// A segment that begins at RCV.NXT and holds a marker that points elsewhere than to its FPDU; the CRC, which covers
+/// markers, is right.
+pub(super) fn bad_marker(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live(plan)?;
+    // Long enough for a marker wherever it falls.
+    let at = usize::from(
+        stream
+            .marker
+            .context("in-window-marker needs to know where the stream's next marker is")?,
+    );
+    let mut fpdu = fpdu(2 * WRITE, Some(at), rng);
+    let field = &mut fpdu.bytes[at..at + MARKER_LEN];
+    let right = Marker::parse(&[field[0], field[1], field[2], field[3]]).fpduptr();
+    field.copy_from_slice(&Marker::new(right ^ (4 << rng.u32(..8))).emit());
+    fpdu.seal();
+    segment(&stream, &ends, stream.next_seq, &fpdu.bytes)
+}
+
+fn live(plan: &Plan) -> Result<(Stream, Ends)> {
+    let stream = plan.stream.context("no stream")?;
+    Ok((stream, ends(plan, stream.remote.ip(), stream.local)))
+}
+
+/// The sequence number and the FPDU of a segment within the window; as the one in front of it, so that all fit
+/// together.
+fn next(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
+    let mut offset = 0;
+    // Markers stand at fixed places of the stream, so lengths follow from all FPDUs before.
+    for _ in 0..index % RUN {
+        offset += layout(WRITE, stream.marker.map(|marker| until_marker(marker, offset))).0;
+    }
+    let marker = stream.marker.map(|marker| until_marker(marker, offset));
+    (stream.next_seq.wrapping_add(offset as u32), fpdu(WRITE, marker, rng))
+}
+
+/// Bytes from `offset` to the next marker, where the first is at `first`.
+fn until_marker(first: u16, offset: usize) -> usize {
+    let interval = MARKER_INTERVAL as usize;
+    (usize::from(first) + interval - offset % interval) % interval
+}
+
+fn segment(stream: &Stream, ends: &Ends, seq: u32, payload: &[u8]) -> Result<Vec<u8>> {
+    let mut header = TcpHeader::new(stream.remote.port(), stream.local.port(), seq, 1000);
+    header.ack = true;
+    header.psh = true;
+    header.acknowledgment_number = stream.ack;
+    if let Some((value, echo)) = stream.timestamps {
+        header.set_options(&timestamps(value, echo))?;
+    }
+    tcp_frame(ends, header, payload)
+}
+
+fn timestamps(value: u32, echo: u32) -> [TcpOptionElement; 3] {
+    [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(value, echo)]
+}
+
+/// An FPDU as it is in the stream, markers included (RFC 5044 §4).
+pub(super) struct Fpdu {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Fpdu {
+    /// Writes the CRC over all in front of it, markers too (RFC 5044 §4.4).
+    fn seal(&mut self) {
+        let at = self.bytes.len() - mpa::CRC_LEN;
+        let crc = crc32c::field(&self.bytes[..at]);
+        self.bytes[at..].copy_from_slice(&crc);
+    }
+}
+
+/// An RDMA Write of `len` random bytes to a random STag, with the stream's next marker `marker` bytes from its start.
+pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
+    let header = TaggedRepr {
+        last: true,
+        version: DdpVersion::V1,
+        rsvd_ulp: Control::new(DdpVersion::V1, Opcode::Write).0,
+        stag: Stag(rng.u32(1..)),
+        to: TaggedOffset(rng.u64(..)),
+    };
+    let ulpdu_len = TAGGED_HEADER_LEN + len;
+    let mut plain = (ulpdu_len as u16).to_be_bytes().to_vec();
+    plain.extend(header.pack().bytes());
+    plain.extend(random_bytes(len, rng));
+    plain.resize(mpa::fpdu_len(ulpdu_len), 0);
+
+    let (_, markers) = layout(len, marker);
+    let mut bytes = Vec::new();
+    let mut taken = 0;
+    let mut length_at = None;
+    for at in markers {
+        let more = at - bytes.len();
+        if more > 0 {
+            length_at.get_or_insert(bytes.len());
+        }
+        bytes.extend(&plain[taken..taken + more]);
+        taken += more;
+        // RFC 5044 §4.3: from the ULPDU_Length field to the marker; 0 in front of that field.
+        bytes.extend(Marker::new(length_at.map_or(0, |start| bytes.len() - start) as u16).emit());
+    }
+    bytes.extend(&plain[taken..]);
+    let mut fpdu = Fpdu { bytes };
+    fpdu.seal();
+    fpdu
+}
+
+/// Bytes in the stream of the FPDU of a Write of `len` bytes, and where its markers are. A marker that would follow
+/// its last byte is the next FPDU's.
+fn layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
+    let mut total = mpa::fpdu_len(TAGGED_HEADER_LEN + len);
+    let mut markers = Vec::new();
+    let mut at = marker;
+    while let Some(position) = at.filter(|position| *position < total) {
+        markers.push(position);
+        total += MARKER_LEN;
+        at = Some(position + MARKER_INTERVAL as usize);
+    }
+    (total, markers)
+}

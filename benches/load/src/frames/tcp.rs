@@ -1,0 +1,58 @@
+//! Segments without data: SYN, ACK, RST and FIN.
+
+use anyhow::Result;
+use etherparse::{TcpHeader, TcpOptionElement};
+use fastrand::Rng;
+
+use super::Plan;
+use super::build::{Ends, client_port, ends, tcp_frame};
+
+/// Ends and a header to the listener's port with random source port, sequence and acknowledgement number.
+pub(super) fn to_listener(plan: &Plan, rng: &mut Rng) -> (Ends, TcpHeader) {
+    let ends = ends(plan, plan.source(rng), plan.destination);
+    let mut header = TcpHeader::new(client_port(rng), plan.destination.port(), rng.u32(..), 64240);
+    header.acknowledgment_number = rng.u32(..);
+    header.ack = true;
+    (ends, header)
+}
+
+/// A SYN with the options of Linux.
+pub(super) fn syn(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, mut header) = to_listener(plan, rng);
+    header.syn = true;
+    header.ack = false;
+    header.acknowledgment_number = 0;
+    header.set_options(&[
+        TcpOptionElement::MaximumSegmentSize(if plan.is_v6() { 1440 } else { 1460 }),
+        TcpOptionElement::SelectiveAcknowledgementPermitted,
+        TcpOptionElement::Timestamp(rng.u32(..), 0),
+        TcpOptionElement::Noop,
+        TcpOptionElement::WindowScale(7),
+    ])?;
+    tcp_frame(&ends, header, &[])
+}
+
+/// An ACK.
+pub(super) fn ack(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, header) = to_listener(plan, rng);
+    tcp_frame(&ends, header, &[])
+}
+
+/// A RST, every other one with ACK.
+pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, mut header) = to_listener(plan, rng);
+    header.rst = true;
+    if index.is_multiple_of(2) {
+        header.ack = false;
+        header.acknowledgment_number = 0;
+    }
+    header.window_size = 0;
+    tcp_frame(&ends, header, &[])
+}
+
+/// A FIN with ACK.
+pub(super) fn fin(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, mut header) = to_listener(plan, rng);
+    header.fin = true;
+    tcp_frame(&ends, header, &[])
+}

@@ -134,8 +134,10 @@ mod tests {
             drops: map(&[("no_stream", no_stream)]),
             ..WorkerStats::default()
         };
-        let port =
-            PortStats { port: PORT.into(), counters: map(&[("rx_frames", rx), ("device_rx_missed", 1)]) };
+        let port = PortStats {
+            port: PORT.into(),
+            counters: map(&[("rx_frames", rx), ("device_rx_missed", 1)]),
+        };
         let stats = Stats { workers: vec![worker], ports: vec![port], ..Stats::default() };
         let mixer = Counts { generator: rx + 5, generator_lost: 5, ..Counts::default() };
         Snapshot { mixer, stats }

@@ -94,7 +94,8 @@ impl Appliance {
 
     /// Number of the newest event.
     pub fn events(&self) -> anyhow::Result<u64> {
-        let page: serde_json::Value = self.client.get("/v1/events?limit=1&after=18446744073709551614")?;
+        let page: serde_json::Value =
+            self.client.get("/v1/events?limit=1&after=18446744073709551614")?;
         Ok(page["next"].as_u64().unwrap_or(0))
     }
 
@@ -125,7 +126,11 @@ impl Appliance {
         let until = Instant::now() + PATIENCE;
         let mut up = 0;
         while up < 3 {
-            anyhow::ensure!(Instant::now() < until, "the links of {} stay down", self.socket.display());
+            anyhow::ensure!(
+                Instant::now() < until,
+                "the links of {} stay down",
+                self.socket.display()
+            );
             let ports: Vec<serde_json::Value> = self.client.get("/v1/ports")?;
             up = if ports.iter().all(|port| port["up"] == true) { up + 1 } else { 0 };
             std::thread::sleep(Duration::from_millis(100));
@@ -176,15 +181,28 @@ pub struct Cores {
 
 impl Bed {
     /// Starts everything in `directory` and waits until the links are up.
-    pub fn start(ddpd: &Path, eal: &dpdk::Eal, directory: &Path, cores: Cores) -> anyhow::Result<Bed> {
+    pub fn start(
+        ddpd: &Path,
+        eal: &dpdk::Eal,
+        directory: &Path,
+        cores: Cores,
+    ) -> anyhow::Result<Bed> {
         let at = |name: &str| directory.join(name);
         let target = Appliance::start(ddpd, directory, "target", &target(directory, cores.target))?;
-        let sockets =
-            Sockets { generator: at("generator.sock"), good: at("good.sock"), appliance: at("flooded-port.sock") };
+        let sockets = Sockets {
+            generator: at("generator.sock"),
+            good: at("good.sock"),
+            appliance: at("flooded-port.sock"),
+        };
         let macs = Macs { good: GOOD_MAC, router: ROUTER_MAC };
         let mixer = Mixer::start(eal, &sockets, macs, cores.generator)?;
         let good = |name: &str, socket: &str, net: u8, mac: Option<[u8; 6]>| {
-            Appliance::start(ddpd, directory, name, &peer(directory, name, socket, net, mac, cores.target))
+            Appliance::start(
+                ddpd,
+                directory,
+                name,
+                &peer(directory, name, socket, net, mac, cores.target),
+            )
         };
         let flooded = good("peer-flooded", "good.sock", FLOODED_NET, Some(GOOD_MAC))?;
         let other = good("peer-other", "other-port.sock", OTHER_NET, None)?;
@@ -211,7 +229,13 @@ pub fn target_address(net: u8) -> std::net::IpAddr {
     [10, net, 0, 1].into()
 }
 
-fn mac_text(mac: [u8; 6]) -> String {
+/// The target's IPv6 address in the flooded network.
+pub fn target_v6() -> std::net::IpAddr {
+    std::net::Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 1).into()
+}
+
+/// As `02:00:00:00:00:01`.
+pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -247,7 +271,14 @@ fn target(directory: &Path, core: usize) -> String {
     )
 }
 
-fn peer(directory: &Path, name: &str, socket: &str, net: u8, mac: Option<[u8; 6]>, core: usize) -> String {
+fn peer(
+    directory: &Path,
+    name: &str,
+    socket: &str,
+    net: u8,
+    mac: Option<[u8; 6]>,
+    core: usize,
+) -> String {
     let at = directory.display();
     let mac = mac.map_or(String::new(), |mac| format!("mac = \"{}\"\n", mac_text(mac)));
     format!(

@@ -72,11 +72,8 @@ impl Generator {
     /// Pktgen wants a terminal, which `script` gives it; it ends by the commands in its file.
     fn pktgen(&self, job: &Job<'_>) -> anyhow::Result<Running> {
         let file = job.directory.join("generator.pkt");
-        let text = format!(
-            "{}\nstart 0\ndelay {}\nstop 0\nquit\n",
-            job.commands,
-            job.time.as_millis()
-        );
+        let text =
+            format!("{}\nstart 0\ndelay {}\nstop 0\nquit\n", job.commands, job.time.as_millis());
         std::fs::write(&file, text)?;
         let capture = job.capture.map_or(String::new(), |path| format!(" -s 0:{}", path.display()));
         let log = job.directory.join("generator.log");
@@ -93,7 +90,9 @@ impl Generator {
             .stdout(File::create(&log)?)
             .stderr(Stdio::null())
             .spawn()
-            .context("script (of bsdutils) does not start; Pktgen needs the terminal that it makes")?;
+            .context(
+                "script (of bsdutils) does not start; Pktgen needs the terminal that it makes",
+            )?;
         Ok(Running { child, log, stops_itself: true })
     }
 
@@ -119,9 +118,10 @@ impl Generator {
     /// Arguments of DPDK's environment: two lcores on one core, as its main one only waits.
     fn environment(&self, socket: &Path, other: &str) -> Vec<String> {
         let core = self.core;
-        let mut all: Vec<String> = ["--in-memory", "--no-pci", "--single-file-segments", "-m", "512"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut all: Vec<String> =
+            ["--in-memory", "--no-pci", "--single-file-segments", "-m", "512"]
+                .map(str::to_owned)
+                .to_vec();
         all.push(format!("--lcores=0@{core},1@{core}"));
         if !other.is_empty() {
             all.extend(["--vdev".into(), other.to_owned()]);
@@ -168,7 +168,11 @@ impl Running {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait()? {
-                anyhow::ensure!(status.success(), "the generator ended with {status}: {}", self.tail());
+                anyhow::ensure!(
+                    status.success(),
+                    "the generator ended with {status}: {}",
+                    self.tail()
+                );
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -180,7 +184,14 @@ impl Running {
     fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
-        text.lines().rev().take(12).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n")
+        text.lines()
+            .rev()
+            .take(12)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 

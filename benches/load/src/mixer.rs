@@ -6,9 +6,10 @@
 //!  good peer ── memif ───────┘
 //! ```
 //!
-//! A vhost-user port has one frontend; this is it. It is to the appliance what a NIC's wire is: what the appliance's
-//! receive ring has no room for is lost here, and counted for the source that it came from. It is also the router of the
-//! generator's addresses: what the appliance answers to those is counted and ends here.
+//! A vhost-user port has one frontend; this is it. It is what a switch with a queue for each source is to a NIC: both
+//! sources are served in turn, and wait or lose by themselves. When the appliance's receive ring is full, the generator's
+//! frames are lost here and counted, as a generator on a wire does not wait; the good peer's wait. It is also the router
+//! of the generator's addresses: what the appliance answers to those is counted and ends here.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,10 +70,8 @@ pub struct Counts {
     pub generator_bytes: u64,
     /// Of those, frames lost because the appliance's receive ring was full.
     pub generator_lost: u64,
-    /// Frames that the good peer sent.
+    /// Frames of the good peer, put into the appliance's receive ring.
     pub good: u64,
-    /// Of those, frames lost because the appliance's receive ring was full.
-    pub good_lost: u64,
     /// Frames from the appliance to the good peer.
     pub to_good: u64,
     /// Of those, frames lost because the good peer's receive ring was full.
@@ -88,8 +87,7 @@ pub struct Counts {
 impl Counts {
     /// Frames that were put into the appliance's receive ring.
     pub fn into_appliance(&self) -> u64 {
-        self.generator - self.generator_lost + self.good - self.good_lost + self.router
-            - self.router_lost
+        self.generator - self.generator_lost + self.good + self.router - self.router_lost
     }
 
     /// What was counted since `earlier`.
@@ -99,7 +97,6 @@ impl Counts {
             generator_bytes: self.generator_bytes - earlier.generator_bytes,
             generator_lost: self.generator_lost - earlier.generator_lost,
             good: self.good - earlier.good,
-            good_lost: self.good_lost - earlier.good_lost,
             to_good: self.to_good - earlier.to_good,
             to_good_lost: self.to_good_lost - earlier.to_good_lost,
             answers: self.answers - earlier.answers,
@@ -160,6 +157,7 @@ impl Mixer {
             macs,
             router: Router { mac: macs.router },
             pool: devices[0].pool().clone(),
+            waiting: Burst::new(),
             counts: Counts::default(),
         };
         let (own, eal) = (shared.clone(), eal.clone());
@@ -241,7 +239,11 @@ fn end(eal: &Eal, name: &str, args: &str, ring: u16) -> anyhow::Result<End> {
         reconnect: false,
         private_files: true,
     };
-    let pool = MempoolConfig { buffers: 8 * u32::from(APPLIANCE_RING), room: Room::Bytes(2048), numa: None };
+    let pool = MempoolConfig {
+        buffers: 8 * u32::from(APPLIANCE_RING),
+        room: Room::Bytes(2048),
+        numa: None,
+    };
     let (device, rx, tx) = device.start(&config, pool)?;
     let (Some(rx), Some(tx)) = (rx.into_iter().next(), tx.into_iter().next()) else {
         anyhow::bail!("{name} has no queue")
@@ -257,6 +259,8 @@ struct Lines {
     macs: Macs,
     router: Router,
     pool: dpdk::Mempool,
+    /// Frames of the good peer for which there was no room.
+    waiting: Burst,
     counts: Counts,
 }
 
@@ -265,16 +269,15 @@ type Burst = ArrayVec<Mbuf, BURST>;
 impl Lines {
     /// Moves what there is, one burst of each source. Returns whether there was anything.
     fn turn(&mut self, watch: &Mutex<Watch>) -> bool {
-        // The good peer's first: both have the same chance to find room.
-        let mut frames = Burst::new();
-        let good = self.good.0.burst(&mut frames);
-        if good > 0 {
+        // The good peer's first, and no more of them while some wait for room.
+        if self.waiting.is_empty() && self.good.0.burst(&mut self.waiting) > 0 {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            frames.iter().for_each(|frame| watch.see(frame.data()));
+            self.waiting.iter().for_each(|frame| watch.see(frame.data()));
         }
+        let good = self.appliance.1.burst(&mut self.waiting);
         self.counts.good += good as u64;
-        self.counts.good_lost += offer(&mut self.appliance.1, &mut frames);
 
+        let mut frames = Burst::new();
         let generated = self.generator.burst(&mut frames);
         self.counts.generator += generated as u64;
         self.counts.generator_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::frames::Profile as F;
+
 /// A stream that frames are made to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
@@ -16,8 +18,8 @@ pub enum Victim {
 /// What is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// Its name, and its file's in `scripts/load.d`.
-    pub name: &'static str,
+    /// Its frames; its name is its file's in `scripts/load.d`.
+    pub frames: F,
     /// In words.
     pub what: &'static str,
     /// It is also sent from a single source.
@@ -31,41 +33,71 @@ pub struct Profile {
 
 /// All of them.
 pub const PROFILES: &[Profile] = &[
-    Profile { one_source: false, ..plain("line-64", "UDP and TCP of nobody, 64 bytes", LINE) },
-    Profile { one_source: false, ..plain("line-imix", "the same, 64, 570 and 1518 bytes by 7, 4 and 1", LINE) },
-    Profile { one_source: false, ..plain("line-1518", "the same, 1518 bytes", LINE) },
-    plain("syn-flood", "SYNs to a listener", &["cookies_sent", "segments", "drop:backlog", "drop:peer_limit", "drop:busy"]),
-    plain("unknown-flow", "data segments of no stream", &["drop:no_stream", "drop:busy"]),
-    victim("in-window", "a stream's addresses, any sequence number", Victim::Stays),
-    victim("in-window-checksum", "a stream's next bytes, wrong TCP checksum", Victim::Stays),
-    victim("in-window-crc", "a stream's next FPDU, wrong CRC", Victim::Ends("crc")),
-    victim("in-window-marker", "a stream's next FPDU, wrong marker", Victim::Ends("marker")),
-    plain("ack-flood", "acknowledgements of no stream", &["drop:no_stream", "drop:busy"]),
-    plain("rst-flood", "resets of no stream", &["drop:no_stream", "drop:busy"]),
-    plain("fin-flood", "FINs of no stream", &["drop:no_stream", "drop:busy"]),
-    plain("icmp-flood", "echo requests, and errors about flows that are not", ICMP),
-    plain("arp-flood", "ARP requests and replies", NEIGHBOURS),
-    plain("nd-flood", "neighbour solicitations and advertisements", NEIGHBOURS),
-    plain("fragment-flood", "first and later fragments of packets that never end", FRAGMENTS),
-    plain("init-flood", "SCTP INITs to a listener", &["sctp_cookies_sent", "drop:rate_limited", "drop:busy"]),
-    Profile { one_source: false, ..plain("pcap-replay", "what a client on soft iWARP once sent", REPLAY) },
+    varied(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE),
+    varied(F::LineImix, "the same of 64, 594 and 1518 bytes, 7 : 4 : 1", LINE),
+    varied(F::Line1518, "the same of 1518 bytes", LINE),
+    plain(F::SynFlood, "SYNs to a listener", SYN),
+    plain(F::UnknownFlow, "data segments of no stream", NOBODY),
+    victim(F::InWindow, "a stream's addresses, any sequence number", Victim::Stays),
+    victim(F::InWindowChecksum, "a stream's next bytes, wrong TCP checksum", Victim::Stays),
+    victim(F::InWindowCrc, "a stream's next FPDU, wrong CRC", Victim::Ends("crc")),
+    victim(F::InWindowMarker, "a stream's next FPDU, wrong marker", Victim::Ends("marker")),
+    plain(F::AckFlood, "acknowledgements of no stream", NOBODY),
+    plain(F::RstFlood, "resets of no stream", NOBODY),
+    plain(F::FinFlood, "FINs of no stream", NOBODY),
+    plain(F::IcmpFlood, "echo requests, and errors about flows that are not there", ICMP),
+    plain(F::ArpFlood, "ARP requests, and replies that nobody asked for", NEIGHBOURS),
+    plain(F::NdFlood, "the same of neighbour discovery", NEIGHBOURS),
+    plain(F::FragmentFlood, "first and middle fragments of which the rest never comes", FRAGMENTS),
+    plain(F::InitFlood, "SCTP INITs to a listener", INITS),
+    varied(F::PcapReplay, "what a client on soft iWARP sent, as ever new flows", REPLAY),
 ];
 
-const LINE: &[&str] = &["drop:ip_protocol", "drop:no_stream", "drop:not_our_address", "drop:busy"];
-const ICMP: &[&str] =
-    &["echo_replies", "drop:rate_limited", "drop:icmp_no_stream", "drop:icmp_not_believed", "drop:icmp_rate_limited", "icmp_errors"];
-const NEIGHBOURS: &[&str] =
-    &["neighbour_claims", "drop:neighbour_ignored", "drop:neighbour_table_full", "drop:address_conflict", "drop:rate_limited"];
-const FRAGMENTS: &[&str] = &["fragments", "drop:fragment_limit", "drop:fragment_duplicate", "drop:fragment_overlap", "drop:fragment_bad"];
-const REPLAY: &[&str] = &["segments", "cookies_sent", "drop:no_stream", "drop:out_of_window", "drop:no_listener"];
-const WINDOW: &[&str] = &[];
+const LINE: &[&str] = &["drop:net_ip_protocol", "drop:net_no_stream", "drop:net_no_listener"];
+const SYN: &[&str] = &[
+    "cookies_sent",
+    "segments",
+    "drop:net_backlog",
+    "drop:net_peer_limit",
+    "drop:net_peer_streams",
+];
+const NOBODY: &[&str] = &["drop:net_no_stream"];
+const ICMP: &[&str] = &[
+    "echo_replies",
+    "icmp_errors",
+    "drop:net_rate_limited",
+    "drop:net_icmp",
+    "drop:net_icmp_ignored",
+    "drop:net_icmp_no_stream",
+    "drop:net_icmp_not_believed",
+    "drop:net_icmp_rate_limited",
+];
+const NEIGHBOURS: &[&str] = &[
+    "neighbour_claims",
+    "drop:net_neighbour_ignored",
+    "drop:net_neighbour_table_full",
+    "drop:net_rate_limited",
+];
+const FRAGMENTS: &[&str] = &[
+    "fragments",
+    "drop:net_fragment_limit",
+    "drop:net_fragment_duplicate",
+    "drop:net_fragment_overlap",
+];
+const INITS: &[&str] = &["sctp_cookies_sent", "drop:net_rate_limited"];
+const REPLAY: &[&str] = &["segments", "cookies_sent", "drop:net_no_stream", "drop:net_no_listener"];
 
-const fn plain(name: &'static str, what: &'static str, ends: &'static [&'static str]) -> Profile {
-    Profile { name, what, one_source: true, victim: Victim::None, ends }
+const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
+    Profile { frames, what, one_source: true, victim: Victim::None, ends }
 }
 
-const fn victim(name: &'static str, what: &'static str, victim: Victim) -> Profile {
-    Profile { name, what, one_source: false, victim, ends: WINDOW }
+/// Sent from many sources only.
+const fn varied(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
+    Profile { one_source: false, ..plain(frames, what, ends) }
+}
+
+const fn victim(frames: F, what: &'static str, victim: Victim) -> Profile {
+    Profile { frames, what, one_source: false, victim, ends: &[] }
 }
 
 /// A profile and its sources.
@@ -89,21 +121,21 @@ pub struct CaseName {
 impl Case {
     /// Its name.
     pub fn name(&self) -> CaseName {
-        CaseName { profile: self.profile.name.into(), one_source: self.one_source }
+        CaseName { profile: self.profile.frames.name(), one_source: self.one_source }
     }
 }
 
 /// The cases of the profiles named, or of all; an unknown name is an error that lists them.
 pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
+    let known: Vec<String> = PROFILES.iter().map(|profile| profile.frames.name()).collect();
     for name in names {
-        let known: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
         anyhow::ensure!(
-            known.contains(&name.as_str()),
+            known.contains(name),
             "there is no profile {name}; there are {}",
             known.join(", ")
         );
     }
-    let chosen = |profile: &&Profile| names.is_empty() || names.iter().any(|name| name == profile.name);
+    let chosen = |profile: &&Profile| names.is_empty() || names.contains(&profile.frames.name());
     Ok(PROFILES
         .iter()
         .filter(chosen)
@@ -112,4 +144,29 @@ pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
             both.iter().map(move |&one_source| Case { profile, one_source })
         })
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_profile_of_frames_is_run_and_an_unknown_name_is_refused() {
+        let all = cases(&[]).unwrap();
+        for &frames in F::value_variants() {
+            assert!(all.iter().any(|case| case.profile.frames == frames), "{frames:?}");
+        }
+        assert_eq!(cases(&["syn-flood".into()]).unwrap().len(), 2);
+        let error = cases(&["syn".into()]).unwrap_err().to_string();
+        assert!(error.contains("no profile syn; there are line-64, "), "{error}");
+    }
+
+    #[test]
+    fn a_profile_with_a_stream_has_a_victim() {
+        for profile in PROFILES {
+            assert_eq!(profile.frames.needs_stream(), profile.victim != Victim::None);
+        }
+    }
 }

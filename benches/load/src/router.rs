@@ -41,8 +41,8 @@ impl Router {
     }
 
     fn arp(&self, request: &ArpEthIpv4Packet) -> Option<Vec<u8>> {
-        let asked = request.operation == ArpOperation::REQUEST
-            && request.target_ipv4 == ROUTER_V4.octets();
+        let asked =
+            request.operation == ArpOperation::REQUEST && request.target_ipv4 == ROUTER_V4.octets();
         if !asked {
             return None;
         }
@@ -72,11 +72,8 @@ impl Router {
         let mut body = ROUTER_V6.octets().to_vec();
         body.extend_from_slice(&[2, 1]);
         body.extend_from_slice(&self.mac);
-        let kind = Icmpv6Type::Unknown {
-            type_u8: ADVERTISEMENT,
-            code_u8: 0,
-            bytes5to8: [0x60, 0, 0, 0],
-        };
+        let kind =
+            Icmpv6Type::Unknown { type_u8: ADVERTISEMENT, code_u8: 0, bytes5to8: [0x60, 0, 0, 0] };
         let mut bytes = Vec::new();
         PacketBuilder::ethernet2(self.mac, asker)
             .ipv6(ROUTER_V6.octets(), source, 255)
@@ -109,7 +106,10 @@ mod tests {
         let router = Router { mac: MAC };
         assert_eq!(router.answer(&request(Ipv4Addr::new(10, 80, 0, 2))), None);
         let reply = router.answer(&request(ROUTER_V4)).unwrap();
-        assert_eq!((&reply[..6], &reply[6..12], &reply[20..22]), (&ASKER[..], &MAC[..], &[0, 2][..]));
+        assert_eq!(
+            (&reply[..6], &reply[6..12], &reply[20..22]),
+            (&ASKER[..], &MAC[..], &[0, 2][..])
+        );
         assert_eq!((&reply[22..28], &reply[28..32]), (&MAC[..], &ROUTER_V4.octets()[..]));
         assert_eq!(reply.len(), 60);
     }

@@ -1,6 +1,7 @@
 //! A run: each profile beside a time without load, with everything counted.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,12 @@ use control::api::{Client, ConnectSpec, StreamInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
-use crate::bed::{Bed, FILES, FLOODED_NET, OTHER_NET, target_address};
+use crate::bed::{
+    self, Bed, FILES, FLOODED_NET, OTHER_NET, ROUTER_MAC, SCTP, TARGET_MAC, target_address,
+    target_v6,
+};
+use crate::capture;
+use crate::frames;
 use crate::generator::{Generator, Job, Kind};
 use crate::profile::{Case, CaseName, Victim};
 use crate::watch::{Flow, Position};
@@ -97,12 +103,18 @@ pub const API_LIMIT: Duration = Duration::from_millis(100);
 const EXPECTED: f64 = 0.95;
 
 /// Runs one profile.
-pub fn run(bed: &Bed, generator: &Generator, case: Case, plan: &Plan, files: &Files) -> anyhow::Result<Outcome> {
+pub fn run(
+    bed: &Bed,
+    generator: &Generator,
+    case: Case,
+    plan: &Plan,
+    files: &Files,
+) -> anyhow::Result<Outcome> {
     let (unloaded, failures) = phase(bed, files, plan.time)?;
     let mut failures: Vec<String> =
         failures.into_iter().map(|failure| format!("without load: {failure}")).collect();
     let victim = (case.profile.victim != Victim::None).then(|| open_victim(bed)).transpose()?;
-    let capture = capture(case, plan, victim.as_ref())?;
+    let capture = capture(generator, case, plan, victim.as_ref())?;
     let (before, events) = (bed.target.stats()?, bed.target.events()?);
     let (memory, log) = (bed.target.memory()?, bed.target.log_bytes()?);
     let from = Snapshot { mixer: bed.mixer.counts(), stats: before.clone() };
@@ -111,7 +123,7 @@ pub fn run(bed: &Bed, generator: &Generator, case: Case, plan: &Plan, files: &Fi
         socket: &bed.generator,
         directory: &plan.directory,
         capture: capture.as_deref(),
-        commands: commands(case, plan)?,
+        commands: commands(generator, case, plan)?,
         // It must outlast the peers' work.
         time: plan.time + Duration::from_secs(2),
     };
@@ -166,7 +178,13 @@ fn settled_account(bed: &Bed, from: &Snapshot) -> anyhow::Result<Account> {
     }
 }
 
-fn check(case: Case, account: &Account, events: &[serde_json::Value], victim: Option<&Stream>, failures: &mut Vec<String>) {
+fn check(
+    case: Case,
+    account: &Account,
+    events: &[serde_json::Value],
+    victim: Option<&Stream>,
+    failures: &mut Vec<String>,
+) {
     if account.unaccounted != 0 {
         failures.push(format!("{} frames of workers are under no counter", account.unaccounted));
     }
@@ -175,7 +193,11 @@ fn check(case: Case, account: &Account, events: &[serde_json::Value], victim: Op
     }
     let share = account.share(case.profile.ends);
     if !case.profile.ends.is_empty() && share < EXPECTED {
-        failures.push(format!("only {:.1} % of the frames ended as expected: {:?}", share * 100.0, account.became));
+        failures.push(format!(
+            "only {:.1} % of the frames ended as expected: {:?}",
+            share * 100.0,
+            account.became
+        ));
     }
     let Some(victim) = victim else { return };
     let ended = events.iter().find(|event| {
@@ -185,11 +207,13 @@ fn check(case: Case, account: &Account, events: &[serde_json::Value], victim: Op
     match case.profile.victim {
         Victim::Ends(code) => {
             let named = events.iter().any(|event| {
-                event["event"] == "stream_error" && event["stream"] == victim.at_target.as_str()
+                event["event"] == "stream_error"
+                    && event["stream"] == victim.at_target.as_str()
                     && event.to_string().to_lowercase().contains(code)
             });
             if !named {
-                failures.push(format!("no event says that the stream ended for its {code}: {ended:?}"));
+                failures
+                    .push(format!("no event says that the stream ended for its {code}: {ended:?}"));
             }
         }
         Victim::Stays | Victim::None => {
@@ -213,12 +237,13 @@ impl Stream {
     /// Closes it where it is still there.
     fn close(&self, bed: &Bed) {
         let id = &self.info.id;
-        let _: Result<serde_json::Value, _> = bed.flooded.client.delete(&format!("/v1/streams/{id}"));
+        let _: Result<serde_json::Value, _> =
+            bed.flooded.client.delete(&format!("/v1/streams/{id}"));
     }
 }
 
 fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
-    let to = std::net::SocketAddr::new(target_address(FLOODED_NET), FILES);
+    let to = SocketAddr::new(target_address(FLOODED_NET), FILES);
     let info: StreamInfo =
         bed.flooded.client.post("/v1/connect", &ConnectSpec::to(to)).context("connect")?;
     let flow = Flow { source: info.local.parse()?, destination: info.remote.parse()? };
@@ -230,7 +255,10 @@ fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
             let at_target = stream.id.to_string();
             return Ok(Stream { info, at_target, flow, position });
         }
-        anyhow::ensure!(Instant::now() < until, "the stream is not seen by the mixer and the target");
+        anyhow::ensure!(
+            Instant::now() < until,
+            "the stream is not seen by the mixer and the target"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -241,8 +269,10 @@ fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec
     let client = Client::new(&bed.target.socket)?;
     let began = Instant::now();
     let (flooded, other, api) = std::thread::scope(|scope| {
-        let flooded = scope.spawn(|| work(&bed.flooded, &bed.target, ("flooded", FLOODED_NET), files, time));
-        let other = scope.spawn(|| work(&bed.other, &bed.target, ("other", OTHER_NET), files, time));
+        let flooded =
+            scope.spawn(|| work(&bed.flooded, &bed.target, ("flooded", FLOODED_NET), files, time));
+        let other =
+            scope.spawn(|| work(&bed.other, &bed.target, ("other", OTHER_NET), files, time));
         let api = scope.spawn(|| ask(&client, &over));
         let ended = (flooded.join(), other.join());
         over.store(true, Ordering::Relaxed);
@@ -286,7 +316,10 @@ fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
 }
 
 /// Gauges of the target that are above what they were.
-fn changed_gauges(before: &control::api::Stats, after: &control::api::Stats) -> Vec<(String, u64, u64)> {
+fn changed_gauges(
+    before: &control::api::Stats,
+    after: &control::api::Stats,
+) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
         for (name, &now) in &two.gauges {
@@ -299,12 +332,79 @@ fn changed_gauges(before: &control::api::Stats, after: &control::api::Stats) -> 
     changed
 }
 
-fn capture(case: Case, plan: &Plan, victim: Option<&Stream>) -> anyhow::Result<Option<PathBuf>> {
-    let _ = (case, plan, victim.map(|victim| (victim.flow, victim.position)));
-    Ok(None)
+/// Writes the frames of a profile, unless Pktgen makes them by itself.
+fn capture(
+    generator: &Generator,
+    case: Case,
+    plan: &Plan,
+    victim: Option<&Stream>,
+) -> anyhow::Result<Option<PathBuf>> {
+    use frames::Profile::{ArpFlood, InitFlood, Line64, Line1518, NdFlood};
+    let profile = case.profile.frames;
+    if generator.kind == Kind::Pktgen && matches!(profile, Line64 | Line1518) {
+        return Ok(None);
+    }
+    let port = if profile == InitFlood { SCTP } else { FILES };
+    let v6 = profile == NdFlood;
+    let sources = match (v6, matches!(profile, ArpFlood | NdFlood)) {
+        // Neighbours are in the same network.
+        (true, _) => format!("fd{FLOODED_NET}::5/64"),
+        (false, true) => format!("10.{FLOODED_NET}.0.5/24"),
+        (false, false) => "198.18.0.1/15".to_owned(),
+    };
+    let frames = frames::frames(
+        profile,
+        &frames::Plan {
+            source_mac: ROUTER_MAC,
+            destination_mac: TARGET_MAC,
+            sources: sources.parse()?,
+            one_source: case.one_source,
+            destination: SocketAddr::new(
+                if v6 { target_v6() } else { target_address(FLOODED_NET) },
+                port,
+            ),
+            stream: victim.map(|victim| frames::Stream {
+                local: victim.flow.destination,
+                remote: victim.flow.source,
+                next_seq: victim.position.next,
+                ack: victim.position.acknowledged,
+                timestamps: victim.position.timestamps,
+                // No FPDU has been sent on it: the next one begins with a marker.
+                marker: Some(0),
+            }),
+            capture: capture::parse(SIW)?,
+        },
+        plan.frames,
+        1,
+    )?;
+    let path = plan.directory.join("generator.pcap");
+    capture::write(&path, &frames)?;
+    Ok(Some(path))
 }
 
-fn commands(case: Case, plan: &Plan) -> anyhow::Result<String> {
-    let path: &Path = &plan.profiles.join(format!("{}.pkt", case.profile.name));
-    std::fs::read_to_string(path).with_context(|| format!("the profile {}", path.display()))
+/// The profile's commands of Pktgen, with the addresses of the test bed; the run starts and stops it.
+fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
+    if generator.kind != Kind::Pktgen {
+        return Ok(String::new());
+    }
+    let path = plan.profiles.join(format!("{}.pkt", case.profile.frames.name()));
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("the profile {}", path.display()))?;
+    let ours = ["start", "stop", "delay", "quit"];
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter(|line| !ours.contains(&line.split_whitespace().next().unwrap_or("")))
+        .map(str::to_owned)
+        .collect();
+    let mac = bed::mac_text;
+    lines.extend([
+        format!("set 0 dst mac {}", mac(TARGET_MAC)),
+        format!("set 0 src mac {}", mac(ROUTER_MAC)),
+        format!("set 0 dst ip {}", target_address(FLOODED_NET)),
+        "set 0 src ip 198.18.0.1/15".into(),
+    ]);
+    Ok(lines.join("\n"))
 }
+
+/// Frames that a program on soft iWARP sent.
+const SIW: &[u8] = include_bytes!("../captures/siw-write.pcap");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 
 /// Most streams that are remembered; more are ignored.
 const MOST: usize = 1024;
@@ -24,6 +24,8 @@ pub struct Position {
     pub next: u32,
     /// The appliance's next byte, as the good peer acknowledged it.
     pub acknowledged: u32,
+    /// TSval and TSecr, where it has timestamps (RFC 7323).
+    pub timestamps: Option<(u32, u32)>,
 }
 
 /// What was seen.
@@ -57,7 +59,12 @@ impl Watch {
         }
         let len = tcp.payload().len() as u32 + u32::from(tcp.syn());
         let next = tcp.sequence_number().wrapping_add(len);
-        self.0.insert(flow, Position { next, acknowledged: tcp.acknowledgment_number() });
+        let timestamps = tcp.options_iterator().find_map(|option| match option {
+            Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
+            _ => None,
+        });
+        let acknowledged = tcp.acknowledgment_number();
+        self.0.insert(flow, Position { next, acknowledged, timestamps });
     }
 
     /// Where the stream is.
@@ -76,7 +83,9 @@ mod tests {
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6])
             .ipv4([10, 80, 0, 2], [10, 80, 0, 1], 64)
             .tcp(40_000, 7471, sequence, 100)
-            .ack(77);
+            .ack(77)
+            .options(&[TcpOptionElement::Timestamp(5, 6)])
+            .unwrap();
         let mut bytes = Vec::new();
         let builder = if reset { builder.rst() } else { builder };
         builder.write(&mut bytes, payload).unwrap();
@@ -92,7 +101,10 @@ mod tests {
         };
         assert_eq!(watch.position(&flow), None);
         watch.see(&segment(u32::MAX, b"abc", false));
-        assert_eq!(watch.position(&flow), Some(Position { next: 2, acknowledged: 77 }));
+        assert_eq!(
+            watch.position(&flow),
+            Some(Position { next: 2, acknowledged: 77, timestamps: Some((5, 6)) })
+        );
         watch.see(b"no frame");
         watch.see(&segment(2, b"", true));
         assert_eq!(watch.position(&flow), None);

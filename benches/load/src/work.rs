@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use control::api::{
-    BenchLoad, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec, RemotePlace, UlpChoice,
-    Via,
+    BenchLoad, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec, RemotePlace,
+    UlpChoice, Via,
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,11 @@ pub fn work(
     }
     done.file_gbit_per_s = done.files as f64 * FILE_LEN as f64 * 8e-9 / seconds.max(1e-9);
     let job = finish(peer, &echo)?;
-    anyhow::ensure!(job.state == JobState::Done, "echo of peer-{name}: {}", job.error.unwrap_or_default());
+    anyhow::ensure!(
+        job.state == JobState::Done,
+        "echo of peer-{name}: {}",
+        job.error.unwrap_or_default()
+    );
     let bench = job.bench.context("a bench without its result")?;
     done.echoes = bench.messages;
     done.echoes_unfinished = bench.unfinished;
@@ -128,7 +132,8 @@ fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
         if job.state.is_final() {
             return Ok(job);
         }
-        let seen = (job.acknowledged, job.bench.as_ref().map_or(0.0, |bench| bench.messages as f64));
+        let seen =
+            (job.acknowledged, job.bench.as_ref().map_or(0.0, |bench| bench.messages as f64));
         if seen != last {
             (last, moved) = (seen, Instant::now());
         }
@@ -141,6 +146,9 @@ fn finish(peer: &Appliance, path: &str) -> anyhow::Result<JobInfo> {
 fn compare(target: &Appliance, name: &str, file: &Path) -> anyhow::Result<()> {
     let path = format!("/v1/regions/files-{name}/data?offset=0&length={FILE_LEN}");
     let placed = target.client.bytes(&path)?;
-    anyhow::ensure!(placed == std::fs::read(file)?, "the region files-{name} differs from the file");
+    anyhow::ensure!(
+        placed == std::fs::read(file)?,
+        "the region files-{name} differs from the file"
+    );
     Ok(())
 }

@@ -628,3 +628,35 @@ fn captures_are_read_as_they_were_written() {
     std::fs::write(&path, b"no capture").unwrap();
     assert!(crate::capture::read(&path).is_err());
 }
+
+#[test]
+fn every_profile_has_a_file_of_pktgen_commands() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/load.d");
+    let mut expected: Vec<_> =
+        Profile::value_variants().iter().map(|profile| format!("{}.pkt", profile.name())).collect();
+    for (name, profile) in expected.iter().zip(Profile::value_variants()) {
+        let text = std::fs::read_to_string(directory.join(name))
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let replayed = text.contains(&format!("-s 0:{}.pcap", profile.name()));
+        let (comments, commands): (Vec<_>, Vec<_>) =
+            text.lines().partition(|line| line.starts_with("# "));
+        assert!(comments.len() > 1, "{name} says what it sends and what comes of it");
+        assert_ne!(replayed, commands.iter().any(|line| line.starts_with("sequence ")), "{name}");
+        let start =
+            commands.iter().position(|line| *line == "start 0").unwrap_or_else(|| panic!("{name}"));
+        assert!(
+            commands[..start]
+                .iter()
+                .all(|line| line.starts_with("set 0 ") || line.starts_with("sequence "))
+        );
+        assert_eq!(commands[start + 1..], ["delay 10000", "stop 0", "delay 2100"], "{name}");
+    }
+    let mut there: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".pkt"))
+        .collect();
+    there.sort();
+    expected.sort();
+    assert_eq!(there, expected);
+}

@@ -9,6 +9,7 @@ pub mod frames;
 pub mod generator;
 pub mod mixer;
 pub mod profile;
+pub mod report;
 pub mod rfc2544;
 pub mod router;
 pub mod run;

@@ -114,6 +114,8 @@ struct Shared {
     turns: AtomicU64,
     counts: Mutex<Counts>,
     watch: Mutex<Watch>,
+    /// Frames a second that are taken from the generator at most; 0 for all.
+    pace: AtomicU64,
 }
 
 /// A running mixer. Dropping it ends it.
@@ -166,8 +168,12 @@ impl Mixer {
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
             let registration = eal.register_thread();
             prefer_this_thread();
+            let mut pace = Pace::default();
             while !own.stop.load(Ordering::Relaxed) {
-                let moved = lines.turn(&own.watch);
+                let room = pace.room(own.pace.load(Ordering::Relaxed), Instant::now());
+                let before = lines.counts.generator;
+                let moved = lines.turn(&own.watch, room);
+                pace.took(lines.counts.generator - before);
                 *own.counts.lock().unwrap_or_else(PoisonError::into_inner) = lines.counts;
                 own.turns.fetch_add(1, Ordering::Release);
                 if !moved {
@@ -197,6 +203,11 @@ impl Mixer {
             last = now;
         }
         Ok(last)
+    }
+
+    /// Takes at most `rate` frames a second from the generator, which waits meanwhile; `None`: all that it sends.
+    pub fn set_pace(&self, rate: Option<u64>) {
+        self.shared.pace.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Where the stream of these ends is, as far as frames of the good peer have shown it.
@@ -268,7 +279,9 @@ type Burst = ArrayVec<Mbuf, BURST>;
 
 impl Lines {
     /// Moves what there is, one burst of each source. Returns whether there was anything.
-    fn turn(&mut self, watch: &Mutex<Watch>) -> bool {
+    ///
+    /// From the generator nothing is taken without `room` for a whole burst.
+    fn turn(&mut self, watch: &Mutex<Watch>, room: bool) -> bool {
         // The good peer's first, and no more of them while some wait for room.
         if self.waiting.is_empty() && self.good.0.burst(&mut self.waiting) > 0 {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,7 +291,7 @@ impl Lines {
         self.counts.good += good as u64;
 
         let mut frames = Burst::new();
-        let generated = self.generator.burst(&mut frames);
+        let generated = if room { self.generator.burst(&mut frames) } else { 0 };
         self.counts.generator += generated as u64;
         self.counts.generator_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.counts.generator_lost += offer(&mut self.appliance.1, &mut frames);
@@ -321,6 +334,40 @@ impl Lines {
     }
 }
 
+/// Lets frames through at a rate: a bucket that never holds more than a few bursts.
+#[derive(Debug, Default)]
+struct Pace {
+    rate: u64,
+    filled: Option<Instant>,
+    /// Frames that may be taken now.
+    tokens: f64,
+}
+
+impl Pace {
+    /// Most bursts that are let through at once after a pause.
+    const DEPTH: f64 = 4.0 * BURST as f64;
+
+    /// Whether a burst may be taken at `now`.
+    fn room(&mut self, rate: u64, now: Instant) -> bool {
+        if rate == 0 {
+            return true;
+        }
+        if rate != self.rate {
+            *self = Pace { rate, filled: None, tokens: 0.0 };
+        }
+        let since = self.filled.map_or(0.0, |then| now.duration_since(then).as_secs_f64());
+        self.filled = Some(now);
+        // The depth grows with the rate: what is due in a millisecond in which the thread did not run is not lost.
+        let depth = Self::DEPTH.max(rate as f64 * 1e-3);
+        self.tokens = (self.tokens + since * rate as f64).min(depth);
+        self.tokens >= BURST as f64
+    }
+
+    fn took(&mut self, frames: u64) {
+        self.tokens -= frames as f64;
+    }
+}
+
 /// Offers all of `frames`; returns how many there was no room for, which are lost.
 fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     queue.burst(frames);
@@ -334,4 +381,38 @@ fn prefer_this_thread() {
     let own = rustix::thread::gettid();
     // Without the right to it the mixer gets its turn later; what is lost then is counted.
     let _ = rustix::process::setpriority_process(Some(own), -19);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_lets_through_what_its_rate_says() {
+        let (mut pace, begin, mut taken) = (Pace::default(), Instant::now(), 0);
+        for step in 0..100_000 {
+            if pace.room(1_000_000, begin + Duration::from_micros(10 * step)) {
+                pace.took(BURST as u64);
+                taken += BURST as u64;
+            }
+        }
+        assert!((990_000..=1_000_000).contains(&taken), "{taken} frames in a second");
+        // After a pause no more than the bucket holds.
+        let late = begin + Duration::from_secs(10);
+        let mut at_once = 0;
+        while pace.room(1_000_000, late) {
+            pace.took(BURST as u64);
+            at_once += BURST;
+        }
+        assert!(at_once <= 1000, "{at_once} frames at once");
+        assert!(Pace::default().room(0, begin));
+    }
+
+    #[test]
+    fn counts_since_leave_out_what_was_before() {
+        let earlier = Counts { generator: 5, generator_lost: 1, good: 2, ..Counts::default() };
+        let now =
+            Counts { generator: 9, generator_lost: 2, good: 4, router: 1, ..Counts::default() };
+        assert_eq!(now.since(&earlier).into_appliance(), 4 - 1 + 2 + 1);
+    }
 }

@@ -1,10 +1,247 @@
 //! The search for the highest rate (RFC 2544 §26.1), by frame size.
+//!
+//! An appliance is an end and forwards nothing: a frame is lost when no worker has taken it. The mixer lets the
+//! generator's frames through at the rate of a trial.
 
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use etherparse::PacketBuilder;
 use serde::{Deserialize, Serialize};
+
+use crate::account::{Account, Snapshot};
+use crate::bed::{Bed, FLOODED_NET, ROUTER_MAC, TARGET_MAC, mac_text, target_address};
+use crate::capture;
+use crate::generator::{Generator, Job, Kind};
+
+/// Sizes of frames, with their frame check (RFC 2544 §9.1).
+pub const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+
+/// Trials for each size.
+const TRIALS: u32 = 12;
+
+/// Rates, frames a second, between which is searched.
+const RATES: (f64, f64) = (20e3, 20e6);
+
+/// The loss that the second search allows, by frames offered.
+pub const SOME_LOSS: f64 = 1e-3;
+
+/// One trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Frames a second that were to be offered.
+    pub rate: f64,
+    /// Frames that were offered.
+    pub offered: u64,
+    /// Frames that a worker took.
+    pub seen: u64,
+    /// Frames a second that were offered.
+    pub offered_rate: f64,
+}
+
+impl Trial {
+    fn loss(&self) -> f64 {
+        1.0 - self.seen as f64 / (self.offered as f64).max(1.0)
+    }
+
+    /// The generator made as many as were asked for.
+    fn is_full(&self) -> bool {
+        self.offered_rate > 0.95 * self.rate
+    }
+}
 
 /// What was found for one size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Rate {
     /// Bytes of a frame, with its frame check.
     pub size: u32,
+    /// Frames a second of which all were taken.
+    pub no_loss: f64,
+    /// Frames a second of which at most [`SOME_LOSS`] were lost.
+    pub some_loss: f64,
+    /// The highest rate was the generator's, not the appliance's.
+    pub generator_bound: bool,
+    /// The trials, in order.
+    pub trials: Vec<Trial>,
+}
+
+/// All of a search.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// Which program made the load.
+    pub generator: Kind,
+    /// Seconds of each trial.
+    pub seconds: f64,
+    /// The machine, by name and value.
+    pub machine: BTreeMap<String, String>,
+    /// Each size.
+    pub rates: Vec<Rate>,
+}
+
+/// Searches: each step is in the middle, by ratio, of the highest rate that passed and the lowest that did not.
+struct Search {
+    limit: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Search {
+    /// The next rate of a search that allows `limit`, after these trials; `None` when it is near enough.
+    fn next(limit: f64, trials: &[Trial]) -> Option<f64> {
+        let Search { low, high, .. } = Search::of(limit, trials);
+        (high / low > 1.05).then(|| (low * high).sqrt())
+    }
+
+    fn of(limit: f64, trials: &[Trial]) -> Search {
+        let mut search = Search { limit, low: RATES.0, high: RATES.1 };
+        for trial in trials {
+            if !trial.is_full() {
+                // Above it the generator has nothing to offer.
+                search.high = search.high.min(trial.offered_rate.max(search.low));
+            }
+        }
+        let failed = trials.iter().filter(|trial| trial.loss() > search.limit);
+        search.high = failed.map(|trial| trial.offered_rate).fold(search.high, f64::min);
+        let passed = trials.iter().filter(|trial| trial.loss() <= search.limit);
+        let below = passed.map(|trial| trial.offered_rate).filter(|&rate| rate <= search.high);
+        search.low = below.fold(search.low, f64::max);
+        search
+    }
+
+    /// The highest rate that passed, below all that did not; 0 when none did.
+    fn found(limit: f64, trials: &[Trial]) -> f64 {
+        let high = Search::of(limit, trials).high;
+        let passed = trials.iter().filter(|t| t.loss() <= limit && t.offered_rate <= high);
+        passed.map(|trial| trial.offered_rate).fold(0.0, f64::max)
+    }
+}
+
+/// Searches for one size; each trial takes `time`.
+pub fn search(
+    bed: &Bed,
+    generator: &Generator,
+    size: u32,
+    time: Duration,
+    directory: &Path,
+) -> anyhow::Result<Rate> {
+    let path = directory.join("generator.pcap");
+    capture::write(&path, &[frame(size)?])?;
+    let target = target_address(FLOODED_NET);
+    let commands = format!(
+        "set 0 count 0\nset 0 rate 100\nset 0 size {size}\nset 0 proto udp\nset 0 dport 9\n\
+         set 0 dst mac {}\nset 0 src mac {}\nset 0 dst ip {target}\nset 0 src ip 198.18.0.1/15",
+        mac_text(TARGET_MAC),
+        mac_text(ROUTER_MAC),
+    );
+    let pause = Duration::from_millis(700);
+    let job = Job {
+        socket: &bed.generator,
+        directory,
+        capture: (generator.kind == Kind::Testpmd).then_some(path.as_path()),
+        commands,
+        time: (time + pause) * TRIALS + Duration::from_secs(5),
+    };
+    // No frame gets through between trials.
+    bed.mixer.set_pace(Some(1));
+    let mut running = generator.start(&job)?;
+    running.wait_for(|| true)?;
+    std::thread::sleep(Duration::from_secs(4));
+    let mut trials = Vec::new();
+    for index in 0..TRIALS {
+        let limit = if index < TRIALS * 2 / 3 { 0.0 } else { SOME_LOSS };
+        let next = Search::next(limit, &trials).or_else(|| Search::next(SOME_LOSS, &trials));
+        let Some(rate) = next else { break };
+        trials.push(
+            trial(bed, rate, time, pause).with_context(|| format!("frames of {size} bytes"))?,
+        );
+    }
+    bed.mixer.set_pace(None);
+    drop(running);
+    bed.mixer.settled(Duration::from_secs(60))?;
+    let some_loss = Search::found(SOME_LOSS, &trials);
+    let bound = trials.iter().any(|t| !t.is_full() && t.loss() <= SOME_LOSS);
+    Ok(Rate {
+        size,
+        no_loss: Search::found(0.0, &trials),
+        some_loss,
+        generator_bound: bound,
+        trials,
+    })
+}
+
+fn trial(bed: &Bed, rate: f64, time: Duration, pause: Duration) -> anyhow::Result<Trial> {
+    let from = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
+    bed.mixer.set_pace(Some(rate as u64));
+    let began = std::time::Instant::now();
+    std::thread::sleep(time);
+    let took = began.elapsed();
+    bed.mixer.set_pace(Some(1));
+    std::thread::sleep(pause);
+    let to = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
+    let account = Account::between(&from, &to);
+    let offered = account.mixer.generator;
+    anyhow::ensure!(offered > 0, "the generator sends nothing");
+    anyhow::ensure!(account.on_the_way == 0, "{} frames are under no counter", account.on_the_way);
+    let offered_rate = offered as f64 / took.as_secs_f64();
+    Ok(Trial { rate, offered, seen: offered - account.mixer.generator_lost, offered_rate })
+}
+
+/// A UDP datagram for the discard port, of so many bytes with the frame check.
+fn frame(size: u32) -> anyhow::Result<Vec<u8>> {
+    let IpAddr::V4(target) = target_address(FLOODED_NET) else {
+        anyhow::bail!("the flooded network has IPv4 addresses")
+    };
+    let source = Ipv4Addr::new(198, 18, 0, 1);
+    let builder = PacketBuilder::ethernet2(ROUTER_MAC, TARGET_MAC)
+        .ipv4(source.octets(), target.octets(), 64)
+        .udp(9, 9);
+    let payload = vec![0; (size as usize - 4).saturating_sub(builder.size(0))];
+    let mut bytes = Vec::new();
+    builder.write(&mut bytes, &payload)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An appliance that takes `most` frames a second, and a generator that makes `made`.
+    fn run(most: f64, made: f64) -> Vec<Trial> {
+        let mut trials = Vec::new();
+        while let Some(rate) = Search::next(0.0, &trials) {
+            let offered_rate = rate.min(made);
+            let offered = offered_rate as u64 * 10;
+            let seen = offered.min(most as u64 * 10);
+            trials.push(Trial { rate, offered, seen, offered_rate });
+            assert!(trials.len() <= 12, "{trials:?}");
+        }
+        trials
+    }
+
+    #[test]
+    fn the_search_ends_within_5_percent_below_what_is_taken() {
+        for most in [30e3, 1.1e6, 7.7e6] {
+            let found = Search::found(0.0, &run(most, 50e6));
+            assert!(found <= most && found > most / 1.06, "{found} of {most}");
+        }
+        assert_eq!(Search::found(0.0, &run(1e3, 50e6)), 0.0);
+    }
+
+    #[test]
+    fn a_slow_generator_ends_the_search() {
+        let trials = run(30e6, 3e6);
+        let found = Search::found(0.0, &trials);
+        assert!((2.8e6..=3e6).contains(&found), "{found}");
+        assert!(trials.iter().any(|trial| !trial.is_full()));
+    }
+
+    #[test]
+    fn a_frame_has_its_size() {
+        for size in SIZES {
+            assert_eq!(frame(size).unwrap().len(), size as usize - 4);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! A run: each profile beside a time without load, with everything counted.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
 use crate::bed::{
-    self, Bed, FILES, FLOODED_NET, OTHER_NET, ROUTER_MAC, SCTP, TARGET_MAC, target_address,
-    target_v6,
+    Bed, FILES, FLOODED_NET, OTHER_NET, ROUTER_MAC, SCTP, TARGET_MAC, target_address, target_v6,
 };
 use crate::capture;
 use crate::frames;
@@ -68,17 +68,10 @@ pub struct Results {
     pub generator: Kind,
     /// Seconds of each time.
     pub seconds: f64,
-    /// Only a few seconds, for tests.
-    pub short: bool,
-    /// Unix time of its beginning.
-    pub began: u64,
-    /// Processor, cores and kernel.
-    pub machine: String,
-    /// Whether DPDK's memory lay in hugepages.
-    pub hugepages: bool,
-    /// The search for the highest rate, where it was made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rfc2544: Vec<crate::rfc2544::Rate>,
+    /// All profiles, for at least ten seconds each.
+    pub whole: bool,
+    /// The machine, by name and value.
+    pub machine: BTreeMap<String, String>,
     /// Each profile.
     pub outcomes: Vec<Outcome>,
 }
@@ -339,9 +332,9 @@ fn capture(
     plan: &Plan,
     victim: Option<&Stream>,
 ) -> anyhow::Result<Option<PathBuf>> {
-    use frames::Profile::{ArpFlood, InitFlood, Line64, Line1518, NdFlood};
+    use frames::Profile::{ArpFlood, InitFlood, Line64, Line1518, LineImix, NdFlood};
     let profile = case.profile.frames;
-    if generator.kind == Kind::Pktgen && matches!(profile, Line64 | Line1518) {
+    if generator.kind == Kind::Pktgen && matches!(profile, Line64 | LineImix | Line1518) {
         return Ok(None);
     }
     let port = if profile == InitFlood { SCTP } else { FILES };
@@ -382,7 +375,7 @@ fn capture(
     Ok(Some(path))
 }
 
-/// The profile's commands of Pktgen, with the addresses of the test bed; the run starts and stops it.
+/// The profile's commands of Pktgen up to its `start`, with the target's address in place of the documents'.
 fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
     if generator.kind != Kind::Pktgen {
         return Ok(String::new());
@@ -390,20 +383,9 @@ fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<St
     let path = plan.profiles.join(format!("{}.pkt", case.profile.frames.name()));
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("the profile {}", path.display()))?;
-    let ours = ["start", "stop", "delay", "quit"];
-    let mut lines: Vec<String> = text
-        .lines()
-        .filter(|line| !ours.contains(&line.split_whitespace().next().unwrap_or("")))
-        .map(str::to_owned)
-        .collect();
-    let mac = bed::mac_text;
-    lines.extend([
-        format!("set 0 dst mac {}", mac(TARGET_MAC)),
-        format!("set 0 src mac {}", mac(ROUTER_MAC)),
-        format!("set 0 dst ip {}", target_address(FLOODED_NET)),
-        "set 0 src ip 198.18.0.1/15".into(),
-    ]);
-    Ok(lines.join("\n"))
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("start")).collect();
+    let target = format!(" dst {} ", target_address(FLOODED_NET));
+    Ok(lines.join("\n").replace(" dst 198.18.0.1 ", &target))
 }
 
 /// Frames that a program on soft iWARP sent.

@@ -1,18 +1,21 @@
-//! Loads an appliance with a packet generator and accounts for every frame (`run`), or searches for the highest rate
-//! (`rfc2544`).
+//! Loads an appliance with a packet generator and accounts for every frame (`run`), searches for the highest rate
+//! (`rfc2544`), and shows the results of either in the documents (`publish`).
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use load::bed::{Bed, Cores};
 use load::generator::{Generator, Kind};
-use load::profile::cases;
-use load::run::{self, Plan};
+use load::profile::{Case, cases};
+use load::rfc2544::{self, Found, SIZES};
+use load::run::{self, Plan, Results};
 use load::work::Files;
+use load::{profile, report};
 
 #[derive(Parser)]
 #[command(about = "Loads an appliance with a packet generator and accounts for every frame")]
@@ -24,13 +27,37 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs profiles, all of them unless some are named
-    Run(RunArguments),
+    Run {
+        /// Names of profiles
+        profiles: Vec<String>,
+        /// Directory of the profiles
+        #[arg(long, default_value = "scripts/load.d")]
+        directory: PathBuf,
+        /// Some profiles for 1.5 s each
+        #[arg(long, conflicts_with_all = ["profiles", "seconds"])]
+        short: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Searches for the highest rate of frames of 64 to 1518 bytes
+    Rfc2544 {
+        /// Only these sizes, bytes with frame check
+        sizes: Vec<u32>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Shows the results in docs/load-testing.md of the repository at this path
+    Publish {
+        /// The repository
+        root: PathBuf,
+        /// Directory with results.json and rfc2544.json
+        #[arg(long, default_value = "target/load")]
+        out: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
-struct RunArguments {
-    /// Names of profiles
-    profiles: Vec<String>,
+struct Common {
     /// The program that makes load: dpdk-testpmd, which replays captures, or Pktgen-DPDK
     #[arg(long)]
     program: PathBuf,
@@ -40,19 +67,29 @@ struct RunArguments {
     /// The appliance's program
     #[arg(long)]
     ddpd: PathBuf,
-    /// Directory of the profiles
-    #[arg(long, default_value = "scripts/load.d")]
-    directory: PathBuf,
-    /// Seconds of each time
+    /// Seconds of each time or trial
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
+    /// Where the results go
+    #[arg(long, default_value = "target/load")]
+    out: PathBuf,
+    /// The cores of generator and appliance
+    #[arg(long, num_args = 2, default_values_t = [0, 1])]
+    cores: Vec<usize>,
 }
 
+/// Frames of a capture.
+const FRAMES: usize = 4096;
+
+/// Seconds of each profile of a short run.
+const SHORT: f64 = 1.5;
+
+/// A whole run has at least so many seconds for each profile.
+const WHOLE: f64 = 10.0;
+
 fn main() -> ExitCode {
-    let Command::Run(arguments) = Arguments::parse().command;
-    match execute(arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    match execute(Arguments::parse().command) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -60,31 +97,128 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(arguments: RunArguments) -> anyhow::Result<bool> {
-    let cases = cases(&arguments.profiles)?;
-    let directory = tempfile::tempdir()?;
-    let eal = dpdk::Eal::start(&dpdk::EalConfig {
-        memory_mib: 384,
-        // A vhost-user backend maps 8 files of its frontend's memory at most.
-        extra: vec!["--single-file-segments".into()],
-        log_level: dpdk::LogLevel::Warning,
-        log: |level, line| eprintln!("dpdk {level:?}: {line}"),
-        ..dpdk::EalConfig::default()
-    })?;
-    let cores = Cores { generator: 0, target: 1 };
-    let bed = Bed::start(&arguments.ddpd, &eal, directory.path(), cores)?;
-    let files = Files::make(directory.path())?;
-    let kind = if arguments.pktgen { Kind::Pktgen } else { Kind::Testpmd };
-    let generator = Generator { kind, program: arguments.program, core: cores.generator };
-    let plan = Plan {
-        time: Duration::from_secs_f64(arguments.seconds),
-        directory: directory.path().to_owned(),
-        profiles: arguments.directory,
-        frames: 4096,
-    };
-    for case in cases {
-        let outcome = run::run(&bed, &generator, case, &plan, &files)?;
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run { profiles, directory, short, common } => {
+            let cases = if short { profile::short() } else { cases(&profiles)? };
+            let seconds = if short { SHORT } else { common.seconds };
+            run(cases, seconds, directory, &common)
+        }
+        Command::Rfc2544 { sizes, common } => search(&sizes, &common),
+        Command::Publish { root, out } => publish(&root, &out),
     }
-    Ok(true)
+}
+
+/// What both kinds of run need.
+struct Rig {
+    bed: Bed,
+    generator: Generator,
+    directory: tempfile::TempDir,
+}
+
+impl Rig {
+    fn start(common: &Common) -> anyhow::Result<Rig> {
+        let [generator, target] = common.cores[..] else { anyhow::bail!("--cores takes two") };
+        let directory = tempfile::tempdir()?;
+        let eal = dpdk::Eal::start(&dpdk::EalConfig {
+            memory_mib: 384,
+            // A vhost-user backend maps 8 files of its frontend's memory at most.
+            extra: vec!["--single-file-segments".into()],
+            log_level: dpdk::LogLevel::Error,
+            log: |level, line| eprintln!("dpdk {level:?}: {line}"),
+            ..dpdk::EalConfig::default()
+        })?;
+        let bed = Bed::start(&common.ddpd, &eal, directory.path(), Cores { generator, target })?;
+        let kind = if common.pktgen { Kind::Pktgen } else { Kind::Testpmd };
+        let (program, core) = (common.program.clone(), generator);
+        let generator = Generator { kind, program, core };
+        Ok(Rig { bed, generator, directory })
+    }
+}
+
+fn run(
+    cases: Vec<Case>,
+    seconds: f64,
+    directory: PathBuf,
+    common: &Common,
+) -> anyhow::Result<ExitCode> {
+    let rig = Rig::start(common)?;
+    let files = Files::make(rig.directory.path())?;
+    let plan = Plan {
+        time: Duration::from_secs_f64(seconds),
+        directory: rig.directory.path().to_owned(),
+        profiles: directory,
+        frames: FRAMES,
+    };
+    let mut results = Results {
+        generator: rig.generator.kind,
+        seconds,
+        whole: cases.len() == profile::cases(&[])?.len() && seconds >= WHOLE,
+        machine: benches::machine::describe(),
+        outcomes: Vec::new(),
+    };
+    let mut failed = 0;
+    for case in cases {
+        let name = case.name();
+        let of = if name.one_source { ", one source" } else { "" };
+        let outcome = run::run(&rig.bed, &rig.generator, case, &plan, &files)
+            .with_context(|| format!("{}{of}", name.profile))?;
+        let verdict = if outcome.failures.is_empty() { "ok" } else { "FAILED" };
+        eprintln!("{verdict:7} {}{of}", name.profile);
+        outcome.failures.iter().for_each(|failure| eprintln!("        {failure}"));
+        failed += usize::from(!outcome.failures.is_empty());
+        results.outcomes.push(outcome);
+    }
+    save(&common.out.join("results.json"), &results)?;
+    println!("{}", report::text(&results));
+    println!("{}/results.json has it all", common.out.display());
+    if failed > 0 {
+        eprintln!("{failed} of {} profiles failed", results.outcomes.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
+    let sizes = if sizes.is_empty() { &SIZES[..] } else { sizes };
+    anyhow::ensure!(
+        sizes.iter().all(|size| (64..=1518).contains(size)),
+        "a frame has 64 to 1518 bytes"
+    );
+    let rig = Rig::start(common)?;
+    let mut found = Found {
+        generator: rig.generator.kind,
+        seconds: common.seconds,
+        machine: benches::machine::describe(),
+        rates: Vec::new(),
+    };
+    let time = Duration::from_secs_f64(common.seconds);
+    for &size in sizes {
+        let rate = rfc2544::search(&rig.bed, &rig.generator, size, time, rig.directory.path())?;
+        eprintln!("{size} bytes: {:.0} frames/s without loss", rate.no_loss);
+        found.rates.push(rate);
+    }
+    save(&common.out.join("rfc2544.json"), &found)?;
+    println!("{}", report::rates(&found.rates));
+    println!("{}/rfc2544.json has it all", common.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn save(path: &Path, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    Ok(std::fs::write(path, serde_json::to_string_pretty(value)?)?)
+}
+
+fn publish(root: &Path, out: &Path) -> anyhow::Result<ExitCode> {
+    let read = |name: &str| {
+        let path = out.join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("no run: {}", path.display()))
+    };
+    report::publish(&serde_json::from_str(&read("results.json")?)?, root)?;
+    if out.join("rfc2544.json").exists() {
+        report::publish_rates(&serde_json::from_str(&read("rfc2544.json")?)?, root)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

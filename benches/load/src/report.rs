@@ -1,0 +1,294 @@
+//! The tables and plots of a run, for the terminal and for `docs/load-testing.md`.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use benches::plots::{Bar, bars};
+use control::api::LatencyInfo;
+
+use crate::account::Account;
+use crate::rfc2544::{Found, Rate, SOME_LOSS};
+use crate::run::{Outcome, Results};
+use crate::work::{ECHO_LEN, ECHO_RATE, FILE_LEN, Work};
+
+/// The document.
+const DOCUMENT: &str = "docs/load-testing.md";
+
+/// A table in Markdown.
+struct Table(String);
+
+impl Table {
+    fn new(names: &[&str]) -> Table {
+        let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+        Table(line(names.to_vec()) + &line(vec!["---"; names.len()]))
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        self.0 += &format!("| {} |\n", cells.join(" | "));
+    }
+}
+
+fn name(outcome: &Outcome) -> String {
+    let sources = if outcome.case.one_source { ", one source" } else { "" };
+    format!("`{}`{sources}", outcome.case.profile)
+}
+
+fn millions(frames: u64, seconds: f64) -> String {
+    format!("{:.2}", frames as f64 / seconds.max(1e-9) * 1e-6)
+}
+
+/// The largest of what frames became, with their share of what the workers took.
+fn became(account: &Account) -> String {
+    let mut all: Vec<_> = account.became.iter().collect();
+    all.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let share = |n: u64| 100.0 * n as f64 / (account.worker_frames as f64).max(1.0);
+    let shown = all.iter().filter(|(_, n)| share(**n) >= 0.1).take(4);
+    let words: Vec<String> = shown
+        .map(|(name, n)| {
+            let name = name.trim_start_matches("drop:").trim_start_matches("net_");
+            format!("{name} {:.1} %", share(**n))
+        })
+        .collect();
+    words.join(", ")
+}
+
+/// What became of the frames.
+fn frames(results: &Results) -> String {
+    let mut table = Table::new(&[
+        "profile",
+        "offered, million/s",
+        "taken, million/s",
+        "lost at the full ring",
+        "ns for each frame taken",
+        "what the frames taken became",
+        "not accounted for",
+    ]);
+    for outcome in &results.outcomes {
+        let (account, seconds) = (&outcome.account, outcome.seconds);
+        let mixer = &account.mixer;
+        table.row(&[
+            name(outcome),
+            millions(mixer.generator, seconds),
+            millions(mixer.generator - mixer.generator_lost, seconds),
+            mixer.generator_lost.to_string(),
+            format!("{:.0}", account.busy_ns as f64 / (account.worker_frames as f64).max(1.0)),
+            became(account),
+            (account.unaccounted.unsigned_abs() + account.on_the_way.unsigned_abs()).to_string(),
+        ]);
+    }
+    table.0
+}
+
+fn times(work: &Work) -> String {
+    let micros = |nanos: u64| match nanos as f64 * 1e-3 {
+        small if small < 1000.0 => format!("{small:.0}"),
+        large => format!("{:.1}k", large * 1e-3),
+    };
+    let shown =
+        |times: &LatencyInfo| [times.p50_ns, times.p99_ns, times.p999_ns].map(micros).join(" / ");
+    work.latency.as_ref().map_or("none".into(), shown)
+}
+
+fn goodput(work: &Work) -> String {
+    format!("{:.2}", work.file_gbit_per_s)
+}
+
+/// What the good peers got done, without load and under it.
+fn peers(results: &Results) -> String {
+    let mut table = Table::new(&[
+        "profile",
+        "flooded port: files, Gbit/s",
+        "under load",
+        "flooded port: echo p50 / p99 / p99.9, us",
+        "under load",
+        "other port: echo, us",
+        "under load",
+        "API, ms",
+    ]);
+    for outcome in &results.outcomes {
+        let (before, under) = (&outcome.unloaded, &outcome.loaded);
+        table.row(&[
+            name(outcome),
+            goodput(&before.flooded),
+            goodput(&under.flooded),
+            times(&before.flooded),
+            times(&under.flooded),
+            times(&before.other),
+            times(&under.other),
+            format!("{:.1}", under.api_ms.1),
+        ]);
+    }
+    table.0
+}
+
+/// What a load leaves behind.
+fn afterwards(results: &Results) -> String {
+    let mut table =
+        Table::new(&["profile", "memory, KiB", "events", "log, bytes", "gauges that are higher"]);
+    for outcome in &results.outcomes {
+        let gauges =
+            outcome.gauges.iter().map(|(name, then, now)| format!("{name} {then} to {now}"));
+        let gauges: Vec<String> = gauges.collect();
+        table.row(&[
+            name(outcome),
+            format!("{:+}", outcome.memory / 1024),
+            outcome.events.to_string(),
+            outcome.log_bytes.to_string(),
+            if gauges.is_empty() { "none".into() } else { gauges.join(", ") },
+        ]);
+    }
+    table.0
+}
+
+/// The rates found for each size.
+pub fn rates(rates: &[Rate]) -> String {
+    let mut table = Table::new(&[
+        "bytes",
+        "no loss, million/s",
+        "Gbit/s",
+        "at most 0.1 % lost, million/s",
+        "Gbit/s",
+        "bound by",
+    ]);
+    for rate in rates {
+        // With preamble, start delimiter and gap: 20 bytes a frame.
+        let gbit = |frames: f64| format!("{:.2}", frames * f64::from(rate.size + 20) * 8e-9);
+        table.row(&[
+            rate.size.to_string(),
+            format!("{:.3}", rate.no_loss * 1e-6),
+            gbit(rate.no_loss),
+            format!("{:.3}", rate.some_loss * 1e-6),
+            gbit(rate.some_loss),
+            if rate.generator_bound { "generator" } else { "appliance" }.into(),
+        ]);
+    }
+    table.0
+}
+
+/// Everything, as it is printed and published.
+pub fn text(results: &Results) -> String {
+    let generator = results.generator.name();
+    let seconds = results.seconds;
+    format!(
+        "Load by {generator}, {seconds} s each.\n\n{}\n{}\n{}",
+        frames(results),
+        peers(results),
+        afterwards(results)
+    )
+}
+
+fn machine(results: &Results) -> String {
+    let facts: Vec<String> =
+        results.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    facts.join("; ")
+}
+
+/// Shows a whole run in the document of the repository at `root`, and its plots in `docs/plots`.
+pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
+    anyhow::ensure!(results.whole, "only a run of all profiles of at least 10 s each is published");
+    let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
+    anyhow::ensure!(failed == 0, "{failed} profiles failed: not published");
+    let bar = |outcome: &Outcome, value: f64| Bar {
+        name: name(outcome).replace('`', ""),
+        value,
+        colour: 0,
+    };
+    let taken: Vec<Bar> = results
+        .outcomes
+        .iter()
+        .map(|outcome| {
+            let mixer = &outcome.account.mixer;
+            bar(outcome, (mixer.generator - mixer.generator_lost) as f64 / outcome.seconds * 1e-6)
+        })
+        .collect();
+    let p99: Vec<Bar> = results
+        .outcomes
+        .iter()
+        .filter_map(|outcome| {
+            let times = outcome.loaded.flooded.latency.as_ref()?;
+            Some(bar(outcome, times.p99_ns as f64 * 1e-6))
+        })
+        .collect();
+    let plots = [
+        ("load-taken", bars("Frames taken", "million/s", &taken, None)),
+        ("load-echo", bars("Echo p99 on the flooded port", "ms", &p99, None)),
+    ];
+    let mut section = format!(
+        "Load by {}, {} s each; the good peers send files of {} KiB and {ECHO_RATE} messages of {ECHO_LEN} bytes a second.\n\
+         {}.\n\n{}\n{}\n{}\n",
+        results.generator.name(),
+        results.seconds,
+        FILE_LEN >> 10,
+        machine(results),
+        frames(results),
+        peers(results),
+        afterwards(results)
+    );
+    for (name, svg) in plots {
+        let svg = svg.context("nothing to plot")?;
+        std::fs::write(root.join(format!("docs/plots/{name}.svg")), svg)?;
+        section += &format!("![{name}](plots/{name}.svg)\n");
+    }
+    put(root, "scripts/load --publish", &section)
+}
+
+/// Shows a search in the document.
+pub fn publish_rates(found: &Found, root: &Path) -> anyhow::Result<()> {
+    let machine: Vec<String> =
+        found.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let section = format!(
+        "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
+        found.generator.name(),
+        found.seconds,
+        SOME_LOSS * 100.0,
+        machine.join("; "),
+        rates(&found.rates)
+    );
+    put(root, "scripts/load rfc2544 --publish", &section)
+}
+
+/// Puts a section between its marks in the document.
+fn put(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
+    let path = root.join(DOCUMENT);
+    let text = std::fs::read_to_string(&path)?;
+    let (begin, end) = (format!("<!-- made by {maker} -->"), "<!-- end of what is made -->");
+    let marks = || {
+        let (before, rest) = text.split_once(&begin)?;
+        Some((before, rest.split_once(end)?.1))
+    };
+    let (before, after) = marks().with_context(|| format!("{DOCUMENT} lacks the mark {begin}"))?;
+    Ok(std::fs::write(path, format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_takes_the_place_of_the_one_before() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("docs")).unwrap();
+        let file = root.path().join(DOCUMENT);
+        std::fs::write(&file, "a\n<!-- made by x -->\nold\n<!-- end of what is made -->\nb\n")
+            .unwrap();
+        put(root.path(), "x", "new\n").unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text, "a\n<!-- made by x -->\n\nnew\n\n<!-- end of what is made -->\nb\n");
+        assert!(put(root.path(), "y", "new").unwrap_err().to_string().contains("lacks the mark"));
+    }
+
+    #[test]
+    fn a_table_has_a_cell_for_each_name() {
+        let rate = Rate {
+            size: 64,
+            no_loss: 1e6,
+            some_loss: 2e6,
+            generator_bound: false,
+            trials: Vec::new(),
+        };
+        let text = rates(&[rate]);
+        assert!(text.ends_with("| 64 | 1.000 | 0.67 | 2.000 | 1.34 | appliance |\n"), "{text}");
+        let cells: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
+        assert_eq!(cells, [7, 7, 7]);
+    }
+}

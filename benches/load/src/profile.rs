@@ -61,7 +61,7 @@ const SYN: &[&str] = &[
     "drop:net_peer_limit",
     "drop:net_peer_streams",
 ];
-const NOBODY: &[&str] = &["drop:net_no_stream"];
+const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
 const ICMP: &[&str] = &[
     "echo_replies",
     "icmp_errors",
@@ -80,11 +80,14 @@ const NEIGHBOURS: &[&str] = &[
 ];
 const FRAGMENTS: &[&str] = &[
     "fragments",
+    // Those of UDP.
+    "drop:net_fragment",
     "drop:net_fragment_limit",
     "drop:net_fragment_duplicate",
     "drop:net_fragment_overlap",
+    "drop:net_overload",
 ];
-const INITS: &[&str] = &["sctp_cookies_sent", "drop:net_rate_limited"];
+const INITS: &[&str] = &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload"];
 const REPLAY: &[&str] = &["segments", "cookies_sent", "drop:net_no_stream", "drop:net_no_listener"];
 
 const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {

@@ -73,13 +73,17 @@ impl<F> Mesh<F> {
     /// Sends a message to another worker, or loses it.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
-        let is_frame = matches!(message, Message::Frame { .. } | Message::Whole { .. });
+        let is_news = matches!(message, Message::Neighbour { .. });
         if way.ring.push(message).is_ok() {
             way.pushed = true;
-            counters.frames.mesh_out.add(1);
+            let sent = match is_news {
+                true => &counters.frames.mesh_news_out,
+                false => &counters.frames.mesh_out,
+            };
+            sent.add(1);
         } else {
             counters.frames.mesh_full.add(1);
-            if is_frame {
+            if !is_news {
                 counters.drops.count(DropReason::MeshFull);
             }
         }

@@ -113,12 +113,22 @@ counters! {
         tx_stalls: Counter,
         /// Times that a port had no packet buffer to send with.
         tx_no_buffer: Counter,
-        /// Frames sent on to the worker that owns their flow.
+        /// Frames, and ICMP errors, sent on to the worker that owns their flow.
         mesh_out: Counter,
-        /// Frames that came from other workers.
+        /// Frames, and ICMP errors, that came from other workers.
         mesh_in: Counter,
+        /// Announcements of neighbours sent on to other workers.
+        mesh_news_out: Counter,
+        /// Announcements of neighbours that came from other workers.
+        mesh_news_in: Counter,
+        /// Announcements of neighbours not sent on to other workers because of the rate limit.
+        mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
+        /// Resets and ABORTs not sent because of the rate limit, for packets that are counted as dropped.
+        answers_limited: Counter,
+        /// Answers, and last segments of streams, not sent: there was no packet buffer, or no room in the transmit ring.
+        answers_lost: Counter,
     }
     /// Neighbours, fragments, ICMP and path MTUs.
     ip: IpCounters {
@@ -128,10 +138,14 @@ counters! {
         neighbour_failures: Counter,
         /// ARP replies and neighbour advertisements sent.
         neighbour_answers: Counter,
+        /// Questions, answers and announcements of neighbours taken in, from the wire or from other workers.
+        neighbour_claims: Counter,
         /// Neighbours known.
         neighbours: Gauge,
         /// Packets sent in fragments: of a size that the path had carried before.
         tx_cut: Counter,
+        /// Fragments kept, or used up, without being the one that made their packet whole.
+        fragments: Counter,
         /// Packets put together from fragments.
         reassembled: Counter,
         /// Packets of which not all fragments came in time.
@@ -144,6 +158,8 @@ counters! {
         echo_replies: Counter,
         /// Path MTU reductions taken from ICMP.
         path_mtu_updates: Counter,
+        /// ICMP errors taken in: about a segment or a packet that is under way.
+        icmp_errors: Counter,
         /// Reports of a smaller path MTU that wait until the segment they are about is lost.
         path_mtu_remembered: Counter,
         /// ICMP errors about streams, noted and no more: only a reset ends them.
@@ -153,7 +169,7 @@ counters! {
     }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
-        /// Segments given to streams.
+        /// Segments that streams took, SYNs that began one included. Those that they refused are counted as dropped.
         segments: Counter,
         /// Resets sent for segments without a stream.
         resets_sent: Counter,
@@ -176,6 +192,9 @@ counters! {
     }
     /// SCTP associations.
     sctp: SctpCounters {
+        /// Packets that associations took. Those that they refused, or of which they refused something, are counted as
+        /// dropped.
+        sctp_packets: Counter,
         /// SCTP associations in all states.
         associations: Gauge,
         /// SCTP associations that came up, opened from here or by peers.
@@ -187,6 +206,8 @@ counters! {
         sctp_cookies_sent: Counter,
         /// Cookies of SCTP that came back too late, or were no cookies of ours.
         sctp_cookies_failed: Counter,
+        /// Sessions refused because the worker, the listener or the peer has as many streams as it may.
+        sessions_refused: Counter,
         /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }
@@ -210,6 +231,34 @@ counters! {
         untagged_refused_full: Counter,
         /// Untagged buffers refused because a stream or its peer already had its share of the bytes.
         untagged_refused_share: Counter,
+    }
+}
+
+impl Counters {
+    /// Frames and messages taken less those of which it is counted what became of them: zero between two turns, since
+    /// each is counted once.
+    ///
+    /// ```text
+    /// rx_frames + mesh_in + mesh_news_in
+    ///     = segments + sctp_packets + cookies_sent + sctp_cookies_sent + fragments + echo_replies
+    ///     + neighbour_claims + icmp_errors + mesh_out + all drops
+    /// ```
+    pub fn unaccounted(&self) -> i64 {
+        let (frames, ip) = (&self.frames, &self.ip);
+        let taken = [&frames.rx_frames, &frames.mesh_in, &frames.mesh_news_in];
+        let ends = [
+            &self.streams.segments,
+            &self.sctp.sctp_packets,
+            &self.streams.cookies_sent,
+            &self.sctp.sctp_cookies_sent,
+            &ip.fragments,
+            &ip.echo_replies,
+            &ip.neighbour_claims,
+            &ip.icmp_errors,
+            &frames.mesh_out,
+        ];
+        let sum = |all: &[&Counter]| all.iter().map(|counter| counter.get()).sum::<u64>();
+        sum(&taken).wrapping_sub(sum(&ends) + self.drops.total()).cast_signed()
     }
 }
 
@@ -309,7 +358,7 @@ drop_reasons! {
     IcmpRateLimited = "icmp_rate_limited",
     /// Packet too big that asks for nothing smaller than what is used already.
     IcmpNoNews = "icmp_no_news",
-    /// ICMP or reset not answered, or neighbours' news not passed on, because of the rate limit.
+    /// Echo request or neighbour's question not answered because of the rate limit.
     RateLimited = "rate_limited",
     /// Segment without a stream (answered by a reset if the rate allows).
     NoStream = "no_stream",
@@ -321,7 +370,7 @@ drop_reasons! {
     Backlog = "backlog",
     /// SYN while the peer has as many half-open streams as it may.
     PeerLimit = "peer_limit",
-    /// SYN, cookie or session while the peer has as many streams, and associations without one, as it may.
+    /// SYN or cookie while the peer has as many streams, and associations without one, as it may.
     PeerStreams = "peer_streams",
     /// SYN while the worker has reached its limit of streams or is draining.
     StreamLimit = "stream_limit",
@@ -331,7 +380,9 @@ drop_reasons! {
     NoRoute = "no_route",
     /// Arrived from the wire for another worker whose ring is full.
     MeshFull = "mesh_full",
-    /// No packet buffer, or no room in the transmit ring, for an answer.
+    /// For a port that the worker has no queue of.
+    NoPort = "no_port",
+    /// SYN to be answered with a cookie: no packet buffer, or no room in the transmit ring.
     TxFull = "tx_full",
 }
 

@@ -121,6 +121,7 @@ impl<Io: PortIo> Core<Io> {
         let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
         let origin = Origin::Accepted { listener, progress };
         self.begin(flow, endpoint, path, origin, stream, now);
+        self.env.control.counters().streams.segments.add(1);
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl<Io: PortIo> Core<Io> {
         let Some((mut stream, env)) = self.resolve(slot) else { return };
         if stream.conn.is_done() {
             // Its reset found no room in the time that it had.
-            env.control.counters().drops.count(DropReason::TxFull);
+            env.control.counters().frames.answers_lost.add(1);
             return self.forget(slot);
         }
         if stream.conn.opening_deadline().is_some_and(|at| at <= now) {

@@ -141,13 +141,12 @@ impl<Io: PortIo> Core<Io> {
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
-        if let Some(slot) = self.begin(flow, endpoint, path, origin, stream, now) {
-            self.env.control.counters().streams.cookies_accepted.add(1);
-            if let Some(conn) = self.streams.get_mut(slot) {
-                let taken = self.env.take_segment(slot, conn, segment, now);
-                self.after_segment(slot, taken, now);
-            }
-        }
+        let slot = self.begin(flow, endpoint, path, origin, stream, now);
+        let slot = slot.ok_or(DropReason::StreamLimit)?;
+        self.env.control.counters().streams.cookies_accepted.add(1);
+        let conn = self.streams.get_mut(slot).ok_or(DropReason::StreamLimit)?;
+        let taken = self.env.take_segment(slot, conn, segment, now);
+        self.after_segment(slot, taken, now);
         Ok(true)
     }
 }

@@ -67,7 +67,11 @@ impl<Io: PortIo> Core<Io> {
         while taken < MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
-            self.env.control.counters().frames.mesh_in.add(1);
+            let frames = &self.env.control.counters().frames;
+            match message {
+                Message::Neighbour { .. } => frames.mesh_news_in.add(1),
+                _ => frames.mesh_in.add(1),
+            }
             match message {
                 Message::Frame { port, frame } => {
                     self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
@@ -94,7 +98,9 @@ impl<Io: PortIo> Core<Io> {
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
-        let Some(slot) = self.env.ports.get(port) else { return };
+        let Some(slot) = self.env.ports.get(port) else {
+            return self.env.control.counters().drops.count(DropReason::NoPort);
+        };
         // Only the headers are read here; a segment's checksum is verified when the segment is handled.
         let unverified = match slot.facts.rx_checksum {
             ChecksumBy::Nobody => false,
@@ -188,9 +194,12 @@ impl<Io: PortIo> Core<Io> {
         match self.env.network.reassemble(interface, fragment, frame.bytes(), now) {
             Ok((outcome, evicted)) => {
                 self.env.control.counters().ip.reassembly_evicted.add(evicted);
-                if let Outcome::Whole(bytes) = outcome {
-                    self.env.control.counters().ip.reassembled.add(1);
-                    self.sort(port, Packet::Whole(bytes), now, true, arrivals);
+                match outcome {
+                    Outcome::Waiting => self.env.control.counters().ip.fragments.add(1),
+                    Outcome::Whole(bytes) => {
+                        self.env.control.counters().ip.reassembled.add(1);
+                        self.sort(port, Packet::Whole(bytes), now, true, arrivals);
+                    }
                 }
             }
             Err(reason) => self.env.control.counters().drops.count(reason),
@@ -258,12 +267,14 @@ impl<Io: PortIo> Core<Io> {
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
                     // Those that wait for it solicit again.
-                    self.env.control.counters().drops.count(DropReason::RateLimited);
+                    self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
                 self.claim(interface, &claim, now);
             }
             Notice::Icmp(report) => {
-                let Some(slot) = self.env.ports.get(port) else { return };
+                let Some(slot) = self.env.ports.get(port) else {
+                    return self.env.control.counters().drops.count(DropReason::NoPort);
+                };
                 let steering = &slot.facts.steering;
                 let owner = match report.quote {
                     Quote::Tcp(_) => steering.owner(report.remote, report.local),
@@ -284,8 +295,12 @@ impl<Io: PortIo> Core<Io> {
     /// What a neighbour sends of itself; streams may have waited for it.
     fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.env.network.claim(interface, claim, now) {
-            Ok(ClaimOutcome::Resolved) => self.neighbour_found(interface, claim.address),
-            Ok(_) => {}
+            Ok(outcome) => {
+                self.env.control.counters().ip.neighbour_claims.add(1);
+                if outcome == ClaimOutcome::Resolved {
+                    self.neighbour_found(interface, claim.address);
+                }
+            }
             Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }

@@ -78,7 +78,7 @@ use self::reclaim::Cursor;
 use self::schedule::{CarrierKind, Schedules};
 use self::streams::Streams;
 use self::tables::Tables;
-use crate::api::{DropReason, Event, InterfaceConfig, Limits, WorkerId, WorkerLink};
+use crate::api::{Event, InterfaceConfig, Limits, WorkerId, WorkerLink};
 use crate::io::{Frame, PortIo};
 #[cfg(test)]
 use crate::memory::Memory;
@@ -419,7 +419,7 @@ impl<Io: PortIo> Core<Io> {
                     counters.frames.tx_bytes.add(bytes.len() as u64);
                     slot.io.send(frame);
                 }
-                None => counters.drops.count(DropReason::TxFull),
+                None => counters.frames.answers_lost.add(1),
             }
         }
         self.env.network.clear_outbox();

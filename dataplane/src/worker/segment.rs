@@ -76,7 +76,7 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         if !self.env.network.resets().take(flow.remote.ip(), now) {
-            return self.env.control.counters().drops.count(DropReason::RateLimited);
+            return self.env.control.counters().frames.answers_limited.add(1);
         }
         let at = usize::from(flow.interface);
         let interface = self.env.network.interface(at);
@@ -89,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
         if reset_for(segment, &mut batch) {
             self.env.control.counters().streams.resets_sent.add(1);
         } else {
-            self.env.control.counters().drops.count(DropReason::TxFull);
+            self.env.control.counters().frames.answers_lost.add(1);
         }
     }
 }
@@ -113,14 +113,14 @@ impl<Io: PortIo> Env<Io> {
         segment: &Segment<'_>,
         now: Instant,
     ) -> Taken {
-        self.control.counters().streams.segments.add(1);
         let Lower::Tcp(carrier) = &mut conn.lower else {
             return Taken { reports: false, answer: false };
         };
         let acknowledged = carrier.bytes_acknowledged();
         let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
-        if let Err(reason) = taken {
-            self.control.counters().drops.count_tcp(reason);
+        match taken {
+            Ok(()) => self.control.counters().streams.segments.add(1),
+            Err(reason) => self.control.counters().drops.count_tcp(reason),
         }
         if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
             && carrier.endpoint().connection().state().is_synchronized()

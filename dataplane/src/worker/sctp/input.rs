@@ -97,12 +97,12 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
-        env.control.counters().streams.segments.add(1);
         let acknowledged = carrier.bytes_acknowledged();
         let cx = &mut env.tables.session_context();
         let accepted = carrier.endpoint_mut().input(now, packet, cx);
-        if let Err(reason) = accepted.result {
-            env.control.counters().drops.count_sctp(reason);
+        match accepted.result {
+            Ok(()) => env.control.counters().sctp.sctp_packets.add(1),
+            Err(reason) => env.control.counters().drops.count_sctp(reason),
         }
         // RFC 6951 §5.4: once the verification tag was checked.
         if accepted.verified
@@ -167,12 +167,13 @@ impl<Io: PortIo> Core<Io> {
         let how = slot.facts.tx_checksum;
         let packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
         let limit = (!unbounded).then_some((self.env.network.resets(), remote, now));
-        let mut packets = Limited { packets, limit };
+        let mut packets = Limited { packets, limit, refused: false };
         let arrived = match &jar {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
             None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
         };
         let answered = packets.packets.has_sent();
+        self.env.control.counters().frames.answers_limited.add(u64::from(packets.refused));
         match arrived {
             Arrived::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
@@ -195,18 +196,15 @@ impl<Io: PortIo> Core<Io> {
         report: &Report,
         quote: Quote,
         now: Instant,
-    ) {
+    ) -> Result<(), DropReason> {
         let flow = FlowKey {
             interface: report.interface as u16,
             local: report.local,
             remote: report.remote,
         };
-        let Some(at) =
-            self.associations.find_from(None, self.associations.flows().hash(&flow), &flow)
-        else {
-            return self.env.control.counters().drops.count(DropReason::IcmpNoStream);
-        };
-        let Some(association) = self.associations.get_mut(at) else { return };
+        let hash = self.associations.flows().hash(&flow);
+        let at = self.associations.find_from(None, hash, &flow).ok_or(DropReason::IcmpNoStream)?;
+        let association = self.associations.get_mut(at).ok_or(DropReason::IcmpNoStream)?;
         let sctp = association.endpoint().association();
         let ours = match quote {
             Quote::Sctp(tag) => sctp.is_quoted(Tag(tag), None),
@@ -214,7 +212,7 @@ impl<Io: PortIo> Core<Io> {
             Quote::Tcp(_) => false,
         };
         if !ours {
-            return self.env.control.counters().drops.count(DropReason::IcmpNotInFlight);
+            return Err(DropReason::IcmpNotInFlight);
         }
         match report.trouble {
             Trouble::TooBig(mtu) => {
@@ -225,7 +223,7 @@ impl<Io: PortIo> Core<Io> {
                         .carrier
                         .make_ready(at, self.env.schedules.of(CarrierKind::Association));
                 } else {
-                    self.env.control.counters().drops.count(DropReason::IcmpNoNews);
+                    return Err(DropReason::IcmpNoNews);
                 }
             }
             // RFC 9260 §10, ICMP8: as an ABORT.
@@ -239,12 +237,14 @@ impl<Io: PortIo> Core<Io> {
                 if association.is_opening() {
                     let last = association.carrier.soft_error();
                     if what.is_hard() || last {
-                        return self.give_up_association(at, &ConnectError::Icmp(what));
+                        self.give_up_association(at, &ConnectError::Icmp(what));
+                        return Ok(());
                     }
                 }
                 self.env.control.counters().ip.icmp_soft_errors.add(1);
             }
         }
+        Ok(())
     }
 }
 
@@ -257,6 +257,8 @@ fn begins_with_init(packet: &Packet<'_>) -> bool {
 struct Limited<'a, 'b, Io: PortIo> {
     packets: Packets<'a, Io>,
     limit: Option<(&'b mut PeerLimit, IpAddr, Instant)>,
+    /// An answer was past the limit.
+    refused: bool,
 }
 
 impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
@@ -264,6 +266,7 @@ impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
         if let Some((limit, peer, now)) = &mut self.limit
             && !limit.take(*peer, *now)
         {
+            self.refused = true;
             return None;
         }
         self.packets.packet(len)

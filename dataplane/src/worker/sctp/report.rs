@@ -69,8 +69,7 @@ impl<Io: PortIo> Core<Io> {
         } else {
             // From here on the session counts, and not the association.
             self.uncount(at);
-            if let Err(reason) = self.take_place(listener, peer, stream, now) {
-                self.env.control.counters().drops.count(reason);
+            if self.take_place(listener, peer, stream, now).is_err() {
                 self.count_if_idle(at);
                 return None;
             }
@@ -81,6 +80,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
     fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
+        self.env.control.counters().sctp.sessions_refused.add(1);
         if let Some(association) = self.associations.get_mut(at) {
             let cx = &mut self.env.tables.session_context();
             association.endpoint_mut().abort_session(now, id, cx);

@@ -21,7 +21,7 @@
 //! | SACK storm, tiny MSS, silly and closed windows | the same | [`peers`] |
 
 mod blind;
-mod floods;
+pub(super) mod floods;
 mod peers;
 
 use std::collections::VecDeque;
@@ -139,6 +139,7 @@ impl Scene {
             let mut sent = Vec::new();
             let host = &mut self.net.hosts[from];
             host.cores[0].turn(now);
+            host.assert_all_accounted();
             while let Some(event) = host.handles[0].poll() {
                 host.events.push((0, event));
             }

@@ -145,7 +145,7 @@ fn strangers_are_reset_at_a_bounded_rate() {
     assert_eq!(e.net.hosts[1].count("no_listener"), 200);
     // One address has a quarter of the rate, a tenth of a second at once; all together have the whole.
     assert_eq!(e.net.hosts[1].count("resets_sent"), 2);
-    assert_eq!(e.net.hosts[1].count("rate_limited"), 198);
+    assert_eq!(e.net.hosts[1].count("answers_limited"), 198);
     e.flood((4..250).map(|n| forged((n, 2000), 7, Flags::SYN)));
     assert!((6..=20).contains(&e.net.hosts[1].count("resets_sent")));
     e.flood((0..10).map(|n| forged((3, 2000 + n), PORT, Flags::ACK)));

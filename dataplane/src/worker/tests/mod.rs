@@ -1,6 +1,7 @@
 //! Workers joined in memory, in virtual time: whole streams from ARP to placed bytes, and what floods
 //! and faults do to them.
 
+mod accounting;
 mod attacks;
 mod cookies;
 mod ecn;

@@ -35,7 +35,12 @@ pub(super) fn divert(net: &mut Net, len: usize) -> Taken {
 }
 
 /// Bytes `range` of the payload of an IPv4 frame, as a fragment.
-fn fragment(frame: &[u8], id: u16, range: std::ops::Range<usize>, more: bool) -> TestFrame {
+pub(super) fn fragment(
+    frame: &[u8],
+    id: u16,
+    range: std::ops::Range<usize>,
+    more: bool,
+) -> TestFrame {
     let mut out = frame[..34].to_vec();
     out[16..18].copy_from_slice(&(20 + range.len() as u16).to_be_bytes());
     out[18..20].copy_from_slice(&id.to_be_bytes());

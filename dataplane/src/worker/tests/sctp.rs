@@ -179,7 +179,7 @@ fn sessions_take_credits_as_connections_do() {
         failure(&mut net, ticket),
         ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
     );
-    assert_eq!(net.hosts[1].count("no_credit"), 1);
+    assert_eq!(net.hosts[1].count("sessions_refused"), 1);
     let listener = api::ListenerId(PORT.into());
     net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
     net.open_as(0, 0, 1, remote, shared);

@@ -394,5 +394,5 @@ fn a_port_without_room_keeps_no_reset() {
     net.settle();
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
-    assert_eq!(net.hosts[0].count("tx_full"), 1);
+    assert_eq!(net.hosts[0].count("answers_lost"), 1);
 }

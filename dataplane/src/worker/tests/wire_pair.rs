@@ -366,6 +366,13 @@ impl Host {
         self.steering.owner(ends.0, ends.1).0.into()
     }
 
+    /// Of each frame and message that a worker took it is counted what became of it, and only once.
+    pub(super) fn assert_all_accounted(&self) {
+        for handle in &self.handles {
+            assert_eq!(handle.counters().unaccounted(), 0);
+        }
+    }
+
     /// Everything that every worker counted under this name.
     pub(super) fn count(&self, name: &str) -> u64 {
         let mut total = 0;
@@ -417,6 +424,7 @@ impl Net {
             for core in &mut host.cores {
                 busy |= core.turn(self.now);
             }
+            host.assert_all_accounted();
             if host.listens {
                 for (worker, handle) in host.handles.iter_mut().enumerate() {
                     while let Some(event) = handle.poll() {

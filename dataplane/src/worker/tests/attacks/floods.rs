@@ -180,7 +180,12 @@ fn one_peer_opens_stream_after_stream() {
 }
 
 /// A neighbour's request, or its announcement, in a frame of its own.
-fn arp(operation: u16, sender: IpAddr, mac: [u8; 6], target: IpAddr) -> TestFrame {
+pub(in crate::worker::tests) fn arp(
+    operation: u16,
+    sender: IpAddr,
+    mac: [u8; 6],
+    target: IpAddr,
+) -> TestFrame {
     let bytes = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => [0; 4],

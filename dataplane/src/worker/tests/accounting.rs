@@ -1,0 +1,233 @@
+//! Every frame that a worker takes is counted once by what became of it: frames of all kinds, whole and damaged, beside
+//! a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use smoltcp::wire::IpProtocol;
+use tcp_lite::tcp::Flags;
+
+use super::attacks::floods::arp;
+use super::floods::forged;
+use super::paths::{fragment, icmp};
+use super::sctp::{PORT as SCTP_PORT, config, frame as sctp_frame, init};
+use super::wire_pair::*;
+use crate::api::Limits;
+use crate::net::{checksum, path};
+
+const PORT: u16 = 4791;
+
+/// Numbers that are the same in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u32 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as u32
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.next() as usize % n
+    }
+}
+
+/// A packet of host `from` to host 2.
+fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
+    let host = Host::new(&Plan::new(from));
+    let interface = host.cores[0].env.network.interface(0);
+    let (mac, ends) = ([2, 0, 0, 0, 0, 2], (v4(from), v4(2)));
+    let mut out = Vec::new();
+    path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), bytes.len(), |p| {
+        p.copy_from_slice(bytes);
+    });
+    TestFrame(out)
+}
+
+fn echo() -> TestFrame {
+    let mut message = [8, 0, 0, 0, 0, 1, 0, 1, 7, 7, 7, 7];
+    let sum = !checksum::sum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    packet(9, IpProtocol::Icmp, &message)
+}
+
+/// Everything that arrives, prepared once.
+struct Frames {
+    fixed: Vec<TestFrame>,
+    /// What the first host sent last.
+    seen: Rc<RefCell<Vec<Vec<u8>>>>,
+}
+
+impl Frames {
+    fn new() -> Frames {
+        let mut fixed =
+            vec![echo(), packet(9, IpProtocol::Udp, &[0, 7, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4])];
+        for n in 3..40u8 {
+            let port = 1000 + u16::from(n);
+            let mac = [2, 0, 0, 0, 0, n];
+            fixed.push(forged((n, port), PORT, Flags::SYN));
+            fixed.push(forged((n, port), 7, Flags::SYN));
+            fixed.push(forged(
+                (n, port),
+                PORT,
+                [Flags::ACK, Flags::RST, Flags::FIN][usize::from(n) % 3],
+            ));
+            fixed.push(arp(1, v4(n), mac, v4(2)));
+            fixed.push(arp(2, v4(n), mac, v4(2 + n % 2)));
+            fixed.push(sctp_frame(n, 2, (port, SCTP_PORT), 0, &init(u32::from(n)), None));
+            fixed.push(sctp_frame(n, 2, (port, 9), u32::from(n), &[3, 0, 0, 4], None));
+            if n < 9 {
+                let mut host = Host::new(&Plan::new(n));
+                fixed.push(TestFrame(host.cores[0].env.network.solicitation(v6(2), START)));
+            }
+        }
+        Frames { fixed, seen: Rc::default() }
+    }
+
+    /// A frame, and the host that gets it.
+    fn pick(&self, noise: &mut Noise) -> (usize, TestFrame) {
+        let seen = self.seen.borrow();
+        let live = &seen[noise.below(seen.len())];
+        let (mut to, mut frame) = match noise.below(8) {
+            0 if live[12..14] == [8, 0] && live.len() > 300 => {
+                let (id, len) = (noise.next() as u16 % 64, live.len() - 34);
+                let parts = [(0..104, true), (104..200, true), (200..len, false)];
+                let (range, more) = parts[noise.below(3)].clone();
+                (1, fragment(live, id, range, more))
+            }
+            1 if live[12..14] == [8, 0] => {
+                let (kind, code) = [(3, 4), (3, 1), (3, 3), (11, 0)][noise.below(4)];
+                let mut quoted = live.clone();
+                // Of another stream, or of another place in it.
+                let at = [35, 39, 60][noise.below(3)];
+                quoted[at.min(live.len() - 1)] ^= 1;
+                (0, icmp(kind, code, 1200 - noise.below(40) as u16, &quoted))
+            }
+            2 => (1, TestFrame(live.clone())),
+            3 => {
+                let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9];
+                let len = 2 + noise.below(100);
+                bytes.extend((0..len).map(|_| noise.next() as u8));
+                (1, TestFrame(bytes))
+            }
+            _ => (1, self.fixed[noise.below(self.fixed.len())].clone()),
+        };
+        if noise.below(4) == 0 {
+            let at = noise.below(frame.0.len());
+            frame.0[at] ^= 1 << noise.below(8);
+            to = noise.below(2);
+        }
+        if noise.below(32) == 0 {
+            frame.0.truncate(14 + noise.below(frame.0.len() - 13));
+        }
+        (to, frame)
+    }
+}
+
+/// Four thousand frames beside a stream over TCP and one over SCTP; the hosts, to look at.
+fn run(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
+    let plan = |n| Plan { workers, limits, rss: Rss::None, ..Plan::new(n) };
+    let mut net = Net::new(&[plan(1), plan(2)]);
+    net.hosts[1].listen(PORT);
+    net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
+    net.settle();
+    let streams = [
+        net.open(0, 0, 1, (v4(2), PORT).into()).0,
+        net.open_as(0, 0, 1, (v4(2), SCTP_PORT).into(), config()).0,
+    ];
+    let (frames, mut noise) = (Frames::new(), Noise(seed));
+    let seen = frames.seen.clone();
+    net.loses = Box::new(move |from, frame| {
+        let mut seen = seen.borrow_mut();
+        if from == 0 && frame.len() >= 60 {
+            seen.push(frame.to_vec());
+            let len = seen.len();
+            seen.drain(..len.saturating_sub(20));
+        }
+        false
+    });
+    let ticket = net.hosts[0].send(streams[0], &[3; 4000]);
+    net.wait_sent(0, ticket);
+    for host in &mut net.hosts {
+        (0..host.cores.len()).for_each(|at| host.cores[at].port_mut(0).room = room);
+    }
+    for n in 0..4000 {
+        let (to, frame) = frames.pick(&mut noise);
+        net.hosts[to].arrive(frame);
+        if n % 50 == 0 {
+            net.hosts[0].send(streams[noise.below(2)], &[5; 3000]);
+        }
+        if noise.below(20) == 0 {
+            net.turn();
+            net.now += Duration::from_micros(200);
+        }
+    }
+    net.pass(Duration::from_secs(30));
+    net
+}
+
+#[test]
+fn every_frame_is_counted_once() {
+    let mut seen = Vec::new();
+    for (seed, workers) in [(1, 1), (2, 2), (3, 3)] {
+        let limits = Limits { mesh: 4, half_open: 8, resets_per_second: 100, ..Limits::default() };
+        let net = run(workers, limits, 256, seed);
+        for handle in net.hosts.iter().flat_map(|host| &host.handles) {
+            handle.counters().for_each(|c, n| seen.extend((n > 0).then_some(c.name)));
+            seen.extend(handle.counters().drops.iter().filter(|d| d.2 > 0).map(|d| d.1));
+        }
+    }
+    // Each way in which a frame may end was taken.
+    for name in [
+        "segments",
+        "sctp_packets",
+        "cookies_sent",
+        "sctp_cookies_sent",
+        "fragments",
+        "reassembled",
+        "echo_replies",
+        "neighbour_claims",
+        "icmp_errors",
+        "mesh_out",
+        "mesh_in",
+        "mesh_news_in",
+        "mesh_full",
+        "resets_sent",
+        "answers_limited",
+        "truncated",
+        "ether_type",
+        "not_our_mac",
+        "ip_header",
+        "ip_checksum",
+        "not_our_address",
+        "fragment_duplicate",
+        "fragment_overlap",
+        "ip_protocol",
+        "l4_checksum",
+        "arp",
+        "neighbour_ignored",
+        "icmp_not_in_flight",
+        "icmp_no_stream",
+        "icmp_ignored",
+        "no_stream",
+        "no_listener",
+        "out_of_the_blue",
+        "bad_checksum",
+    ] {
+        assert!(seen.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn answers_that_find_no_room_are_counted_beside() {
+    let limits = Limits {
+        syn_cookies: crate::api::SynCookieMode::Always,
+        resets_per_second: 1_000_000,
+        ..Limits::default()
+    };
+    let net = run(1, limits, 1, 4);
+    assert!(net.hosts[1].count("answers_lost") > 0);
+    assert!(net.hosts[1].count("tx_full") > 0);
+    assert!(net.hosts[1].count("no_listener") > 0);
+}

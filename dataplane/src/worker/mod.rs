@@ -32,6 +32,8 @@ mod conn;
 mod control;
 mod cookies;
 mod credit;
+#[cfg(feature = "internals")]
+pub(crate) mod driven;
 mod echo;
 mod event;
 mod icmp;

@@ -174,6 +174,7 @@ impl<Io: PortIo> Core<Io> {
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
+            fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };
         // Any worker may get the acknowledgement that returns a cookie.

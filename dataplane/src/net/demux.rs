@@ -165,7 +165,11 @@ fn ipv4(
     if packet.version() != 4 || header < 20 {
         return Err(DropReason::IpHeader);
     }
-    if checksum::sum(&frame[at..at + header]) != 0xffff {
+    let header_sum = match frame[at..at + header].try_into() {
+        Ok(header) => checksum::header(header),
+        Err(_) => checksum::sum(&frame[at..at + header]),
+    };
+    if header_sum != 0xffff {
         return Err(DropReason::IpChecksum);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());

@@ -17,7 +17,9 @@ fn main() {
     if name == "--list" {
         let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
         println!("crc {target}");
-        return Kind::ALL.iter().for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
+        return Kind::ALL
+            .iter()
+            .for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
     }
     let named = |kind: &Kind| name.strip_prefix(PREFIX) == Some(kind.name());
     let Some(kind) = Kind::ALL.into_iter().find(named) else {

@@ -212,6 +212,7 @@ fn every_frame_is_counted_once() {
         "icmp_ignored",
         "no_stream",
         "no_listener",
+        "overload",
         "out_of_the_blue",
         "bad_checksum",
     ] {

@@ -2,8 +2,8 @@
 //! the other core fills the ring; the worker takes what it can.
 
 pub mod frames;
-pub mod lone;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +13,7 @@ use dataplane::io::PortIo;
 use dataplane::port::{Mbuf, PortQueue};
 use serde::{Deserialize, Serialize};
 
-use self::frames::{Ends, Kind, MANY};
-use self::lone::{Lone, shared};
+use self::frames::{Ends, Kind};
 use crate::cell::environment;
 use crate::limits::pin;
 use crate::rig::{End, RigConfig, Side};
@@ -69,9 +68,7 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     let [asking, asked] = flood.rig.products()?;
     let ports = environment(&[&asking, &asked])?;
     let mut row = flood.row();
-    let task = flood.clone();
-    let alone = std::thread::spawn(move || alone(&task)).join();
-    row.also("alone_ns", alone.map_err(|_| anyhow::anyhow!("the worker panicked"))??);
+    row.also("alone_ns", alone(flood)?);
     let mut end = End::new(&flood.rig, &ports, Side::Asked)?;
     let mut port = ports.open(&asking.port)?;
     let queue = port.take_queues().into_iter().next();
@@ -116,18 +113,13 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     Ok(row)
 }
 
-/// Nanoseconds for each frame by a worker without a device, in full bursts.
+/// Nanoseconds for each frame by a worker without a device, in full bursts: what `hot-floods` measures.
 fn alone(flood: &Flood) -> anyhow::Result<f64> {
-    pin(flood.rig.cores[1])?;
-    let mut lone = Lone::new(flood.kind)?;
-    lone.flood_with(shared(lone.ends.flood(flood.kind)));
-    lone.take(MANY as usize);
-    let (begin, mut frames) = (Instant::now(), 0);
-    while begin.elapsed().as_secs_f64() < flood.seconds / 2.0 {
-        lone.take(MANY as usize);
-        frames += MANY;
-    }
-    Ok(begin.elapsed().as_nanos() as f64 / f64::from(frames))
+    let program = std::env::current_exe()?.with_file_name("hot-floods");
+    let seconds = (flood.seconds / 2.0).to_string();
+    let output = Command::new(program).args(["--time", &flood.name, &seconds]).output()?;
+    anyhow::ensure!(output.status.success(), "hot-floods: {:?}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
 /// The generator's end of the ring.

@@ -47,9 +47,12 @@ impl<Io: PortIo> Core<Io> {
                 let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
+                let stage = frames.as_slice().iter().take(STAGE);
+                let (many, bytes) =
+                    stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
+                self.env.control.counters().frames.rx_frames.add(many);
+                self.env.control.counters().frames.rx_bytes.add(bytes as u64);
                 for frame in frames.by_ref().take(STAGE) {
-                    self.env.control.counters().frames.rx_frames.add(1);
-                    self.env.control.counters().frames.rx_bytes.add(frame.bytes().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
                 self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);

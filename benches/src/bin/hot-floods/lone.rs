@@ -13,13 +13,13 @@ use dataplane::port::{ChecksumBy, RxChecksum};
 use dataplane::steering::Steering;
 use dataplane::{Command, Driven, Ticket, WorkerId};
 
-use super::frames::{Ends, Kind};
-use crate::product::Product;
-use crate::rig::{RigConfig, Side};
+use benches::floods::frames::{Ends, Kind};
+use benches::product::Product;
+use benches::rig::{RigConfig, Side};
 
 /// A frame: received ones are shared, and cost nothing to free.
 #[derive(Clone, Debug)]
-pub enum Buffer {
+pub(crate) enum Buffer {
     /// Received.
     Shared(&'static [u8]),
     /// To be sent.
@@ -61,7 +61,7 @@ impl Frame for Buffer {
 
 /// Queues without end.
 #[derive(Default)]
-pub struct Wire {
+pub(crate) struct Wire {
     frames: &'static [&'static [u8]],
     next: usize,
     left: usize,
@@ -115,18 +115,18 @@ impl PortIo for Wire {
 }
 
 /// The worker of the asked side.
-pub struct Lone {
+pub(crate) struct Lone {
     /// The worker.
-    pub worker: Driven<Wire>,
+    pub(crate) worker: Driven<Wire>,
     /// Its time.
-    pub now: Instant,
+    pub(crate) now: Instant,
     /// It and the generator.
-    pub ends: Ends,
+    pub(crate) ends: Ends,
 }
 
 impl Lone {
     /// With its listener, and with the stream that this kind of flood needs.
-    pub fn new(kind: Kind) -> anyhow::Result<Lone> {
+    pub(crate) fn new(kind: Kind) -> anyhow::Result<Lone> {
         let rig = kind.rig(RigConfig::default());
         let product = Product::new(&rig, Side::Asked)?;
         let now = Instant::from_millis(1000);
@@ -182,14 +182,14 @@ impl Lone {
     }
 
     /// What arrives from now on, again and again.
-    pub fn flood_with(&mut self, frames: &'static [&'static [u8]]) {
+    pub(crate) fn flood_with(&mut self, frames: &'static [&'static [u8]]) {
         if let Some(wire) = self.worker.port(0) {
             (wire.frames, wire.next) = (frames, 0);
         }
     }
 
     /// Lets so many of these frames arrive, a burst in each turn, which takes 6.4 µs.
-    pub fn take(&mut self, frames: usize) {
+    pub(crate) fn take(&mut self, frames: usize) {
         if let Some(wire) = self.worker.port(0) {
             wire.left = frames;
         }
@@ -201,7 +201,7 @@ impl Lone {
 }
 
 /// Frames for the rest of the process.
-pub fn shared(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+pub(crate) fn shared(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
     let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
     frames.leak()
 }

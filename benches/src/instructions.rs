@@ -52,17 +52,18 @@ pub enum Verdict {
 /// Counts, compares, prints; with `bless`, makes what was counted the baseline.
 #[allow(clippy::print_stdout)]
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
-    let hot = std::env::current_exe()?.with_file_name("hot");
-    let (engine, paths) = list(&hot)?;
-    let key = key(&engine);
     let mut baseline = read(file)?;
-    let counts: Vec<Count> = paths
-        .into_iter()
-        .map(|(name, units)| {
+    let (mut counts, mut engine) = (Vec::new(), String::new());
+    for program in ["hot", "hot-floods"] {
+        let hot = std::env::current_exe()?.with_file_name(program);
+        let paths;
+        (engine, paths) = list(&hot)?;
+        for (name, units) in paths {
             let instructions = count(&hot, &name)?;
-            Ok(Count { name, units, instructions })
-        })
-        .collect::<anyhow::Result<_>>()?;
+            counts.push(Count { name, units, instructions });
+        }
+    }
+    let key = key(&engine);
     let known = baseline.counts.get(&key);
     println!("{}", table(&counts, known));
     println!("for {key}");

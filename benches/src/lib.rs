@@ -7,6 +7,7 @@
 
 pub mod appliance;
 pub mod cell;
+pub mod floods;
 pub mod instructions;
 pub mod interval;
 pub mod kernel;

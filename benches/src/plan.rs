@@ -3,6 +3,7 @@
 //! Rows that are compared stand in one group, side by side, and have at least [`PAIRED`] repetitions in a whole run.
 
 mod bulk;
+mod floods;
 mod latency;
 mod ports;
 mod scale;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::appliance::{Appliance, ApplianceKind};
 use crate::cell::{Cell, Measure};
+use crate::floods::Flood;
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
 use crate::product::BUFFERS;
@@ -27,6 +29,8 @@ pub enum Task {
     Limit(Limit),
     /// What users would pick instead.
     Peer(Peer),
+    /// One data plane under a flood.
+    Flood(Flood),
     /// Two whole appliances.
     Appliance(Appliance),
 }
@@ -38,6 +42,7 @@ impl Task {
             Task::Cell(cell) => cell.row(),
             Task::Limit(limit) => limit.row(),
             Task::Peer(peer) => peer.row(),
+            Task::Flood(flood) => flood.row(),
             Task::Appliance(appliance) => appliance.row(),
         }
     }
@@ -104,6 +109,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.rdmap(),
         plan.sctp(),
         plan.sctp_more(),
+        plan.floods(),
         plan.memif(),
         plan.veth(),
     ];
@@ -228,6 +234,7 @@ mod tests {
                 let rig = match &task {
                     Task::Cell(cell) => &cell.rig,
                     Task::Limit(limit) => &limit.rig,
+                    Task::Flood(flood) => &flood.rig,
                     Task::Peer(_) | Task::Appliance(_) => continue,
                 };
                 if let Err(error) = rig.products() {

@@ -225,7 +225,7 @@ fn lacks_device(task: &Task) -> bool {
             PeerKind::Testpmd { devices, .. } => devices[0].is_empty(),
             _ => false,
         },
-        Task::Limit(_) | Task::Appliance(_) => false,
+        Task::Limit(_) | Task::Appliance(_) | Task::Flood(_) => false,
     }
 }
 

@@ -106,6 +106,11 @@ impl FlowTable {
         self.find(hash, |_| true)
     }
 
+    /// Whether there is a flow with this hash.
+    pub fn has(&self, hash: FlowHash) -> bool {
+        self.candidate(hash).is_some()
+    }
+
     /// The slot of a flow with this hash; `is` compares the flow of a slot.
     pub fn find(&self, hash: FlowHash, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.table.find(hash.spread(), |e| e.hash == hash && is(e.slot));

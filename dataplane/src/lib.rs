@@ -13,6 +13,10 @@ pub mod memory;
 pub mod port;
 mod worker;
 
+/// A worker without a thread.
+#[cfg(feature = "internals")]
+pub use worker::driven::Driven;
+
 // What a worker is made of. Fuzz targets and benchmarks reach it by the feature `internals`.
 #[cfg(not(feature = "internals"))]
 #[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]

@@ -47,7 +47,7 @@ pub(crate) fn frame(data: &[u8]) {
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
     const BYTES: usize = 16 * 1024;
-    let (stack, mut reassembly) = (stack(), Reassembly::new(PACKETS, BYTES));
+    let (stack, mut reassembly) = (stack(), Reassembly::new(PACKETS, BYTES, [0; 16]));
     let mut rest = data;
     let mut taken = 0;
     while let Some(([hi, lo], behind)) = rest.split_first_chunk() {

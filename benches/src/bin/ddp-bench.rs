@@ -10,7 +10,7 @@ use benches::cell::{self, Cell};
 use benches::instructions;
 use benches::plan::{Means, PAIRED, Task};
 use benches::run::{self, Results};
-use benches::{appliance, limits, peers, report};
+use benches::{appliance, floods, limits, peers, report};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -110,6 +110,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 Task::Cell(cell) => cell::measure(&cell, None)?,
                 Task::Limit(limit) => limits::measure(&limit)?,
                 Task::Peer(peer) => peers::measure(&peer)?,
+                Task::Flood(flood) => floods::measure(&flood)?,
                 Task::Appliance(task) => appliance::measure(&task)?,
             };
             println!("{}", serde_json::to_string(&row)?);

@@ -28,6 +28,11 @@ const TAG: usize = 4;
 /// Bytes of a UDP header (RFC 768).
 pub const UDP_HEADER: usize = 8;
 const ETHERTYPE_VLAN: u16 = 0x8100;
+/// Bytes of IPv4's header without options, and of TCP's ports.
+const IPV4: usize = 20;
+const PORTS: usize = 4;
+/// In the field of IPv4's header that says what was cut.
+const DONT_FRAGMENT: u16 = 0x4000;
 
 /// What a frame is. Ranges are bytes of the frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,6 +113,21 @@ pub fn demux(
     check: L4Check,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
+    if check == L4Check::Good
+        && let Some(packet) = plain_segment(frame, port, interfaces)
+    {
+        return Ok(packet);
+    }
+    any_frame(frame, port, check, interfaces)
+}
+
+/// The long way.
+fn any_frame(
+    frame: &[u8],
+    port: usize,
+    check: L4Check,
+    interfaces: &[Interface],
+) -> Result<Packet, DropReason> {
     let ethernet = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
     let (source_mac, destination_mac) = (ethernet.src_addr().0, ethernet.dst_addr().0);
     if source_mac[0] & 1 != 0 {
@@ -134,6 +154,54 @@ pub fn demux(
         return Err(DropReason::NotOurMac);
     }
     Ok(Packet { interface: index, source_mac, kind })
+}
+
+/// What most frames are: a TCP segment in IPv4 without a tag, options and cuts, from a host to one of our addresses.
+/// `None` for all others and whenever anything is wrong, which the long way finds out.
+#[inline]
+fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
+    let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
+    let (ethernet, rest) = headers.split_first_chunk::<ETHERNET>()?;
+    let (ip, ports) = rest.split_first_chunk::<IPV4>()?;
+    let (destination_mac, rest) = ethernet.split_first_chunk::<6>()?;
+    let (source_mac, ether_type) = rest.split_first_chunk::<6>()?;
+    let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    let cut = u16::from_be_bytes([ip[6], ip[7]]) & !DONT_FRAGMENT;
+    if *ether_type != [8, 0]
+        || (ip[0], ip[9], cut) != (0x45, TCP, 0)
+        || source_mac[0] & 1 != 0
+        || total < IPV4 + PORTS
+        || total > frame.len() - ETHERNET
+        || checksum::header(ip) != 0xffff
+    {
+        return None;
+    }
+    let here = |i: &Interface| i.port == port && i.vlan.is_none();
+    let index = interfaces.iter().position(here)?;
+    let interface = &interfaces[index];
+    let source = Ipv4Addr::from([ip[12], ip[13], ip[14], ip[15]]);
+    let destination = Ipv4Addr::from([ip[16], ip[17], ip[18], ip[19]]);
+    if *destination_mac != interface.mac
+        || is_no_host(source, interface)
+        || !interface.has_v4(destination)
+    {
+        return None;
+    }
+    let source = SocketAddr::new(source.into(), u16::from_be_bytes([ports[0], ports[1]]));
+    let destination = SocketAddr::new(destination.into(), u16::from_be_bytes([ports[2], ports[3]]));
+    let segment = ETHERNET + IPV4..ETHERNET + total;
+    let kind = Kind::Tcp { source, destination, segment };
+    Some(Packet { interface: index, source_mac: *source_mac, kind })
+}
+
+/// No other host has this address.
+#[inline]
+fn is_no_host(source: Ipv4Addr, interface: &Interface) -> bool {
+    source.is_unspecified()
+        || source.is_loopback()
+        || source.is_multicast()
+        || interface.is_broadcast(source)
+        || interface.has_v4(source)
 }
 
 /// VLAN identifier, EtherType behind the tag and where its payload begins.
@@ -165,19 +233,18 @@ fn ipv4(
     if packet.version() != 4 || header < 20 {
         return Err(DropReason::IpHeader);
     }
-    if checksum::sum(&frame[at..at + header]) != 0xffff {
+    let header_sum = match frame[at..at + header].try_into() {
+        Ok(header) => checksum::header(header),
+        Err(_) => checksum::sum(&frame[at..at + header]),
+    };
+    if header_sum != 0xffff {
         return Err(DropReason::IpChecksum);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    if source.is_unspecified()
-        || source.is_loopback()
-        || source.is_multicast()
-        || interface.is_broadcast(source)
-        || interface.has(source.into())
-    {
+    if is_no_host(source, interface) {
         return Err(DropReason::BadSource);
     }
-    if !interface.has(destination.into()) {
+    if !interface.has_v4(destination) {
         return Err(DropReason::NotOurAddress);
     }
     let payload = at + header..at + usize::from(packet.total_len());

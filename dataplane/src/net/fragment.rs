@@ -168,7 +168,7 @@ mod tests {
                 let mut frame = vec![0; carrier.header_len()];
                 frame.extend((0..len).map(|i| (i * 7 + i / 256) as u8));
                 carrier.finish(&mut frame, TxChecksum::SOFTWARE);
-                let mut reassembly = Reassembly::new(16, 256 * 1024);
+                let mut reassembly = Reassembly::new(16, 256 * 1024, [0; 16]);
                 let (us, now) = ([interface(vlan, 2)], Instant::ZERO);
                 let mut whole = None;
                 for piece in pieces(path, frame.len() - path.header_len(), mtu) {

@@ -80,9 +80,15 @@ impl Interface {
     /// True for one of the interface's own addresses.
     pub fn has(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => self.v4.contains(&u32::from(address)),
+            IpAddr::V4(address) => self.has_v4(address),
             IpAddr::V6(_) => self.addresses.iter().any(|net| net.addr() == address),
         }
+    }
+
+    /// The same of an IPv4 address.
+    #[inline]
+    pub fn has_v4(&self, address: Ipv4Addr) -> bool {
+        self.v4.contains(&u32::from(address))
     }
 
     /// True when the address is on this link: in a connected prefix, or link-local.
@@ -119,6 +125,7 @@ impl Interface {
     }
 
     /// True for the link's broadcast addresses.
+    #[inline]
     pub fn is_broadcast(&self, address: Ipv4Addr) -> bool {
         self.broadcasts.contains(&u32::from(address))
     }

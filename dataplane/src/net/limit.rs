@@ -38,14 +38,18 @@ impl RateLimit {
         if self.cost == 0 {
             return false;
         }
-        let gained = (now - self.last).as_nanos().min(u128::from(self.depth)) as u64;
+        self.saved = self.saved_at(now);
         self.last = now;
-        self.saved = (self.saved + gained).min(self.depth);
         let may = self.saved >= cost;
         if may {
             self.saved -= cost;
         }
         may
+    }
+
+    fn saved_at(&self, now: Instant) -> u64 {
+        let gained = now.nanos_since(self.last).get().min(self.depth);
+        (self.saved + gained).min(self.depth)
     }
 }
 
@@ -73,6 +77,13 @@ impl PeerLimit {
             key: SipHasher13::new_with_key(&key),
             taken: 0,
         }
+    }
+
+    /// True when [`take`](Self::take) would be false for every peer: the common bucket has not even the least that one
+    /// may take.
+    #[inline]
+    pub fn is_exhausted(&self, now: Instant) -> bool {
+        self.all.cost == 0 || self.all.saved_at(now) < self.all.cost / 2
     }
 
     /// True when it may happen for `peer` now; it is then counted.
@@ -111,6 +122,21 @@ mod tests {
 
     fn limit(key: u8) -> PeerLimit {
         PeerLimit::new(1000, [key; 16], Instant::ZERO)
+    }
+
+    #[test]
+    fn what_is_exhausted_gives_nobody_anything() {
+        let mut limit = limit(1);
+        let mut exhausted = 0;
+        for n in 0..5000 {
+            let now = Instant::from_nanos(u64::from(n) * 100_000);
+            let was = limit.is_exhausted(now);
+            let may = limit.take(peer(n), now);
+            assert!(!was || !may, "{n}");
+            exhausted += u32::from(was);
+        }
+        assert!(exhausted > 1000, "{exhausted}");
+        assert!(PeerLimit::new(0, [1; 16], Instant::ZERO).is_exhausted(Instant::ZERO));
     }
 
     #[test]

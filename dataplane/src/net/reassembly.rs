@@ -12,6 +12,9 @@
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
 //!
+//! A piece costs the same however many packets and pieces there are: packets and peers are found by keyed hashes, and
+//! what they cost is counted as it changes.
+//!
 //! Left out: no ICMP time exceeded is sent; only TCP's and SCTP's packets, SCTP's also in UDP, are put together,
 //! since nothing else that is used here is ever larger than a frame.
 
@@ -21,6 +24,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use base::Instant;
+use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
 
 use super::checksum;
 use super::demux::{TCP, UDP, UDP_HEADER};
@@ -31,6 +36,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Pieces of one packet.
 const MAX_PIECES: usize = 64;
+/// Entries of packets that are gone, of which that many cost nothing.
+const FEW: usize = 16;
 /// What one peer may take of all.
 const SHARE: usize = 4;
 /// What a piece and a packet take besides their bytes.
@@ -82,17 +89,44 @@ pub enum Outcome {
 /// Packets of which not all pieces have come, of one worker.
 #[derive(Debug)]
 pub struct Reassembly {
-    /// In the order in which they began, and so of their deadlines.
-    packets: VecDeque<Packet>,
+    packets: HashTable<Packet>,
+    peers: HashTable<Peer>,
+    /// In the order in which they began, and so of their deadlines. The first one is there; others may be gone.
+    begun: VecDeque<Begun>,
+    /// Packets begun so far.
+    serial: u64,
+    hash: SipHasher13,
     max_packets: usize,
     max_bytes: usize,
+    bytes: usize,
+}
+
+/// Where a packet is, if it is there still.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    hash: u64,
+    serial: u64,
+    deadline: Instant,
+}
+
+/// What a peer takes.
+#[derive(Debug)]
+struct Peer {
+    source: IpAddr,
+    hash: u64,
+    packets: usize,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Packet {
     key: Key,
-    deadline: Instant,
+    hash: u64,
+    serial: u64,
+    /// Bytes that its pieces and it take.
+    cost: usize,
+    /// Bytes of its pieces.
+    have: usize,
     /// Frame up to the payload, of the first piece.
     head: Option<Box<[u8]>>,
     /// By offset, no two of them overlapping.
@@ -113,10 +147,49 @@ struct Key {
     id: u32,
 }
 
+impl Key {
+    fn hash(&self, hasher: &SipHasher13) -> u64 {
+        let mut bytes = [0; 39];
+        bytes[..2].copy_from_slice(&(self.interface as u16).to_be_bytes());
+        bytes[2..6].copy_from_slice(&self.id.to_be_bytes());
+        bytes[6] = self.protocol;
+        let len = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                bytes[7..11].copy_from_slice(&source.octets());
+                bytes[11..15].copy_from_slice(&destination.octets());
+                15
+            }
+            (source, destination) => {
+                bytes[7..23].copy_from_slice(&v6(source));
+                bytes[23..39].copy_from_slice(&v6(destination));
+                39
+            }
+        };
+        hasher.hash(&bytes[..len])
+    }
+}
+
+fn v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
 impl Reassembly {
-    /// Room for so many packets and bytes; the bytes count what keeping them costs.
-    pub fn new(packets: usize, bytes: usize) -> Self {
-        Reassembly { packets: VecDeque::new(), max_packets: packets, max_bytes: bytes, bytes: 0 }
+    /// Room for so many packets and bytes; the bytes count what keeping them costs. `key` is secret: peers cannot choose
+    /// packets whose hashes collide.
+    pub fn new(packets: usize, bytes: usize, key: [u8; 16]) -> Self {
+        Reassembly {
+            packets: HashTable::new(),
+            peers: HashTable::new(),
+            begun: VecDeque::new(),
+            serial: 0,
+            hash: SipHasher13::new_with_key(&key),
+            max_packets: packets,
+            max_bytes: bytes,
+            bytes: 0,
+        }
     }
 
     /// Takes a piece out of a frame that arrived on the interface at this place. Returns what became of
@@ -134,35 +207,33 @@ impl Reassembly {
         check(fragment)?;
         let Fragment { source, destination, protocol, id, .. } = *fragment;
         let key = Key { interface, source, destination, protocol, id };
-        let known = self.packets.iter().position(|p| p.key == key);
+        let (hash, peer) = (key.hash(&self.hash), self.hash.hash(&v6(source)));
+        let known = self.packets.find(hash, |p| p.key == key).is_some();
         let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
-        let evicted = self.make_room(&key, cost, known.is_none())?;
-        // Others before it may have been dropped.
-        let at = match self.packets.iter().position(|p| p.key == key) {
-            Some(at) => at,
-            None => {
-                self.packets.push_back(Packet::new(key, now + TIMEOUT));
-                self.bytes += PACKET_COST;
-                self.packets.len() - 1
-            }
-        };
-        let packet = &mut self.packets[at];
-        let before = packet.cost();
+        let evicted = self.make_room(peer, source, cost, !known)?;
+        // It may be among those that were dropped.
+        if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
+            self.begin(key, hash, peer, now + TIMEOUT);
+        }
+        let packet = self.packets.find_mut(hash, |p| p.key == key);
+        let packet = packet.ok_or(DropReason::FragmentLimit)?;
+        let before = packet.cost;
         let added = packet.add(fragment, frame);
-        self.bytes = self.bytes - before + packet.cost();
+        let (after, whole, serial) = (packet.cost, packet.is_whole(), packet.serial);
+        self.count(peer, source, (1, before), (1, after));
         added?;
-        if !packet.is_whole() {
+        if !whole {
             return Ok((Outcome::Waiting, evicted));
         }
-        self.bytes -= packet.cost();
-        let whole = self.packets.remove(at).and_then(|packet| packet.join());
+        let whole = self.remove(hash, serial).and_then(Packet::join);
+        self.forget_gone();
         whole.map(|frame| (Outcome::Whole(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
     /// Throws away what is too old; returns how many packets.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
-        while self.packets.front().is_some_and(|p| p.deadline <= now) {
+        while self.begun.front().is_some_and(|p| p.deadline <= now) {
             self.drop_oldest();
             expired += 1;
         }
@@ -171,7 +242,7 @@ impl Reassembly {
 
     /// When [`expire`](Self::expire) has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.packets.front().map(|p| p.deadline)
+        self.begun.front().map(|p| p.deadline)
     }
 
     /// Packets begun.
@@ -191,9 +262,15 @@ impl Reassembly {
 
     /// A peer past its share is refused, so that it cannot drive others out; the oldest packets are dropped
     /// to the rest.
-    fn make_room(&mut self, key: &Key, cost: usize, one_more: bool) -> Result<u64, DropReason> {
-        let of_peer = self.packets.iter().filter(|p| p.key.source == key.source);
-        let (packets, bytes) = of_peer.fold((0, 0), |(n, o), p| (n + 1, o + p.cost()));
+    fn make_room(
+        &mut self,
+        peer: u64,
+        source: IpAddr,
+        cost: usize,
+        one_more: bool,
+    ) -> Result<u64, DropReason> {
+        let of_peer = self.peers.find(peer, |p| p.source == source);
+        let (packets, bytes) = of_peer.map_or((0, 0), |p| (p.packets, p.bytes));
         let too_many = one_more && (packets + 1) * SHARE > self.max_packets.max(SHARE);
         if too_many || (bytes + cost) * SHARE > self.max_bytes {
             return Err(DropReason::FragmentLimit);
@@ -211,9 +288,59 @@ impl Reassembly {
         Ok(evicted)
     }
 
+    fn begin(&mut self, key: Key, hash: u64, peer: u64, deadline: Instant) {
+        self.serial += 1;
+        let serial = self.serial;
+        self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
+        // Those that became whole leave their entries behind.
+        if self.begun.len() >= 2 * self.max_packets.max(FEW) {
+            let packets = &self.packets;
+            self.begun.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
+        }
+        self.begun.push_back(Begun { hash, serial, deadline });
+        self.count(peer, key.source, (0, 0), (1, PACKET_COST));
+    }
+
+    /// A peer takes other packets and bytes than before.
+    fn count(&mut self, hash: u64, source: IpAddr, before: (usize, usize), after: (usize, usize)) {
+        if before == after {
+            return;
+        }
+        self.bytes = self.bytes - before.1 + after.1;
+        let found = self.peers.entry(hash, |p| p.source == source, |p| p.hash);
+        let mut peer = found.or_insert(Peer { source, hash, packets: 0, bytes: 0 });
+        let peer = peer.get_mut();
+        peer.packets = peer.packets - before.0 + after.0;
+        peer.bytes = peer.bytes - before.1 + after.1;
+        if peer.packets == 0
+            && let Ok(gone) = self.peers.find_entry(hash, |p| p.source == source)
+        {
+            gone.remove();
+        }
+    }
+
+    fn remove(&mut self, hash: u64, serial: u64) -> Option<Packet> {
+        let found = self.packets.find_entry(hash, |p| p.serial == serial).ok()?;
+        let (packet, _) = found.remove();
+        let source = packet.key.source;
+        let peer = self.hash.hash(&v6(source));
+        self.count(peer, source, (1, packet.cost), (0, 0));
+        Some(packet)
+    }
+
     fn drop_oldest(&mut self) {
-        if let Some(packet) = self.packets.pop_front() {
-            self.bytes -= packet.cost();
+        if let Some(oldest) = self.begun.pop_front() {
+            self.remove(oldest.hash, oldest.serial);
+        }
+        self.forget_gone();
+    }
+
+    /// The oldest entry is of a packet that is there.
+    fn forget_gone(&mut self) {
+        while let Some(oldest) = self.begun.front()
+            && self.packets.find(oldest.hash, |p| p.serial == oldest.serial).is_none()
+        {
+            self.begun.pop_front();
         }
     }
 }
@@ -237,14 +364,10 @@ fn check(fragment: &Fragment) -> Result<(), DropReason> {
 }
 
 impl Packet {
-    fn new(key: Key, deadline: Instant) -> Self {
+    fn new(key: Key, hash: u64, serial: u64) -> Self {
         let (head, pieces, total) = (None, Vec::new(), None);
-        Packet { key, deadline, head, pieces, total, ecn: 0, spoilt: false }
-    }
-
-    fn cost(&self) -> usize {
-        let pieces = self.pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST);
-        PACKET_COST + pieces.sum::<usize>()
+        let (cost, have) = (PACKET_COST, 0);
+        Packet { key, hash, serial, cost, have, head, pieces, total, ecn: 0, spoilt: false }
     }
 
     fn add(&mut self, fragment: &Fragment, frame: &[u8]) -> Result<(), DropReason> {
@@ -281,19 +404,21 @@ impl Packet {
         }
         self.ecn |= 1 << ecn(&frame[fragment.ip..]);
         self.pieces.insert(at, (start, bytes.into()));
+        self.have += bytes.len();
+        self.cost += bytes.len() + PIECE_COST;
         Ok(())
     }
 
     fn spoil(&mut self, reason: DropReason) -> DropReason {
         self.spoilt = true;
+        (self.cost, self.have) = (PACKET_COST, 0);
         self.pieces = Vec::new();
         self.head = None;
         reason
     }
 
     fn is_whole(&self) -> bool {
-        let have: usize = self.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.head.is_some() && self.total == Some(have)
+        self.head.is_some() && self.total == Some(self.have)
     }
 
     /// The frame as it would have come uncut; `None` when its marks contradict each other (RFC 3168 §5.3).

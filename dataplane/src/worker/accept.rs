@@ -85,14 +85,16 @@ impl<Io: PortIo> Core<Io> {
         let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
             return Err(DropReason::NoListener);
         };
-        let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
+        if interface.next_hop(flow.remote.ip()).is_none() {
+            return Err(DropReason::NoRoute);
+        }
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
         if self.only_cookies() {
             return self.send_cookie(endpoint, &flow, mac, segment, now);
         }
-        match self.accept((listener.id, endpoint), flow, path, segment, last, now) {
+        match self.accept((listener.id, endpoint), flow, segment, last, now) {
             Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
                 self.send_cookie(endpoint, &flow, mac, segment, now)
             }
@@ -104,7 +106,6 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         (listener, config): (ListenerId, &Arc<endpoint::EndpointConfig>),
         flow: FlowKey,
-        path: Path,
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
         now: Instant,
@@ -113,6 +114,12 @@ impl<Io: PortIo> Core<Io> {
         let (peer, progress) = (remote.ip(), Progress::Unproven);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
+        // Last: most SYNs of a flood do not come so far.
+        let at = usize::from(flow.interface);
+        let Some(path) = Path::new(at, self.env.network.interface(at), local, remote) else {
+            self.env.admission.listeners_mut().gone(listener, peer, stream, progress);
+            return Err(DropReason::NoRoute);
+        };
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
         let iss = self.env.admission.isn(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.

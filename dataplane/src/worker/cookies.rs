@@ -39,7 +39,7 @@ impl Cookies {
     }
 
     /// True when cookies that were sent may come back.
-    fn are_awaited(&self, now: Instant) -> bool {
+    pub(super) fn are_awaited(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }

@@ -8,7 +8,7 @@ use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 use super::{Core, MESSAGES};
 use crate::api::DropReason;
 use crate::flow::FlowKey;
-use crate::io::{Frame, PortIo};
+use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
 use crate::net::Notice;
 use crate::net::demux::{self, Kind, L4Check, demux};
@@ -24,6 +24,10 @@ const STAGE: usize = 8;
 /// A frame is prefetched this many frames before it is handled.
 const AHEAD: usize = 2;
 
+/// Frames without a stream and an association that may make work, of a burst behind which more may wait, when there are
+/// streams: SYNs and cookies that come back, and SCTP packets. What they cost is taken from the streams.
+const ANSWERS: usize = 8;
+
 impl<Io: PortIo> Core<Io> {
     /// One burst of each port. Returns whether there was any frame.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
@@ -35,19 +39,25 @@ impl<Io: PortIo> Core<Io> {
             }
             busy = true;
             let mut frames = slot.take_arrived().into_iter();
+            let full = frames.len() == BURST;
+            let mut strangers = Arrivals::new();
             frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
             frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
             while frames.len() > 0 {
                 let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
                 later.for_each(Frame::prefetch_headers);
                 let mut arrivals = Arrivals::new();
+                let stage = frames.as_slice().iter().take(STAGE);
+                let (many, bytes) =
+                    stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
+                self.env.control.counters().frames.rx_frames.add(many);
+                self.env.control.counters().frames.rx_bytes.add(bytes as u64);
                 for frame in frames.by_ref().take(STAGE) {
-                    self.env.control.counters().frames.rx_frames.add(1);
-                    self.env.control.counters().frames.rx_bytes.add(frame.bytes().len() as u64);
                     self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
                 }
-                self.look_up_and_input(&mut arrivals, frames.as_slice(), now);
+                self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);
             }
+            self.input_strangers(&strangers, full, now);
         }
         busy
     }
@@ -83,7 +93,9 @@ impl<Io: PortIo> Core<Io> {
                 Message::Icmp(report) => self.icmp(&report, now),
             }
         }
-        self.look_up_and_input(&mut arrivals, &[], now);
+        let (full, mut strangers) = (arrivals.is_full(), Arrivals::new());
+        self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
+        self.input_strangers(&strangers, full, now);
         taken > 0
     }
 
@@ -186,10 +198,13 @@ impl<Io: PortIo> Core<Io> {
         let (source, destination) = (fragment.source, fragment.destination);
         // Pieces have no ports: those of one packet meet at the owner of the addresses.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
-        let owner = slot.facts.steering.owner(source, destination);
-        if may_forward && owner.0 != self.env.index {
-            let message = frame.message(port);
-            return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+        let steering = &slot.facts.steering;
+        if may_forward && steering.only().is_none() {
+            let owner = steering.owner(source, destination);
+            if owner.0 != self.env.index {
+                let message = frame.message(port);
+                return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+            }
         }
         match self.env.network.reassemble(interface, fragment, frame.bytes(), now) {
             Ok((outcome, evicted)) => {
@@ -224,11 +239,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage.
+    /// Second and third stage. What belongs to no stream and no association is left for the end of the burst.
     fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
         next: &[Io::Frame],
+        strangers: &mut Arrivals<Io::Frame>,
         now: Instant,
     ) {
         let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
@@ -243,6 +259,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
         self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
+        let mut unknown = false;
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
                 Some(later) => later.frame.prefetch(),
@@ -251,9 +268,37 @@ impl<Io: PortIo> Core<Io> {
                     later.into_iter().for_each(Frame::prefetch);
                 }
             }
+            if arrival.slot.is_none() {
+                unknown = true;
+                continue;
+            }
             match arrival.carries {
                 Carries::Segment { ce, unverified } => self.segment(arrival, ce, unverified, now),
                 Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
+            }
+        }
+        if unknown {
+            strangers.extend(arrivals.drain(..).filter(|arrival| arrival.slot.is_none()));
+        }
+    }
+
+    /// What was left of a burst, in its order. If that was full, and there are streams that wait meanwhile, few of them
+    /// may make work.
+    fn input_strangers(&mut self, strangers: &Arrivals<Io::Frame>, full: bool, now: Instant) {
+        if strangers.is_empty() {
+            return;
+        }
+        let half_open = self.env.admission.listeners().half_open() as usize;
+        let mut answers = match full && self.streams.len() > half_open {
+            true => ANSWERS,
+            false => usize::MAX,
+        };
+        for arrival in strangers {
+            match arrival.carries {
+                Carries::Segment { ce, unverified } => {
+                    self.strange_segment(arrival, (ce, unverified), &mut answers, now);
+                }
+                Carries::Packet { udp } => self.strange_packet(arrival, udp, &mut answers, now),
             }
         }
     }

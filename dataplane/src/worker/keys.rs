@@ -15,6 +15,8 @@ pub(super) enum Purpose {
     Peers,
     /// The table that limits resets per peer.
     ResetLimit,
+    /// Fragments that are put together, and the peers that they are from.
+    Fragments,
     /// Identifications of fragments (RFC 7739).
     Identifications,
     /// Random numbers.
@@ -36,6 +38,7 @@ impl Purpose {
             Purpose::Neighbours => b'n',
             Purpose::Peers => b'p',
             Purpose::ResetLimit => b'l',
+            Purpose::Fragments => b'g',
             Purpose::Identifications => b'd',
             Purpose::Random => b'r',
             Purpose::SequenceNumbers => b'i',
@@ -53,6 +56,7 @@ impl Purpose {
             | Purpose::Neighbours
             | Purpose::Peers
             | Purpose::ResetLimit
+            | Purpose::Fragments
             | Purpose::Identifications
             | Purpose::Random => false,
         }
@@ -78,12 +82,13 @@ pub(super) fn derive(secret: &[u8; 32], worker: u16, purpose: Purpose) -> [u8; 1
 mod tests {
     use super::*;
 
-    const ALL: [Purpose; 10] = [
+    const ALL: [Purpose; 11] = [
         Purpose::Flows,
         Purpose::Associations,
         Purpose::Neighbours,
         Purpose::Peers,
         Purpose::ResetLimit,
+        Purpose::Fragments,
         Purpose::Identifications,
         Purpose::Random,
         Purpose::SequenceNumbers,

@@ -159,14 +159,14 @@ impl Listeners {
         stream: StreamId,
         progress: Progress,
     ) -> Result<(), DropReason> {
+        if self.half_open >= self.limit {
+            return Err(DropReason::Backlog);
+        }
         let of_peer = self.peers.get(&peer);
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
         // What may be forged in the peer's name does not count against it once it has proven itself.
         let unproven = if progress == Progress::Unproven { forged } else { 0 };
-        if self.half_open >= self.limit {
-            return Err(DropReason::Backlog);
-        }
         if unproven + starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
         }
@@ -193,13 +193,14 @@ impl Listeners {
     /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream is in its
     /// way, or an association that shuts down, so that its sender may take that one's place.
     pub(super) fn is_crowded(&self, id: ListenerId, peer: IpAddr, reason: DropReason) -> bool {
-        let unproven = self.peers.get(&peer).is_some_and(|of| of.unproven > 0);
-        let leaving = self.peers.get(&peer).is_some_and(|of| !of.leaving.is_empty());
+        let of_peer = || self.peers.get(&peer);
         match reason {
             DropReason::Backlog => true,
             DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
-            DropReason::PeerLimit => unproven,
-            DropReason::PeerStreams => unproven || leaving,
+            DropReason::PeerLimit => of_peer().is_some_and(|of| of.unproven > 0),
+            DropReason::PeerStreams => {
+                of_peer().is_some_and(|of| of.unproven > 0 || !of.leaving.is_empty())
+            }
             _ => false,
         }
     }

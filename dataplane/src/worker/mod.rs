@@ -32,6 +32,8 @@ mod conn;
 mod control;
 mod cookies;
 mod credit;
+#[cfg(feature = "internals")]
+pub(crate) mod driven;
 mod echo;
 mod event;
 mod icmp;
@@ -172,6 +174,7 @@ impl<Io: PortIo> Core<Io> {
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
+            fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };
         // Any worker may get the acknowledgement that returns a cookie.

@@ -24,6 +24,8 @@ const NEWS: u32 = 2000;
 pub(super) struct Keys {
     /// For the limit on resets by peer.
     pub(super) resets: [u8; 16],
+    /// For fragments that are put together.
+    pub(super) fragments: [u8; 16],
     /// For the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
@@ -50,7 +52,11 @@ impl Network {
         Network {
             stack: Stack::new(interfaces, limits.icmp_per_second, now),
             outbox: Outbox::default(),
-            reassembly: Reassembly::new(limits.reassembly_packets, limits.reassembly_bytes),
+            reassembly: Reassembly::new(
+                limits.reassembly_packets,
+                limits.reassembly_bytes,
+                keys.fragments,
+            ),
             identifications: Identifications::new(keys.identifications),
             path_mtus: PathMtus::new(limits.path_mtus),
             news: RateLimit::new(NEWS, now),

@@ -56,6 +56,44 @@ impl<Io: PortIo> Core<Io> {
         self.after_segment(slot, taken, now);
     }
 
+    /// A segment that had no stream when it was looked up. It is examined if it may begin one, while there are
+    /// `answers` left, or if it may be answered with a reset.
+    pub(super) fn strange_segment(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        (ce, unverified): (bool, bool),
+        answers: &mut usize,
+        now: Instant,
+    ) {
+        let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
+        // The burst may have opened its stream meanwhile.
+        if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
+            let counters = self.env.control.counters();
+            if self.may_open(flags, now) {
+                if *answers == 0 {
+                    return counters.drops.count(DropReason::Overload);
+                }
+                *answers -= 1;
+            } else if flags.has(Flags::RST) {
+                return counters.drops.count(DropReason::NoStream);
+            } else if self.env.network.resets().is_exhausted(now) {
+                self.env.control.counters().drops.count(DropReason::NoStream);
+                return self.env.control.counters().frames.answers_limited.add(1);
+            }
+        }
+        self.segment(arrival, ce, unverified, now);
+    }
+
+    /// A segment without a stream with these flags may begin one: a SYN, or what may bring a cookie back.
+    fn may_open(&self, flags: Flags, now: Instant) -> bool {
+        if flags.has(Flags::SYN) {
+            return !flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN));
+        }
+        flags.has(Flags::ACK)
+            && !flags.has(Flags::RST)
+            && self.env.admission.cookies().are_awaited(now)
+    }
+
     /// What a segment that was taken calls for at once.
     #[inline]
     pub(super) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {

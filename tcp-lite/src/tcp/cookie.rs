@@ -14,7 +14,9 @@
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
+use std::cell::Cell;
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use transport::seq::SeqNumber;
@@ -50,6 +52,8 @@ const OPTIONS_MASK: u32 = 0x3f;
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
+    /// Keys of periods that were used: of even ones and of odd ones.
+    keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
 
 impl core::fmt::Debug for SynCookies {
@@ -75,7 +79,7 @@ impl SynCookies {
     /// With a `secret` from a good random source, the same for all workers that may get the
     /// acknowledgement, and other than that of [`IsnGenerator`](super::IsnGenerator).
     pub fn new(secret: [u8; 16]) -> Self {
-        SynCookies { secret }
+        SynCookies { secret, keys: Default::default() }
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
@@ -165,16 +169,32 @@ impl SynCookies {
     }
 
     fn number(&self, tuple: &FourTuple, irs: SeqNumber, period: u64, place: u32) -> u32 {
+        let (ends, len) = bytes_of(tuple);
+        let mut bytes = [0; 8 + 36];
+        bytes[..4].copy_from_slice(&irs.0.to_be_bytes());
+        bytes[4..8].copy_from_slice(&place.to_be_bytes());
+        bytes[8..].copy_from_slice(&ends);
+        let hash = self.key(period).hash(&bytes[..8 + len]) as u32 & HASH_MASK;
+        (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
+    }
+
+    /// The key of a period.
+    fn key(&self, period: u64) -> SipHasher13 {
+        let kept = &self.keys[period as usize & 1];
+        if let Some((of, key)) = kept.get()
+            && of == period
+        {
+            return key;
+        }
         let secret = SipHasher13::new_with_key(&self.secret);
         let half = |n: u8| {
             let mut hasher = secret;
             (period, n).hash(&mut hasher);
             hasher.finish()
         };
-        let mut hasher = SipHasher13::new_with_keys(half(0), half(1));
-        (tuple, irs.0, place).hash(&mut hasher);
-        let hash = hasher.finish() as u32 & HASH_MASK;
-        (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
+        let key = SipHasher13::new_with_keys(half(0), half(1));
+        kept.set(Some((period, key)));
+        key
     }
 }
 
@@ -206,6 +226,29 @@ impl Connection {
         let mut conn = Connection::accept(config, tuple, cookie.iss, mss, &syn, now);
         conn.syn_answered_without_state(window);
         conn
+    }
+}
+
+/// Both ends for the hash, and how many bytes of it they take: as few as the addresses allow.
+fn bytes_of(tuple: &FourTuple) -> ([u8; 36], usize) {
+    let mut out = [0; 36];
+    let ports = [tuple.local.port().to_be_bytes(), tuple.remote.port().to_be_bytes()];
+    out[..4].copy_from_slice(ports.as_flattened());
+    match (tuple.local.ip(), tuple.remote.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            out[4..8].copy_from_slice(&local.octets());
+            out[8..12].copy_from_slice(&remote.octets());
+            (out, 12)
+        }
+        (local, remote) => {
+            let v6 = |ip: IpAddr| match ip {
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                IpAddr::V6(v6) => v6.octets(),
+            };
+            out[4..20].copy_from_slice(&v6(local));
+            out[20..].copy_from_slice(&v6(remote));
+            (out, 36)
+        }
     }
 }
 

@@ -189,6 +189,12 @@ impl<'a> Segment<'a> {
         len
     }
 
+    /// The flags of the segment in `bytes`, of which nothing else is examined; `None` if they end before.
+    #[inline]
+    pub fn flags_of(bytes: &[u8]) -> Option<Flags> {
+        bytes.get(FLAGS_AT).map(|&bits| Flags(bits))
+    }
+
     /// Writes the whole segment at the start of `out` with a checksum of zero and returns its length.
     ///
     /// # Panics

@@ -162,7 +162,31 @@ fn ipv6_groups_get_icmp_but_not_tcp() {
     assert_eq!(len, 20);
 }
 
+#[test]
+fn a_plain_segment_is_found_the_short_way() {
+    let frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
+    assert!(plain_segment(&frame, 0, &ours()).is_some());
+}
+
 proptest! {
+    // What the short way finds is what the long way finds, whatever is changed.
+    #[test]
+    fn both_ways_agree(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
+        let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
+        for (at, byte) in changes {
+            frame[at] = byte;
+        }
+        frame.truncate(frame.len() - cut);
+        if right && let Some(ip) = frame.get_mut(14..34) {
+            ip[10..12].fill(0);
+            let sum = !checksum::sum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        if let Some(packet) = plain_segment(&frame, 0, &ours()) {
+            prop_assert_eq!(any_frame(&frame, 0, L4Check::Good, &ours()), Ok(packet));
+        }
+    }
+
     #[test]
     fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
         // Without a likely beginning nearly everything ends at the MAC address.

@@ -84,7 +84,7 @@ fn give_at(r: &mut Reassembly, frame: &[u8], now: Instant) -> Result<Outcome, Dr
 }
 
 fn reassembly() -> Reassembly {
-    Reassembly::new(16, 256 * 1024)
+    Reassembly::new(16, 256 * 1024, [1; 16])
 }
 
 /// The reason why the second of two pieces is refused; afterwards nothing of the packet is used.
@@ -218,7 +218,7 @@ fn what_is_not_whole_in_time_goes() {
 
 #[test]
 fn no_flood_takes_more_than_its_bound_or_anothers_share() {
-    let mut r = Reassembly::new(16, 64 * 1024);
+    let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
     let flood = whole(None, false, 66, 1400);
     let mut refused = 0;
     for id in 0..1000 {
@@ -235,6 +235,24 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
     let frame = whole(None, true, 60, 1400);
     let last = give(&mut r, &piece(&frame, 1, 1000..1400, false));
     assert!(matches!(last, Ok(Outcome::Whole(_))));
+}
+
+#[test]
+fn packets_that_became_whole_leave_nothing_behind() {
+    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
+    // The oldest one waits all the time.
+    give(&mut r, &piece(&frame, 1, 0..200, true)).unwrap();
+    let before = r.bytes();
+    for id in 2..1000 {
+        give(&mut r, &piece(&frame, id, 0..200, true)).unwrap();
+        let last = give(&mut r, &piece(&frame, id, 200..400, false));
+        assert!(matches!(last, Ok(Outcome::Whole(_))));
+        assert!(r.begun.len() <= 2 * 16);
+    }
+    assert_eq!((r.len(), r.bytes(), r.peers.len()), (1, before, 1));
+    assert_eq!(r.expire(NOW + TIMEOUT), 1);
+    assert_eq!((r.len(), r.bytes(), r.peers.len(), r.begun.len()), (0, 0, 0, 0));
+    assert_eq!(r.poll_timeout(), None);
 }
 
 #[test]

@@ -93,6 +93,24 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
+    /// A packet that had no association when it was looked up. It is examined while there are `answers` left.
+    pub(in crate::worker) fn strange_packet(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        udp: Option<u16>,
+        answers: &mut usize,
+        now: Instant,
+    ) {
+        // The burst may have opened its association meanwhile.
+        if !self.associations.flows().has(arrival.hash) {
+            if *answers == 0 {
+                return self.env.control.counters().drops.count(DropReason::Overload);
+            }
+            *answers -= 1;
+        }
+        self.sctp_packet(arrival, udp, now);
+    }
+
     /// A packet, its checksum verified, for the association in `at`.
     pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };

@@ -212,6 +212,7 @@ fn every_frame_is_counted_once() {
         "icmp_ignored",
         "no_stream",
         "no_listener",
+        "overload",
         "out_of_the_blue",
         "bad_checksum",
     ] {
@@ -230,4 +231,74 @@ fn answers_that_find_no_room_are_counted_beside() {
     assert!(net.hosts[1].count("answers_lost") > 0);
     assert!(net.hosts[1].count("tx_full") > 0);
     assert!(net.hosts[1].count("no_listener") > 0);
+}
+
+/// Gauges of a host, but those of what is remembered of neighbours and paths, which is bounded.
+fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
+    let mut all = Vec::new();
+    host.handles[0].counters().for_each(|c, n| {
+        let remembered = ["neighbours", "path_mtus"].contains(&c.name);
+        all.extend((c.kind == base::metric::Kind::Gauge && !remembered).then_some((c.name, n)));
+    });
+    all
+}
+
+/// What a message of some segments takes: frames of either host, and time.
+fn effort(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
+    let sent = |net: &Net| [0, 1].map(|host: usize| net.hosts[host].count("tx_frames"));
+    let (before, begin) = (sent(net), net.now);
+    let ticket = net.hosts[0].send(stream, &[7; 4000]);
+    net.wait_sent(0, ticket);
+    let after = sent(net);
+    (after[0] - before[0], after[1] - before[1], net.now - begin)
+}
+
+#[test]
+fn a_flood_leaves_everything_as_it_was() {
+    let limits = Limits { reassembly_packets: 32, neighbours: 32, ..Limits::default() };
+    let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    net.hosts[1].listen(PORT);
+    net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
+    net.settle();
+    let streams = [
+        net.open(0, 0, 1, (v4(2), PORT).into()).0,
+        net.open_as(0, 0, 1, (v4(2), SCTP_PORT).into(), config()).0,
+    ];
+    for stream in streams {
+        // The first ones find the path's time and window.
+        for _ in 0..20 {
+            effort(&mut net, stream);
+        }
+    }
+    net.pass(Duration::from_secs(60));
+    let alone = streams.map(|stream| effort(&mut net, stream));
+    net.pass(Duration::from_secs(1));
+    let (before, events) = (gauges(&net.hosts[1]), net.hosts[1].events.len());
+    let (frames, mut noise) = (Frames::new(), Noise(9));
+    for n in 0..20_000 {
+        let mut frame = frames.fixed[noise.below(frames.fixed.len())].clone();
+        if n % 4 == 0 {
+            let at = noise.below(frame.0.len());
+            frame.0[at] ^= 1 << noise.below(8);
+        }
+        net.hosts[1].arrive(frame);
+        if n % 40 == 0 {
+            net.turn();
+            net.now += Duration::from_micros(10);
+        }
+    }
+    net.settle();
+    // What nobody asked for is no event.
+    assert_eq!(net.hosts[1].events.len(), events);
+    assert!(net.hosts[1].count("neighbours") <= 32);
+    assert!(net.hosts[1].count("half_open") > 0);
+    net.pass(Duration::from_secs(1));
+    let after = streams.map(|stream| effort(&mut net, stream));
+    assert_eq!(after, alone, "a second after");
+    // What waits for its time-out has gone, too.
+    net.pass(Duration::from_secs(60));
+    assert_eq!(gauges(&net.hosts[1]), before);
+    let strange = |e: &crate::api::Event| !matches!(e, crate::api::Event::Untagged { .. });
+    let late: Vec<_> = net.hosts[1].events[events..].iter().filter(|(_, e)| strange(e)).collect();
+    assert!(late.is_empty(), "{late:?}");
 }

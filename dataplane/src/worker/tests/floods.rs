@@ -210,6 +210,73 @@ fn garbage_is_counted_and_harms_no_stream() {
     e.check();
 }
 
+/// Frames with text that a client has sent, all lost.
+fn text(e: &mut Established, n: usize) -> Vec<TestFrame> {
+    let lost = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let keep = lost.clone();
+    e.net.loses = Box::new(move |from, frame| {
+        let text = from == 0 && frame.len() > 1000;
+        if text {
+            keep.borrow_mut().push(TestFrame(frame.to_vec()));
+        }
+        text
+    });
+    e.net.hosts[0].send(e.stream, &vec![7; 4000]);
+    for _ in 1..n.div_ceil(3) {
+        e.net.hosts[0].send(e.stream, &vec![7; 4000]);
+    }
+    e.net.settle();
+    e.net.loses = Box::new(|_, _| false);
+    let mut frames = lost.borrow().clone();
+    assert!(frames.len() >= n, "{} frames", frames.len());
+    frames.truncate(n);
+    frames
+}
+
+#[test]
+fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
+    let mut plan = Plan::new(2);
+    plan.limits.syn_cookies = crate::api::SynCookieMode::Always;
+    let mut e = Established::new(plan, 100);
+    let (text, burst, few) = (text(&mut e, 8), crate::io::BURST, 8);
+    let before = e.net.hosts[1].count("segments");
+    let syns = (0..burst - text.len()).map(|n| forged((3, 2000 + n as u16), PORT, Flags::SYN));
+    let n = syns.len() as u64;
+    syns.chain(text).for_each(|frame| e.net.hosts[1].arrive(frame));
+    let now = e.net.now;
+    e.net.hosts[1].cores[0].turn(now);
+    e.net.hosts[1].assert_all_accounted();
+    let sent = e.net.hosts[1].sent();
+    // The eighth segment is answered at once, before any of the SYNs that came earlier.
+    assert_eq!(sent[0].0[5], 1, "the first frame is for the client");
+    assert!(sent[1..].iter().filter(|frame| frame.0[5] == 3).count() == few);
+    assert_eq!(e.net.hosts[1].count("segments") - before, 8);
+    assert_eq!(e.net.hosts[1].count("overload"), n - few as u64);
+    // A burst that is not full is answered whole.
+    let cookies = e.net.hosts[1].count("cookies_sent");
+    e.flood((0..16).map(|n| forged((4, 2000 + n), PORT, Flags::SYN)));
+    assert_eq!(e.net.hosts[1].count("cookies_sent") - cookies, 16);
+    assert_eq!(e.net.hosts[1].count("overload"), n - few as u64);
+    e.check();
+}
+
+#[test]
+fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
+    let mut e = Established::new(Plan::new(2), 100);
+    let strangers =
+        |from: u16, n: usize| (0..n as u16).map(move |n| forged((3, from + n), PORT, Flags::SYN));
+    // Nothing is left for others behind these, but the stream of the first one is there.
+    let first = forged((4, 2000), PORT, Flags::SYN);
+    let rest = std::iter::once(first).chain(strangers(3000, crate::io::BURST - 2));
+    let frames: Vec<_> = rest.chain([forged_at((4, 2000), PORT, Flags::RST, 8)]).collect();
+    let before = e.net.hosts[1].count("segments");
+    frames.into_iter().for_each(|frame| e.net.hosts[1].arrive(frame));
+    e.net.turn();
+    assert_eq!(e.net.hosts[1].count("segments") - before, 9);
+    assert_eq!((e.net.hosts[1].count("overload"), e.net.hosts[1].count("no_stream")), (23, 0));
+    e.check();
+}
+
 #[test]
 fn time_wait_gives_way_to_a_new_stream_of_the_same_flow() {
     // RFC 9293 §3.6.1 MAY-2: a SYN beyond what was received last may open the connection anew.

@@ -541,7 +541,7 @@ fn a_flood_of_inits_keeps_nothing() {
     let before = net.hosts[1].count("sctp_cookies_sent");
     for n in 0..2000u32 {
         net.hosts[1].arrive(packet(10_000 + (n % 50_000) as u16, 0, &init(n + 1)));
-        if n % 64 == 0 {
+        if n % 16 == 0 {
             net.settle();
         }
     }

@@ -1,0 +1,207 @@
+//! A worker on vectors: no device and no other core, so that instructions can be counted. Its configuration is the
+//! appliance's.
+
+use std::mem;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use base::Instant;
+use dataplane::io::{BURST, Frame, PortFacts, PortIo};
+use dataplane::net::path::TxChecksum;
+use dataplane::port::{ChecksumBy, RxChecksum};
+use dataplane::steering::Steering;
+use dataplane::{Command, Driven, Ticket, WorkerId};
+
+use benches::floods::frames::{Ends, Kind};
+use benches::product::Product;
+use benches::rig::{RigConfig, Side};
+
+/// A frame: received ones are shared, and cost nothing to free.
+#[derive(Clone, Debug)]
+pub(crate) enum Buffer {
+    /// Received.
+    Shared(&'static [u8]),
+    /// To be sent.
+    Own(Vec<u8>),
+}
+
+impl Frame for Buffer {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Shared(bytes) => bytes,
+            Buffer::Own(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Shared(_) => &mut [],
+            Buffer::Own(bytes) => bytes,
+        }
+    }
+
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Buffer::Shared(bytes) => *bytes = &bytes[..len],
+            Buffer::Own(bytes) => bytes.truncate(len),
+        }
+    }
+
+    fn hash(&self) -> Option<u32> {
+        None
+    }
+
+    fn checksum(&self) -> RxChecksum {
+        RxChecksum::Unknown
+    }
+
+    fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
+}
+
+/// Queues without end.
+#[derive(Default)]
+pub(crate) struct Wire {
+    frames: &'static [&'static [u8]],
+    next: usize,
+    left: usize,
+    /// What was sent since the last [`Lone::sent`], if it is kept.
+    sent: Vec<Vec<u8>>,
+    keeps: bool,
+    spare: Vec<Vec<u8>>,
+}
+
+impl PortIo for Wire {
+    type Frame = Buffer;
+
+    fn receive(&mut self, _: Instant, out: &mut ArrayVec<Buffer, BURST>) {
+        while self.left > 0 && !out.is_full() {
+            out.push(Buffer::Shared(self.frames[self.next]));
+            self.next = (self.next + 1) % self.frames.len();
+            self.left -= 1;
+        }
+    }
+
+    fn allocate(&mut self, len: usize) -> Option<Buffer> {
+        let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(2048));
+        bytes.resize(len, 0);
+        Some(Buffer::Own(bytes))
+    }
+
+    fn room(&mut self) -> usize {
+        BURST
+    }
+
+    fn send(&mut self, frame: Buffer) {
+        if let Buffer::Own(bytes) = frame {
+            match self.keeps {
+                true => self.sent.push(bytes),
+                false => self.spare.push(bytes),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> bool {
+        true
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// The worker of the asked side.
+pub(crate) struct Lone {
+    /// The worker.
+    pub(crate) worker: Driven<Wire>,
+    /// Its time.
+    pub(crate) now: Instant,
+    /// It and the generator.
+    pub(crate) ends: Ends,
+}
+
+impl Lone {
+    /// With its listener, and with the stream that this kind of flood needs.
+    pub(crate) fn new(kind: Kind) -> anyhow::Result<Lone> {
+        let rig = kind.rig(RigConfig::default());
+        let product = Product::new(&rig, Side::Asked)?;
+        let now = Instant::from_millis(1000);
+        let ends = Ends { to: [2, 0, 0, 0, 0, 1], from: [2, 0, 0, 0, 0, 2] };
+        let workers = vec![WorkerId(0)];
+        let facts = PortFacts {
+            mac: ends.to,
+            tx_checksum: TxChecksum::SOFTWARE,
+            rx_checksum: ChecksumBy::Software,
+            device_hash: false,
+            steering: Steering::software(&workers),
+            workers,
+        };
+        let mut worker = Driven::new(&product.dataplane, [(facts, Wire::default())], now)?;
+        if let Some(listener) = product.listener {
+            let listener = Arc::new(listener);
+            let sent = worker.handle.send(Command::AddListener { listener, ticket: Ticket(1) });
+            anyhow::ensure!(sent.is_ok(), "the command ring is full");
+        }
+        let mut lone = Lone { worker, now, ends };
+        lone.turns(4);
+        if kind.needs_stream() {
+            lone.open()?;
+        }
+        Ok(lone)
+    }
+
+    fn open(&mut self) -> anyhow::Result<()> {
+        let ends = self.ends;
+        self.exchange(ends.introduction());
+        let answers = self.exchange(ends.syn());
+        let ack = answers.iter().find_map(|frame| ends.acknowledge(frame));
+        self.exchange(ack.ok_or_else(|| anyhow::anyhow!("the SYN was not answered"))?);
+        Ok(())
+    }
+
+    fn exchange(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let frames = shared(vec![frame]);
+        if let Some(wire) = self.worker.port(0) {
+            (wire.frames, wire.next, wire.left, wire.keeps) = (frames, 0, 1, true);
+        }
+        self.turns(4);
+        let Some(wire) = self.worker.port(0) else { return Vec::new() };
+        wire.keeps = false;
+        mem::take(&mut wire.sent)
+    }
+
+    fn turns(&mut self, n: u32) {
+        for _ in 0..n {
+            self.now += std::time::Duration::from_micros(1);
+            self.worker.turn(self.now);
+        }
+    }
+
+    /// What arrives from now on, again and again.
+    pub(crate) fn flood_with(&mut self, frames: &'static [&'static [u8]]) {
+        if let Some(wire) = self.worker.port(0) {
+            (wire.frames, wire.next) = (frames, 0);
+        }
+    }
+
+    /// Lets so many of these frames arrive, a burst in each turn, which takes 6.4 µs.
+    pub(crate) fn take(&mut self, frames: usize) {
+        if let Some(wire) = self.worker.port(0) {
+            wire.left = frames;
+        }
+        for _ in 0..frames.div_ceil(BURST) {
+            self.now += std::time::Duration::from_nanos(6400);
+            self.worker.turn(self.now);
+        }
+    }
+}
+
+/// Frames for the rest of the process.
+pub(crate) fn shared(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+    let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
+    frames.leak()
+}

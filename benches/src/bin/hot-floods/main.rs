@@ -1,0 +1,66 @@
+//! What a worker does with frames that nobody wants: `hot-floods NAME` takes a fixed number of frames of one kind of
+//! flood, for callgrind as `hot`; `hot-floods --time NAME SECONDS` prints the nanoseconds that each takes. It is a
+//! program of its own: a worker in `hot` would change what the compiler makes of the other paths.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)]
+
+mod lone;
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use benches::floods::frames::{Kind, MANY};
+
+use self::lone::{Lone, shared};
+
+/// Frames that are counted.
+const FRAMES: u32 = 1024;
+const PREFIX: &str = "flood-";
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (name, seconds) = match words[..] {
+        [name] => (name, None),
+        ["--time", name, seconds] => (name, seconds.parse::<f64>().ok()),
+        _ => ("", None),
+    };
+    if name == "--list" {
+        let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        println!("crc {target}");
+        return Kind::ALL
+            .iter()
+            .for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
+    }
+    let named = |kind: &Kind| name.strip_prefix(PREFIX) == Some(kind.name());
+    let Some(kind) = Kind::ALL.into_iter().find(named) else {
+        println!("usage: hot-floods --list | hot-floods [--time] NAME [SECONDS]");
+        std::process::exit(2);
+    };
+    let mut lone = Lone::new(kind).expect("a worker");
+    lone.flood_with(shared(lone.ends.flood(kind)));
+    // The worker is at its bounds from then on.
+    lone.take(MANY as usize);
+    if let Some(seconds) = seconds {
+        return println!("{:.2}", nanoseconds(&mut lone, seconds));
+    }
+    drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
+    measured_hot_path(&mut || lone.take(FRAMES as usize));
+    assert_eq!(lone.worker.handle.counters().unaccounted(), 0);
+}
+
+/// Of a frame, in full bursts.
+fn nanoseconds(lone: &mut Lone, seconds: f64) -> f64 {
+    let (begin, mut frames) = (Instant::now(), 0);
+    while begin.elapsed().as_secs_f64() < seconds {
+        lone.take(MANY as usize);
+        frames += MANY;
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(frames)
+}
+
+/// The function in which callgrind collects (`--toggle-collect`).
+#[inline(never)]
+fn measured_hot_path(work: &mut dyn FnMut()) {
+    work();
+}

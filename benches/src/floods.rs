@@ -1,0 +1,180 @@
+//! What a worker does with frames that nobody wants: nanoseconds of its time for each, by kind of flood. A generator on
+//! the other core fills the ring; the worker takes what it can.
+
+pub mod frames;
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arrayvec::ArrayVec;
+use dataplane::io::PortIo;
+use dataplane::port::{Mbuf, PortQueue};
+use serde::{Deserialize, Serialize};
+
+use self::frames::{Ends, Kind};
+use crate::cell::environment;
+use crate::limits::pin;
+use crate::rig::{End, RigConfig, Side};
+use crate::row::Row;
+
+/// A flood to measure.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Flood {
+    /// What the row is called.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Of what it consists.
+    pub kind: Kind,
+    /// Ring and cores: those of the end-to-end measurements.
+    pub rig: RigConfig,
+    /// How long.
+    pub seconds: f64,
+}
+
+/// Longest that opening the generator's stream may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Flood {
+    /// The row that it makes, still without number.
+    pub fn row(&self) -> Row {
+        Row::new(&self.group, &self.name, "ns").with("link", self.rig.link.name())
+    }
+}
+
+/// What the worker had counted at a time.
+struct Sample {
+    frames: u64,
+    busy: u64,
+    turns: u64,
+    at: Instant,
+}
+
+impl Sample {
+    fn take(end: &End) -> Sample {
+        Sample {
+            frames: end.count("rx_frames"),
+            busy: end.count("busy_nanoseconds"),
+            turns: end.count("turns") - end.count("idle_turns"),
+            at: Instant::now(),
+        }
+    }
+}
+
+/// Measures.
+pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
+    let [asking, asked] = flood.rig.products()?;
+    let ports = environment(&[&asking, &asked])?;
+    let mut row = flood.row();
+    row.also("alone_ns", alone(flood)?);
+    let mut end = End::new(&flood.rig, &ports, Side::Asked)?;
+    let mut port = ports.open(&asking.port)?;
+    let queue = port.take_queues().into_iter().next();
+    let queue = queue.ok_or_else(|| anyhow::anyhow!("the generator's port has no queue"))?;
+    let ends = Ends { to: end.port.info().mac, from: port.info().mac };
+    let over = Arc::new(AtomicBool::new(false));
+    let generator = {
+        let (over, flood, eal) = (over.clone(), flood.clone(), ports.eal().clone());
+        std::thread::spawn(move || -> anyhow::Result<()> {
+            pin(flood.rig.cores[0])?;
+            let registered = eal.register_thread()?;
+            let mut generator = Generator { queue, begin: Instant::now() };
+            if flood.kind.needs_stream() {
+                generator.open(&ends)?;
+            }
+            generator.flood(&ends.flood(flood.kind), &over);
+            drop(generator);
+            drop(registered);
+            Ok(())
+        })
+    };
+    let time = Duration::from_secs_f64(flood.seconds);
+    let mut samples = Vec::new();
+    for time in [time / 4 + Duration::from_millis(100), time] {
+        let begin = Instant::now();
+        while begin.elapsed() < time && !generator.is_finished() {
+            while end.poll().is_some() {}
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        samples.push(Sample::take(&end));
+    }
+    let (before, after) = (&samples[0], &samples[1]);
+    over.store(true, Ordering::Relaxed);
+    generator.join().map_err(|_| anyhow::anyhow!("the generator panicked"))??;
+    let frames = (after.frames - before.frames) as f64;
+    anyhow::ensure!(frames > 0.0, "not one frame arrived");
+    let (busy, seconds) = ((after.busy - before.busy) as f64, (after.at - before.at).as_secs_f64());
+    row.set(busy / frames);
+    row.also("frames_per_s", frames / seconds);
+    row.also("frames_per_turn", frames / (after.turns - before.turns) as f64);
+    row.also("busy_share", busy * 1e-9 / seconds);
+    Ok(row)
+}
+
+/// Nanoseconds for each frame by a worker without a device, in full bursts: what `hot-floods` measures.
+fn alone(flood: &Flood) -> anyhow::Result<f64> {
+    let program = std::env::current_exe()?.with_file_name("hot-floods");
+    let seconds = (flood.seconds / 2.0).to_string();
+    let output = Command::new(program).args(["--time", &flood.name, &seconds]).output()?;
+    anyhow::ensure!(output.status.success(), "hot-floods: {:?}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
+/// The generator's end of the ring.
+struct Generator {
+    queue: PortQueue,
+    begin: Instant,
+}
+
+impl Generator {
+    fn now(&self) -> base::Instant {
+        base::Instant::from_nanos(self.begin.elapsed().as_nanos() as u64)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> bool {
+        if self.queue.room() == 0 {
+            return false;
+        }
+        let Some(mut buffer) = PortIo::allocate(&mut self.queue, frame.len()) else { return false };
+        buffer.data_mut().copy_from_slice(frame);
+        self.queue.tx(buffer);
+        true
+    }
+
+    /// Frames that the worker sent.
+    fn receive(&mut self) -> ArrayVec<Mbuf, { dataplane::io::BURST }> {
+        let mut frames = ArrayVec::new();
+        let now = self.now();
+        PortIo::receive(&mut self.queue, now, &mut frames);
+        frames
+    }
+
+    /// Opens a stream, of which the worker never gets more than the handshake.
+    fn open(&mut self, ends: &Ends) -> anyhow::Result<()> {
+        self.send(&ends.introduction());
+        self.send(&ends.syn());
+        while self.begin.elapsed() < PATIENCE {
+            PortIo::flush(&mut self.queue);
+            let answers = self.receive();
+            if let Some(ack) = answers.iter().find_map(|frame| ends.acknowledge(frame.data())) {
+                self.send(&ack);
+                PortIo::flush(&mut self.queue);
+                return Ok(());
+            }
+        }
+        anyhow::bail!("the worker did not answer the generator's SYN")
+    }
+
+    fn flood(&mut self, frames: &[Vec<u8>], over: &AtomicBool) {
+        let mut at = 0;
+        while !over.load(Ordering::Relaxed) {
+            while self.send(&frames[at]) {
+                at = (at + 1) % frames.len();
+            }
+            PortIo::flush(&mut self.queue);
+            while !self.receive().is_empty() {}
+        }
+    }
+}

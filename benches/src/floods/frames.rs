@@ -1,0 +1,317 @@
+//! The frames of each kind of flood: what any host on the link can send, prepared beforehand.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use dataplane::net::checksum;
+use serde::{Deserialize, Serialize};
+
+use crate::product::{self, PORT};
+use crate::rig::{RigConfig, Side};
+
+/// Frames of a flood that differ.
+pub const MANY: u32 = 4096;
+/// The port from which the generator's own stream comes, and its first sequence number.
+pub const LIVE_PORT: u16 = 40_000;
+const LIVE_SEQ: u32 = 1000;
+
+const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+const SCTP: u8 = 132;
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A link-layer address.
+pub type Mac = [u8; 6];
+
+/// What a flood consists of. Sources are random where nothing else is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// UDP datagrams.
+    Udp,
+    /// Data segments of no stream.
+    Data,
+    /// Segments with a wrong checksum of the IP header.
+    IpChecksum,
+    /// IP packets that are longer than their frames.
+    Truncated,
+    /// Segments in the name of a stream, with a wrong checksum.
+    Checksum,
+    /// Segments in the name of a stream, with random sequence numbers.
+    InWindow,
+    /// SYNs to the listener.
+    Syn,
+    /// SYNs to a port without a listener.
+    SynClosed,
+    /// Acknowledgements of no stream.
+    Ack,
+    /// Resets of no stream.
+    Rst,
+    /// FINs of no stream.
+    Fin,
+    /// Echo requests.
+    Echo,
+    /// ARP requests for addresses of others.
+    Arp,
+    /// ARP requests for the worker's address.
+    ArpOurs,
+    /// Neighbour solicitations for the worker's address.
+    Nd,
+    /// First fragments.
+    Fragment,
+    /// Fragments of one source.
+    FragmentOne,
+    /// INITs to the listener, over SCTP.
+    Init,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 18] = [
+        Kind::Udp,
+        Kind::Data,
+        Kind::IpChecksum,
+        Kind::Truncated,
+        Kind::Checksum,
+        Kind::InWindow,
+        Kind::Syn,
+        Kind::SynClosed,
+        Kind::Ack,
+        Kind::Rst,
+        Kind::Fin,
+        Kind::Echo,
+        Kind::Arp,
+        Kind::ArpOurs,
+        Kind::Nd,
+        Kind::Fragment,
+        Kind::FragmentOne,
+        Kind::Init,
+    ];
+
+    /// Stable name of rows and of paths whose instructions are counted.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Udp => "udp",
+            Kind::Data => "data",
+            Kind::IpChecksum => "ip-checksum",
+            Kind::Truncated => "truncated",
+            Kind::Checksum => "checksum",
+            Kind::InWindow => "in-window",
+            Kind::Syn => "syn",
+            Kind::SynClosed => "syn-closed",
+            Kind::Ack => "ack",
+            Kind::Rst => "rst",
+            Kind::Fin => "fin",
+            Kind::Echo => "echo",
+            Kind::Arp => "arp",
+            Kind::ArpOurs => "arp-ours",
+            Kind::Nd => "nd",
+            Kind::Fragment => "fragment",
+            Kind::FragmentOne => "fragment-one",
+            Kind::Init => "init",
+        }
+    }
+
+    /// It is in the name of a stream, which has to be opened first.
+    pub fn needs_stream(self) -> bool {
+        matches!(self, Kind::Checksum | Kind::InWindow)
+    }
+
+    /// What the ends need besides their defaults.
+    pub fn rig(self, rig: RigConfig) -> RigConfig {
+        RigConfig { sctp: self == Kind::Init, v6: self == Kind::Nd, ..rig }
+    }
+}
+
+/// Who sends to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The worker's link-layer address.
+    pub to: Mac,
+    /// The generator's.
+    pub from: Mac,
+}
+
+const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const LIVE: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
+
+/// A number that is the same in each run and far from its neighbours.
+fn noise(n: u32) -> u32 {
+    (u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// A host on the worker's link.
+fn anybody(n: u32) -> Ipv4Addr {
+    let n = noise(n);
+    Ipv4Addr::new(10, 9, 2 + (n % 250) as u8, 1 + (n >> 8) as u8 % 250)
+}
+
+impl Ends {
+    /// The frames of a flood.
+    pub fn flood(&self, kind: Kind) -> Vec<Vec<u8>> {
+        (0..MANY).map(|n| self.frame(kind, n)).collect()
+    }
+
+    fn frame(&self, kind: Kind, n: u32) -> Vec<u8> {
+        let (who, port) = (anybody(n), 1024 + noise(n) as u16 % 60_000);
+        let seq = noise(n + MANY);
+        let tcp = |flags, text: &[u8]| self.tcp(who, (port, PORT), (seq, 9), flags, text);
+        let closed = |flags| self.tcp(who, (port, 9), (seq, 9), flags, &[]);
+        let ports = (LIVE_PORT, PORT);
+        match kind {
+            Kind::Udp => self.ipv4(who, 17, &[4, 0, 0, 9, 0, 26, 0, 0].repeat(3)),
+            Kind::Data => tcp(ACK, b"unknown"),
+            Kind::IpChecksum => spoilt(tcp(ACK, &[]), 24),
+            Kind::Truncated => {
+                let mut frame = tcp(ACK, &[7; 30]);
+                frame.truncate(60);
+                frame
+            }
+            Kind::Checksum => spoilt(self.tcp(LIVE, ports, (LIVE_SEQ + 1, 0), ACK, &[7; 6]), 50),
+            Kind::InWindow => self.tcp(LIVE, ports, (seq, noise(n)), ACK, &[7; 6]),
+            Kind::Syn => tcp(SYN, &[]),
+            Kind::SynClosed => closed(SYN),
+            Kind::Ack => tcp(ACK, &[]),
+            Kind::Rst => tcp(RST, &[]),
+            Kind::Fin => tcp(FIN | ACK, &[]),
+            Kind::Echo => {
+                let mut message = vec![8, 0, 0, 0, 0, 1, 0, n as u8];
+                message.resize(40, 7);
+                self.ipv4(who, ICMP, &summed(message, 2, 0))
+            }
+            Kind::Arp => self.arp(who, Ipv4Addr::new(10, 9, 0, 2)),
+            Kind::ArpOurs => self.arp(who, US),
+            Kind::Nd => self.solicitation(n),
+            Kind::Fragment => self.fragment(who, n as u16),
+            Kind::FragmentOne => self.fragment(LIVE, n as u16),
+            Kind::Init => self.init(who, port, seq),
+        }
+    }
+
+    /// ARP of the host that the generator is.
+    pub fn introduction(&self) -> Vec<u8> {
+        self.arp(LIVE, US)
+    }
+
+    /// The SYN of the generator's stream.
+    pub fn syn(&self) -> Vec<u8> {
+        self.tcp(LIVE, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
+    }
+
+    /// The acknowledgement of its answer, if `frame` is that.
+    pub fn acknowledge(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let port = LIVE_PORT.to_be_bytes();
+        let answer = frame.len() >= 54 && frame[12..14] == [8, 0] && frame[36..38] == port;
+        let seq = u32::from_be_bytes(*frame.get(38..)?.first_chunk()?).wrapping_add(1);
+        let ack = || self.tcp(LIVE, (LIVE_PORT, PORT), (LIVE_SEQ + 1, seq), ACK, &[]);
+        (answer && frame[47] == SYN | ACK).then(ack)
+    }
+
+    fn ethernet(&self, ether_type: [u8; 2], packet: &[u8]) -> Vec<u8> {
+        let mut frame = [&self.to[..], &self.from, &ether_type, packet].concat();
+        frame.resize(frame.len().max(60), 0);
+        frame
+    }
+
+    fn ipv4(&self, from: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        self.cut(from, protocol, (0, 0x4000), payload)
+    }
+
+    fn cut(&self, from: Ipv4Addr, protocol: u8, (id, cut): (u16, u16), payload: &[u8]) -> Vec<u8> {
+        let mut header = vec![0x45, 0];
+        header.extend((20 + payload.len() as u16).to_be_bytes());
+        header.extend(id.to_be_bytes());
+        header.extend(cut.to_be_bytes());
+        header.extend([64, protocol, 0, 0]);
+        header.extend(from.octets());
+        header.extend(US.octets());
+        self.ethernet([8, 0], &[summed(header, 10, 0), payload.to_vec()].concat())
+    }
+
+    fn tcp(
+        &self,
+        from: Ipv4Addr,
+        ports: (u16, u16),
+        (seq, ack): (u32, u32),
+        flags: u8,
+        text: &[u8],
+    ) -> Vec<u8> {
+        let mut segment = Vec::new();
+        segment.extend(ports.0.to_be_bytes());
+        segment.extend(ports.1.to_be_bytes());
+        segment.extend(seq.to_be_bytes());
+        segment.extend(ack.to_be_bytes());
+        segment.extend([0x50, flags, 0x20, 0, 0, 0, 0, 0]);
+        segment.extend(text);
+        if flags & SYN != 0 {
+            segment[12] = 0x60;
+            segment.extend([2, 4, 5, 0xb4]);
+        }
+        let addresses = (IpAddr::V4(from), IpAddr::V4(US));
+        let pseudo = checksum::pseudo_header(addresses.0, addresses.1, TCP, segment.len());
+        self.ipv4(from, TCP, &summed(segment, 16, pseudo))
+    }
+
+    fn arp(&self, from: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        packet.extend(self.from);
+        packet.extend(from.octets());
+        packet.extend([0; 6]);
+        packet.extend(target.octets());
+        let mut frame = self.ethernet([8, 6], &packet);
+        frame[..6].fill(0xff);
+        frame
+    }
+
+    /// RFC 4861 §4.3, with the source's link-layer address.
+    fn solicitation(&self, n: u32) -> Vec<u8> {
+        let rig = RigConfig { v6: true, ..RigConfig::default() };
+        let IpAddr::V6(us) = product::address(&rig, Side::Asked) else { return Vec::new() };
+        let from = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 2, noise(n) as u16);
+        let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
+        message.extend(us.octets());
+        message.extend([1, 1]);
+        message.extend(self.from);
+        let pseudo = checksum::pseudo_header(from.into(), us.into(), ICMPV6, message.len());
+        let message = summed(message, 2, pseudo);
+        let mut packet = vec![0x60, 0, 0, 0, 0, message.len() as u8, ICMPV6, 255];
+        packet.extend(from.octets());
+        packet.extend(us.octets());
+        packet.extend(message);
+        self.ethernet([0x86, 0xdd], &packet)
+    }
+
+    fn fragment(&self, from: Ipv4Addr, id: u16) -> Vec<u8> {
+        self.cut(from, TCP, (id, 0x2000), &[9; 64])
+    }
+
+    /// RFC 9260 §3.3.2, with the adaptation indication of DDP.
+    fn init(&self, from: Ipv4Addr, port: u16, tag: u32) -> Vec<u8> {
+        let mut packet = Vec::new();
+        packet.extend(port.to_be_bytes());
+        packet.extend(PORT.to_be_bytes());
+        packet.extend([0; 8]);
+        packet.extend([1, 0, 0, 28]);
+        packet.extend((tag | 1).to_be_bytes());
+        packet.extend([0, 1, 0, 0, 0, 8, 0, 8, 0, 0, 0, 1, 0xc0, 6, 0, 8, 0, 0, 0, 1]);
+        let sum = wire::sctp::checksum(&packet);
+        packet[8..12].copy_from_slice(&sum);
+        self.ipv4(from, SCTP, &packet)
+    }
+}
+
+/// Fills in the checksum at `at`, over all bytes and what is summed already.
+fn summed(mut bytes: Vec<u8>, at: usize, pseudo: u16) -> Vec<u8> {
+    let sum = !checksum::add(checksum::sum(&bytes), pseudo);
+    bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    bytes
+}
+
+fn spoilt(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
+    frame[at] ^= 0x55;
+    frame
+}

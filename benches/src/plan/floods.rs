@@ -1,0 +1,18 @@
+//! Floods: what a frame that nobody wants costs a worker.
+
+use super::{Group, Plan, Task};
+use crate::floods::Flood;
+use crate::floods::frames::Kind;
+
+impl Plan<'_> {
+    pub(super) fn floods(&self) -> Group {
+        let (name, title) = ("floods", "Floods, nanoseconds of a worker for each frame");
+        let seconds = self.seconds();
+        let task = |kind: Kind| {
+            let (group, name) = (name.to_owned(), format!("flood-{}", kind.name()));
+            Task::Flood(Flood { group, name, kind, rig: kind.rig(self.rig()), seconds })
+        };
+        let tasks = Kind::ALL.into_iter().map(task).collect();
+        Group { name, title, repetitions: self.few(), tasks }
+    }
+}

@@ -1,0 +1,58 @@
+//! A worker without a thread and a clock, for benchmarks and counts of instructions: its caller gives it frames and the
+//! time.
+
+use std::sync::Arc;
+
+use base::Instant;
+
+use super::{Core, CoreParts, PortSlot};
+use crate::api::{DataplaneConfig, StartError, Wake, WorkerHandle, worker_link};
+use crate::io::{PortFacts, PortIo};
+use crate::mesh::Mesh;
+
+/// The first worker of a configuration.
+pub struct Driven<Io: PortIo> {
+    core: Core<Io>,
+    /// The control thread's end of its rings.
+    pub handle: WorkerHandle,
+}
+
+impl<Io: PortIo> Driven<Io> {
+    /// One with these ports, in the order of the configuration.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn new(
+        config: &DataplaneConfig,
+        ports: impl IntoIterator<Item = (PortFacts, Io)>,
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        let id = config.workers.first().ok_or(StartError::NoWorkers)?.id;
+        let (control, limits) = (Arc::new(Wake::new()?), config.limits);
+        let (handle, link) = worker_link(id, limits.commands, limits.events, &control)?;
+        let mesh = Mesh::all(std::slice::from_ref(&link.wake), limits.mesh);
+        let mesh = mesh.into_iter().next().ok_or(StartError::NoWorkers)?;
+        let ports = ports.into_iter().map(|(facts, io)| Some(PortSlot::new(io, Arc::new(facts))));
+        let parts = CoreParts {
+            id,
+            ports: ports.collect(),
+            interfaces: config.interfaces.clone(),
+            mesh,
+            limits,
+            sctp_udp_port: config.sctp_udp_port,
+            link,
+            secret: config.secret,
+        };
+        Ok(Driven { core: Core::new(parts, now), handle })
+    }
+
+    /// One turn. Returns whether there was anything to do.
+    pub fn turn(&mut self, now: Instant) -> bool {
+        self.core.turn(now)
+    }
+
+    /// The queue of the port at a place.
+    pub fn port(&mut self, port: usize) -> Option<&mut Io> {
+        self.core.env.ports.get_mut(port).map(|slot| &mut slot.io)
+    }
+}

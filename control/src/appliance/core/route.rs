@@ -13,7 +13,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::jobs::Jobs;
 use crate::appliance::links::is_down;
-use crate::appliance::pending::{AfterPost, Post, Purpose, TakenSlot, Task, has_ended};
+use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};
 use crate::appliance::regions::Sink;
 use crate::appliance::streams::{Destination, Ended, Posted, on_rdmap_error};
 use crate::service::{Actions, Input};
@@ -72,6 +72,7 @@ impl Core {
             Effect::Fetched { region, offset, bytes } => {
                 self.regions.on_fetched(&mut self.env, region, offset, bytes);
             }
+            Effect::LookAt { job } => self.list_streams(StreamsFor::Bench(job)),
             Effect::Log(event) => {
                 self.env.log.push(event);
             }

@@ -5,6 +5,7 @@
 //!      Staging (memory made); with each: its STag known to all workers)
 //!    -> Running (the workers post by themselves) -- time is over --> Stopping (what is posted completes,
 //!      streams are closed) -> Done
+//!      while Stopping, streams are looked at every 5 s: when no byte moved, or after a minute, they are given up
 //!  at any time: an error, DELETE, or nobody asks any more -> Stopping (streams are reset) -> Failed, Cancelled
 //! ```
 //!
@@ -21,10 +22,10 @@ mod run;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dataplane::{Command, LoadReport, PostFailure, Ticket};
+use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
 use ddp::{PostError, Stag, StreamId};
 
-use self::limits::{GRACE, KEPT, LEASE, check};
+use self::limits::{GRACE, KEPT, LEASE, LONGEST_END, check};
 use self::results::Results;
 use self::run::{Part, Run, counted};
 use crate::advert::Advertised;
@@ -77,6 +78,8 @@ impl Benches {
             asked: now,
             started: None,
             deadline: None,
+            last_end: None,
+            moved: None,
             before: (0, 0),
             opening: 0,
             due: now,
@@ -130,6 +133,9 @@ impl Benches {
         });
         if run.spec.load == BenchLoad::Connect {
             run.count_open(since, now);
+            if run.state == JobState::Stopping {
+                run.deadline = Some(now + GRACE);
+            }
             return out.push(Effect::Close { stream, abort: true });
         }
         if !run.spec.load.is_tagged() {
@@ -244,9 +250,13 @@ impl Benches {
             run.count_owed(now);
             run.state = JobState::Stopping;
             run.deadline = Some(now + GRACE);
+            run.last_end = Some(now + LONGEST_END);
             for part in run.streams.iter().filter(|part| part.loaded && !part.reported) {
                 let stream = part.id;
                 env.command(stream.worker(), Command::StopLoad { stream });
+            }
+            if run.spec.load != BenchLoad::Connect {
+                out.push(Effect::LookAt { job: id });
             }
             return self.done_if_idle(id, out);
         }
@@ -256,8 +266,38 @@ impl Benches {
             let sentence = format!("{left} streams did not stand within 5 s");
             return self.fail(id, ApiError::timeout(sentence), out);
         }
-        let left = run.streams.iter().filter(|part| !part.reported).count();
-        let mut sentence = format!("on {left} streams messages did not complete within 5 s");
+        if run.last_end.is_some_and(|at| at > now) {
+            run.deadline = run.last_end;
+            return out.push(Effect::LookAt { job: id });
+        }
+        let sentence = format!(
+            "{} within {} s of the end: the path is too slow for {} messages of {} bytes under way on each",
+            run.incomplete(),
+            LONGEST_END.as_secs(),
+            run.spec.depth,
+            run.spec.size
+        );
+        self.fail(id, ApiError::timeout(sentence), out);
+    }
+
+    /// The time is over and messages are under way: streams on which bytes move are given more time.
+    pub(super) fn on_looked_at(
+        &mut self,
+        id: u64,
+        streams: &[StreamInfo],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
+        let Some(run) = run else { return };
+        let moved = run.bytes_moved(streams);
+        let Some(before) = run.moved.replace(moved) else { return };
+        if moved > before {
+            run.deadline = Some(now + GRACE).min(run.last_end);
+            return;
+        }
+        let mut sentence =
+            format!("{} and no byte moved for {} s", run.incomplete(), GRACE.as_secs());
         if run.spec.load == BenchLoad::Echo {
             sentence += ": does the peer send them back (service = \"echo\")?";
         }

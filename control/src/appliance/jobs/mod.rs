@@ -15,7 +15,7 @@ mod transfers;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
-use dataplane::{LoadReport, StreamStats};
+use dataplane::{LoadReport, StreamInfo, StreamStats};
 use ddp::rdmap::Outcome;
 use ddp::{Qn, Stag, StreamId};
 
@@ -238,6 +238,17 @@ impl Jobs {
         out: &mut Effects,
     ) {
         self.benches.on_load_done(id, stream, report, out);
+    }
+
+    /// How far streams are, those of this bench among them.
+    pub(super) fn on_looked_at(
+        &mut self,
+        id: u64,
+        streams: &[StreamInfo],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.benches.on_looked_at(id, streams, now, out);
     }
 
     // --- memory ---

@@ -73,6 +73,50 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
+/// The time is over; streams are looked at for the first time. Those whose loads are stopped.
+fn ends(bench: &mut Bench, moved: u64) -> Vec<u64> {
+    let commands = bench.all_commands();
+    looked_at(bench, &commands, moved, 0);
+    stops(&commands)
+}
+
+/// Streams are looked at: so many bytes have moved.
+fn looks(bench: &mut Bench, moved: u64) {
+    let commands = bench.all_commands();
+    // What moves on other streams does not count.
+    looked_at(bench, &commands, moved, 1 << 40);
+}
+
+/// Stream 5, and one that is not the bench's.
+fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
+    let mut asked = 0;
+    for command in commands {
+        let Command::ListStreams { ticket } = command else { continue };
+        let streams = if asked == 0 { vec![seen(5, moved), seen(99, others)] } else { vec![] };
+        asked += 1;
+        bench.event(Event::Streams { ticket: *ticket, streams, associations: vec![], last: true });
+    }
+    assert!(asked > 0, "nobody looked: {commands:?}");
+}
+
+/// What a worker knows of a stream whose peer has acknowledged so many bytes.
+fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
+    let mut stats = EndpointStats::default();
+    stats.tcp.bytes_acknowledged = acknowledged;
+    dataplane::StreamInfo {
+        stream: StreamId(id),
+        listener: None,
+        interface: InterfaceId(0),
+        local: remote("10.0.0.1"),
+        remote: remote("10.0.0.9"),
+        transport: dataplane::Transport::Tcp,
+        association: None,
+        state: "established",
+        age: Duration::ZERO,
+        stats: StreamStats::Tcp(stats),
+    }
+}
+
 /// A load has ended after so many messages, each after 1 µs.
 fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<PostFailure>) {
     let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
@@ -200,9 +244,10 @@ fn writes_use_the_peers_region_from_where_it_begins() {
 fn a_peer_that_stalls_fails_it_after_a_while() {
     let (mut bench, id) = running(BenchLoad::Echo);
     bench.pass(Duration::from_secs(1));
-    assert_eq!(stops(&bench.all_commands()), [5, 6]);
+    assert_eq!(ends(&mut bench, 1000), [5, 6]);
     done(&mut bench, id, 5, 10, None);
     bench.pass(Duration::from_secs(5));
+    looks(&mut bench, 1000);
     let commands = bench.all_commands();
     assert_eq!(
         (closes(&commands, StreamId(5)), closes(&commands, StreamId(6))),
@@ -214,9 +259,50 @@ fn a_peer_that_stalls_fails_it_after_a_while() {
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, of.messages), (JobState::Failed, 10));
-    let sentence = "on 1 streams messages did not complete within 5 s: does the peer send them back \
-                    (service = \"echo\")?";
+    let sentence = "on 1 streams messages did not complete and no byte moved for 5 s: does the peer send \
+                    them back (service = \"echo\")?";
     assert_eq!(info.error.as_deref(), Some(sentence));
+}
+
+#[test]
+fn a_slow_path_has_time_to_complete_what_is_under_way() {
+    let (mut bench, id) = running(BenchLoad::Echo);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut bench, 0), [5, 6]);
+    for moved in 1..=10 {
+        bench.pass(Duration::from_secs(5));
+        looks(&mut bench, moved);
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
+    }
+    done(&mut bench, id, 5, 3, None);
+    done(&mut bench, id, 6, 3, None);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalShutdown);
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 6));
+}
+
+#[test]
+fn a_path_that_is_too_slow_ends_it_after_a_minute() {
+    let (mut bench, id) = running(BenchLoad::Send);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut bench, 0), [5, 6]);
+    for moved in 1..=11 {
+        bench.pass(Duration::from_secs(5));
+        looks(&mut bench, moved);
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
+    }
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(5)));
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalAbort);
+    }
+    let (info, _) = job(&mut bench, id);
+    let sentence = "on 2 streams messages did not complete within 60 s of the end: the path is too slow for 3 \
+                    messages of 100 bytes under way on each";
+    assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
 
 #[test]

@@ -22,8 +22,10 @@ pub(super) const MAX_WINDOW: u64 = 16 << 20;
 const MAX_TIME: Duration = Duration::from_secs(3600);
 /// Most messages a second.
 const MAX_RATE: u64 = 1_000_000_000;
-/// How long the end waits for messages that are posted.
+/// How long the end waits for messages that are posted while nothing moves.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// How long it waits while bytes move: on a slow path as much as 1 GiB may be under way.
+pub(super) const LONGEST_END: Duration = Duration::from_secs(60);
 /// A run is cancelled when nobody has asked for its job for so long: its client is gone.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// Runs that are remembered, going on or not.

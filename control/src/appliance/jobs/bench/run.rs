@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
-use dataplane::{Load, LoadKind, Order, Pace, Window};
+use dataplane::{Load, LoadKind, Order, Pace, StreamInfo, StreamStats, Window};
 use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 
 use super::super::place::{Need, place};
@@ -32,8 +32,12 @@ pub(super) struct Run {
     pub(super) asked: Instant,
     /// When the loads began.
     pub(super) started: Option<Instant>,
-    /// When no more is posted; then, when what is posted must be complete.
+    /// When no more is posted; then, when streams that have not moved meanwhile are given up.
     pub(super) deadline: Option<Instant>,
+    /// When they are given up even if they move.
+    pub(super) last_end: Option<Instant>,
+    /// Bytes that had moved on the streams when they were looked at, after the time was over.
+    pub(super) moved: Option<u64>,
     /// The workers' counters of messages and bytes at its begin.
     pub(super) before: (u64, u64),
     /// Streams that are being opened.
@@ -127,6 +131,22 @@ impl Run {
             Pace::Open { every, phase }
         });
         Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
+    }
+
+    /// Bytes that have moved on its streams: what the peer has acknowledged, and what has been placed here.
+    pub(super) fn bytes_moved(&self, streams: &[StreamInfo]) -> u64 {
+        let own = |info: &&StreamInfo| self.streams.iter().any(|part| part.id == info.stream);
+        let moved = |stats: &StreamStats| {
+            let ddp = stats.ddp();
+            stats.bytes_acknowledged() + ddp.placed_in_order_bytes + ddp.placed_out_of_order_bytes
+        };
+        streams.iter().filter(own).map(|info| moved(&info.stats)).sum()
+    }
+
+    /// Begin of the sentence about messages that are under way at the end.
+    pub(super) fn incomplete(&self) -> String {
+        let left = self.streams.iter().filter(|part| !part.reported).count();
+        format!("on {left} streams messages did not complete")
     }
 
     /// A peer that takes no message has no service for it.

@@ -208,7 +208,7 @@ impl Core {
     /// A Send goes to the client that awaits it, to the stream's service, or where its queue says.
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
-        if self.with_jobs(now, |jobs, _, out| jobs.on_received(id, &data, now, out)) {
+        if self.with_jobs(now, |jobs, env, out| jobs.on_received(env, id, &data, now, out)) {
             return self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
         }
         let Some(data) = self.take_reply(id, MESSAGE_QUEUE, data, now) else { return };

@@ -15,7 +15,9 @@ use crate::api::{
 };
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::pending::SinkOf;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, SinkOf};
+use crate::service::perftest::client::Client;
 
 /// A run.
 pub(super) struct Run {
@@ -45,6 +47,11 @@ pub(super) struct Run {
     /// When the next stream is due; of `connect` with a rate.
     pub(super) due: Instant,
     pub(super) results: Results,
+    /// Of a run against a server of perftest: what is exchanged on its first stream.
+    pub(super) perftest: Option<Client>,
+    /// Its server does not listen all the time: when a stream that it refused is tried again, and until when.
+    pub(super) again: Option<Instant>,
+    pub(super) again_until: Option<Instant>,
 }
 
 /// A stream of a run.
@@ -57,6 +64,8 @@ pub(super) struct Part {
     pub(super) loaded: bool,
     pub(super) reported: bool,
     pub(super) open: bool,
+    /// It has no load: it is perftest's control stream.
+    pub(super) control: bool,
 }
 
 impl Run {
@@ -93,6 +102,16 @@ impl Run {
         Ok(found)
     }
 
+    /// Has the memory made that is written from, or read to.
+    pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
+        self.state = JobState::Staging;
+        let wanted = match self.spec.load {
+            BenchLoad::Read => Wanted::Scratch(self.window),
+            _ => Wanted::Source(self.window),
+        };
+        env.load(wanted, Loading::Bench { job: id });
+    }
+
     /// Gives our memory to the newest stream.
     pub(super) fn add_sink(&self, id: u64, out: &mut Effects) {
         let (Some(part), Some(memory)) = (self.streams.last(), self.memory.clone()) else { return };
@@ -111,6 +130,9 @@ impl Run {
     pub(super) fn load(&self, slot: usize) -> Option<Load> {
         let spec = &self.spec;
         let part = &self.streams[slot];
+        if part.control {
+            return None;
+        }
         let window = || Window {
             local: part.stag.unwrap_or(Stag(0)),
             remote: part.remote.0,
@@ -149,8 +171,18 @@ impl Run {
         format!("on {left} streams messages did not complete")
     }
 
+    /// Streams that have a load, or will have.
+    pub(super) fn loaded_streams(&self) -> usize {
+        self.streams.iter().filter(|part| !part.control).count()
+    }
+
     /// A peer that takes no message has no service for it.
     pub(super) fn explain(&self, error: ApiError) -> ApiError {
+        if self.perftest.is_some() {
+            let (program, size) = (self.program(), self.spec.size);
+            let message = format!("{}; is it `{program} -R -s {size}`?", error.message);
+            return ApiError { message, ..error };
+        }
         let service = match self.spec.load {
             BenchLoad::Send => "sink",
             BenchLoad::Echo => "echo",
@@ -204,7 +236,7 @@ impl Run {
             bench: Some(Box::new(BenchInfo {
                 load: spec.load.word().into(),
                 streams: spec.streams,
-                open: self.streams.iter().filter(|part| part.open).count() as u32,
+                open: self.streams.iter().filter(|part| part.open && !part.control).count() as u32,
                 size: spec.size,
                 depth: spec.depth,
                 time_us: spec.time_us,

@@ -1,7 +1,7 @@
 # Part of scripts/interop: what the suites with a guest share: the namespace with its bridge, and the one ddpd
 # that is tested. Sourced; the sourcing script has `config`, which prints ddpd's configuration.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # repo, ddpd, ddpctl and ns come from scripts/interop and its parts
+# shellcheck disable=SC2154 # repo, ddpd, ddpctl, work and ns come from scripts/interop and its parts
 #
 #   ddpd on `wire` (veth) ── `plug` ── bridge `br0` ── tap `guest0` ── guest
 
@@ -11,7 +11,9 @@ ddpd_pid=''
 . "$repo/scripts/siw-guest/guest.sh"
 
 in_ns() { ip netns exec "$ns" "$@"; }
-api() { timeout 60 "$ddpctl" --socket "$work/ddpd.sock" "$@"; }
+# The appliance's management socket.
+api_socket=$work/ddpd.sock
+api() { timeout 60 "$ddpctl" --socket "$api_socket" "$@"; }
 
 # The number of the last event.
 newest() { api --json events --after 0 | tail -n 1 | jq .seq; }

@@ -15,11 +15,12 @@ MTUS = [1500, 9000]
 # Parts of a run, and which rows make a section.
 RUNS = {
     "siw": (
-        {"server", "perf", "client", "wrong", "cycle", "dctcp"},
+        {"server", "perf", "client", "vhost", "wrong", "cycle", "dctcp"},
         [
             ("Programs of the guest, served by the appliance", {"server", "cycle"}),
             ("perftest with -R, served by the appliance (the client's line of results)", {"perf"}),
             ("The appliance as client of servers in the guest", {"client"}),
+            ("Both ways through a vhost-user port, without bridge and kernel in between", {"vhost"}),
             ("Wrong uses (layer/type/code of the Terminate on the wire)", {"wrong"}),
             ("DCTCP at both ends, with packets marked on the way", {"dctcp"}),
         ],

@@ -3,6 +3,7 @@
 # shellcheck disable=SC2154 # repo, ddpd, ddpctl and json come from scripts/interop and scripts/lib.sh
 #
 #   namespace:  ddpd on veth (af_packet, 10.77.0.1) ── bridge ── tap ── guest with siw (10.77.0.2)
+#               another ddpd (vhost-user, 10.78.0.1) ── the guest's memory ── its second interface (10.78.0.2)
 #
 # Each row is a case with what was expected and what was seen. Numbers of wrong uses are layer/type/code of
 # the Terminate, read from the wire.
@@ -12,7 +13,7 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-siw.XXXXXX")
 ns=siw$$
 # Cases run as part of parts; SIW_PARTS leaves some out.
-parts=${SIW_PARTS:-server perf client wrong cycle dctcp}
+parts=${SIW_PARTS:-server perf client vhost wrong cycle dctcp}
 mtus=${SIW_MTUS:-1500 9000}
 # Emulation is slow: enough to show behaviour.
 iterations=${SIW_ITERATIONS:-20}
@@ -20,6 +21,10 @@ results=$repo/target/interop-siw.json
 # What there is to know of a bad row: output, the guest's log, the appliance's events.
 bad_dir=$repo/target/interop-siw-bad
 capture_pid='' mtu=1500 congestion=cubic
+# Addresses of the appliance that is tested and of the guest.
+front=10.77.0.1 back=10.77.0.2
+# The appliance on a vhost-user port, and its MTU.
+vhost_pid='' vhost_mtu=''
 rows=0 failed=0
 
 # shellcheck source=scripts/interop-guest.sh
@@ -27,7 +32,7 @@ rows=0 failed=0
 
 cleanup() {
     guest_halt
-    for pid in $capture_pid $ddpd_pid; do stop_pid "$pid"; done
+    for pid in $capture_pid $ddpd_pid $vhost_pid; do stop_pid "$pid"; done
     ip netns del "$ns" 2>/dev/null || true
     rm -rf "$work"
 }
@@ -54,7 +59,11 @@ region() {
     printf '%s\n' "$@"
 }
 
-config() {
+config() { config_of af_packet 'device = "wire"' "$front" "$work/ddpd.sock"; }
+config_vhost() { config_of vhost-user "socket = \"$work/vhost-user.sock\"" 10.78.0.1 "$work/vhost.sock"; }
+
+# config_of KIND KEY ADDRESS SOCKET
+config_of() {
     cat <<END
 name = "siw"
 
@@ -64,20 +73,21 @@ idle = "adaptive"
 
 [[port]]
 name = "wire"
-kind = "af_packet"
-device = "wire"
+kind = "$1"
+$2
 mtu = $mtu
 
 [[interface]]
 name = "front"
 port = "wire"
-addresses = ["10.77.0.1/24"]
+addresses = ["$3/24"]
 
 [tcp]
 congestion = "$congestion"
 
 [management]
-socket = "$work/ddpd.sock"
+socket = "$4"
+bench = true
 
 [limits]
 buffers_per_worker = "2 GiB"
@@ -116,11 +126,39 @@ set_mtu() {
     stop_ddpd
     guest_prepare
     start_ddpd
+    # The machine runs on meanwhile, and connects to the new one.
+    if with_vhost && [ "$vhost_mtu" != "$mtu" ]; then
+        stop_vhost
+        start_vhost
+    fi
 }
 
 guest_prepare() {
     guest_run 30 "rdma link delete siw0; ip link set eth0 mtu $mtu; rdma link add siw0 type siw netdev eth0" >/dev/null ||
         guest_died || die "the guest does not take MTU $mtu"
+    with_vhost || return 0
+    guest_run 30 "rdma link delete siw1 2>/dev/null; ip link set eth1 mtu $mtu up && ip addr replace 10.78.0.2/24 dev eth1 && rdma link add siw1 type siw netdev eth1" >"$work/second.out" ||
+        guest_died || die "the guest does not take MTU $mtu at its second interface: $(tail -n 3 "$work/second.out")"
+}
+
+with_vhost() { case " $parts " in *" vhost "*) ;; *) return 1 ;; esac; }
+
+# Before the guest: QEMU waits for the socket of its backend.
+start_vhost() {
+    vhost_mtu=$mtu
+    config_vhost >"$work/vhost.toml"
+    rm -f "$work/vhost.out"
+    "$ddpd" --config "$work/vhost.toml" >"$work/vhost.out" 2>>"$work/vhost.err" &
+    vhost_pid=$!
+    if ! wait_until 60 grep -q '^ready' "$work/vhost.out"; then
+        cat "$work/vhost.out" "$work/vhost.err" >&2
+        die "ddpd with a vhost-user port did not start"
+    fi
+}
+
+stop_vhost() {
+    [ -z "$vhost_pid" ] || stop_pid "$vhost_pid"
+    vhost_pid=''
 }
 
 # row CASE EXPECTED SEEN RESULT
@@ -139,7 +177,7 @@ row() {
 keep_bad() {
     local dir=$bad_dir/row$rows
     mkdir -p "$dir"
-    cp "$work"/guest.out "$work"/api.err "$work"/ddpd.err "$dir" 2>/dev/null || true
+    cp "$work"/guest.out "$work"/api.err "$work"/ddpd.err "$work"/vhost.err "$work"/bench.out "$dir" 2>/dev/null || true
     api --json events 2>/dev/null | tail -n 200 >"$dir/events" || true
     guest_run 10 "dmesg | tail -n 200" >"$dir/dmesg" || true
     say "more of the bad row is in $dir"
@@ -152,6 +190,12 @@ revive_ddpd() {
     start_ddpd
 }
 
+revive_vhost() {
+    if [ -z "$vhost_pid" ] || kill -0 "$vhost_pid" 2>/dev/null; then return; fi
+    row "ddpd at vhost-user" "runs" "has ended" "BAD: $(tail -n 3 "$work/vhost.err" | tr '\n' ' ')"
+    start_vhost
+}
+
 # in_guest CASE EXPECTED SECONDS COMMAND [PATTERN]: the command ends well; PATTERN is what is shown of its output.
 in_guest() {
     local code=0 seen
@@ -162,6 +206,7 @@ in_guest() {
     else
         row "$1" "$2" "exit code $code" "BAD: $(tail -n 3 "$work/guest.out" | tr '\n\t' '  ' | cut -c1-200)"
         revive_ddpd
+        revive_vhost
     fi
 }
 
@@ -175,6 +220,7 @@ from_here() {
     else
         row "$name" "$expected" "exit code $code" "BAD: $(tr '\n' ' ' <"$work/api.err" | cut -c1-200)"
         revive_ddpd
+        revive_vhost
         return 1
     fi
 }
@@ -184,21 +230,21 @@ from_here() {
 server_cases() {
     local size
     for size in 23 64 1447 5000 65535; do
-        in_guest "rping -c -v -V -C 100 -S $size" "100 rounds" 60 "rping -c -a 10.77.0.1 -v -V -C 100 -S $size >/tmp/rping && [ \$(grep -c '^ping data' /tmp/rping) = 100 ] && echo 100 rounds" rounds
+        in_guest "rping -c -v -V -C 100 -S $size" "100 rounds" 60 "rping -c -a $front -v -V -C 100 -S $size >/tmp/rping && [ \$(grep -c '^ping data' /tmp/rping) = 100 ] && echo 100 rounds" rounds
     done
     in_guest "region: every length and alignment" "every byte" 60 \
-        "siwverbs client 10.77.0.1 7471 write:/host/file read:/host/file" "compared"
+        "siwverbs client $front 7471 write:/host/file read:/host/file" "compared"
     if api regions read box --length "$file_len" --output "$work/box.bin" >/dev/null && cmp -s "$work/box.bin" "$guest_dir/share/file"; then
         row "region: the appliance has the same bytes" "$file_len bytes" "$file_len bytes" ok
     else
         row "region: the appliance has the same bytes" "$file_len bytes" "others" "BAD: the region differs"
     fi
     in_guest "echo: Sends come back" "every byte" 30 \
-        "siwverbs client 10.77.0.1 7475 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
+        "siwverbs client $front 7475 len=65536 echo:1 echo:0 echo:1424 echo:1425 echo:65536" "done"
     in_guest "sink: Sends up to 1 MiB" "taken" 60 \
-        "siwverbs client 10.77.0.1 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
-    in_guest "32 connections at once" "32 slots" 60 "siwverbs many 10.77.0.1 7471 32" "slots"
-    in_guest "Send to the event log" "delivered" 20 "siwverbs client 10.77.0.1 7471 send:77 open:100" "done"
+        "siwverbs client $front 7476 send:1 send:0 send:65536 send:1048576 sendse:100" "done"
+    in_guest "32 connections at once" "32 slots" 60 "siwverbs many $front 7471 32" "slots"
+    in_guest "Send to the event log" "delivered" 20 "siwverbs client $front 7471 send:77 open:100" "done"
 }
 
 # perf PROGRAM SIZE PORT: one run of perftest's client.
@@ -206,7 +252,7 @@ perf() {
     local program=$1 size=$2 port=${3:-18515} n=$iterations
     [ "$size" -lt 65536 ] || n=5
     in_guest "$program -R -s $size" "a result" 60 \
-        "$program -R -s $size -n $n -p $port -F 10.77.0.1" "^ *$size "
+        "$program -R -s $size -n $n -p $port -F $front" "^ *$size "
 }
 
 perf_cases() {
@@ -256,12 +302,12 @@ server_end() {
 
 # ping_server SIZE: librdmacm's rping as the server, one for each size.
 ping_server() {
-    local tag=rping$mtu$1
-    guest_begin "$tag" 60 "rping -s -a 10.77.0.2 -p 7174 -C 20 -S $1 -V"
+    local tag=rping$part$mtu$1
+    guest_begin "$tag" 60 "rping -s -a $back -p 7174 -C 20 -S $1 -V"
     # Port 7174, state LISTEN.
     guest_run 20 "until grep -q ':1C06 .* 0A ' /proc/net/tcp; do sleep 0.1; done" >/dev/null || true
     from_here "ping an rping server, $1 bytes" "20 rounds" '"\(.rounds) rounds, mean \(.mean_ns / 1000 | round) us"' \
-        ping 10.77.0.2:7174 --peer-kind siw --count 20 --size "$1" || true
+        ping "$back:7174" --peer-kind siw --count 20 --size "$1" || true
     guest_end "$tag" 60 >"$work/rping.out" || true
 }
 
@@ -270,28 +316,81 @@ client_cases() {
     for size in 64 5000; do ping_server "$size"; done
     server_begin
     if to_server "get: RDMA Read into a file" "every byte" '"\(.bytes) bytes"' \
-        get rdmap://10.77.0.2:7480/inbox "$work/got.bin" --length "$file_len" --peer-kind siw; then
+        get "rdmap://$back:7480/inbox" "$work/got.bin" --length "$file_len" --peer-kind siw; then
         compare "get: the file has the same bytes" "$guest_dir/share/file" "$work/got.bin"
     fi
     if to_server "get: RDMA Read into a region" "every byte" '"\(.bytes) bytes"' \
-        get rdmap://10.77.0.2:7480/inbox --into box --length "$file_len" --peer-kind siw; then
+        get "rdmap://$back:7480/inbox" --into box --length "$file_len" --peer-kind siw; then
         api regions read box --length "$file_len" --output "$work/box.bin" >/dev/null || true
         compare "get: the region has the same bytes" "$guest_dir/share/file" "$work/box.bin"
     fi
     if to_server "put: RDMA Write" "every byte" '"\(.bytes) bytes"' \
-        put "$work/other.bin" rdmap://10.77.0.2:7480/inbox --peer-kind siw; then
+        put "$work/other.bin" "rdmap://$back:7480/inbox" --peer-kind siw; then
         head -c "$file_len" "$guest_dir/share/dump" >"$work/dump.bin" || true
         compare "put: the guest has the same bytes" "$work/other.bin" "$work/dump.bin"
     fi
     head -c 5000 "$work/other.bin" >"$work/message.bin"
     if to_server "send: an echo comes back" "5000 bytes" '"\(.bytes) bytes"' \
-        send rdmap://10.77.0.2:7480 --file "$work/message.bin" --wait-reply 10s --peer-kind siw; then
+        send "rdmap://$back:7480" --file "$work/message.bin" --wait-reply 10s --peer-kind siw; then
         jq -r .reply "$work/api.json" | base64 -d >"$work/reply.bin" 2>/dev/null || true
         compare "send: every byte" "$work/message.bin" "$work/reply.bin"
     fi
     to_server "put over MPA revision 1" "every byte" '"\(.bytes) bytes"' \
-        put "$work/other.bin" rdmap://10.77.0.2:7480/inbox --peer-kind siw --mpa-rev 1 || true
+        put "$work/other.bin" "rdmap://$back:7480/inbox" --peer-kind siw --mpa-rev 1 || true
     server_end
+}
+
+# The same through the guest's memory, with all that its driver leaves to the device.
+vhost_cases() {
+    local front=10.78.0.1 back=10.78.0.2 api_socket=$work/vhost.sock size program
+    # shellcheck disable=SC2016 # wait_until's eval expands it
+    if ! wait_until 10 eval '[ "$(api --json ports | jq ".[0].up")" = true ]'; then
+        row "vhost-user: the link is up" "up" "down" "BAD: $(tail -n 1 "$work/vhost.err")"
+        return
+    fi
+    offloads
+    server_cases
+    for program in ib_write_bw ib_read_bw ib_send_bw ib_send_lat; do
+        if [ "$mtu" = 1500 ]; then perf "$program" 64; fi
+        perf "$program" 65536
+    done
+    client_cases
+    if [ "$mtu" = 1500 ]; then bench_cases; fi
+}
+
+# What the guest's driver took of what the device offers: bit 0, it leaves checksums to it; 1, it takes frames without;
+# 15, a received frame may be spread over buffers.
+offloads() {
+    local bits
+    bits=$(guest_run 10 "cat /sys/class/net/eth1/device/features" | tail -n 1 || true)
+    if [ "${bits:0:2}${bits:15:1}" = 111 ]; then
+        row "checksums are left to the device" "taken" "bits 0, 1, 15" ok
+    else
+        row "checksums are left to the device" "taken" "${bits:-nothing}" "BAD: not taken"
+    fi
+}
+
+# bench_server PROGRAM LOAD SIZE: perftest's own server, loaded by the appliance's workers.
+bench_server() {
+    local tag=$1-$part$mtu-$3 line
+    guest_begin "$tag" 60 "exec $1 -R -s $3 -F"
+    # Port 18515, state LISTEN, at both interfaces.
+    guest_run 20 "until [ \$(grep -c ':4853 .* 0A ' /proc/net/tcp) = 2 ]; do sleep 0.1; done" >/dev/null || true
+    from_here "bench $2 to the server of $1 -R -s $3" "some messages" \
+        '"\(.bench.messages) messages, \(.bench.gbit_per_s * 1000 | round) Mbit/s, 99 % \(.bench.latency.p99_ns / 1000 | round) us"' \
+        bench "$2" --peer perftest --to "rdmap://$back:18515" --peer-kind siw --size "$3" --time 1s || true
+    if guest_end "$tag" 60 >"$work/bench.out"; then
+        line=$(grep -E "^ *$3 " "$work/bench.out" | tail -n 1 | tr -s ' \t' ' ' || true)
+        row "the server of $1 ends well" "a result" "$line" "$([ -n "$line" ] && echo ok || echo "BAD: no result")"
+    else
+        row "the server of $1 ends well" "a result" "an error" "BAD: $(tail -n 3 "$work/bench.out" | tr '\n' ' ')"
+    fi
+}
+
+bench_cases() {
+    bench_server ib_write_bw write 65536
+    bench_server ib_read_bw read 65536
+    bench_server ib_write_bw write 64
 }
 
 compare() { # CASE FILE FILE
@@ -461,6 +560,11 @@ rm -rf "$bad_dir"
 build_programs
 versions=$(cat "$("$repo/scripts/siw-guest/build.sh")/versions")
 make_net
+if with_vhost; then
+    mtu=${mtus%% *}
+    start_vhost
+    GUEST_VHOST=$work/vhost-user.sock
+fi
 guest_boot "$ns" guest0 10.77.0.2/24 1500
 file_len=3000001
 real_file "$guest_dir/share/file" 3
@@ -478,6 +582,7 @@ for value in $mtus; do
     done
 done
 revive_ddpd
+revive_vhost
 mkdir -p "${results%/*}"
 jq -s --arg versions "$versions" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
     --arg parts "$parts" --arg mtus "$mtus" \

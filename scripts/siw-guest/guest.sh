@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # repo and work come from who sources it
 #
-#   guest_boot NS TAP IP/LEN MTU     boots it (TCG, about 5 s); its network is TAP in namespace NS
+#   guest_boot NS TAP IP/LEN MTU     boots it (TCG, about 5 s); its network is TAP in namespace NS. With GUEST_VHOST=SOCKET
+#                                    it has a second interface, eth1, at a vhost-user backend that listens there
 #   guest_run SECONDS COMMAND        runs a shell command there, prints its output, returns its status
 #   guest_begin TAG SECONDS COMMAND  starts one in the background; one TAG is used once
 #   guest_end TAG SECONDS            waits for it, prints its output, returns its status
@@ -32,6 +33,14 @@ guest_boot() {
     # An emulated timer on a busy host fails the check that the kernel would stop at.
     local words="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off audit=0 ipv6.disable=${GUEST_NO_IPV6:-1}"
     words+=" GUEST_IP=$address GUEST_MTU=$mtu"
+    local extra=()
+    if [ -n "${GUEST_VHOST:-}" ]; then
+        # Its memory is shared, and what it can offload is what the backend offers. QEMU 7.2 without KVM crashes when a
+        # vhost device with MSI-X starts: it has no vectors.
+        extra=(-object memory-backend-memfd,id=ram,size=768M,share=on -machine memory-backend=ram
+            -chardev "socket,id=vhost,path=$GUEST_VHOST,reconnect=1" -netdev vhost-user,id=vhost,chardev=vhost
+            -device virtio-net-pci,netdev=vhost,mac=52:54:00:78:00:02,host_mtu=9000,vectors=0,romfile=)
+    fi
     ip netns exec "$ns" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 768 \
         -nodefaults -no-reboot -display none -serial "file:$guest_dir/console" \
         -kernel "$image/vmlinuz" -initrd "$image/initrd" -append "$words" \
@@ -40,7 +49,7 @@ guest_boot() {
         -device virtio-serial-pci -chardev "pipe,id=bell,path=$guest_dir/bell" \
         -device virtserialport,chardev=bell,name=bell \
         -fsdev "local,id=share,path=$guest_dir/share,security_model=none" \
-        -device virtio-9p-pci,fsdev=share,mount_tag=host >"$guest_dir/qemu.log" 2>&1 </dev/null &
+        -device virtio-9p-pci,fsdev=share,mount_tag=host "${extra[@]}" >"$guest_dir/qemu.log" 2>&1 </dev/null &
     guest_pid=$!
     exec {guest_bell}<>"$guest_dir/bell.in"
     deadline=$((SECONDS + 240))
@@ -84,8 +93,10 @@ guest_end() {
 
 guest_run() {
     guest_runs=$((guest_runs + 1))
-    guest_begin "run$guest_runs" "$1" "$2"
-    guest_end "run$guest_runs" "$1"
+    # In a subshell the number is not counted on.
+    local tag=run$guest_runs.$BASHPID
+    guest_begin "$tag" "$1" "$2"
+    guest_end "$tag" "$1"
 }
 
 guest_died() { [ -n "$guest_pid" ] && ! kill -0 "$guest_pid" 2>/dev/null; }

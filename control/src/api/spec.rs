@@ -219,6 +219,9 @@ pub struct BenchSpec {
     /// Of writes and reads, where in the peer's memory; by default in the only region that it offers.
     #[serde(default)]
     pub target: Option<RemotePlace>,
+    /// What the peer is.
+    #[serde(default)]
+    pub peer: BenchPeer,
     /// Of sends and echoes over bare DDP, the peer's queue.
     #[serde(default)]
     pub queue: u32,
@@ -234,6 +237,18 @@ pub struct BenchSpec {
     /// count from the moment at which they were due.
     #[serde(default)]
     pub rate: Option<u64>,
+}
+
+/// The peer of a bench.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BenchPeer {
+    /// Another appliance, or a program whose memory is named.
+    #[default]
+    Appliance,
+    /// The server of `ib_write_bw -R` or `ib_read_bw -R` of perftest: it serves one stream, and has one more for what
+    /// both sides must know.
+    Perftest,
 }
 
 /// What a bench does.

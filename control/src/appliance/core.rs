@@ -289,7 +289,7 @@ impl Core {
             Event::Drained => self.on_drained(),
             Event::Stopped => self.on_stopped(),
             Event::LoadDone { stream, ticket, report } => self.with_jobs(now, |jobs, _, out| {
-                jobs.on_load_done(ticket.0, stream, &report, out);
+                jobs.on_load_done(ticket.0, stream, &report, now, out);
             }),
             Event::Failed { worker, message } => self.on_worker_failed(worker, &message),
         }

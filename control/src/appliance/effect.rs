@@ -54,6 +54,8 @@ pub(super) enum Effect {
     RemoveSink(Stag),
     /// A job has written to a region.
     Fetched { region: String, offset: u64, bytes: u64 },
+    /// Asks the workers how far the streams of a bench are.
+    LookAt { job: u64 },
     /// For the log.
     Log(EventKind),
 }

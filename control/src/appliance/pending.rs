@@ -93,6 +93,8 @@ pub(super) enum StreamsFor {
     Associations(Answer),
     Association(StreamId, Answer),
     Stats(Answer),
+    /// A bench at its end, with this number.
+    Bench(u64),
 }
 
 /// An active open on its way.

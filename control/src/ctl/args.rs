@@ -422,9 +422,21 @@ pub struct Bench {
     /// With send and echo over tcp:// and sctp://: the peer's queue
     #[arg(long, value_name = "QN", default_value_t = 0)]
     pub queue: u32,
+    /// What the peer is
+    #[arg(long, value_enum, default_value_t = LoadPeer::Appliance)]
+    pub peer: LoadPeer,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub opening: Opening,
+}
+
+/// What `ddpctl bench` loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadPeer {
+    /// Another appliance
+    Appliance,
+    /// The server of `ib_write_bw -R` (for write) or `ib_read_bw -R` (for read), started with `-s` of the same size
+    Perftest,
 }
 
 /// What `ddpctl bench` does again and again.

@@ -8,11 +8,13 @@ use bytesize::ByteSize;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::SIGINT;
 
-use super::args::{Bench, Load};
+use super::args::{Bench, Load, LoadPeer};
 use super::exit::{Exit, Failure};
 use super::put::POLL;
 use super::{Output, connect_spec};
-use crate::api::{BenchInfo, BenchLoad, BenchSpec, Client, JobInfo, JobState, RemotePlace};
+use crate::api::{
+    BenchInfo, BenchLoad, BenchPeer, BenchSpec, Client, JobInfo, JobState, RemotePlace,
+};
 
 impl From<Load> for BenchLoad {
     fn from(load: Load) -> Self {
@@ -26,14 +28,27 @@ impl From<Load> for BenchLoad {
     }
 }
 
+impl From<LoadPeer> for BenchPeer {
+    fn from(peer: LoadPeer) -> Self {
+        match peer {
+            LoadPeer::Appliance => Self::Appliance,
+            LoadPeer::Perftest => Self::Perftest,
+        }
+    }
+}
+
 /// Has the appliance load a peer, and watches it. An interrupt gives it up.
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let Bench { load, to, streams, size, depth, time, rate, queue, opening } = bench;
-    let connect = connect_spec(&to.peer, opening, Vec::new())?;
+    let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
+    // A verbs program has no other protocol.
+    let to_peer = if peer == LoadPeer::Perftest { to.peer.rdmap() } else { to.peer };
+    let connect = connect_spec(&to_peer, opening, Vec::new())?;
+    let peer = peer.into();
     let target = to.region.map(|at| RemotePlace::Region { name: at.name, offset: at.offset });
     let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let load = load.into();
-    let spec = BenchSpec { load, connect, target, queue, streams, size, depth, time_us, rate };
+    let spec =
+        BenchSpec { load, connect, target, peer, queue, streams, size, depth, time_us, rate };
     let job = watch(client.post("/v1/bench", &spec)?, time, client, output)?;
     let done = job.bench.as_ref().is_some_and(|bench| bench.messages + bench.unfinished > 0);
     let failed = (job.state != JobState::Done).then(|| {

@@ -15,7 +15,7 @@
 //! Not here: memory and STags (each stream of rping and perftest has a [`Slot`], a piece of the listener's
 //! region with an STag of its own), and the posting itself.
 
-mod perftest;
+pub mod perftest;
 pub mod ping;
 mod rping;
 

@@ -26,6 +26,7 @@
 //! came since and has not said a version is its data stream. A client has [`OPENING`] for that: one that
 //! does nothing does not keep the others of its host waiting.
 
+pub mod client;
 #[cfg(test)]
 mod tests;
 

@@ -32,12 +32,28 @@ access = "rw"
             );
         }
     }
-    text
+    text + r#"
+[[region]]
+name = "scratch"
+size = "1 MiB"
+access = "rw"
+shared = true
+[[listener]]
+name = "perftest"
+interface = "i"
+port = 7503
+ulp = "rdmap"
+service = "perftest"
+regions = ["scratch"]
+"#
 }
 
 const REGION: u16 = 0;
 const SINK: u16 = 1;
 const ECHO: u16 = 2;
+
+/// perftest's server.
+const PERFTEST: u16 = 3;
 
 fn start() -> Ddpd {
     let sink = services();
@@ -125,6 +141,31 @@ fn every_load_over_tcp_completes_what_the_peer_counts() {
 #[test]
 fn every_load_over_sctp_completes_what_the_peer_counts() {
     every_load("sctp");
+}
+
+#[test]
+fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
+    let ddpd = start();
+    for load in ["write", "read"] {
+        let counter = format!("rdmap_{load}s_in");
+        let before = sink_count(&ddpd, &counter);
+        let mut tested = spec(load, "tcp", PERFTEST);
+        tested["peer"] = json!("perftest");
+        tested["streams"] = json!(1);
+        let job = run(&ddpd, &tested);
+        assert_eq!((job.state, &job.error), (JobState::Done, &None), "{load}");
+        let bench = job.bench.unwrap();
+        assert!(bench.messages > 0 && bench.unfinished == 0, "{load}: {bench:?}");
+        assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
+    }
+    // Another service is none, and says so in time.
+    let mut wrong = spec("write", "tcp", REGION);
+    wrong["peer"] = json!("perftest");
+    wrong["streams"] = json!(1);
+    let job = run(&ddpd, &wrong);
+    assert_eq!(job.state, JobState::Failed);
+    assert!(job.error.unwrap().ends_with("is it `ib_write_bw -R -s 1000`?"));
+    assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
 }
 
 #[test]

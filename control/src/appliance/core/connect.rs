@@ -204,7 +204,7 @@ impl Core {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
             Purpose::Task(task) => {
-                self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, out));
+                self.with_jobs(now, |jobs, _, out| jobs.on_refused(task, error, now, out));
             }
         }
     }

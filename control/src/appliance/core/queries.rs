@@ -117,6 +117,9 @@ impl Core {
                 answer.send(info.ok_or_else(missing));
             }
             StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
+            StreamsFor::Bench(id) => self.with_jobs(now, |jobs, _, out| {
+                jobs.on_looked_at(id, &found.streams, now, out);
+            }),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::jobs::Jobs;
 use crate::appliance::links::is_down;
-use crate::appliance::pending::{AfterPost, Post, Purpose, TakenSlot, Task, has_ended};
+use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};
 use crate::appliance::regions::Sink;
 use crate::appliance::streams::{Destination, Ended, Posted, on_rdmap_error};
 use crate::service::{Actions, Input};
@@ -72,6 +72,7 @@ impl Core {
             Effect::Fetched { region, offset, bytes } => {
                 self.regions.on_fetched(&mut self.env, region, offset, bytes);
             }
+            Effect::LookAt { job } => self.list_streams(StreamsFor::Bench(job)),
             Effect::Log(event) => {
                 self.env.log.push(event);
             }
@@ -207,7 +208,7 @@ impl Core {
     /// A Send goes to the client that awaits it, to the stream's service, or where its queue says.
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
-        if self.with_jobs(now, |jobs, _, out| jobs.on_received(id, &data, now, out)) {
+        if self.with_jobs(now, |jobs, env, out| jobs.on_received(env, id, &data, now, out)) {
             return self.streams.repost_buffer(&mut self.env, id, MESSAGE_QUEUE);
         }
         let Some(data) = self.take_reply(id, MESSAGE_QUEUE, data, now) else { return };

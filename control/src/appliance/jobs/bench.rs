@@ -5,6 +5,7 @@
 //!      Staging (memory made); with each: its STag known to all workers)
 //!    -> Running (the workers post by themselves) -- time is over --> Stopping (what is posted completes,
 //!      streams are closed) -> Done
+//!      while Stopping, streams are looked at every 5 s: when no byte moved, or after a minute, they are given up
 //!  at any time: an error, DELETE, or nobody asks any more -> Stopping (streams are reset) -> Failed, Cancelled
 //! ```
 //!
@@ -15,24 +16,25 @@
 
 mod connects;
 mod limits;
+mod perftest;
 mod results;
 mod run;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dataplane::{Command, LoadReport, PostFailure, Ticket};
+use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
 use ddp::{PostError, Stag, StreamId};
 
-use self::limits::{GRACE, KEPT, LEASE, check};
+use self::limits::{ANSWER, GRACE, KEPT, LEASE, LONGEST_END, check};
 use self::results::Results;
 use self::run::{Part, Run, counted};
 use crate::advert::Advertised;
-use crate::api::{ApiError, BenchLoad, BenchSpec, EventKind, JobInfo, JobState};
+use crate::api::{ApiError, BenchLoad, BenchPeer, BenchSpec, EventKind, JobInfo, JobState};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::{Loaded, Wanted};
-use crate::appliance::pending::{Loading, has_ended};
+use crate::appliance::loader::Loaded;
+use crate::appliance::pending::has_ended;
 
 /// The run that goes on, and some that have ended.
 #[derive(Default)]
@@ -67,6 +69,7 @@ impl Benches {
             self.runs.pop_first();
         }
         let id = env.number();
+        let again_until = (spec.peer == BenchPeer::Perftest).then_some(now + ANSWER);
         let run = Run {
             spec,
             state: JobState::Connecting,
@@ -77,10 +80,15 @@ impl Benches {
             asked: now,
             started: None,
             deadline: None,
+            last_end: None,
+            moved: None,
             before: (0, 0),
             opening: 0,
             due: now,
             results: Results::new(),
+            perftest: None,
+            again: None,
+            again_until,
         };
         self.runs.insert(id, run);
         self.go_on(env, id, now, out);
@@ -127,9 +135,16 @@ impl Benches {
             loaded: false,
             reported: false,
             open,
+            control: false,
         });
+        if run.spec.peer == BenchPeer::Perftest {
+            return self.begin_perftest(id, now, out);
+        }
         if run.spec.load == BenchLoad::Connect {
             run.count_open(since, now);
+            if run.state == JobState::Stopping {
+                run.deadline = Some(now + GRACE);
+            }
             return out.push(Effect::Close { stream, abort: true });
         }
         if !run.spec.load.is_tagged() {
@@ -146,16 +161,17 @@ impl Benches {
         if run.memory.is_some() {
             return run.add_sink(id, out);
         }
-        run.state = JobState::Staging;
-        let wanted = match run.spec.load {
-            BenchLoad::Read => Wanted::Scratch(run.window),
-            _ => Wanted::Source(run.window),
-        };
-        env.load(wanted, Loading::Bench { job: id });
+        run.make_memory(env, id);
     }
 
     /// The next stream could not be opened.
-    pub(super) fn on_refused(&mut self, id: u64, error: ApiError, out: &mut Effects) {
+    pub(super) fn on_refused(&mut self, id: u64, error: ApiError, now: Instant, out: &mut Effects) {
+        if let Some(run) = self.runs.get_mut(&id)
+            && run.may_try_again(&error, now)
+        {
+            run.opening -= 1;
+            return;
+        }
         self.fail(id, error, out);
     }
 
@@ -195,7 +211,7 @@ impl Benches {
     fn go_on(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
-        if !connects && run.streams.len() < run.spec.streams as usize {
+        if !connects && run.loaded_streams() < run.spec.streams as usize {
             run.state = JobState::Connecting;
             return run.open_one(id, now, out);
         }
@@ -225,7 +241,7 @@ impl Benches {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let going = self.runs.values().filter(|run| run.ending.is_none());
         going
-            .flat_map(|run| [run.deadline, run.next_open(), Some(run.asked + LEASE)])
+            .flat_map(|run| [run.deadline, run.next_open(), run.again, Some(run.asked + LEASE)])
             .flatten()
             .min()
     }
@@ -237,16 +253,29 @@ impl Benches {
             let error = ApiError::timeout("nobody has asked for the job for 10 s");
             return self.end(id, JobState::Cancelled, Some(error), out);
         }
+        if run.again.take_if(|at| *at <= now).is_some() {
+            return run.open_one(id, now, out);
+        }
         if run.deadline.is_none_or(|at| at > now) {
             return run.open_more(id, now, out);
+        }
+        if run.awaits_perftest() {
+            return self.perftest_is_late(id, out);
+        }
+        if run.is_done_with_perftest() {
+            return self.end(id, JobState::Done, None, out);
         }
         if run.state == JobState::Running {
             run.count_owed(now);
             run.state = JobState::Stopping;
             run.deadline = Some(now + GRACE);
+            run.last_end = Some(now + LONGEST_END);
             for part in run.streams.iter().filter(|part| part.loaded && !part.reported) {
                 let stream = part.id;
                 env.command(stream.worker(), Command::StopLoad { stream });
+            }
+            if run.spec.load != BenchLoad::Connect {
+                out.push(Effect::LookAt { job: id });
             }
             return self.done_if_idle(id, out);
         }
@@ -256,8 +285,42 @@ impl Benches {
             let sentence = format!("{left} streams did not stand within 5 s");
             return self.fail(id, ApiError::timeout(sentence), out);
         }
-        let left = run.streams.iter().filter(|part| !part.reported).count();
-        let mut sentence = format!("on {left} streams messages did not complete within 5 s");
+        if run.last_end.is_some_and(|at| at > now) {
+            run.deadline = run.last_end;
+            return out.push(Effect::LookAt { job: id });
+        }
+        let sentence = format!(
+            "{} within {} s of the end: the path is too slow for {} messages of {} bytes under way on each",
+            run.incomplete(),
+            LONGEST_END.as_secs(),
+            run.spec.depth,
+            run.spec.size
+        );
+        self.fail(id, ApiError::timeout(sentence), out);
+    }
+
+    /// The time is over and messages are under way: streams on which bytes move are given more time.
+    pub(super) fn on_looked_at(
+        &mut self,
+        id: u64,
+        streams: &[StreamInfo],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
+        let Some(run) = run else { return };
+        // All is complete, and a server of perftest is told so.
+        if run.awaits_perftest() || run.is_done_with_perftest() {
+            return;
+        }
+        let moved = run.bytes_moved(streams);
+        let Some(before) = run.moved.replace(moved) else { return };
+        if moved > before {
+            run.deadline = Some(now + GRACE).min(run.last_end);
+            return;
+        }
+        let mut sentence =
+            format!("{} and no byte moved for {} s", run.incomplete(), GRACE.as_secs());
         if run.spec.load == BenchLoad::Echo {
             sentence += ": does the peer send them back (service = \"echo\")?";
         }
@@ -270,6 +333,7 @@ impl Benches {
         id: u64,
         stream: StreamId,
         report: &LoadReport,
+        now: Instant,
         out: &mut Effects,
     ) {
         let Some(run) = self.runs.get_mut(&id) else { return };
@@ -286,8 +350,11 @@ impl Benches {
             ) => return,
             Some(reason) => return self.fail(id, ApiError::unavailable(reason.to_string()), out),
         }
-        if run.streams.iter().all(|part| part.reported) {
-            self.end(id, JobState::Done, None, out);
+        if run.streams.iter().all(|part| part.reported || part.control) {
+            match run.perftest {
+                Some(_) => self.end_perftest(id, now, out),
+                None => self.end(id, JobState::Done, None, out),
+            }
         }
     }
 
@@ -309,6 +376,14 @@ impl Benches {
         }
         let Some(part) = run.part(stream) else { return };
         part.open = false;
+        // Its server closes both streams as soon as it has what it needs; the other one says so.
+        let expected = part.reported && failed.is_none() && !part.control;
+        if expected && run.perftest.is_some() {
+            return self.finish(id, out);
+        }
+        if failed.is_none() && run.ending.is_none() && run.is_done_with_perftest() {
+            return self.end(id, JobState::Done, None, out);
+        }
         match (&mut run.ending, failed) {
             (None, failed) => {
                 let early =

@@ -15,7 +15,7 @@ mod transfers;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
-use dataplane::{LoadReport, StreamStats};
+use dataplane::{LoadReport, StreamInfo, StreamStats};
 use ddp::rdmap::Outcome;
 use ddp::{Qn, Stag, StreamId};
 
@@ -147,13 +147,19 @@ impl Jobs {
     }
 
     /// A task gets no stream.
-    pub(super) fn on_refused(&mut self, task: Task, error: ApiError, out: &mut Effects) {
+    pub(super) fn on_refused(
+        &mut self,
+        task: Task,
+        error: ApiError,
+        now: Instant,
+        out: &mut Effects,
+    ) {
         match task {
             Task::Job(id) => self.transfers.fail(id, error, out),
             Task::Send(id) => self.sends.on_refused(id, error),
             Task::Ping(id) => self.pings.on_refused(id, error),
             Task::Atomic(id) => self.atomics.on_refused(id, error),
-            Task::Bench(id, _) => self.benches.on_refused(id, error, out),
+            Task::Bench(id, _) => self.benches.on_refused(id, error, now, out),
         }
     }
 
@@ -178,20 +184,22 @@ impl Jobs {
                     self.pings.fail(stream, error, out);
                 }
             }
-            // The workers post for it.
+            // The workers post its load; of what a server of perftest is sent, the answer counts.
             Task::Bench(..) => {}
         }
     }
 
-    /// A Send of the peer; false if it is not for a run of pings.
+    /// A Send of the peer; false if it is neither for a run of pings nor for a bench.
     pub(super) fn on_received(
         &mut self,
+        env: &mut Env,
         stream: StreamId,
         data: &[u8],
         now: Instant,
         out: &mut Effects,
     ) -> bool {
         self.pings.on_received(stream, data, now, out)
+            || self.benches.on_received(env, stream, data, now, out)
     }
 
     /// Passes a message to the first client that awaits one on its queue; returns it if no client does.
@@ -235,9 +243,21 @@ impl Jobs {
         id: u64,
         stream: StreamId,
         report: &LoadReport,
+        now: Instant,
         out: &mut Effects,
     ) {
-        self.benches.on_load_done(id, stream, report, out);
+        self.benches.on_load_done(id, stream, report, now, out);
+    }
+
+    /// How far streams are, those of this bench among them.
+    pub(super) fn on_looked_at(
+        &mut self,
+        id: u64,
+        streams: &[StreamInfo],
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.benches.on_looked_at(id, streams, now, out);
     }
 
     // --- memory ---

@@ -1,13 +1,15 @@
 //! `bench`: what it refuses, what the workers are sent, and how it ends.
 
 use dataplane::{Load, LoadKind, LoadReport, Order, Pace, PostFailure, Window};
-use ddp::{Access, Qn, RegionMemory as _, Stag, TaggedOffset};
+use ddp::rdmap::WorkRequest;
+use ddp::{Access, Qn, RegionMemory as _, Source, Stag, TaggedOffset};
 use tcp_lite::endpoint::TcpReason;
 
 use super::rdmap::{closes, offer, rdmap_spec, removed};
 use super::*;
 use crate::api::{
-    BenchInfo, BenchLoad, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState, RemotePlace,
+    BenchInfo, BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState,
+    RemotePlace,
 };
 
 const ON: &str = "[management]\nbench = true\n";
@@ -17,6 +19,7 @@ fn spec(load: BenchLoad) -> BenchSpec {
         load,
         connect: rdmap_spec(),
         target: None,
+        peer: BenchPeer::Appliance,
         queue: 0,
         streams: 2,
         size: 100,
@@ -73,6 +76,50 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
+/// The time is over; streams are looked at for the first time. Those whose loads are stopped.
+fn ends(bench: &mut Bench, moved: u64) -> Vec<u64> {
+    let commands = bench.all_commands();
+    looked_at(bench, &commands, moved, 0);
+    stops(&commands)
+}
+
+/// Streams are looked at: so many bytes have moved.
+fn looks(bench: &mut Bench, moved: u64) {
+    let commands = bench.all_commands();
+    // What moves on other streams does not count.
+    looked_at(bench, &commands, moved, 1 << 40);
+}
+
+/// Stream 5, and one that is not the bench's.
+fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
+    let mut asked = 0;
+    for command in commands {
+        let Command::ListStreams { ticket } = command else { continue };
+        let streams = if asked == 0 { vec![seen(5, moved), seen(99, others)] } else { vec![] };
+        asked += 1;
+        bench.event(Event::Streams { ticket: *ticket, streams, associations: vec![], last: true });
+    }
+    assert!(asked > 0, "nobody looked: {commands:?}");
+}
+
+/// What a worker knows of a stream whose peer has acknowledged so many bytes.
+fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
+    let mut stats = EndpointStats::default();
+    stats.tcp.bytes_acknowledged = acknowledged;
+    dataplane::StreamInfo {
+        stream: StreamId(id),
+        listener: None,
+        interface: InterfaceId(0),
+        local: remote("10.0.0.1"),
+        remote: remote("10.0.0.9"),
+        transport: dataplane::Transport::Tcp,
+        association: None,
+        state: "established",
+        age: Duration::ZERO,
+        stats: StreamStats::Tcp(stats),
+    }
+}
+
 /// A load has ended after so many messages, each after 1 µs.
 fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<PostFailure>) {
     let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
@@ -108,6 +155,7 @@ fn it_is_off_unless_configured_and_has_bounds() {
     let tagged =
         |load| BenchSpec { target: Some(RemotePlace::Tagged { stag: 1, to: 0 }), ..spec(load) };
     let (write, echo) = (spec(BenchLoad::Write), spec(BenchLoad::Echo));
+    let tested = |load| BenchSpec { peer: BenchPeer::Perftest, ..spec(load) };
     let plain = ConnectSpec::to(remote("10.0.0.9"));
     let offering = ConnectSpec { regions: vec!["own".into()], ..rdmap_spec() };
     for (spec, sentence) in [
@@ -124,6 +172,8 @@ fn it_is_off_unless_configured_and_has_bounds() {
         (BenchSpec { rate: Some(0), ..write.clone() }, "rate must be from 1 to 1000000000"),
         (BenchSpec { rate: Some(u64::MAX), ..write.clone() }, "rate"),
         (tagged(BenchLoad::Echo), "a bench of `echo` uses no region"),
+        (BenchSpec { streams: 1, ..tested(BenchLoad::Send) }, "not `send`"),
+        (tested(BenchLoad::Write), "streams must be 1"),
         (BenchSpec { connect: offering, ..write }, "connect.regions must be empty"),
         (BenchSpec { connect: plain, ..spec(BenchLoad::Read) }, "bare DDP has no Reads"),
     ] {
@@ -200,9 +250,10 @@ fn writes_use_the_peers_region_from_where_it_begins() {
 fn a_peer_that_stalls_fails_it_after_a_while() {
     let (mut bench, id) = running(BenchLoad::Echo);
     bench.pass(Duration::from_secs(1));
-    assert_eq!(stops(&bench.all_commands()), [5, 6]);
+    assert_eq!(ends(&mut bench, 1000), [5, 6]);
     done(&mut bench, id, 5, 10, None);
     bench.pass(Duration::from_secs(5));
+    looks(&mut bench, 1000);
     let commands = bench.all_commands();
     assert_eq!(
         (closes(&commands, StreamId(5)), closes(&commands, StreamId(6))),
@@ -214,9 +265,50 @@ fn a_peer_that_stalls_fails_it_after_a_while() {
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, of.messages), (JobState::Failed, 10));
-    let sentence = "on 1 streams messages did not complete within 5 s: does the peer send them back \
-                    (service = \"echo\")?";
+    let sentence = "on 1 streams messages did not complete and no byte moved for 5 s: does the peer send \
+                    them back (service = \"echo\")?";
     assert_eq!(info.error.as_deref(), Some(sentence));
+}
+
+#[test]
+fn a_slow_path_has_time_to_complete_what_is_under_way() {
+    let (mut bench, id) = running(BenchLoad::Echo);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut bench, 0), [5, 6]);
+    for moved in 1..=10 {
+        bench.pass(Duration::from_secs(5));
+        looks(&mut bench, moved);
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
+    }
+    done(&mut bench, id, 5, 3, None);
+    done(&mut bench, id, 6, 3, None);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalShutdown);
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 6));
+}
+
+#[test]
+fn a_path_that_is_too_slow_ends_it_after_a_minute() {
+    let (mut bench, id) = running(BenchLoad::Send);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut bench, 0), [5, 6]);
+    for moved in 1..=11 {
+        bench.pass(Duration::from_secs(5));
+        looks(&mut bench, moved);
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
+    }
+    assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(5)));
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    for id in [5, 6] {
+        bench.closed(id, CloseReason::LocalAbort);
+    }
+    let (info, _) = job(&mut bench, id);
+    let sentence = "on 2 streams messages did not complete within 60 s of the end: the path is too slow for 3 \
+                    messages of 100 bytes under way on each";
+    assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
 
 #[test]
@@ -350,4 +442,152 @@ fn streams_that_are_due_count_from_then() {
     // 450, 350, 250, 150 and 50 ms; then 400 to 0 ms of those that were due and not opened.
     let times = of.latency.unwrap();
     assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
+}
+
+/// Sends that are posted, of this stream.
+fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
+    let sends = commands.iter().filter_map(|command| match command {
+        Command::PostRdmap { stream: id, request, .. } if id.0 == stream => match request {
+            WorkRequest::Send { source: Source::Bytes(bytes), .. } => Some(bytes.to_vec()),
+            _ => None,
+        },
+        _ => None,
+    });
+    sends.collect()
+}
+
+/// The server answers what it was sent on stream 5, so that the next message comes.
+fn answers(bench: &mut Bench, data: Vec<u8>) {
+    let (stream, solicited) = (StreamId(5), false);
+    bench.event(Event::Received { stream, data, solicited, invalidated: None });
+}
+
+/// A server of perftest has answered until the data stream is to be opened.
+fn greeted() -> (Bench, u64) {
+    let mut bench = on();
+    let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Write) };
+    let id = ask(&mut bench, tested).unwrap().id;
+    stands(&mut bench, 5, &[]);
+    for _ in 1..=5 {
+        let mut sent = sends(&bench.all_commands(), 5);
+        assert_eq!(sent.len(), 1, "one at a time");
+        answers(&mut bench, sent.remove(0));
+    }
+    (bench, id)
+}
+
+/// And until it loads.
+fn loading() -> (Bench, u64) {
+    let (mut bench, id) = greeted();
+    stands(&mut bench, 6, &[]);
+    for _ in 6..=9 {
+        let mut sent = sends(&bench.all_commands(), 5);
+        sent[0][16..20].copy_from_slice(&77u32.to_be_bytes());
+        sent[0][24..32].copy_from_slice(&0x1_0000u64.to_be_bytes());
+        answers(&mut bench, sent.remove(0));
+    }
+    bench.load_all();
+    let commands = bench.all_commands();
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    let begun = loads(&bench.all_commands());
+    let LoadKind::Write(window) = begun[0].1.kind else { panic!("{begun:?}") };
+    assert_eq!((begun.len(), begun[0].0, window.remote), (1, 6, Stag(77)));
+    assert_eq!((window.base, window.bytes), (TaggedOffset(0x1_0000), 4096));
+    (bench, id)
+}
+
+#[test]
+fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
+    let (mut bench, id) = loading();
+    assert_eq!(job(&mut bench, id).1.open, 1, "its control stream is none of the bench's");
+    bench.pass(Duration::from_secs(1));
+    let commands = bench.all_commands();
+    assert_eq!(stops(&commands), [6]);
+    done(&mut bench, id, 6, 20, None);
+    // Nothing moves while the server is told: that is not what is awaited.
+    looked_at(&mut bench, &commands, 0, 0);
+    let mut reported = Vec::new();
+    for _ in 10..=16 {
+        assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
+        let mut sent = sends(&bench.all_commands(), 5);
+        reported.push(sent[0].clone());
+        answers(&mut bench, sent.remove(0));
+    }
+    assert_eq!(reported[2], 20u64.to_be_bytes());
+    // The server has to see that its last answer is sent.
+    bench.pass(Duration::from_millis(499));
+    assert!(closes(&bench.all_commands(), StreamId(5)).is_empty());
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [false]);
+    for id in [6, 5] {
+        bench.closed(id, CloseReason::PeerShutdown);
+    }
+    let (info, of) = job(&mut bench, id);
+    assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 20));
+}
+
+#[test]
+fn a_perftest_server_that_ends_its_data_stream_first_has_still_to_answer() {
+    let (mut bench, id) = loading();
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut bench, 0), [6]);
+    done(&mut bench, id, 6, 20, None);
+    bench.closed(6, CloseReason::PeerShutdown);
+    assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
+    // Its silence ends it.
+    bench.pass(Duration::from_secs(9));
+    assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    bench.closed(5, CloseReason::LocalAbort);
+    let (info, _) = job(&mut bench, id);
+    let sentence = "no answer within 10 s; is it `ib_write_bw -R -s 100`?";
+    assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
+}
+
+#[test]
+fn what_is_no_perftest_server_is_said_so() {
+    let mut bench = on();
+    let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Read) };
+    let id = ask(&mut bench, tested).unwrap().id;
+    stands(&mut bench, 5, &[]);
+    answers(&mut bench, vec![0; 5]);
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
+    bench.closed(5, CloseReason::LocalAbort);
+    let (info, _) = job(&mut bench, id);
+    let sentence = "the peer is no perftest server: a Send of 5 bytes, 16 are expected; is it \
+                    `ib_read_bw -R -s 100`?";
+    assert_eq!((info.refused, info.error.as_deref()), (true, Some(sentence)));
+    // One that is silent.
+    let (mut bench, id) = greeted();
+    stands(&mut bench, 6, &[]);
+    bench.pass(Duration::from_secs(9));
+    assert_eq!(job(&mut bench, id).0.state, JobState::Connecting);
+    bench.pass(Duration::from_secs(1));
+    let commands = bench.all_commands();
+    for id in [5, 6] {
+        assert_eq!(closes(&commands, StreamId(id)), [true]);
+        bench.closed(id, CloseReason::LocalAbort);
+    }
+    assert_eq!(job(&mut bench, id).0.state, JobState::Failed);
+}
+
+#[test]
+fn a_perftest_server_that_does_not_listen_yet_is_tried_again() {
+    let (mut bench, id) = greeted();
+    let refused = |bench: &mut Bench| {
+        let opening = connects(&bench.all_commands());
+        assert_eq!(opening.len(), 1);
+        let reason = dataplane::ConnectError::Closed(CloseReason::ConnectRefused.into());
+        bench.event(Event::ConnectFailed { ticket: opening[0], reason });
+    };
+    for _ in 0..50 {
+        refused(&mut bench);
+        assert_eq!(job(&mut bench, id).0.state, JobState::Connecting);
+        bench.pass(Duration::from_millis(200));
+    }
+    refused(&mut bench);
+    assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true], "10 s are over");
+    bench.closed(5, CloseReason::LocalAbort);
+    assert_eq!(job(&mut bench, id).0.state, JobState::Failed);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::{BenchLoad, BenchSpec, UlpChoice};
+use crate::api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
 
 /// Most streams of a run.
 const MAX_STREAMS: u32 = 256;
@@ -22,10 +22,19 @@ pub(super) const MAX_WINDOW: u64 = 16 << 20;
 const MAX_TIME: Duration = Duration::from_secs(3600);
 /// Most messages a second.
 const MAX_RATE: u64 = 1_000_000_000;
-/// How long the end waits for messages that are posted.
+/// How long the end waits for messages that are posted while nothing moves.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// How long it waits while bytes move: on a slow path as much as 1 GiB may be under way.
+pub(super) const LONGEST_END: Duration = Duration::from_secs(60);
 /// A run is cancelled when nobody has asked for its job for so long: its client is gone.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
+/// How long a server of perftest may take for an answer.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// How long streams to it stand after its last answer, unless it closes them: it fails when it has not seen by then that
+/// the answer is sent.
+pub(super) const LINGER: Duration = Duration::from_millis(500);
+/// From one attempt to the next to open a stream to it.
+pub(super) const AGAIN: Duration = Duration::from_millis(200);
 /// Runs that are remembered, going on or not.
 pub(super) const KEPT: usize = 16;
 
@@ -42,6 +51,9 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
     let time = Duration::from_micros(spec.time_us);
     if spec.load == BenchLoad::Read && spec.connect.ulp != UlpChoice::Rdmap {
         return Err("bare DDP has no Reads: ulp must be rdmap".into());
+    }
+    if spec.peer == BenchPeer::Perftest {
+        check_perftest(spec)?;
     }
     if spec.target.is_some() && !spec.load.is_tagged() {
         return Err(format!("a bench of `{load}` uses no region: name none"));
@@ -67,4 +79,24 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// What a server of perftest can be used for.
+fn check_perftest(spec: &BenchSpec) -> Result<(), String> {
+    if !spec.load.is_tagged() {
+        let load = spec.load.word();
+        return Err(format!(
+            "a perftest server takes `write` (ib_write_bw) or `read` (ib_read_bw), not `{load}`"
+        ));
+    }
+    if spec.connect.ulp != UlpChoice::Rdmap {
+        return Err("a perftest server speaks RDMAP: ulp must be rdmap".into());
+    }
+    if spec.streams != 1 {
+        return Err("a perftest server serves one stream: streams must be 1".into());
+    }
+    if spec.target.is_some() {
+        return Err("a perftest server names its memory itself: name no region".into());
+    }
+    Ok(())
 }

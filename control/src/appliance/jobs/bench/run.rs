@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
-use dataplane::{Load, LoadKind, Order, Pace, Window};
+use dataplane::{Load, LoadKind, Order, Pace, StreamInfo, StreamStats, Window};
 use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 
 use super::super::place::{Need, place};
@@ -15,7 +15,9 @@ use crate::api::{
 };
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::pending::SinkOf;
+use crate::appliance::loader::Wanted;
+use crate::appliance::pending::{Loading, SinkOf};
+use crate::service::perftest::client::Client;
 
 /// A run.
 pub(super) struct Run {
@@ -32,8 +34,12 @@ pub(super) struct Run {
     pub(super) asked: Instant,
     /// When the loads began.
     pub(super) started: Option<Instant>,
-    /// When no more is posted; then, when what is posted must be complete.
+    /// When no more is posted; then, when streams that have not moved meanwhile are given up.
     pub(super) deadline: Option<Instant>,
+    /// When they are given up even if they move.
+    pub(super) last_end: Option<Instant>,
+    /// Bytes that had moved on the streams when they were looked at, after the time was over.
+    pub(super) moved: Option<u64>,
     /// The workers' counters of messages and bytes at its begin.
     pub(super) before: (u64, u64),
     /// Streams that are being opened.
@@ -41,6 +47,11 @@ pub(super) struct Run {
     /// When the next stream is due; of `connect` with a rate.
     pub(super) due: Instant,
     pub(super) results: Results,
+    /// Of a run against a server of perftest: what is exchanged on its first stream.
+    pub(super) perftest: Option<Client>,
+    /// Its server does not listen all the time: when a stream that it refused is tried again, and until when.
+    pub(super) again: Option<Instant>,
+    pub(super) again_until: Option<Instant>,
 }
 
 /// A stream of a run.
@@ -53,6 +64,8 @@ pub(super) struct Part {
     pub(super) loaded: bool,
     pub(super) reported: bool,
     pub(super) open: bool,
+    /// It has no load: it is perftest's control stream.
+    pub(super) control: bool,
 }
 
 impl Run {
@@ -89,6 +102,16 @@ impl Run {
         Ok(found)
     }
 
+    /// Has the memory made that is written from, or read to.
+    pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
+        self.state = JobState::Staging;
+        let wanted = match self.spec.load {
+            BenchLoad::Read => Wanted::Scratch(self.window),
+            _ => Wanted::Source(self.window),
+        };
+        env.load(wanted, Loading::Bench { job: id });
+    }
+
     /// Gives our memory to the newest stream.
     pub(super) fn add_sink(&self, id: u64, out: &mut Effects) {
         let (Some(part), Some(memory)) = (self.streams.last(), self.memory.clone()) else { return };
@@ -107,6 +130,9 @@ impl Run {
     pub(super) fn load(&self, slot: usize) -> Option<Load> {
         let spec = &self.spec;
         let part = &self.streams[slot];
+        if part.control {
+            return None;
+        }
         let window = || Window {
             local: part.stag.unwrap_or(Stag(0)),
             remote: part.remote.0,
@@ -129,8 +155,34 @@ impl Run {
         Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
     }
 
+    /// Bytes that have moved on its streams: what the peer has acknowledged, and what has been placed here.
+    pub(super) fn bytes_moved(&self, streams: &[StreamInfo]) -> u64 {
+        let own = |info: &&StreamInfo| self.streams.iter().any(|part| part.id == info.stream);
+        let moved = |stats: &StreamStats| {
+            let ddp = stats.ddp();
+            stats.bytes_acknowledged() + ddp.placed_in_order_bytes + ddp.placed_out_of_order_bytes
+        };
+        streams.iter().filter(own).map(|info| moved(&info.stats)).sum()
+    }
+
+    /// Begin of the sentence about messages that are under way at the end.
+    pub(super) fn incomplete(&self) -> String {
+        let left = self.streams.iter().filter(|part| !part.reported).count();
+        format!("on {left} streams messages did not complete")
+    }
+
+    /// Streams that have a load, or will have.
+    pub(super) fn loaded_streams(&self) -> usize {
+        self.streams.iter().filter(|part| !part.control).count()
+    }
+
     /// A peer that takes no message has no service for it.
     pub(super) fn explain(&self, error: ApiError) -> ApiError {
+        if self.perftest.is_some() {
+            let (program, size) = (self.program(), self.spec.size);
+            let message = format!("{}; is it `{program} -R -s {size}`?", error.message);
+            return ApiError { message, ..error };
+        }
         let service = match self.spec.load {
             BenchLoad::Send => "sink",
             BenchLoad::Echo => "echo",
@@ -184,7 +236,7 @@ impl Run {
             bench: Some(Box::new(BenchInfo {
                 load: spec.load.word().into(),
                 streams: spec.streams,
-                open: self.streams.iter().filter(|part| part.open).count() as u32,
+                open: self.streams.iter().filter(|part| part.open && !part.control).count() as u32,
                 size: spec.size,
                 depth: spec.depth,
                 time_us: spec.time_us,

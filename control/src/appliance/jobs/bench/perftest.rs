@@ -1,0 +1,146 @@
+//! Loads of a server of perftest: what it is told before and after them, on a stream of its own.
+//!
+//! ```text
+//!  control stream -> greeting -> data stream -> place of its memory -> (as any run) -> report, end -> a moment -> Done
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ddp::rdmap::WorkRequest;
+use ddp::{Cookie, Source, StreamId};
+
+use super::Benches;
+use super::limits::{AGAIN, ANSWER, LINGER, MAX_WINDOW};
+use super::run::Run;
+use crate::api::{ApiError, BenchLoad, ErrorKind, JobState, RemotePlace};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::pending::Task;
+use crate::service::perftest::client::{CYCLE, Client, Next, Report};
+
+impl Benches {
+    /// One of the two streams stands, the newest one.
+    pub(super) fn begin_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let next = match &mut run.perftest {
+            Some(client) => client.opened(),
+            None => {
+                run.streams.iter_mut().for_each(|part| part.control = true);
+                run.perftest.insert(Client::default()).begin()
+            }
+        };
+        self.go_on_with_perftest(None, id, next, now, out);
+    }
+
+    /// A Send of a peer; false if it is not for a bench.
+    pub(in crate::appliance::jobs) fn on_received(
+        &mut self,
+        env: &mut Env,
+        stream: StreamId,
+        data: &[u8],
+        now: Instant,
+        out: &mut Effects,
+    ) -> bool {
+        let control = |run: &Run| run.streams.iter().any(|part| part.control && part.id == stream);
+        let going = |(_, run): &(&u64, &mut Run)| run.ending.is_none() && control(run);
+        let Some((&id, run)) = self.runs.iter_mut().find(going) else { return false };
+        let Some(client) = &mut run.perftest else { return false };
+        let next = client.received(data);
+        self.go_on_with_perftest(Some(env), id, next, now, out);
+        true
+    }
+
+    /// The load is over: the server is told what came of it.
+    pub(super) fn end_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.state = JobState::Stopping;
+        let (size, messages) = (run.spec.size, run.results.messages);
+        let seconds = run.results.nanoseconds as f64 * 1e-9;
+        let per_s = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
+        let mib_per_s = per_s * f64::from(size) / f64::from(1 << 20);
+        let report = Report { size, messages, mib_per_s, millions_per_s: per_s * 1e-6 };
+        let Some(client) = &mut run.perftest else { return };
+        let next = client.end(report);
+        self.go_on_with_perftest(None, id, next, now, out);
+    }
+
+    /// An answer of the server did not come.
+    pub(super) fn perftest_is_late(&mut self, id: u64, out: &mut Effects) {
+        let Some(run) = self.runs.get(&id) else { return };
+        let error = ApiError::timeout(format!("no answer within {} s", ANSWER.as_secs()));
+        let error = run.explain(error);
+        self.fail(id, error, out);
+    }
+
+    /// `env` is there after an answer of the server.
+    fn go_on_with_perftest(
+        &mut self,
+        env: Option<&mut Env>,
+        id: u64,
+        next: Next,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.deadline = None;
+        match next {
+            Next::Send(bytes) => {
+                let Some(control) = run.streams.iter().find(|part| part.control) else { return };
+                run.deadline = Some(now + ANSWER);
+                out.push(Effect::Post {
+                    stream: control.id,
+                    request: WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::of(0)),
+                    region: None,
+                    task: Task::Bench(id, now),
+                    bytes: 0,
+                });
+            }
+            Next::Open => {
+                run.again_until = Some(now + ANSWER);
+                run.open_one(id, now, out);
+            }
+            Next::Load(place) => {
+                let Some(env) = env else { return };
+                // Its buffer has a page at least, and no more than a message.
+                run.window = u64::from(run.spec.size.max(CYCLE)).min(MAX_WINDOW);
+                run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
+                if let Some(part) = run.streams.last_mut() {
+                    part.remote = (place.stag, place.to);
+                }
+                run.make_memory(env, id);
+            }
+            Next::Done => run.deadline = Some(now + LINGER),
+            Next::Failed(sentence) => {
+                let sentence = format!("the peer is no perftest server: {sentence}");
+                let error = run.explain(ApiError::peer_refused(sentence));
+                self.fail(id, error, out);
+            }
+        }
+    }
+}
+
+impl Run {
+    /// An answer of a server of perftest is awaited.
+    pub(super) fn awaits_perftest(&self) -> bool {
+        self.perftest.as_ref().is_some_and(Client::awaits)
+    }
+
+    /// A stream was refused, and will be tried again: the server listens anew for each.
+    pub(super) fn may_try_again(&mut self, error: &ApiError, now: Instant) -> bool {
+        let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();
+        let may = refused && self.again_until.is_some_and(|until| now < until);
+        self.again = may.then_some(now + AGAIN);
+        may
+    }
+
+    /// A server of perftest has answered all.
+    pub(super) fn is_done_with_perftest(&self) -> bool {
+        self.perftest.as_ref().is_some_and(Client::is_done)
+    }
+
+    /// The program whose server is loaded.
+    pub(super) fn program(&self) -> &'static str {
+        if self.spec.load == BenchLoad::Read { "ib_read_bw" } else { "ib_write_bw" }
+    }
+}

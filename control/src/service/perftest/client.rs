@@ -1,0 +1,230 @@
+//! The control stream of a client of perftest with `-R`, for servers of `ib_write_bw` and `ib_read_bw`. The messages are
+//! those that the [server](super) describes: each is a Send, and the server answers it with one of the same length.
+//!
+//! ```text
+//!  1 to 4   version, cycle buffer, cache line, MTU       10        the load is over
+//!  5        then the data stream is opened               11 to 15  what came of it
+//!  6 to 9   where the memory is; then the load begins    16        the end
+//! ```
+
+use super::{DEST, Place, VERSION, is_version, memory_of};
+
+/// What our messages say of us: the version of perftest whose protocol this is.
+const OWN_VERSION: &[u8] = b"6.06";
+/// Bytes of the server's buffer if its `-s` is less: its cycle buffer, a page.
+pub const CYCLE: u32 = 4096;
+/// A cache line, bytes.
+const LINE: u32 = 64;
+/// The number of the MTU of 1024 bytes, as verbs have it.
+const MTU: &[u8] = b"3\0";
+/// Most Reads at a time that perftest's client asks for.
+const OUT_READS: u32 = 128;
+
+/// The message after which the data stream is opened.
+const OPENING: u32 = 5;
+/// The message whose answer says where the server's memory is.
+const MEMORY: u32 = 7;
+/// The last message before the load.
+const READY: u32 = 9;
+/// The last message.
+const END: u32 = 16;
+
+/// What comes next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Send this.
+    Send(Vec<u8>),
+    /// Open the data stream, then call [`Client::opened`].
+    Open,
+    /// Load this place, then call [`Client::end`].
+    Load(Place),
+    /// The server has what it needs: close both streams.
+    Done,
+    /// The peer is no such server. One sentence.
+    Failed(String),
+}
+
+/// What the server prints.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Report {
+    /// Bytes of a message.
+    pub size: u32,
+    /// Messages.
+    pub messages: u64,
+    /// MiB a second.
+    pub mib_per_s: f64,
+    /// Millions of messages a second.
+    pub millions_per_s: f64,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default)]
+pub struct Client {
+    /// Messages that were sent.
+    sent: u32,
+    /// Bytes of the last one: its answer is expected while this is not 0.
+    awaited: usize,
+    memory: Option<Place>,
+    report: Report,
+}
+
+impl Client {
+    /// The last answer has come.
+    pub fn is_done(&self) -> bool {
+        self.sent == END && self.awaited == 0
+    }
+
+    /// An answer of the server is awaited.
+    pub fn awaits(&self) -> bool {
+        self.awaited > 0
+    }
+
+    /// The first message.
+    pub fn begin(&mut self) -> Next {
+        self.send_next()
+    }
+
+    /// The data stream stands.
+    pub fn opened(&mut self) -> Next {
+        self.send_next()
+    }
+
+    /// The load is over.
+    pub fn end(&mut self, report: Report) -> Next {
+        self.report = report;
+        self.send_next()
+    }
+
+    /// A Send of the server.
+    pub fn received(&mut self, bytes: &[u8]) -> Next {
+        let (number, awaited) = (self.sent, std::mem::take(&mut self.awaited));
+        if awaited == 0 || bytes.len() != awaited {
+            let (len, expected) = (bytes.len(), awaited);
+            let sentence = format!("a Send of {len} bytes, {expected} are expected");
+            return Next::Failed(sentence);
+        }
+        match number {
+            1 if !is_version(bytes) => Next::Failed("its first Send is no version".into()),
+            OPENING => Next::Open,
+            MEMORY => match memory_of(bytes) {
+                None => Next::Failed("it names no memory".into()),
+                memory => {
+                    self.memory = memory;
+                    self.send_next()
+                }
+            },
+            READY => match self.memory {
+                Some(place) => Next::Load(place),
+                None => Next::Failed("it names no memory".into()),
+            },
+            END => Next::Done,
+            _ => self.send_next(),
+        }
+    }
+
+    fn send_next(&mut self) -> Next {
+        self.sent += 1;
+        let bytes = self.message();
+        self.awaited = bytes.len();
+        Next::Send(bytes)
+    }
+
+    fn message(&self) -> Vec<u8> {
+        let report = &self.report;
+        match self.sent {
+            1 => padded(OWN_VERSION, VERSION),
+            2 => CYCLE.to_be_bytes().to_vec(),
+            3 => LINE.to_be_bytes().to_vec(),
+            4 => MTU.to_vec(),
+            // Our own place is not used. Without an STag it is none.
+            7..=10 | END => {
+                let mut bytes = vec![0; DEST];
+                bytes[4..8].copy_from_slice(&OUT_READS.to_be_bytes());
+                bytes
+            }
+            11 => u64::from(report.size).to_be_bytes().to_vec(),
+            12 => report.messages.to_be_bytes().to_vec(),
+            // Peak and average.
+            13 | 14 => report.mib_per_s.to_be_bytes().to_vec(),
+            15 => report.millions_per_s.to_be_bytes().to_vec(),
+            _ => vec![0; DEST],
+        }
+    }
+}
+
+fn padded(text: &[u8], len: usize) -> Vec<u8> {
+    let mut bytes = text.to_vec();
+    bytes.resize(len, 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use ddp::Stag;
+
+    use super::*;
+
+    fn sent(next: Next) -> Vec<u8> {
+        let Next::Send(bytes) = next else { panic!("{next:?}") };
+        bytes
+    }
+
+    /// Until its memory is asked for; the message that asks.
+    fn greeted(client: &mut Client) -> Vec<u8> {
+        let mut message = sent(client.begin());
+        for len in [16, 4, 4, 2] {
+            assert_eq!(message.len(), len);
+            message = sent(client.received(&message));
+        }
+        assert_eq!(client.received(&message), Next::Open);
+        let sixth = sent(client.opened());
+        assert_eq!((message, sixth.clone()), (vec![0; DEST], vec![0; DEST]));
+        sent(client.received(&sixth))
+    }
+
+    #[test]
+    fn a_run_says_what_perftest_says() {
+        let mut client = Client::default();
+        let mut message = greeted(&mut client);
+        assert_eq!((message.len(), &message[4..8]), (DEST, &[0, 0, 0, 128][..]));
+        let place = Place { stag: Stag(0x1234_5600), to: 0x7fff_0000_1000 };
+        message[16..20].copy_from_slice(&place.stag.0.to_be_bytes());
+        message[24..32].copy_from_slice(&place.to.to_be_bytes());
+        let eighth = sent(client.received(&message));
+        let ninth = sent(client.received(&eighth));
+        assert_eq!(client.received(&ninth), Next::Load(place));
+        let report = Report { size: 65_536, messages: 1000, mib_per_s: 2.0, millions_per_s: 0.5 };
+        let mut message = sent(client.end(report));
+        let mut lens = vec![message.len()];
+        let mut numbers = Vec::new();
+        // What the server reports is not looked at.
+        while let Next::Send(next) = client.received(&vec![0xff; message.len()]) {
+            message = next;
+            lens.push(message.len());
+            if let Ok(bytes) = message.as_slice().try_into() {
+                numbers.push(u64::from_be_bytes(bytes));
+            }
+        }
+        assert_eq!(lens, [56, 8, 8, 8, 8, 8, 56]);
+        let floats = [2.0f64, 2.0, 0.5].map(f64::to_bits);
+        assert_eq!(numbers, [&[65_536, 1000], &floats[..]].concat());
+        assert_eq!(client.sent, END);
+    }
+
+    #[test]
+    fn what_is_no_server_fails() {
+        let failed = |next| matches!(next, Next::Failed(_));
+        let mut client = Client::default();
+        client.begin();
+        assert!(failed(client.received(&[0; VERSION])), "no version");
+        let mut client = Client::default();
+        client.begin();
+        assert!(failed(client.received(&[b'6'; 4])), "another length");
+        let mut client = Client::default();
+        assert!(failed(client.received(&[])), "nothing is expected");
+        let mut client = Client::default();
+        let seventh = greeted(&mut client);
+        assert!(failed(client.received(&seventh)), "STag 0");
+        assert!(failed(client.received(&seventh)), "nothing is expected");
+    }
+}

@@ -57,9 +57,13 @@ const LINE: &[&str] = &["drop:net_ip_protocol", "drop:net_no_stream", "drop:net_
 const SYN: &[&str] = &[
     "cookies_sent",
     "segments",
+    "drop:net_overload",
+    "drop:net_tx_full",
     "drop:net_backlog",
     "drop:net_peer_limit",
     "drop:net_peer_streams",
+    // Again from the ends of one that is half-open.
+    "drop:tcp_unexpected_syn",
 ];
 const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
 const ICMP: &[&str] = &[

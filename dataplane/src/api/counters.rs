@@ -380,12 +380,9 @@ drop_reasons! {
     NoRoute = "no_route",
     /// Arrived from the wire for another worker whose ring is full.
     MeshFull = "mesh_full",
-<<<<<<< HEAD
-=======
     /// SYN, returned cookie, or SCTP packet without an association, in a burst behind which more may wait, of which the
     /// worker examines only a few.
     Overload = "overload",
->>>>>>> hb
     /// For a port that the worker has no queue of.
     NoPort = "no_port",
     /// SYN to be answered with a cookie: no packet buffer, or no room in the transmit ring.

@@ -8,7 +8,7 @@ use etherparse::{
     Icmpv6Header, Icmpv6Type, IpNumber, TcpHeader, UdpHeader, icmpv4, icmpv6,
 };
 use fastrand::Rng;
-use wire::sctp::{InitHeader, PacketBuilder, Ports, Tag, Tsn};
+use wire::sctp::{InitHeader, PacketBuilder, Parameter, Ports, Tag, Tsn};
 
 use super::build::{
     self, Ends, Fragment, client_port, ends, ip_frame, packet, random_bytes, tcp_bytes,
@@ -190,7 +190,11 @@ pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
         inbound_streams: 2048,
         initial_tsn: Tsn(rng.u32(..)),
     };
-    builder.init(&header, &[]).ok().context("an INIT of more than 128 bytes")?;
+    // RFC 5043 §4.1: without DDP's adaptation an INIT is refused.
+    builder
+        .init(&header, &[Parameter::Adaptation(1)])
+        .ok()
+        .context("an INIT of more than 128 bytes")?;
     let len = builder.finish();
     ip_frame(&ends, IpNumber::SCTP, &room[..len])
 }

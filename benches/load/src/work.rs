@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use control::api::{
-    BenchLoad, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec, RemotePlace,
-    UlpChoice, Via,
+    BenchLoad, BenchPeer, BenchSpec, ConnectSpec, JobInfo, JobState, LatencyInfo, PutSpec,
+    RemotePlace, UlpChoice, Via,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,7 @@ pub fn work(
         load: BenchLoad::Echo,
         connect,
         target: None,
+        peer: BenchPeer::default(),
         queue: 0,
         streams: 1,
         size: ECHO_LEN,

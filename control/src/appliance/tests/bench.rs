@@ -447,10 +447,11 @@ fn streams_that_are_due_count_from_then() {
 /// Sends that are posted, of this stream.
 fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
     let sends = commands.iter().filter_map(|command| match command {
-        Command::PostRdmap { stream: id, request, .. } if id.0 == stream => match request {
-            WorkRequest::Send { source: Source::Bytes(bytes), .. } => Some(bytes.to_vec()),
-            _ => None,
-        },
+        Command::PostRdmap {
+            stream: id,
+            request: WorkRequest::Send { source: Source::Bytes(bytes), .. },
+            ..
+        } if id.0 == stream => Some(bytes.to_vec()),
         _ => None,
     });
     sends.collect()

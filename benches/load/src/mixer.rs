@@ -31,12 +31,9 @@ use crate::watch::{Flow, Watch};
 /// Frames that are moved at a time.
 const BURST: usize = 64;
 
-/// Descriptors of the rings to generator and good peer.
+/// Descriptors of every ring here. The good peer's frames wait behind those of the generator that the appliance's ring
+/// holds.
 pub const RING: u16 = 1024;
-
-/// Descriptors of the rings to the appliance. The generator shares this thread's core, so that its frames come a whole
-/// ring at a time, which a wire's would not: those of a few turns fit.
-const APPLIANCE_RING: u16 = 4096;
 
 /// A pause when there is nothing to move, so that the generator on the same core can fill its ring.
 const PAUSE: Duration = Duration::from_micros(20);
@@ -132,12 +129,11 @@ impl Mixer {
         let appliance = end(
             eal,
             "net_virtio_user0",
-            &format!("path={},queues=1,queue_size={APPLIANCE_RING}", path(&sockets.appliance)),
-            APPLIANCE_RING,
+            &format!("path={},queues=1,queue_size={RING}", path(&sockets.appliance)),
         )
         .context("the mixer cannot connect to the appliance's vhost-user port")?;
         let generator =
-            end(eal, "net_vhost0", &format!("iface={},queues=1", path(&sockets.generator)), RING)
+            end(eal, "net_vhost0", &format!("iface={},queues=1", path(&sockets.generator)))
                 .context("the mixer cannot serve the generator's socket")?;
         let good = end(
             eal,
@@ -147,7 +143,6 @@ impl Mixer {
                 path(&sockets.good),
                 RING.ilog2()
             ),
-            RING,
         )
         .context("the mixer cannot serve the good peer's memif")?;
         let shared = Arc::new(Shared::default());
@@ -233,12 +228,12 @@ struct End {
     tx: TxQueue,
 }
 
-fn end(eal: &Eal, name: &str, args: &str, ring: u16) -> anyhow::Result<End> {
+fn end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<End> {
     let device = Device::virtual_device(eal, name, args)?;
     let config = DeviceConfig {
         queues: 1,
-        rx_descriptors: ring,
-        tx_descriptors: ring,
+        rx_descriptors: RING,
+        tx_descriptors: RING,
         mtu: 1500,
         set_mtu: false,
         rx: RxOffloads::default(),
@@ -250,11 +245,7 @@ fn end(eal: &Eal, name: &str, args: &str, ring: u16) -> anyhow::Result<End> {
         reconnect: false,
         private_files: true,
     };
-    let pool = MempoolConfig {
-        buffers: 8 * u32::from(APPLIANCE_RING),
-        room: Room::Bytes(2048),
-        numa: None,
-    };
+    let pool = MempoolConfig { buffers: 16 * u32::from(RING), room: Room::Bytes(2048), numa: None };
     let (device, rx, tx) = device.start(&config, pool)?;
     let (Some(rx), Some(tx)) = (rx.into_iter().next(), tx.into_iter().next()) else {
         anyhow::bail!("{name} has no queue")

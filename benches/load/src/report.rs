@@ -185,7 +185,7 @@ fn machine(results: &Results) -> String {
 
 /// Shows a whole run in the document of the repository at `root`, and its plots in `docs/plots`.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
-    anyhow::ensure!(results.whole, "only a run of all profiles of at least 10 s each is published");
+    anyhow::ensure!(results.whole, "only a run of all profiles of at least 5 s each is published");
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
     anyhow::ensure!(failed == 0, "{failed} profiles failed: not published");
     let bar = |outcome: &Outcome, value: f64| Bar {

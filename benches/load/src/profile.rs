@@ -72,6 +72,9 @@ const ICMP: &[&str] = &[
     "drop:net_rate_limited",
     "drop:net_icmp",
     "drop:net_icmp_ignored",
+    "drop:net_icmp_size",
+    "drop:net_icmp_no_news",
+    "drop:net_icmp_not_in_flight",
     "drop:net_icmp_no_stream",
     "drop:net_icmp_not_believed",
     "drop:net_icmp_rate_limited",
@@ -92,7 +95,18 @@ const FRAGMENTS: &[&str] = &[
     "drop:net_overload",
 ];
 const INITS: &[&str] = &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload"];
-const REPLAY: &[&str] = &["segments", "cookies_sent", "drop:net_no_stream", "drop:net_no_listener"];
+const REPLAY: &[&str] = &[
+    "segments",
+    "cookies_sent",
+    "drop:net_no_stream",
+    "drop:net_no_listener",
+    "drop:net_overload",
+    "drop:net_tx_full",
+    // Of streams that the SYNs began.
+    "drop:tcp_bad_ack",
+    "drop:tcp_out_of_window",
+    "drop:tcp_unexpected_syn",
+];
 
 const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
     Profile { frames, what, one_source: true, victim: Victim::None, ends }

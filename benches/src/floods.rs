@@ -36,6 +36,8 @@ pub struct Flood {
 
 /// Longest that opening the generator's stream may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After this it is asked for again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 impl Flood {
     /// The row that it makes, still without number.
@@ -75,8 +77,10 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     let queue = queue.ok_or_else(|| anyhow::anyhow!("the generator's port has no queue"))?;
     let ends = Ends { to: end.port.info().mac, from: port.info().mac };
     let over = Arc::new(AtomicBool::new(false));
+    let begun = Arc::new(AtomicBool::new(false));
     let generator = {
-        let (over, flood, eal) = (over.clone(), flood.clone(), ports.eal().clone());
+        let (over, begun, flood, eal) =
+            (over.clone(), begun.clone(), flood.clone(), ports.eal().clone());
         std::thread::spawn(move || -> anyhow::Result<()> {
             pin(flood.rig.cores[0])?;
             let registered = eal.register_thread()?;
@@ -84,6 +88,7 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
             if flood.kind.needs_stream() {
                 generator.open(&ends)?;
             }
+            begun.store(true, Ordering::Relaxed);
             generator.flood(&ends.flood(flood.kind), &over);
             drop(generator);
             drop(registered);
@@ -91,6 +96,9 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
         })
     };
     let time = Duration::from_secs_f64(flood.seconds);
+    while !begun.load(Ordering::Relaxed) && !generator.is_finished() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let mut samples = Vec::new();
     for time in [time / 4 + Duration::from_millis(100), time] {
         let begin = Instant::now();
@@ -153,9 +161,14 @@ impl Generator {
 
     /// Opens a stream, of which the worker never gets more than the handshake.
     fn open(&mut self, ends: &Ends) -> anyhow::Result<()> {
-        self.send(&ends.introduction());
-        self.send(&ends.syn());
+        let mut asked: Option<Instant> = None;
         while self.begin.elapsed() < PATIENCE {
+            // The link may not be up at first.
+            if asked.is_none_or(|at| at.elapsed() > AGAIN) {
+                self.send(&ends.introduction());
+                self.send(&ends.syn());
+                asked = Some(Instant::now());
+            }
             PortIo::flush(&mut self.queue);
             let answers = self.receive();
             if let Some(ack) = answers.iter().find_map(|frame| ends.acknowledge(frame.data())) {

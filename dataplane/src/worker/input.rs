@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use arrayvec::ArrayVec;
 use base::Instant;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
@@ -24,42 +25,63 @@ const STAGE: usize = 8;
 /// A frame is prefetched this many frames before it is handled.
 const AHEAD: usize = 2;
 
+/// Bursts of a port in a turn at most, and frames for streams in one of them with which it is the last.
+const BURSTS: usize = 4;
+const FEW: usize = BURST / 4;
+
 /// Frames without a stream and an association that may make work, of a burst behind which more may wait, when there are
 /// streams: SYNs and cookies that come back, and SCTP packets. What they cost is taken from the streams.
 const ANSWERS: usize = 8;
 
 impl<Io: PortIo> Core<Io> {
-    /// One burst of each port. Returns whether there was any frame.
+    /// A burst of each port, and more of a port that is flooded: the streams are served after it, and what that takes
+    /// is better spread over many frames of theirs. Returns whether there was any frame.
     pub(super) fn take_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.places() {
-            let Some(slot) = self.env.ports.get_mut(port) else { continue };
-            if !slot.receive(now) {
-                continue;
-            }
-            busy = true;
-            let mut frames = slot.take_arrived().into_iter();
-            let full = frames.len() == BURST;
-            let mut strangers = Arrivals::new();
-            frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
-            frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
-            while frames.len() > 0 {
-                let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
-                later.for_each(Frame::prefetch_headers);
-                let mut arrivals = Arrivals::new();
-                let stage = frames.as_slice().iter().take(STAGE);
-                let (many, bytes) =
-                    stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
-                self.env.control.counters().frames.rx_frames.add(many);
-                self.env.control.counters().frames.rx_bytes.add(bytes as u64);
-                for frame in frames.by_ref().take(STAGE) {
-                    self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+            for _ in 0..BURSTS {
+                let Some(slot) = self.env.ports.get_mut(port) else { break };
+                if !slot.receive(now) {
+                    break;
                 }
-                self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);
+                busy = true;
+                let frames = slot.take_arrived();
+                let full = frames.is_full();
+                if self.take_burst(port, frames, now) >= FEW || !full {
+                    break;
+                }
             }
-            self.input_strangers(&strangers, full, now);
         }
         busy
+    }
+
+    /// Returns how many of the frames were for streams and associations.
+    #[inline]
+    fn take_burst(
+        &mut self,
+        port: usize,
+        frames: ArrayVec<Io::Frame, BURST>,
+        now: Instant,
+    ) -> usize {
+        let (full, mut known, mut strangers) = (frames.is_full(), 0, Arrivals::new());
+        let mut frames = frames.into_iter();
+        frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
+        frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+        while frames.len() > 0 {
+            let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
+            later.for_each(Frame::prefetch_headers);
+            let mut arrivals = Arrivals::new();
+            let stage = frames.as_slice().iter().take(STAGE);
+            let (many, bytes) = stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
+            self.env.control.counters().frames.rx_frames.add(many);
+            self.env.control.counters().frames.rx_bytes.add(bytes as u64);
+            for frame in frames.by_ref().take(STAGE) {
+                self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+            }
+            known += self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);
+        }
+        self.input_strangers(&strangers, full, now);
+        known
     }
 
     /// True when there is input for the next turn. Received frames are kept for it.
@@ -239,14 +261,15 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage. What belongs to no stream and no association is left for the end of the burst.
+    /// Second and third stage. What belongs to no stream and no association is left for the end of the burst; returns
+    /// how many others there were.
     fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
         next: &[Io::Frame],
         strangers: &mut Arrivals<Io::Frame>,
         now: Instant,
-    ) {
+    ) -> usize {
         let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
         for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
@@ -259,7 +282,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
         self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
-        let mut unknown = false;
+        let mut unknown = 0;
         for (at, arrival) in arrivals.iter().enumerate() {
             match arrivals.get(at + AHEAD) {
                 Some(later) => later.frame.prefetch(),
@@ -269,7 +292,7 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             if arrival.slot.is_none() {
-                unknown = true;
+                unknown += 1;
                 continue;
             }
             match arrival.carries {
@@ -277,9 +300,11 @@ impl<Io: PortIo> Core<Io> {
                 Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
             }
         }
-        if unknown {
+        let known = arrivals.len() - unknown;
+        if unknown > 0 {
             strangers.extend(arrivals.drain(..).filter(|arrival| arrival.slot.is_none()));
         }
+        known
     }
 
     /// What was left of a burst, in its order. If that was full, and there are streams that wait meanwhile, few of them

@@ -12,6 +12,9 @@
 //! has something to send is polled for segments once, so that it acknowledges once. A stream with more to send
 //! than its quota is queued again. All loops of a turn are bounded; the rest is done in the next turn.
 //!
+//! Floods: of a burst, frames of streams and associations are handled first. While a burst is full, at most a few of
+//! the others are examined, and if few frames in it were for streams another one is taken in the same turn.
+//!
 //! State: [`streams`] and [`associations`] have the flows, [`carrier`] the sending of either, [`schedule`] the queue of
 //! flows that may send, [`network`] the layers below, [`tables`] the state lent to endpoints, [`admission`] the start of
 //! flows, [`control`] the link to the control thread. The other modules are operations on these.

@@ -261,8 +261,39 @@ fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
 }
 
 #[test]
+fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
+    let (mut e, burst) = (Established::new(Plan::new(2), 100), crate::io::BURST);
+    e.net.settle();
+    let text = text(&mut e, 2);
+    let nobodys = |n: usize| forged((3, 2000 + n as u16), PORT, Flags::RST);
+    let before = e.net.hosts[1].count("rx_frames");
+    // Four bursts, the last two frames of which are a stream's, and a fifth.
+    let flood = (0..4 * burst - 2).map(nobodys).chain(text).chain((0..burst).map(nobodys));
+    flood.for_each(|frame| e.net.hosts[1].arrive(frame));
+    let (now, segments) = (e.net.now, e.net.hosts[1].count("segments"));
+    e.net.hosts[1].cores[0].turn(now);
+    e.net.hosts[1].assert_all_accounted();
+    assert_eq!(e.net.hosts[1].count("rx_frames") - before, 4 * burst as u64);
+    assert_eq!(e.net.hosts[1].count("segments") - segments, 2);
+    // Both are acknowledged together.
+    assert_eq!(e.net.hosts[1].sent().len(), 1);
+    e.check();
+    // Streams that fill a good part of a burst are served behind it.
+    let mut e = Established::new(Plan::new(2), 100);
+    e.net.settle();
+    let text = super::floods::text(&mut e, 8);
+    let before = e.net.hosts[1].count("rx_frames");
+    let flood = (0..burst - 8).map(nobodys).chain(text).chain((0..burst).map(nobodys));
+    flood.for_each(|frame| e.net.hosts[1].arrive(frame));
+    let now = e.net.now;
+    e.net.hosts[1].cores[0].turn(now);
+    assert_eq!(e.net.hosts[1].count("rx_frames") - before, burst as u64);
+}
+
+#[test]
 fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
     let mut e = Established::new(Plan::new(2), 100);
+    e.net.settle();
     let strangers =
         |from: u16, n: usize| (0..n as u16).map(move |n| forged((3, from + n), PORT, Flags::SYN));
     // Nothing is left for others behind these, but the stream of the first one is there.

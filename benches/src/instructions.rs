@@ -45,6 +45,8 @@ pub enum Verdict {
     Good,
     /// Something has.
     Grown,
+    /// A stream keeps less under a flood.
+    Shrunk,
     /// There is nothing to compare with.
     NoBaseline,
 }
@@ -67,7 +69,14 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
     let known = baseline.counts.get(&key);
     println!("{}", table(&counts, known));
     println!("for {key}");
-    let verdict = judge(&counts, known);
+    let shares = shares(&counts, known);
+    for share in &shares {
+        println!("{}", share.sentence());
+    }
+    let verdict = match (judge(&counts, known), shares.iter().all(Share::is_kept)) {
+        (Verdict::Good, false) => Verdict::Shrunk,
+        (verdict, _) => verdict,
+    };
     if bless {
         let counted = counts.iter().map(|c| (c.name.clone(), c.instructions)).collect();
         baseline.counts.insert(key, counted);
@@ -88,6 +97,10 @@ impl Verdict {
             Verdict::Grown => {
                 "FAILED: a path has grown by more than 2 %. Make it as short as it was, or, if it is worth it, \
                  renew the baseline: scripts/bench --instructions --bless"
+            }
+            Verdict::Shrunk => {
+                "FAILED: under a flood, a stream keeps less of what the flood leaves of a core than it has to, or 2 % \
+                 less than by the baseline. See docs/performance.md, Floods"
             }
             Verdict::NoBaseline => {
                 "FAILED: there is no baseline for this compiler and CRC, so nothing was checked; counts of others \
@@ -183,6 +196,60 @@ fn judge(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
     if grown { Verdict::Grown } else { Verdict::Good }
 }
 
+/// Frames of which one is of the stream, the others of a flood (`hot-floods`).
+const FRAMES: f64 = 5.0;
+/// What a stream keeps at least under these floods of what they leave.
+const LEAST: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
+
+/// What a stream keeps, under a flood, of what the flood leaves of a core: instructions of its segments alone, by those
+/// of the same segments with the flood between them, less those of the flood.
+#[derive(Clone, PartialEq, Debug)]
+struct Share {
+    flood: &'static str,
+    kept: f64,
+    /// By the baseline.
+    before: Option<f64>,
+    least: f64,
+}
+
+impl Share {
+    fn is_kept(&self) -> bool {
+        // Not a number is too little.
+        self.kept >= self.least && self.before.is_none_or(|before| self.kept * GROWTH >= before)
+    }
+
+    fn sentence(&self) -> String {
+        let Share { flood, kept, before, least } = self;
+        let percent = |share: f64| format!("{:.1} %", share * 100.0);
+        let baseline = before.map_or("—".to_owned(), percent);
+        let (kept, least) = (percent(*kept), percent(*least));
+        format!(
+            "a stream keeps {kept} of what a flood of {flood} leaves (baseline {baseline}, at least {least})"
+        )
+    }
+}
+
+fn shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec<Share> {
+    let units = |name: &str| {
+        let count = counts.iter().find(|count| count.name == name)?;
+        Some((count.instructions as f64, count.units.0 as f64))
+    };
+    let now = |name: &str| units(name).map(|(all, units)| all / units);
+    let then = |name: &str| Some(*known?.get(name)? as f64 / units(name)?.1);
+    let share = |each: &dyn Fn(&str) -> Option<f64>, flood: &str| {
+        let mixed = each(&format!("share-{flood}"))?;
+        // A reset is in the place of the segment there.
+        let reset = each("share-flood-rst")? / FRAMES;
+        let flood = each(&format!("share-flood-{flood}"))? - reset;
+        Some(each("share-alone")? / (mixed - flood))
+    };
+    let found = LEAST.into_iter().filter_map(|(flood, least)| {
+        let (kept, before) = (share(&now, flood)?, share(&then, flood));
+        Some(Share { flood, kept, before, least })
+    });
+    found.collect()
+}
+
 fn table(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -218,6 +285,31 @@ mod tests {
         assert_eq!(judge(&[count("a", 1021)], Some(&known)), Verdict::Grown);
         assert_eq!(judge(&[count("b", 1)], Some(&known)), Verdict::Grown);
         assert_eq!(judge(&[count("a", 1)], None), Verdict::NoBaseline);
+    }
+
+    #[test]
+    fn a_stream_keeps_its_share_of_what_a_flood_leaves() {
+        let count = |name: &str, units, instructions| {
+            let name = name.to_owned();
+            Count { name, units: (units, "unit".into()), instructions }
+        };
+        let counts = |mixed| {
+            [
+                count("share-alone", 10, 40_000),
+                count("share-flood-rst", 10, 50_000),
+                count("share-rst", 10, mixed),
+            ]
+        };
+        // Of 4000 and 4 times 1000 instructions for each segment.
+        let share = |mixed, known: Option<&_>| shares(&counts(mixed), known).remove(0);
+        assert_eq!(share(80_000, None).kept, 1.0);
+        assert_eq!(share(90_000, None).kept, 0.8);
+        assert!(share(90_000, None).is_kept() && !share(90_001, None).is_kept());
+        let known = counts(80_000).map(|count| (count.name, count.instructions)).into();
+        assert_eq!(share(81_000, Some(&known)).before, Some(1.0));
+        assert!(share(80_790, Some(&known)).is_kept());
+        assert!(!share(80_810, Some(&known)).is_kept());
+        assert_eq!(shares(&[], None), []);
     }
 
     #[test]

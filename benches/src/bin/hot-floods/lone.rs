@@ -1,6 +1,8 @@
 //! A worker on vectors: no device and no other core, so that instructions can be counted. Its configuration is the
 //! appliance's.
 
+pub(crate) mod share;
+
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use dataplane::port::{ChecksumBy, RxChecksum};
 use dataplane::steering::Steering;
 use dataplane::{Command, Driven, Ticket, WorkerId};
 
-use benches::floods::frames::{Ends, Kind};
+use benches::floods::frames::{Ends, Kind, Mac};
 use benches::product::Product;
 use benches::rig::{RigConfig, Side};
 
@@ -131,16 +133,7 @@ impl Lone {
         let product = Product::new(&rig, Side::Asked)?;
         let now = Instant::from_millis(1000);
         let ends = Ends { to: [2, 0, 0, 0, 0, 1], from: [2, 0, 0, 0, 0, 2] };
-        let workers = vec![WorkerId(0)];
-        let facts = PortFacts {
-            mac: ends.to,
-            tx_checksum: TxChecksum::SOFTWARE,
-            rx_checksum: ChecksumBy::Software,
-            device_hash: false,
-            steering: Steering::software(&workers),
-            workers,
-        };
-        let mut worker = Driven::new(&product.dataplane, [(facts, Wire::default())], now)?;
+        let mut worker = worker(&product, ends.to, now)?;
         if let Some(listener) = product.listener {
             let listener = Arc::new(listener);
             let sent = worker.handle.send(Command::AddListener { listener, ticket: Ticket(1) });
@@ -198,6 +191,20 @@ impl Lone {
             self.worker.turn(self.now);
         }
     }
+}
+
+/// One worker, whose port has this link-layer address.
+fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wire>> {
+    let workers = vec![WorkerId(0)];
+    let facts = PortFacts {
+        mac,
+        tx_checksum: TxChecksum::SOFTWARE,
+        rx_checksum: ChecksumBy::Software,
+        device_hash: false,
+        steering: Steering::software(&workers),
+        workers,
+    };
+    Ok(Driven::new(&product.dataplane, [(facts, Wire::default())], now)?)
 }
 
 /// Frames for the rest of the process.

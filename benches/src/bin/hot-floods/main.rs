@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use benches::floods::frames::{Kind, MANY};
 
-use self::lone::{Lone, shared};
+use self::lone::{Lone, share, shared};
 
 /// Frames that are counted.
 const FRAMES: u32 = 1024;
@@ -28,9 +28,19 @@ fn main() {
     if name == "--list" {
         let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
         println!("crc {target}");
-        return Kind::ALL
-            .iter()
-            .for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
+        Kind::ALL.iter().for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
+        for (name, _, load) in share::PATHS {
+            let unit = match load {
+                share::Load::Stream => "segment",
+                share::Load::Flood => "reset and 4 frames",
+                share::Load::Mixed => "segment and 4 frames",
+            };
+            println!("{name} {} {unit}", share::FRAMES);
+        }
+        return;
+    }
+    if let Some(&(_, kind, load)) = share::PATHS.iter().find(|(known, ..)| *known == name) {
+        return share::run(kind, load, &mut measured_hot_path).expect("a stream");
     }
     let named = |kind: &Kind| name.strip_prefix(PREFIX) == Some(kind.name());
     let Some(kind) = Kind::ALL.into_iter().find(named) else {

@@ -1,0 +1,295 @@
+//! A stream on a flooded worker. Its other end is a second worker, which is not counted: only turns of the asked one
+//! are. In a mixed path each segment of the stream is followed by [`FLOOD`] frames of the flood, in full bursts. The
+//! flood alone has resets of no stream in the places of the segments: of a burst only a few frames are examined, so what
+//! a frame of a flood costs depends on how many there are in a burst.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use dataplane::io::BURST;
+use dataplane::{
+    Command, Connect, Driven, Event, InterfaceId, ListenerConfig, ListenerId, Service, Ticket,
+};
+use ddp::{Access, Cookie, Message, PdId, Source, Stag, StagEntry, StreamId, TaggedOffset};
+
+use benches::floods::frames::Kind;
+use benches::product::{self, PORT, Product};
+use benches::rig::{RigConfig, Side, stable};
+
+use super::{Lone, Wire, shared, worker};
+
+/// Frames of a flood for each of the stream.
+pub(crate) const FLOOD: usize = 4;
+/// Segments of the stream that are counted, or resets in their places.
+pub(crate) const FRAMES: usize = 512;
+
+/// Bursts that a turn takes while few frames in them are for streams.
+const BURSTS: usize = 4;
+/// Turns before the counted ones: a flood has reached its bounds then.
+const BEFORE: usize = 32;
+/// Frames of the stream that open its window.
+const OPENING: usize = 400;
+/// Bytes of the write that is under way all the time.
+const WRITE: u32 = 4 << 20;
+const PD: PdId = PdId(1);
+const SOURCE: Stag = Stag(0x100);
+const SINK: Stag = Stag(0x200);
+/// Shortest frame that is a full one.
+const FULL: usize = 1490;
+/// Far more turns than anything takes.
+const PATIENCE: usize = 10_000;
+
+/// What arrives while it is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// Only frames of the stream.
+    Stream,
+    /// Only the flood, with resets; the stream is idle.
+    Flood,
+    /// Both.
+    Mixed,
+}
+
+/// The paths: name, flood, load.
+pub(crate) const PATHS: [(&str, Kind, Load); 7] = [
+    ("share-alone", Kind::Rst, Load::Stream),
+    ("share-flood-rst", Kind::Rst, Load::Flood),
+    ("share-flood-syn", Kind::Syn, Load::Flood),
+    ("share-flood-init", Kind::Init, Load::Flood),
+    ("share-rst", Kind::Rst, Load::Mixed),
+    ("share-syn", Kind::Syn, Load::Mixed),
+    ("share-init", Kind::Init, Load::Mixed),
+];
+
+/// The two workers.
+struct Pair {
+    lone: Lone,
+    asking: Driven<Wire>,
+    /// Frames of the stream that have not arrived yet.
+    waiting: VecDeque<&'static [u8]>,
+    flood: &'static [&'static [u8]],
+    resets: &'static [&'static [u8]],
+    /// Frames that were mixed so far.
+    mixed: usize,
+}
+
+/// Runs a path; `counted` calls what it is given, and counts it.
+pub(crate) fn run(
+    kind: Kind,
+    load: Load,
+    counted: &mut dyn FnMut(&mut dyn FnMut()),
+) -> anyhow::Result<()> {
+    let mut pair = Pair::new(kind)?;
+    let direct: &mut dyn FnMut(&mut dyn FnMut()) = &mut |work| work();
+    for _ in 0..BEFORE {
+        pair.round(load, direct)?;
+    }
+    let mut frames = 0;
+    while frames < FRAMES {
+        frames += pair.round(load, counted)?;
+    }
+    ensure!(frames == FRAMES, "{frames} frames were counted");
+    let counters = pair.lone.worker.handle.counters();
+    ensure!(counters.unaccounted() == 0, "frames are not accounted for");
+    Ok(())
+}
+
+impl Pair {
+    fn new(kind: Kind) -> anyhow::Result<Pair> {
+        // The stream is TCP's, whatever the flood is.
+        let rig = RigConfig::default();
+        let lone = Lone::new(Kind::Rst)?;
+        let product = Product::new(&rig, Side::Asking)?;
+        let asking = worker(&product, lone.ends.from, lone.now)?;
+        let flood = shared(lone.ends.flood(kind));
+        let resets = shared(lone.ends.flood(Kind::Rst));
+        let waiting = VecDeque::new();
+        let mut pair = Pair { lone, asking, waiting, flood, resets, mixed: 0 };
+        let flooded = Product::new(&kind.rig(rig.clone()), Side::Asked)?;
+        if let Some(listener) = flooded.listener.filter(|_| kind == Kind::Init) {
+            let listener = Arc::new(ListenerConfig { id: ListenerId(2), ..listener });
+            pair.answer(Command::AddListener { listener, ticket: Ticket(5) })?;
+        }
+        let stream = pair.open(&rig, &product)?;
+        let memory = stable(u64::from(WRITE))?;
+        let entry = entry(SOURCE, Access::REMOTE_READ, &memory);
+        pair.ask(Command::AddStag { entry, ticket: Ticket(3) })?;
+        let source = Source::Region { memory, offset: 0, len: WRITE };
+        let (stag, to, cookie) = (SINK, TaggedOffset(0), Cookie::of(0));
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
+        pair.ask(Command::Post { stream, message, region: Some(SOURCE), ticket: Ticket(4) })?;
+        let mut frames = 0;
+        for _ in 0..PATIENCE {
+            frames += pair.exchange();
+            if frames >= OPENING {
+                return Ok(pair);
+            }
+        }
+        anyhow::bail!("the stream carries nothing")
+    }
+
+    fn ask(&mut self, command: Command) -> anyhow::Result<()> {
+        ensure!(self.asking.handle.send(command).is_ok(), "the command ring is full");
+        Ok(())
+    }
+
+    fn answer(&mut self, command: Command) -> anyhow::Result<()> {
+        ensure!(self.lone.worker.handle.send(command).is_ok(), "the command ring is full");
+        Ok(())
+    }
+
+    fn open(&mut self, rig: &RigConfig, product: &Product) -> anyhow::Result<StreamId> {
+        let accepted = Product::new(rig, Side::Asked)?.ulps[0].clone();
+        let memory = product::region(u64::from(WRITE))?;
+        let entry = entry(SINK, Access::REMOTE_WRITE, &memory);
+        self.answer(Command::AddStag { entry, ticket: Ticket(2) })?;
+        self.ask(Command::Connect(Box::new(Connect {
+            ticket: Ticket(1),
+            interface: InterfaceId(0),
+            local: Some(product::asking_address(rig, 0)),
+            remote: SocketAddr::new(product::address(rig, Side::Asked), PORT),
+            endpoint: product.connect.clone(),
+            ulp: product.ulps[1].clone(),
+            service: Service::Sink,
+            pd: PD,
+            stags: Vec::new(),
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        })))?;
+        for _ in 0..PATIENCE {
+            self.exchange();
+            while let Some(event) = self.lone.worker.handle.poll() {
+                if let Event::Incoming { stream, .. } = event {
+                    let (ulp, service) = (accepted.clone(), Service::Sink);
+                    let private_data = Vec::new();
+                    self.answer(Command::Accept { stream, pd: PD, private_data, ulp, service })?;
+                    self.answer(Command::Credits { listener: ListenerId(1), more: 1 })?;
+                }
+            }
+            while let Some(event) = self.asking.handle.poll() {
+                match event {
+                    Event::Established { stream, .. } => return Ok(stream),
+                    Event::ConnectFailed { reason, .. } => anyhow::bail!("no stream: {reason}"),
+                    _ => {}
+                }
+            }
+        }
+        anyhow::bail!("the stream is not opened")
+    }
+
+    /// A turn of each, uncounted; returns the full frames that arrived.
+    fn exchange(&mut self) -> usize {
+        self.send();
+        let frames: Vec<_> = self.waiting.drain(..).collect();
+        let full = frames.iter().filter(|frame| frame.len() >= FULL).count();
+        for burst in frames.chunks(BURST) {
+            self.take(burst.to_vec(), &mut |work| work());
+        }
+        if frames.is_empty() {
+            self.take(Vec::new(), &mut |work| work());
+        }
+        full
+    }
+
+    /// A turn of the asking worker, a microsecond later.
+    fn send(&mut self) {
+        self.lone.now += Duration::from_micros(1);
+        if let Some(wire) = self.asking.port(0) {
+            wire.keeps = true;
+        }
+        self.asking.turn(self.lone.now);
+        if let Some(wire) = self.asking.port(0) {
+            self.waiting.extend(wire.sent.drain(..).map(|frame| &*frame.leak()));
+        }
+    }
+
+    /// A turn of the asked worker with these frames; what it sends to the other arrives there.
+    fn take(&mut self, frames: Vec<&'static [u8]>, counted: &mut dyn FnMut(&mut dyn FnMut())) {
+        self.lone.now += Duration::from_nanos(6400) * frames.len().div_ceil(BURST) as u32;
+        let (worker, now) = (&mut self.lone.worker, self.lone.now);
+        if let Some(wire) = worker.port(0) {
+            (wire.left, wire.next, wire.keeps) = (frames.len(), 0, true);
+            wire.frames = frames.leak();
+        }
+        counted(&mut || {
+            worker.turn(now);
+            // A turn stops at a burst with many frames of streams and half-open ones.
+            for _ in 0..BURSTS {
+                if worker.port(0).is_some_and(|wire| wire.left > 0) {
+                    worker.turn(now);
+                }
+            }
+        });
+        let Some(wire) = worker.port(0) else { return };
+        let ours = |frame: &Vec<u8>| frame[12..14] == [8, 6] || frame[30..34] == [10, 9, 1, 1];
+        let back: Vec<Vec<u8>> = wire.sent.iter().filter(|frame| ours(frame)).cloned().collect();
+        wire.spare.append(&mut wire.sent);
+        for burst in back.chunks(BURST) {
+            if let Some(wire) = self.asking.port(0) {
+                (wire.frames, wire.next, wire.left) = (shared(burst.to_vec()), 0, burst.len());
+            }
+            self.asking.turn(now);
+        }
+    }
+
+    /// A turn with as many frames as it takes; returns how many segments or resets were among them.
+    fn round(
+        &mut self,
+        load: Load,
+        counted: &mut dyn FnMut(&mut dyn FnMut()),
+    ) -> anyhow::Result<usize> {
+        let many = if load == Load::Stream { BURST } else { BURSTS * BURST };
+        let (mut frames, mut places) = (Vec::with_capacity(many), 0);
+        for _ in 0..many {
+            let at = self.mixed;
+            self.mixed += 1;
+            if load != Load::Stream && !at.is_multiple_of(FLOOD + 1) {
+                frames.push(self.flood[at % self.flood.len()]);
+                continue;
+            }
+            places += 1;
+            frames.push(match load {
+                Load::Flood => self.resets[at % self.resets.len()],
+                Load::Stream | Load::Mixed => self.segment()?,
+            });
+        }
+        self.take(frames, counted);
+        let left = self.lone.worker.port(0).map_or(0, |wire| wire.left);
+        ensure!(left == 0, "{left} frames were not taken");
+        while self.lone.worker.handle.poll().is_some() {}
+        while self.asking.handle.poll().is_some() {}
+        Ok(places)
+    }
+
+    /// The next full frame of the stream.
+    fn segment(&mut self) -> anyhow::Result<&'static [u8]> {
+        for _ in 0..PATIENCE {
+            if let Some(frame) = self.waiting.pop_front() {
+                ensure!(frame.len() >= FULL, "a frame of {} bytes", frame.len());
+                return Ok(frame);
+            }
+            self.send();
+        }
+        None.context("the stream's other end sends nothing")
+    }
+}
+
+fn entry(
+    stag: Stag,
+    access: Access,
+    memory: &dataplane::memory::Memory,
+) -> StagEntry<dataplane::memory::Memory> {
+    StagEntry {
+        stag,
+        pd: PD,
+        stream: None,
+        base_to: TaggedOffset(0),
+        len: u64::from(WRITE),
+        access,
+        memory: memory.clone(),
+        memory_offset: 0,
+    }
+}

@@ -15,7 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use control::api::{Client, Stats, Status};
+use control::api::{Client, Stats};
 
 use crate::mixer::{Macs, Mixer, Sockets};
 use crate::router::{ROUTER_V4, ROUTER_V6};
@@ -211,11 +211,6 @@ impl Bed {
             appliance.wait_for_links()?;
         }
         Ok(bed)
-    }
-
-    /// What the target says of itself.
-    pub fn status(&self) -> anyhow::Result<Status> {
-        Ok(self.target.client.get("/v1/status")?)
     }
 }
 

@@ -107,8 +107,6 @@ impl Counts {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    /// Turns of the loop, so that a snapshot can wait for a whole one.
-    turns: AtomicU64,
     counts: Mutex<Counts>,
     watch: Mutex<Watch>,
     /// Frames a second that are taken from the generator at most; 0 for all.
@@ -170,7 +168,6 @@ impl Mixer {
                 let moved = lines.turn(&own.watch, room);
                 pace.took(lines.counts.generator - before);
                 *own.counts.lock().unwrap_or_else(PoisonError::into_inner) = lines.counts;
-                own.turns.fetch_add(1, Ordering::Release);
                 if !moved {
                     std::thread::sleep(PAUSE);
                 }

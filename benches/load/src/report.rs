@@ -1,5 +1,6 @@
 //! The tables and plots of a run, for the terminal and for `docs/load-testing.md`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -177,9 +178,9 @@ pub fn text(results: &Results) -> String {
     )
 }
 
-fn machine(results: &Results) -> String {
+fn facts(machine: &BTreeMap<String, String>) -> String {
     let facts: Vec<String> =
-        results.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     facts.join("; ")
 }
 
@@ -219,7 +220,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
         results.generator.name(),
         results.seconds,
         FILE_LEN >> 10,
-        machine(results),
+        facts(&results.machine),
         frames(results),
         peers(results),
         afterwards(results)
@@ -234,14 +235,12 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 
 /// Shows a search in the document.
 pub fn publish_rates(found: &Found, root: &Path) -> anyhow::Result<()> {
-    let machine: Vec<String> =
-        found.machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let section = format!(
         "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
         found.generator.name(),
         found.seconds,
         SOME_LOSS * 100.0,
-        machine.join("; "),
+        facts(&found.machine),
         rates(&found.rates)
     );
     put(root, "scripts/load rfc2544 --publish", &section)

@@ -81,42 +81,39 @@ pub struct Found {
     pub rates: Vec<Rate>,
 }
 
-/// Searches: each step is in the middle, by ratio, of the highest rate that passed and the lowest that did not.
-struct Search {
-    limit: f64,
-    low: f64,
-    high: f64,
+/// The next rate of a search that allows this loss, after these trials: in the middle, by ratio, of the highest that
+/// passed and the lowest that did not. `None` when they are near enough.
+fn next(limit: f64, trials: &[Trial]) -> Option<f64> {
+    let (low, high) = bounds(limit, trials);
+    (high / low > 1.05).then(|| (low * high).sqrt())
 }
 
-impl Search {
-    /// The next rate of a search that allows `limit`, after these trials; `None` when it is near enough.
-    fn next(limit: f64, trials: &[Trial]) -> Option<f64> {
-        let Search { low, high, .. } = Search::of(limit, trials);
-        (high / low > 1.05).then(|| (low * high).sqrt())
-    }
-
-    fn of(limit: f64, trials: &[Trial]) -> Search {
-        let mut search = Search { limit, low: RATES.0, high: RATES.1 };
-        for trial in trials {
-            if !trial.is_full() {
-                // Above it the generator has nothing to offer.
-                search.high = search.high.min(trial.offered_rate.max(search.low));
-            }
+/// The highest rate that passed, or the least of all, and the lowest that did not, or that the generator made.
+fn bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
+    let (mut low, mut high) = RATES;
+    for trial in trials {
+        if !trial.is_full() {
+            // Above it the generator has nothing to offer.
+            high = high.min(trial.offered_rate.max(low));
         }
-        let failed = trials.iter().filter(|trial| trial.loss() > search.limit);
-        search.high = failed.map(|trial| trial.offered_rate).fold(search.high, f64::min);
-        let passed = trials.iter().filter(|trial| trial.loss() <= search.limit);
-        let below = passed.map(|trial| trial.offered_rate).filter(|&rate| rate <= search.high);
-        search.low = below.fold(search.low, f64::max);
-        search
+        if trial.loss() > limit {
+            high = high.min(trial.offered_rate);
+        }
     }
+    low = passed(limit, high, trials).fold(low, f64::max);
+    (low, high)
+}
 
-    /// The highest rate that passed, below all that did not; 0 when none did.
-    fn found(limit: f64, trials: &[Trial]) -> f64 {
-        let high = Search::of(limit, trials).high;
-        let passed = trials.iter().filter(|t| t.loss() <= limit && t.offered_rate <= high);
-        passed.map(|trial| trial.offered_rate).fold(0.0, f64::max)
-    }
+/// Rates up to `high` that passed.
+fn passed(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
+    let good = trials.iter().filter(move |t| t.loss() <= limit && t.offered_rate <= high);
+    good.map(|trial| trial.offered_rate)
+}
+
+/// The highest rate that passed, below all that did not; 0 when none did.
+fn found(limit: f64, trials: &[Trial]) -> f64 {
+    let (_, high) = bounds(limit, trials);
+    passed(limit, high, trials).fold(0.0, f64::max)
 }
 
 /// Searches for one size; each trial takes `time`.
@@ -146,14 +143,13 @@ pub fn search(
     };
     // No frame gets through between trials.
     bed.mixer.set_pace(Some(1));
-    let mut running = generator.start(&job)?;
-    running.wait_for(|| true)?;
+    let running = generator.start(&job)?;
     std::thread::sleep(Duration::from_secs(4));
     let mut trials = Vec::new();
     for index in 0..TRIALS {
         let limit = if index < TRIALS * 2 / 3 { 0.0 } else { SOME_LOSS };
-        let next = Search::next(limit, &trials).or_else(|| Search::next(SOME_LOSS, &trials));
-        let Some(rate) = next else { break };
+        let rate = next(limit, &trials).or_else(|| next(SOME_LOSS, &trials));
+        let Some(rate) = rate else { break };
         trials.push(
             trial(bed, rate, time, pause).with_context(|| format!("frames of {size} bytes"))?,
         );
@@ -161,15 +157,9 @@ pub fn search(
     bed.mixer.set_pace(None);
     drop(running);
     bed.mixer.settled(Duration::from_secs(60))?;
-    let some_loss = Search::found(SOME_LOSS, &trials);
+    let some_loss = found(SOME_LOSS, &trials);
     let bound = trials.iter().any(|t| !t.is_full() && t.loss() <= SOME_LOSS);
-    Ok(Rate {
-        size,
-        no_loss: Search::found(0.0, &trials),
-        some_loss,
-        generator_bound: bound,
-        trials,
-    })
+    Ok(Rate { size, no_loss: found(0.0, &trials), some_loss, generator_bound: bound, trials })
 }
 
 fn trial(bed: &Bed, rate: f64, time: Duration, pause: Duration) -> anyhow::Result<Trial> {
@@ -211,7 +201,7 @@ mod tests {
     /// An appliance that takes `most` frames a second, and a generator that makes `made`.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();
-        while let Some(rate) = Search::next(0.0, &trials) {
+        while let Some(rate) = next(0.0, &trials) {
             let offered_rate = rate.min(made);
             let offered = offered_rate as u64 * 10;
             let seen = offered.min(most as u64 * 10);
@@ -224,16 +214,16 @@ mod tests {
     #[test]
     fn the_search_ends_within_5_percent_below_what_is_taken() {
         for most in [30e3, 1.1e6, 7.7e6] {
-            let found = Search::found(0.0, &run(most, 50e6));
+            let found = found(0.0, &run(most, 50e6));
             assert!(found <= most && found > most / 1.06, "{found} of {most}");
         }
-        assert_eq!(Search::found(0.0, &run(1e3, 50e6)), 0.0);
+        assert_eq!(found(0.0, &run(1e3, 50e6)), 0.0);
     }
 
     #[test]
     fn a_slow_generator_ends_the_search() {
         let trials = run(30e6, 3e6);
-        let found = Search::found(0.0, &trials);
+        let found = found(0.0, &trials);
         assert!((2.8e6..=3e6).contains(&found), "{found}");
         assert!(trials.iter().any(|trial| !trial.is_full()));
     }

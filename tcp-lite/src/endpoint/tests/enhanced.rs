@@ -241,6 +241,26 @@ fn nothing_behind_the_reply() {
     assert_eq!(net.a.up.received[24..], ulp);
 }
 
+/// RFC 5040 §4.8: the bits by which siw's layout of a Terminate is known are reserved for all other peers.
+#[test]
+fn only_siw_has_its_own_terminates() {
+    for peer in Peer::ALL {
+        let b = Node::responder_of(two(None, peer), rdmap(1, 1));
+        let mut net = Net::new(Raw::connect(), b);
+        net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
+        net.run_until(|net| net.b.is_established());
+        net.a.send_bytes(&fpdus(&["41470000000000000002000000010000000021020100"]));
+        net.run_for(Duration::from_secs(1));
+        let said = if peer == Peer::Siw { None } else { Some(rdmap::Terminate::new(2, 1, 2)) };
+        let terminates = net.b.rdmap_events().into_iter().filter_map(|event| match event {
+            rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
+            _ => None,
+        });
+        // siw's flag M needs a length, which is not there.
+        assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
+    }
+}
+
 /// FPDUs that a responder sends right behind its reply are taken all the same: siw's programs may.
 #[test]
 fn fpdus_behind_the_reply_are_taken() {

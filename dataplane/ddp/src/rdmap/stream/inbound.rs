@@ -307,7 +307,8 @@ impl<M: RegionMemory> Stream<M> {
 
     /// RFC 5040 §5.4: the peer has ended the stream.
     fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let Ok(terminate) = Terminate::parse(data) else {
+        let parse = if self.siw { Terminate::parse_siw } else { Terminate::parse };
+        let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));
             return;

@@ -257,7 +257,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
 // siw's layout, and bytes behind the Terminate.
 #[test]
 fn terminates_of_siw_are_understood() {
-    let mut a = End::new();
+    let mut a = End::with(Config { siw: true, ..config() });
     let mut bytes = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
     bytes.extend(tagged_header());
     bytes.extend([0xee; 40]);
@@ -266,6 +266,19 @@ fn terminates_of_siw_are_understood() {
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (1, 1, 1));
     assert_eq!(terminate.layout, Layout::Siw);
     assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
+}
+
+// RFC 5040 §4.8: what siw's flags are is reserved, and ignored unless the peer is siw.
+#[test]
+fn reserved_bits_of_a_terminate_are_ignored() {
+    for (bytes, layer, error_type, code) in
+        [([0x20, 0x02, 0x01, 0x00], 2, 0, 2), ([0x21, 0x01, 0x00, 0x00], 2, 1, 1)]
+    {
+        let mut a = End::new();
+        a.give(&untagged(Opcode::Terminate, 2, 1, &bytes));
+        let terminate = Terminate::new(layer, error_type, code);
+        assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
+    }
 }
 
 // RFC 5040 §5.4: "an error is surfaced", and §7.1 has no Terminate for a Terminate.

@@ -119,9 +119,12 @@ fn initiator_sends_the_message_that_was_agreed_on() {
 /// RFC 6581 §9.2: the responder is established by the message and sends then, not before.
 #[test]
 fn responder_waits_to_be_told() {
-    for (rtr, readiness) in [(SEND, Rtr::Send), (WRITE, Rtr::Write), (READ, Rtr::Read)] {
+    // RFC 6581 §9.1: the Read of no bytes also from an initiator whose ORD is 0.
+    for (rtr, readiness, ord) in
+        [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
+    {
         let config = two(Some(rtr), Peer::Standard);
-        let a = Node::initiator_of(config, rdmap(1, 1), b"");
+        let a = Node::initiator_of(config, rdmap(1, ord), b"");
         let b = Node::responder_of(two(None, Peer::Standard), rdmap(1, 1));
         let mut net = Net::new(a, b);
         net.run_until(|net| net.b.state() == Some(State::Readying));

@@ -22,14 +22,16 @@
 //! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
 
 mod config;
+mod context;
 mod event;
 mod post;
 mod slot;
 mod upper;
 
 pub use config::EndpointConfig;
+pub use context::Context;
 pub use ddp::lifecycle::State;
-pub use ddp::{Context, OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 pub use event::{
     CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
 };
@@ -472,6 +474,7 @@ impl<M: RegionMemory> Endpoint<M> {
     fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
         let why = SctpReason::of_sctp(&reason, self.peer_first);
         self.upper.lost(why.clone(), self.now, cx);
+        self.upper.release_held(cx);
         self.upper.events.push_back(Event::Down { reason: why });
     }
 

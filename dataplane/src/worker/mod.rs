@@ -177,6 +177,7 @@ impl<Io: PortIo> Core<Io> {
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
+            inits: key(Purpose::InitLimit),
             fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };

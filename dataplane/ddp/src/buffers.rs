@@ -26,7 +26,8 @@ const MAX_SPARE: usize = 64;
 /// Longest buffer kept for reuse, in bytes.
 const MAX_SPARE_LEN: usize = 64 * 1024;
 
-/// Who is at the other end of the LLP: streams with the same one share what one peer may have.
+/// Who is at the other end of the LLP: streams with the same one share what one peer may have. Every bound by peer, on
+/// streams, half-open ones, buffers, fragments and answers, is by this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
@@ -41,6 +42,11 @@ impl PeerId {
             Some(v4) => PeerId::of(v4.into()),
             None => PeerId((u128::from(v6) >> 64) as u64),
         }
+    }
+
+    /// For a keyed hash.
+    pub const fn bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
     }
 }
 

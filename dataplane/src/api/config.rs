@@ -106,6 +106,8 @@ pub struct Limits {
     pub keep_bytes: usize,
     /// Resets sent per second for segments without a stream.
     pub resets_per_second: u32,
+    /// INIT ACKs sent per second to hosts that may have forged their address; to one peer a small part of them.
+    pub inits_per_second: u32,
     /// ICMP messages sent per second.
     pub icmp_per_second: u32,
     /// Packets that arrive in fragments, unfinished at a time.
@@ -135,6 +137,7 @@ impl Default for Limits {
             hold_bytes: 16 << 20,
             keep_bytes: 64 << 20,
             resets_per_second: 1000,
+            inits_per_second: 32_000,
             icmp_per_second: 1000,
             reassembly_packets: 256,
             reassembly_bytes: 1 << 20,

@@ -67,6 +67,7 @@ use std::net::IpAddr;
 
 use base::Instant;
 use ddp::StreamId;
+use tcp_lite::tcp::IsnGenerator;
 
 use self::admission::Admission;
 use self::associations::Associations;
@@ -177,13 +178,14 @@ impl<Io: PortIo> Core<Io> {
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
+            inits: key(Purpose::InitLimit),
             fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };
         // Any worker may get the acknowledgement that returns a cookie.
-        let cookies = Cookies::new(key(Purpose::SynCookies), limits.syn_cookies);
+        let isn = IsnGenerator::new(key(Purpose::SequenceNumbers));
+        let cookies = Cookies::new(key(Purpose::SynCookies), isn.clone(), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(Purpose::Peers));
-        let isn = key(Purpose::SequenceNumbers);
         let associations = Associations::new(
             index,
             limits.streams,

@@ -62,10 +62,7 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.reset_due {
-            return;
-        }
-        let seq = self.reset_seq;
+        let Some(seq) = self.reset else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -78,7 +75,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset_due = false;
+            self.reset = None;
         }
     }
 

@@ -124,6 +124,8 @@ struct Env<Io: PortIo> {
     admission: Admission,
     /// When load generators with a rate post next.
     paced: load::Paced,
+    /// Many streams share the ports.
+    shared: bool,
     /// The time of this turn.
     now: Instant,
 }
@@ -203,6 +205,7 @@ impl<Io: PortIo> Core<Io> {
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             paced: load::Paced::default(),
+            shared: false,
             now,
         };
         let mut core = Core {

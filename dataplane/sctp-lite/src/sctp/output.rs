@@ -186,6 +186,7 @@ impl Association {
         tx: &mut impl TxBatch,
     ) -> bool {
         self.advance_shutdown(upper);
+        self.sender.set_shared(tx.is_shared());
         let room = upper.room();
         let data = self.state.sends_data() && self.sender.wants_packet(now, upper);
         let acknowledges = self.state.receives_data();

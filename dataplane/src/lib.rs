@@ -11,6 +11,7 @@ pub mod api;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;
+mod wake;
 mod worker;
 
 /// A worker without a thread.

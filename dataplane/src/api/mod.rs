@@ -16,7 +16,7 @@ pub use config::{
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
-pub(crate) use handle::{Wake, WorkerLink, worker_link};
+pub(crate) use handle::{WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{

@@ -5,6 +5,14 @@ use std::path::PathBuf;
 /// Why a port does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
+    /// A ring's descriptor for a worker that sleeps could not be made.
+    #[error("port {port:?}: an event descriptor cannot be made: {error}")]
+    Descriptor {
+        /// The port.
+        port: String,
+        /// The system's answer.
+        error: rustix::io::Errno,
+    },
     /// The kind or the device does not carry the MTU.
     #[error("port {port:?}: MTU {mtu} is not possible: {why} carries {min} to {max} bytes")]
     Mtu {
@@ -215,9 +223,10 @@ impl PortError {
             PortError::Value { key, .. } => key,
             PortError::Socket { .. } => "socket",
             PortError::Pci { .. } => "address",
-            PortError::NoPermission { .. } | PortError::Busy { .. } | PortError::Device { .. } => {
-                "kind"
-            }
+            PortError::NoPermission { .. }
+            | PortError::Descriptor { .. }
+            | PortError::Busy { .. }
+            | PortError::Device { .. } => "kind",
         }
     }
 }

@@ -12,6 +12,10 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
+/// Said of a PCI device that cannot wake an idle worker.
+pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
+     before it sleeps, and looks again every 50 us";
+
 /// Bytes that a packet socket's ring puts before a frame: its header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
@@ -298,8 +302,10 @@ pub(super) fn device_config(
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
-            PortKind::Memif { .. }
-            | PortKind::Pci { .. }
+            PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
+            // A ring's is not DPDK's; the memif driver has none.
+            PortKind::Pci { .. }
+            | PortKind::Memif { .. }
             | PortKind::Ring { .. }
             | PortKind::Pcap { .. } => IdleFd::None,
         },

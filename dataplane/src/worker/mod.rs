@@ -64,6 +64,7 @@ pub(crate) mod thread;
 
 #[cfg(test)]
 use std::net::IpAddr;
+use std::time::Duration;
 
 use base::Instant;
 use ddp::StreamId;
@@ -282,9 +283,29 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// True when there is input that no file descriptor will signal.
-    pub(crate) fn has_input(&self) -> bool {
-        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
+    /// The last look before a sleep, once everything that ends it is asked to: true when the next turn has something to
+    /// do at once.
+    pub(crate) fn must_stay(&mut self, now: Instant) -> bool {
+        self.env.control.awaits_room() || self.sees_input(now)
+    }
+
+    /// True if each port can end a sleep.
+    pub(crate) fn can_be_woken(&self) -> bool {
+        self.ports().all(PortIo::can_wake)
+    }
+
+    /// The round trip of the stream or the association that was served last, the shorter of the two, once it is
+    /// measured.
+    pub(crate) fn round_trip(&mut self) -> Option<Duration> {
+        let schedules = &self.env.schedules;
+        let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
+        let connection = connection.and_then(|conn| match &conn.lower {
+            Lower::Tcp(carrier) => carrier.endpoint().connection().round_trip(),
+            Lower::Sctp(_) => None,
+        });
+        let association = self.associations.get(schedules.get(CarrierKind::Association).last());
+        let association = association.and_then(|a| a.endpoint().association().sender().srtt());
+        connection.into_iter().chain(association).min()
     }
 
     /// True once [`Command::Stop`](crate::api::Command::Stop) is carried out: every stream has been reset and every event
@@ -306,6 +327,11 @@ impl<Io: PortIo> Core<Io> {
     /// The ports' queues.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
         self.env.ports.queues()
+    }
+
+    /// The same, to put them to rest.
+    pub(crate) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Io> {
+        self.env.ports.queues_mut()
     }
 
     /// The ports' queues, for tests to put frames in and take them out.

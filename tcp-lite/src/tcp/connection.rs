@@ -270,6 +270,11 @@ impl Connection {
         self.send.una.since(self.send.iss().plus(1))
     }
 
+    /// Smoothed round-trip time, once measured.
+    pub fn round_trip(&self) -> Option<std::time::Duration> {
+        self.send.recovery.rtt().srtt().map(Into::into)
+    }
+
     /// Present condition.
     pub fn info(&self) -> Info {
         Info {

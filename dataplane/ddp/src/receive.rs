@@ -26,6 +26,7 @@ use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
+pub(crate) use check::as_it_came;
 use check::{check_tagged, header_of, parse, wrong_version};
 use queue::Queue;
 pub(crate) use ranges::Ranges;
@@ -63,6 +64,8 @@ struct Segment {
 struct Record {
     key: OrderKey,
     segment: Segment,
+    /// The first byte of the header: its reserved bits are nowhere else.
+    control: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
@@ -273,7 +276,7 @@ impl<E: Copy> Receiver<E> {
                 let mut segment = Segment { header, len, queue: 0 };
                 let taken = self.take(key, in_order, &mut segment, ulpdu, env);
                 if taken.is_ok() && !in_order {
-                    self.records.insert(at, Record { key, segment });
+                    self.records.insert(at, Record { key, segment, control: bytes[0] });
                 }
                 taken.map(|()| len)
             }
@@ -350,7 +353,7 @@ impl<E: Copy> Receiver<E> {
                 }
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(segment, env);
+                    self.deliver_tagged(tagged, env);
                 }
             }
             HeaderRepr::Untagged(untagged) => {
@@ -377,7 +380,7 @@ impl<E: Copy> Receiver<E> {
                 self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(segment, env);
+                    self.deliver_assembled(segment, untagged, ulpdu.first(), env);
                 }
             }
         }
@@ -402,7 +405,7 @@ impl<E: Copy> Receiver<E> {
         ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
         queue.use_up();
         self.count_placed(segment.len, true, env.counters);
-        self.deliver_untagged(segment, header, data, env);
+        self.deliver_untagged(segment, header, ulpdu.first(), data, env);
         Ok(())
     }
 
@@ -467,36 +470,46 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
-    fn deliver<M, C: UlpChecks<Code = E>>(&mut self, segment: &Segment, env: &mut Env<'_, M, C>) {
-        match &segment.header {
-            &HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
-                env.checks.delivered(segment.header, segment.len);
-                let message = self.unfinished.tagged.take();
-                let len = message.map_or(0, |m| m.len);
-                if self.tagged_events {
-                    let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
-                    env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
-                }
-                env.counters.tagged_delivered += 1;
-                env.counters.delivered_bytes += len;
-            }
-            HeaderRepr::Untagged(header) => {
-                let queue = &mut self.queues[usize::from(segment.queue)];
-                let account = self.unfinished.account_of(self.peer);
-                let data = queue.deliver(env.buffers, account);
-                self.deliver_untagged(segment, header, data, env);
-            }
+    fn deliver_tagged<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let message = self.unfinished.tagged.take();
+        let len = message.map_or(0, |m| m.len);
+        if self.tagged_events {
+            let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
+            env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
         }
+        env.counters.tagged_delivered += 1;
+        env.counters.delivered_bytes += len;
+    }
+
+    /// As [`deliver_tagged`](Self::deliver_tagged), for a message that its queue has put together. `control`: the
+    /// first byte of the segment.
+    fn deliver_assembled<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        header: &UntaggedRepr,
+        control: u8,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        let account = self.unfinished.account_of(self.peer);
+        let data = queue.deliver(env.buffers, account);
+        self.deliver_untagged(segment, header, control, data, env);
     }
 
     fn deliver_untagged<M, C: UlpChecks<Code = E>>(
         &self,
         segment: &Segment,
-        &UntaggedRepr { rsvd_ulp, qn, msn, .. }: &UntaggedRepr,
+        header: &UntaggedRepr,
+        control: u8,
         data: Vec<u8>,
         env: &mut Env<'_, M, C>,
     ) {
-        env.checks.delivered(segment.header, segment.len);
+        env.checks.delivered(header, control, segment.len);
+        let &UntaggedRepr { rsvd_ulp, qn, msn, .. } = header;
         env.counters.untagged_delivered += 1;
         env.counters.delivered_bytes += data.len() as u64;
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
@@ -523,11 +536,14 @@ impl<E: Copy> Receiver<E> {
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match self.advance(&record.segment, env.checks) {
-                Ok(true) => self.deliver(&record.segment, env),
-                Ok(false) => {}
-                Err(reject) => {
-                    let header = record.segment.header.pack().bytes();
+            match (self.advance(&record.segment, env.checks), &record.segment.header) {
+                (Ok(true), HeaderRepr::Tagged(header)) => self.deliver_tagged(header, env),
+                (Ok(true), HeaderRepr::Untagged(header)) => {
+                    self.deliver_assembled(&record.segment, header, record.control, env);
+                }
+                (Ok(false), _) => {}
+                (Err(reject), header) => {
+                    let header = as_it_came(header.pack().bytes(), record.control);
                     let segment_len = record.segment.len + header.len() as u32;
                     self.reject_at(record.key, reject, header, segment_len);
                 }

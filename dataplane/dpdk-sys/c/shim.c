@@ -1,4 +1,4 @@
-/* See shim.h. Built against DPDK 22.11 up to 24.11. */
+/* See shim.h. Built against DPDK 22.11 up to 25.11. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

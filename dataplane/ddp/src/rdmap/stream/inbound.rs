@@ -28,7 +28,6 @@ impl<M: RegionMemory> Stream<M> {
         while let Some(event) = self.ddp.poll_event() {
             match event {
                 DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
-                    let _segment = self.ddp.checks_mut().delivery();
                     if !self.over {
                         self.tagged(Control(rsvd_ulp), stag, to, len);
                     }
@@ -169,8 +168,7 @@ impl<M: RegionMemory> Stream<M> {
             Opcode::Write | Opcode::ReadResponse => Ok(()),
         };
         if let Err((code, mismatch, read_request)) = result {
-            let Delivered { header, segment_len } = *delivered;
-            let header = header.pack().bytes();
+            let (header, segment_len) = (delivered.header(), delivered.segment_len());
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
         }
@@ -307,7 +305,8 @@ impl<M: RegionMemory> Stream<M> {
 
     /// RFC 5040 §5.4: the peer has ended the stream.
     fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let Ok(terminate) = Terminate::parse(data) else {
+        let parse = if self.siw { Terminate::parse_siw } else { Terminate::parse };
+        let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));
             return;
@@ -323,7 +322,7 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 fn origin_of(delivered: &Delivered) -> Origin {
-    Origin { header: delivered.header.pack().bytes(), segment_len: delivered.segment_len }
+    Origin { header: delivered.header(), segment_len: delivered.segment_len() }
 }
 
 fn wrong_length(seen: usize, expected: usize) -> Wrong {

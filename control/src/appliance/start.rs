@@ -145,7 +145,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         interfaces: config.interfaces.iter().map(interface).collect(),
         limits: worker_limits(config),
         sctp_udp_port: config.sctp.udp_encapsulation,
-        secret,
+        secret: secret.into(),
     })
 }
 

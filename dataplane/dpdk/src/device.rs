@@ -46,7 +46,7 @@ impl Device {
         let lock = eal.lock_devices();
         log::forget_recent();
         let sockets_before = [host::sockets(AF_PACKET), host::sockets(AF_XDP)];
-        let what = || format!("device {name} ({args}) cannot be made");
+        let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
         let c = |text: &str| CString::new(text).map_err(|_| Error::new(what(), 22));
         let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
         // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.

@@ -327,7 +327,7 @@ mod tests {
             interfaces: Vec::new(),
             limits: Limits::default(),
             sctp_udp_port: None,
-            secret: [0; 32],
+            secret: [0; 32].into(),
         };
         let dataplane = Dataplane::new(vec![handle], &config, control);
         dataplane.stop(|_, event| panic!("{event:?}"));

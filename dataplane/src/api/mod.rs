@@ -12,7 +12,7 @@ mod transport;
 pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{
-    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
+    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Secret, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};

@@ -129,6 +129,14 @@ pub enum PortError {
         /// What is wrong with it.
         why: String,
     },
+    /// A secret that cannot be handed on; its value is not told.
+    #[error("port {port:?}: its secret cannot be used: {why}")]
+    Secret {
+        /// The port.
+        port: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A privilege is missing.
     #[error(
         "port {port:?}: {what} needs {capability}; run as root, or grant it with AmbientCapabilities= or setcap"
@@ -221,6 +229,7 @@ impl PortError {
             | PortError::InterfaceExists { .. }
             | PortError::Xdp { .. } => "device",
             PortError::Value { key, .. } => key,
+            PortError::Secret { .. } => "secret",
             PortError::Socket { .. } => "socket",
             PortError::Pci { .. } => "address",
             PortError::NoPermission { .. }

@@ -122,7 +122,7 @@ fn config(workers: u16) -> DataplaneConfig {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
-        secret: [1; 32],
+        secret: [1; 32].into(),
     }
 }
 

@@ -7,8 +7,9 @@ use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
 /// Least time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that sleeps without
-/// a descriptor to wake it looks every 50 µs; a peer that merges what arrives adds about as much.
-const GRANULARITY: Nanos = Nanos::from_micros(250);
+/// a descriptor to wake it looks every 50 µs; a turn of the peer's over a full burst takes several times that, and in slow
+/// start its queue grows meanwhile.
+const GRANULARITY: Nanos = Nanos::from_micros(500);
 
 /// The same where the peer may delay its acknowledgement, and most time beyond a round trip that its variation adds.
 const COARSE: Nanos = Nanos::from_millis(2);
@@ -196,7 +197,7 @@ mod tests {
     fn on_a_short_path_the_timeout_follows_timers_and_variation() {
         const US: Nanos = Nanos::from_micros(1);
         let near = measured(40 * US);
-        assert_eq!(probe_timeout(&near, Awaited::More), 290 * US);
+        assert_eq!(probe_timeout(&near, Awaited::More), 540 * US);
         assert_eq!(probe_timeout(&near, Awaited::Little), 2040 * US);
         assert_eq!(probe_timeout(&near, Awaited::Lone), 202040 * US);
         let mut uneven = near;

@@ -132,6 +132,13 @@ pub enum EventKind {
         #[serde(with = "bytes")]
         data: Vec<u8>,
     },
+    /// What peers may do with a region was changed, on every worker.
+    RegionAccess {
+        /// Its name.
+        region: String,
+        /// What they may do now.
+        access: String,
+    },
     /// A region was added.
     RegionAdded {
         /// Its name.

@@ -162,6 +162,10 @@ impl Core {
             Request::RemoveRegion { name, force } => {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }
+            Request::SetAccess { name, access } => {
+                let cut_for = self.listeners.that_cuts(&name);
+                self.regions.set_access(&mut self.env, &name, access, cut_for, answer);
+            }
             Request::ReadRegion { name, offset, length } => {
                 answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
@@ -380,6 +384,10 @@ impl Core {
             Then::RegionAdded { name, answer } => self.on_region_added(&name, result, answer),
             Then::RegionRemoved { name, answer } => {
                 self.regions.on_removed(&mut self.env, &name, answer)
+            }
+            Then::AccessSet { name, answer } => {
+                let done = self.regions.on_access_set(&mut self.env, &name, result);
+                answer.send(done.and_then(|()| self.region_info(&name).map(Reply::Region)));
             }
             Then::ListenerAdded { name, answer } => self.on_listener_added(&name, result, answer),
             Then::ListenerRemoved { id, name, answer } => {

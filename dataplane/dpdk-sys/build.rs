@@ -27,6 +27,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_is_valid_port",
     "rte_eth_promiscuous_enable",
     "rte_eth_allmulticast_enable",
+    "rte_eth_dev_rx_intr_enable",
+    "rte_eth_dev_rx_intr_disable",
 ];
 
 /// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring` and `net_vhost`,

@@ -27,6 +27,8 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
+    /// The message has come in more ranges than there is room for; with [`UlpChecks::more_room`] there is.
+    NoRoom,
 }
 
 /// An error that the ULP found in a segment.
@@ -63,6 +65,9 @@ pub trait UlpChecks: Debug {
     /// It is not the one that had to come.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
+    /// Room for one more step of the ranges in which the tagged message comes.
+    fn more_room(&mut self);
+
     /// The untagged message of which this is the last segment is delivered. `control`: the first byte of its header
     /// as it came; `len`: its payload bytes.
     fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
@@ -92,6 +97,9 @@ impl UlpChecks for BareDdp {
     fn advance(&mut self, _header: &TaggedRepr, _len: u32) -> Result<(), Reject<Infallible>> {
         Ok(())
     }
+
+    #[inline]
+    fn more_room(&mut self) {}
 
     #[inline]
     fn delivered(&mut self, _header: &UntaggedRepr, _control: u8, _len: u32) {}

@@ -29,7 +29,8 @@ use crate::stag::{PdId, StagTable, StreamId};
 pub(crate) use check::as_it_came;
 use check::{check_tagged, header_of, parse, wrong_version};
 use queue::Queue;
-pub(crate) use ranges::Ranges;
+use ranges::STEP_BYTES;
+pub(crate) use ranges::{Ranges, Unfit};
 
 mod check;
 mod queue;
@@ -226,6 +227,15 @@ impl<E: Copy> Receiver<E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
+            // The room of the ULP's ranges.
+            buffers.release_all(&mut unfinished.account);
+        }
+    }
+
+    /// The ULP's ranges of a message need no room any more.
+    pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
+        if let Some(unfinished) = self.unfinished.get_mut() {
+            buffers.release(&mut unfinished.account, bytes, true);
         }
     }
 
@@ -346,7 +356,7 @@ impl<E: Copy> Receiver<E> {
             HeaderRepr::Tagged(tagged) => {
                 let target = check_tagged(tagged, len, env)?;
                 env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env.checks)?;
+                let complete = in_order && self.advance(segment, env)?;
                 if let Some((entry, offset)) = target {
                     let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
                     entry.memory.write_pieces(offset, len as usize, pieces);
@@ -375,7 +385,7 @@ impl<E: Copy> Receiver<E> {
                     self.unfinished.account_of(self.peer),
                 )?;
                 env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env.checks)?;
+                let complete = in_order && self.advance(segment, env)?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
                 self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
@@ -431,7 +441,38 @@ impl<E: Copy> Receiver<E> {
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
     #[inline]
-    fn advance<C: UlpChecks<Code = E>>(
+    fn advance<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<bool, Reject<E>> {
+        match self.take_place(segment, env.checks) {
+            Err(Reject::NoRoom) => self.take_place_with_room(segment, env),
+            taken => taken,
+        }
+    }
+
+    /// RFC 5041 §5.2: valid segments are placed in whatever order of offsets they were sent, as long as there is
+    /// memory for the peer to note in which ranges they came.
+    #[cold]
+    fn take_place_with_room<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<bool, Reject<E>> {
+        let account = self.unfinished.account_of(self.peer);
+        if !env.buffers.reserve(account, STEP_BYTES, true) {
+            return Err(Reject::Refused);
+        }
+        match &segment.header {
+            HeaderRepr::Tagged(_) => env.checks.more_room(),
+            HeaderRepr::Untagged(_) => self.queues[usize::from(segment.queue)].more_room(),
+        }
+        self.take_place(segment, env.checks)
+    }
+
+    #[inline]
+    fn take_place<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         checks: &mut C,
@@ -536,7 +577,7 @@ impl<E: Copy> Receiver<E> {
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match (self.advance(&record.segment, env.checks), &record.segment.header) {
+            match (self.advance(&record.segment, env), &record.segment.header) {
                 (Ok(true), HeaderRepr::Tagged(header)) => self.deliver_tagged(header, env),
                 (Ok(true), HeaderRepr::Untagged(header)) => {
                     self.deliver_assembled(&record.segment, header, record.control, env);
@@ -587,8 +628,12 @@ impl<E: Copy> Receiver<E> {
             Reject::Ulp(code, mismatch) => {
                 Found::Ulp(UlpError { code, mismatch, header, segment_len })
             }
-            // Bounds are for arrival; a record has its place.
-            Reject::Refused => return,
+            // It has been placed and acknowledged, and there is no memory to note that: this end cannot go on.
+            Reject::Refused | Reject::NoRoom => {
+                let code = ErrorCode::LocalCatastrophic;
+                let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());
+                Found::Ddp(DdpError { code, mismatch, key, header, segment_len })
+            }
         };
         let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);

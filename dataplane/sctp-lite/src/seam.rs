@@ -117,6 +117,11 @@ pub trait TxBatch {
     /// probes the path.
     fn whole(&mut self) {}
 
+    /// Many streams share the port: bursts may be longer than those of a few ([`transport::pacing`]).
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Most bytes of what was sent that the association may keep copies of, because their source may change before they
     /// are acknowledged. What would exceed it is not sent for the first time now; with nothing kept, one message
     /// always is.

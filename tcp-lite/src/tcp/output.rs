@@ -62,10 +62,7 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.reset_due {
-            return;
-        }
-        let seq = self.reset_seq;
+        let Some(seq) = self.reset else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -78,7 +75,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset_due = false;
+            self.reset = None;
         }
     }
 
@@ -219,7 +216,7 @@ impl Connection {
             && !self.send.out.state.resend_ignores_cwnd();
         if paced
             && let Some(at) = self.send.out.state.paced_until(now)
-            && self.send.pace(&self.config).is_some()
+            && self.send.pace(&self.config, tx.is_shared()).is_some()
         {
             return Sent::Paced(at);
         }
@@ -369,7 +366,7 @@ impl Connection {
         }
         tx.commit(self.header_len() + len);
         self.stats.segments_out += 1;
-        self.sent_new(now, len, fin);
+        self.sent_new(now, len, fin, tx.is_shared());
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -383,12 +380,12 @@ impl Connection {
         if !self.put(&seg, tx) {
             return Sent::BatchFull;
         }
-        self.sent_new(now, 0, true);
+        self.sent_new(now, 0, true, tx.is_shared());
         Sent::Yes
     }
 
     /// New bytes were sent. The caller sets the retransmission timer, once for all segments of a burst.
-    fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
+    fn sent_new(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
         }
@@ -396,7 +393,7 @@ impl Connection {
         let bytes = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(bytes);
         self.send.probe_due = false;
-        self.send.on_sent(now, bytes, &self.config);
+        self.send.on_sent(now, bytes, shared, &self.config);
         self.send.recovery.on_new_sent();
         self.ack_went_out(false);
         if fin {
@@ -450,7 +447,8 @@ impl Connection {
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
         self.send.out.state.on_resend();
-        self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
+        let bytes = resend.len as u64 + u64::from(resend.fin);
+        self.send.on_sent(now, bytes, tx.is_shared(), &self.config);
         if !self.send.recovery.is_settled()
             && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
         {

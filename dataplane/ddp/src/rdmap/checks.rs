@@ -18,7 +18,7 @@ use crate::checks::{self, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::rdmap::{Error, ErrorCode, RdmapError};
-use crate::receive::{Ranges, as_it_came};
+use crate::receive::{Ranges, Unfit, as_it_came};
 use crate::stag::Access;
 
 /// A Read that is with the peer.
@@ -30,7 +30,7 @@ pub(crate) struct ReadWait {
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
     /// What has come of it in order, counted from `to`.
-    came: Ranges,
+    pub(crate) came: Ranges,
 }
 
 /// The last segment of a delivered untagged message.
@@ -195,10 +195,14 @@ impl UlpChecks for Checks {
         let oldest = self.reads.front_mut().ok_or(unexpected(opcode))?;
         if len > 0 {
             let at = oldest.offset_of(header, len).ok_or_else(|| oldest.stranger(header, len))?;
-            if !oldest.came.insert(at, at + len) {
-                let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
-                let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
-                return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
+            match oldest.came.insert(at, at + len) {
+                Ok(()) => {}
+                Err(Unfit::NoRoom) => return Err(Reject::NoRoom),
+                Err(Unfit::Overlap) => {
+                    let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
+                    let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
+                    return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
+                }
             }
         }
         if !header.last {
@@ -212,6 +216,12 @@ impl UlpChecks for Checks {
         }
         self.answered.extend(self.reads.pop_front());
         Ok(())
+    }
+
+    fn more_room(&mut self) {
+        if let Some(oldest) = self.reads.front_mut() {
+            oldest.came.more_room();
+        }
     }
 
     fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32) {

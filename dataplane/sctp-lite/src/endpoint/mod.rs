@@ -204,6 +204,12 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.poll_reply(now, tx);
     }
 
+    /// The answer to a packet that was not the peer's for certain is not sent: see
+    /// [`Association::forget_reply`].
+    pub fn forget_reply(&mut self) {
+        self.association.forget_reply();
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let idle = self.idle_deadline();

@@ -133,6 +133,24 @@ fn half_open_streams_outlive_what_is_outside_their_window() {
     e.check();
 }
 
+// Any number of addresses of one /64 is one peer; the next /64 is another one.
+#[test]
+fn half_open_streams_are_bounded_by_prefix() {
+    let mut plan = Plan::new(2);
+    plan.limits.half_open_per_peer = 8;
+    plan.limits.syn_cookies = crate::api::SynCookieMode::Never;
+    let mut e = Established::new(plan, 1000);
+    let from = |prefix: u16, n: u16| {
+        let address = IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, 0, n]);
+        forged_from((address, 2000), PORT, Flags::SYN, 7)
+    };
+    // On the link, so that there is a route without a gateway.
+    e.flood((10..60).map(|n| from(0, n)));
+    assert_eq!(e.net.hosts[1].count("half_open"), 8);
+    assert_eq!(e.net.hosts[1].count("peer_limit"), 42);
+    e.check();
+}
+
 #[test]
 fn no_credit_no_stream_until_there_is_more() {
     let mut e = Established::new(Plan::new(2), 2);

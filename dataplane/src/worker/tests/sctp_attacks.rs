@@ -5,6 +5,7 @@
 //! | an INIT whose refusal is too long to be sent | off the path, knows the ports | `a_blind_init_mutes_no_association` |
 //! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
 //! | an INIT from another UDP port | off the path, knows the ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | INITs in another host's name | anybody | `init_acks_reflect_little` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
 //! | messages in fragments that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
 
@@ -396,6 +397,43 @@ fn a_port_without_room_keeps_no_reset() {
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
+}
+
+// INITs in the name of a victim: what it gets is bounded by the second, with an association of its own or not, and no INIT
+// ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a little later.
+#[test]
+fn init_acks_reflect_little() {
+    let limits = Limits { inits_per_second: 3200, ..Limits::default() };
+    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }, Plan::new(3)]);
+    let heard = Heard::default();
+    let hears = heard.clone();
+    net.loses = Box::new(move |from, frame| {
+        let to_victim = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132 && frame[33] == 1;
+        if to_victim {
+            hears.borrow_mut().push(frame.to_vec());
+        }
+        to_victim
+    });
+    let association = Raw::open(&mut net, &heard, 1, 4000);
+    heard.borrow_mut().clear();
+    let mut sent = 0;
+    for n in 0..1000 {
+        for port in [5000 + n, association.port] {
+            let frame = frame(1, 2, (port, PORT), 0, &init(u32::from(n) + 9), None);
+            sent = frame.0.len();
+            net.hosts[1].arrive(frame);
+        }
+        net.settle();
+    }
+    // A share of a 32nd, and a tenth of a second of it at once.
+    let answers = heard.borrow().len();
+    assert!((5..=12).contains(&answers), "{answers}");
+    assert!(net.hosts[1].count("answers_limited") > 1900);
+    assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
+    // Others are not kept out, and the victim's own INIT is answered when it comes again.
+    net.open_as(2, 0, 1, (v4(2), PORT).into(), config());
+    net.loses = Box::new(|_, _| false);
+    net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
 }
 
 /// A stranger's association, frame by frame.

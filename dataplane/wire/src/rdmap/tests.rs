@@ -98,7 +98,9 @@ proptest! {
 
     // RFC 7306 §5.2.1
     #[test]
-    fn atomic_request_round_trips(id in edges32(), stag in edges32(), to in edges64(), op in atomic_op()) {
+    fn atomic_request_round_trips(
+        id in edges32(), stag in edges32(), to in edges64(), op in atomic_op(), noise in edges64(),
+    ) {
         let repr = AtomicRequestRepr { id, stag: Stag(stag), to: TaggedOffset(to), op };
         let bytes = repr.emit();
         prop_assert_eq!(bytes.len(), 52);
@@ -106,7 +108,13 @@ proptest! {
         // Reserved: zero on transmit, ignored on receive.
         prop_assert_eq!(&bytes[..3], &[0, 0, 0]);
         let mut noisy = bytes;
-        noisy[..4].iter_mut().for_each(|byte| *byte |= 0xf0);
+        noisy[..3].copy_from_slice(&noise.to_be_bytes()[..3]);
+        noisy[3] |= noise as u8 & 0xf0;
+        if let AtomicOp::FetchAdd { .. } = op {
+            // §5.2.1: Compare Data and Compare Mask are not used.
+            noisy[36..44].copy_from_slice(&noise.to_be_bytes());
+            noisy[44..].copy_from_slice(&noise.reverse_bits().to_be_bytes());
+        }
         prop_assert_eq!(AtomicRequestRepr::parse(&noisy), Ok(repr));
     }
 

@@ -29,7 +29,7 @@ impl<M: RegionMemory> Stream<M> {
             match event {
                 DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
                     if !self.over {
-                        self.tagged(Control(rsvd_ulp), stag, to, len);
+                        self.tagged(Control(rsvd_ulp), stag, to, len, buffers);
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
@@ -118,7 +118,14 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    fn tagged(&mut self, control: Control, stag: Stag, to: TaggedOffset, len: u64) {
+    fn tagged(
+        &mut self,
+        control: Control,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+        buffers: &mut BufferPool,
+    ) {
         if control.opcode() != Some(Opcode::ReadResponse) {
             self.counters.writes_received += 1;
             self.counters.written_bytes += len;
@@ -127,6 +134,10 @@ impl<M: RegionMemory> Stream<M> {
         }
         // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
         if let Some(read) = self.ddp.checks_mut().answered() {
+            let charged = read.came.charged();
+            if charged > 0 {
+                self.ddp.release_room(buffers, charged);
+            }
             self.counters.read_bytes += u64::from(read.len);
             self.operations.complete(read.operation, Outcome::Read { len: read.len });
         }

@@ -122,3 +122,6 @@ impl<F> Mesh<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod model;

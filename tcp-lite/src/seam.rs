@@ -75,6 +75,11 @@ pub trait TxBatch {
     /// others are not. Called before its [`commit`](Self::commit), or not at all.
     fn ecn_capable(&mut self) {}
 
+    /// Many streams share the port: bursts may be longer than those of a few ([`transport::pacing`]).
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Most bytes of what was sent that the flow may keep copies of, because their source may change before they
     /// are acknowledged. What would exceed it is not sent for the first time now; with nothing kept, one segment
     /// always is.

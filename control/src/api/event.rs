@@ -125,6 +125,9 @@ pub enum EventKind {
         queue: u32,
         /// Message sequence number.
         msn: u32,
+        /// The peer's RsvdULP, 40 bits, not interpreted; 0 over RDMAP, to which it belongs.
+        #[serde(default)]
+        rsvd_ulp: u64,
         /// The bytes, in base64.
         #[serde(with = "bytes")]
         data: Vec<u8>,

@@ -32,7 +32,7 @@ use super::loader::{Finished, Load, Loaded};
 use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
-use super::streams::{Streams, on_ddp_error};
+use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
 use crate::config::{Config, RegionSection};
@@ -242,8 +242,8 @@ impl Core {
                     self.serve(stream, Input::Written { len }, now);
                 }
             }
-            Event::Untagged { stream, qn, msn, data, .. } => {
-                self.on_untagged(stream, (qn, msn), data, now);
+            Event::Untagged { stream, qn, msn, data, rsvd_ulp } => {
+                self.on_untagged(stream, Untagged { qn, msn, rsvd_ulp }, data, now);
             }
             Event::Sent { ticket, .. } => {
                 let posted = self.streams.on_posted(&mut self.env, ticket, Ok(Outcome::Sent));

@@ -10,6 +10,7 @@
 //! | goodput, bytes sent again and held, pinned | [`snapshot`], `snapshots/` | `--test snapshot` |
 //! | DCTCP over a queue that marks, a controller by rate | [`dumbbell`] | `--test controllers -- --nocapture` |
 //! | shares of a slow link | [`dumbbell`] | `--test fairness -- --nocapture` |
+//! | receivers that acknowledge many segments at once | [`stretch`] | `--test slow_start -- --nocapture` |
 //! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |
 //! | a source that changes while it is sent | | `--test changing_source` |
 //! | one field wrong, for every field of every header | | `--test one_field` |
@@ -24,7 +25,7 @@
 //! seed is another scenario once the code that draws it has changed.
 //!
 //! The pieces: a [`host::Host`] or [`sctp::SctpHost`] is an endpoint and the worker's state that it borrows; a
-//! [`path::Path`] is one direction, with MTU, [`middlebox`] and faulty link, so that the two directions may differ in
+//! [`path::Path`] is one direction, with MTU, [`middlebox`], [`stretch`] and faulty link, so that the two directions may differ in
 //! everything; a [`pair::Pair`] is two hosts, two paths and the clock.
 #![forbid(unsafe_code)]
 
@@ -41,4 +42,5 @@ pub mod scenario;
 pub mod sctp;
 pub mod segment;
 pub mod snapshot;
+pub mod stretch;
 pub mod transfer;

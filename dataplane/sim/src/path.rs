@@ -1,7 +1,7 @@
 //! One direction of a simulated path: an MTU, a box that moves segment boundaries, and a faulty link.
 //!
 //! ```text
-//!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> faulty link ──> checksum ──> pop
+//!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> stretch ──> faulty link ──> checksum ──> pop
 //! ```
 //!
 //! The MTU changes at configured times ([`Config::mtu_changes`]) or by
@@ -21,6 +21,7 @@ use link::{FaultyLink, Loss, Probability, Rate, Rng};
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet};
 use crate::segment::{self, Segment};
+use crate::stretch::{self, Stretch};
 
 /// What a path carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,8 @@ pub struct Config {
     pub hidden_damage: Probability,
     /// What moves segment boundaries.
     pub middlebox: middlebox::Config,
+    /// What holds acknowledgements back, if anything does.
+    pub stretch: Option<stretch::Config>,
     /// What loses, delays and reorders.
     pub link: link::Config,
 }
@@ -57,6 +60,7 @@ impl Config {
             mtu_changes: Vec::new(),
             hidden_damage: Probability::NEVER,
             middlebox: middlebox::Config::transparent(),
+            stretch: None,
             link,
         }
     }
@@ -94,6 +98,7 @@ pub struct Path {
     hidden_damage: Probability,
     rng: Rng,
     middlebox: Middlebox,
+    stretch: Option<Stretch>,
     link: FaultyLink<Packet>,
     ready: Vec<Segment>,
     counters: Counters,
@@ -123,6 +128,7 @@ impl Path {
             hidden_damage: config.hidden_damage,
             rng: Rng::new(seed ^ 0xDA3A6E),
             middlebox: Middlebox::new(config.middlebox, seed ^ 0xB0C5),
+            stretch: config.stretch.map(Stretch::new),
             link: FaultyLink::new(config.link),
             ready: Vec::new(),
             counters: Counters::default(),
@@ -153,7 +159,7 @@ impl Path {
     fn push_whole(&mut self, now: Instant, mut bytes: Vec<u8>, ecn: Ecn) -> Entry {
         if self.protocol == Protocol::Sctp {
             if is_sound_sctp(&bytes) {
-                self.link.push(now, Packet { bytes, ecn, flow: 0 });
+                self.to_link(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
@@ -162,7 +168,7 @@ impl Path {
         if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
             if segment::is_well_formed(&bytes) {
                 segment::fill_checksum(&mut bytes);
-                self.link.push(now, Packet { bytes, ecn, flow: 0 });
+                self.to_link(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
@@ -187,6 +193,11 @@ impl Path {
     pub fn pop(&mut self, now: Instant) -> Option<Packet> {
         self.middlebox.expire(now, &mut self.ready);
         self.forward(now);
+        if let Some(stretch) = &mut self.stretch
+            && let Some(packet) = stretch.expire(now, self.protocol)
+        {
+            self.link.push(now, packet);
+        }
         loop {
             let packet = self.link.pop(now)?;
             let sound = match self.protocol {
@@ -202,10 +213,9 @@ impl Path {
 
     /// When [`pop`](Self::pop) is worth calling next.
     pub fn next_time(&self) -> Option<Instant> {
-        match (self.middlebox.next_time(), self.link.next_time()) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let stretch = self.stretch.as_ref().and_then(Stretch::next_time);
+        let times = [self.middlebox.next_time(), stretch, self.link.next_time()];
+        times.into_iter().flatten().min()
     }
 
     /// Changes the largest packet that passes from now on.
@@ -234,9 +244,22 @@ impl Path {
     }
 
     fn forward(&mut self, now: Instant) {
-        for segment in self.ready.drain(..) {
-            let packet = Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 };
-            self.link.push(now, packet);
+        for segment in core::mem::take(&mut self.ready) {
+            self.to_link(now, Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 });
+        }
+    }
+
+    fn to_link(&mut self, now: Instant, packet: Packet) {
+        let Path { stretch, link, protocol, .. } = self;
+        match stretch {
+            None => {
+                link.push(now, packet);
+            }
+            Some(stretch) => {
+                for packet in stretch.push(now, packet, *protocol).into_iter().flatten() {
+                    link.push(now, packet);
+                }
+            }
         }
     }
 }

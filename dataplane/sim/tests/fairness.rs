@@ -126,7 +126,7 @@ fn five_cubic_flows_share_fairly() {
     }
 }
 
-// RFC 8312 §4.2, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
+// RFC 9438 §4.3, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
 #[test]
 fn cubic_beside_newreno_leaves_it_a_fair_part() {
     let flows =
@@ -137,7 +137,7 @@ fn cubic_beside_newreno_leaves_it_a_fair_part() {
 }
 
 // Round-trip times of 4:1 are not expected to share evenly: Reno gives the shorter one about the square
-// of the ratio of what it gives the longer, CUBIC less than that in its own region (RFC 8312 §5.4).
+// of the ratio of what it gives the longer, CUBIC less than that in its own region (RFC 9438 §5.4).
 #[test]
 fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
@@ -174,4 +174,43 @@ fn marks_instead_of_drops_share_as_fairly() {
         // Slow start alone may fill the queue before the first mark comes back.
         assert!(o.dropped < 100, "{o:?}");
     }
+}
+
+// A paced stream beside an unpaced one over a path so short that its round trip is queue alone. Bursts of a whole window
+// would cost it the places in the queue that the other one takes with each acknowledgement.
+#[test]
+fn pacing_costs_no_share_on_short_paths() {
+    const BITS_PER_SECOND: u64 = 200_000_000;
+    for (micros, what) in [(100, "paced + unpaced, 0.1 ms"), (300, "paced + unpaced, 0.3 ms")] {
+        let shares: Vec<f64> =
+            (0..8).map(|seed| short_path(micros, BITS_PER_SECOND, 100 * seed)).collect();
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        let shown: Vec<String> = shares.iter().map(|s| format!("{s:.3}")).collect();
+        println!("{what}: mean {mean:.3} of {}", shown.join(" "));
+        assert!((0.455..0.54).contains(&mean), "{what}: {mean}");
+    }
+}
+
+/// The part of a paced stream beside an unpaced one over a base round trip of `micros` and a queue of 10 ms.
+fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
+    let one = |pacing, seed| {
+        let rtt = Duration::from_micros(micros);
+        let mut flow = flow(Cubic, rtt, ms(0), seed);
+        let tcp = tcp::Config { pacing, ..tcp::Config::default() };
+        flow.host.endpoint.tcp = Arc::new(tcp);
+        for path in [&mut flow.forward, &mut flow.backward] {
+            path.link.jitter = rtt / 20;
+        }
+        flow
+    };
+    let rate = Rate {
+        bits_per_second: NonZeroU64::new(bits_per_second).expect("not zero"),
+        queue_bytes: bits_per_second / 8 / 100,
+    };
+    let bottleneck = link::Config { rate: Some(rate), ..link::Config::default() };
+    let mut net = Dumbbell::new(bottleneck, vec![one(true, seed), one(false, seed + 1)]);
+    net.run_for(ms(2_000)).expect("time goes on");
+    let bytes = net.measure(ms(10_000)).expect("time goes on");
+    net.verify().unwrap_or_else(|wrong| panic!("{micros} µs, seed {seed}: {wrong}"));
+    bytes[0] as f64 / bytes.iter().sum::<u64>() as f64
 }

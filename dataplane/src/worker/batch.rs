@@ -24,6 +24,8 @@ pub(super) struct Batch<'a, Io: PortIo> {
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
+    /// See [`TxBatch::is_shared`].
+    shared: bool,
     refused: Option<Refusal>,
 }
 
@@ -50,7 +52,8 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         counters: &'a Counters,
     ) -> Self {
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
-        Batch { io, path, how, counters, frame, ect, quota, keep_limit, refused }
+        let shared = false;
+        Batch { io, path, how, counters, frame, ect, quota, keep_limit, shared, refused }
     }
 }
 
@@ -75,6 +78,10 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
 
     fn ecn_capable(&mut self) {
         self.ect = true;
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared
     }
 
     fn keep_limit(&self) -> u64 {
@@ -158,6 +165,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let quota = out.quota;
         let mut batch = Batch::new(out.io, path, out.checksum, quota, out.counters);
         batch.keep_limit = out.keep_limit;
+        batch.shared = out.shared;
         self.poll_transmit(now, &mut batch);
         Transmitted { any: batch.quota < quota, refused: batch.refused }
     }

@@ -81,6 +81,8 @@ pub(super) struct Transmit<'a, Io: PortIo> {
     pub(super) quota: usize,
     /// Bytes that it may keep of what it sends.
     pub(super) keep_limit: u64,
+    /// Many streams share the port.
+    pub(super) shared: bool,
 }
 
 /// What came of it.

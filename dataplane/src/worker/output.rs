@@ -24,6 +24,9 @@ const FRAMES: u64 = 256;
 /// reset that is lost is not retransmitted either.
 const LAST_SEGMENT: Duration = Duration::from_secs(5);
 
+/// From so many connections and associations on, ports count as shared among many.
+const MANY: usize = 64;
+
 /// How serving a carrier ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
@@ -45,6 +48,7 @@ impl<Io: PortIo> Core<Io> {
     #[inline(always)]
     pub(super) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().frames.tx_frames.get();
+        self.env.shared = self.streams.len() + self.associations.len() >= MANY;
         let mut busy = false;
         for port in 0..self.env.schedules.get(kind).ports() {
             for _ in 0..self.env.schedules.get(kind).blocked(port).len() {
@@ -186,6 +190,7 @@ impl<Io: PortIo> Env<Io> {
             identifications: self.network.identifications(),
             quota: QUOTA,
             keep_limit: u64::MAX,
+            shared: self.shared,
         };
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
         let Some(ended) = transmitted.refused else { return Turn::Done };

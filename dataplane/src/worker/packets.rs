@@ -33,6 +33,8 @@ pub(super) struct Packets<'a, Io: PortIo> {
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
+    /// See [`TxBatch::is_shared`].
+    shared: bool,
     refused: Option<Refusal>,
 }
 
@@ -60,6 +62,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             sent,
             quota,
             keep_limit,
+            shared: false,
             refused,
         }
     }
@@ -128,6 +131,10 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
 
     fn whole(&mut self) {
         self.probe = true;
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared
     }
 
     fn keep_limit(&self) -> u64 {
@@ -211,6 +218,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let packets = Packets::new(out.io, path, out.checksum, out.quota, out.counters);
         let mut packets = packets.cut_above(whole, out.identifications);
         packets.keep_limit = out.keep_limit;
+        packets.shared = out.shared;
         self.poll_transmit(now, &mut packets);
         Transmitted { any: packets.has_sent(), refused: packets.refused }
     }

@@ -2,8 +2,10 @@
 //! of about a tenth of a millisecond, so that few segments meet a full queue together. A timer that is up to a
 //! millisecond late is compensated.
 //!
-//! Where the path itself is short, and a round trip long only because thousands of streams share it, bursts are
-//! longer: losses are repaired soon, and with bursts of one segment the stream would be served once per segment.
+//! Where the path itself is short, and a round trip long only because many streams share it, bursts are longer: losses
+//! are repaired soon, and with bursts of one segment the stream would be served once per segment. A stream that shares
+//! its port with few keeps them to an eighth of its window: it would lose its part of a full queue to one that sends
+//! with each acknowledgement.
 
 use base::{Instant, Nanos};
 
@@ -19,6 +21,8 @@ const BURST: Nanos = Nanos::from_micros(100);
 const LATE: Nanos = Nanos::from_millis(1);
 /// Bytes of the longest burst.
 const MAX_BURST: u64 = 64 * 1024;
+/// A burst is at most such a part of the window, unless many streams share the port.
+const PART: u64 = 8;
 /// Segments of the shortest burst.
 const MIN_BURST_SEGMENTS: u64 = 1;
 
@@ -30,13 +34,15 @@ pub struct Pacer {
     sent: u64,
 }
 
-/// The round trips that pacing depends on; `None` before the first measurement.
+/// What pacing depends on besides the window; round trips are `None` before the first measurement.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RoundTrips {
+pub struct PacedPath {
     /// The smoothed round trip (RFC 6298 §2).
     pub srtt: Option<Nanos>,
     /// The shortest round trip of the last minutes.
     pub min_rtt: Option<Nanos>,
+    /// Many streams share the port.
+    pub shared: bool,
 }
 
 /// How fast to send.
@@ -51,8 +57,8 @@ pub struct Pace {
 impl Pace {
     /// For a window of `cwnd` bytes in segments of `smss` bytes: twice the window per round trip in slow start, 1.2
     /// times after. `None` for a small window or a round trip below [`MIN_RTT`], which are not paced.
-    pub fn new(cwnd: u64, smss: u64, trips: RoundTrips, slow_start: bool) -> Option<Pace> {
-        let RoundTrips { srtt, min_rtt } = trips;
+    pub fn new(cwnd: u64, smss: u64, path: PacedPath, slow_start: bool) -> Option<Pace> {
+        let PacedPath { srtt, min_rtt, shared } = path;
         let srtt = srtt.filter(|srtt| *srtt >= MIN_RTT)?;
         if cwnd <= MIN_SEGMENTS * smss {
             return None;
@@ -62,7 +68,8 @@ impl Pace {
         let distance = min_rtt.unwrap_or(srtt).get() / NEAR.get();
         let near = u32::try_from(distance).ok().and_then(|far| MAX_BURST.checked_shr(far));
         let burst = rate / (1_000_000_000 / BURST.get()) + near.unwrap_or(0);
-        Some(Pace { rate, burst: burst.min(MAX_BURST).max(MIN_BURST_SEGMENTS * smss) })
+        let most = if shared { MAX_BURST } else { MAX_BURST.min(cwnd / PART) };
+        Some(Pace { rate, burst: burst.min(most).max(MIN_BURST_SEGMENTS * smss) })
     }
 }
 
@@ -105,12 +112,13 @@ mod tests {
     use super::*;
 
     const MS: Nanos = Nanos::from_millis(1);
-    const SMOOTHED: RoundTrips = RoundTrips { srtt: Some(Nanos::from_millis(10)), min_rtt: None };
+    const SMOOTHED: PacedPath =
+        PacedPath { srtt: Some(Nanos::from_millis(10)), min_rtt: None, shared: false };
 
     #[test]
     fn short_paths_and_small_windows_are_not_paced() {
-        let far = |srtt| RoundTrips { srtt: Some(srtt), min_rtt: Some(srtt) };
-        assert_eq!(Pace::new(100_000, 1000, RoundTrips::default(), true), None);
+        let far = |srtt| PacedPath { srtt: Some(srtt), min_rtt: Some(srtt), shared: false };
+        assert_eq!(Pace::new(100_000, 1000, PacedPath::default(), true), None);
         assert_eq!(Pace::new(100_000, 1000, far(MS / 5), true), None);
         assert_eq!(Pace::new(10_000, 1000, far(10 * MS), true), None);
         let pace = Pace::new(100_000, 1000, far(10 * MS), true).unwrap();
@@ -122,15 +130,27 @@ mod tests {
     }
 
     #[test]
-    fn where_only_the_queue_is_long_bursts_are_longer() {
+    fn where_many_streams_make_the_queue_bursts_are_longer() {
         let burst = |min_rtt| {
-            let trips = RoundTrips { srtt: Some(10 * MS), min_rtt };
-            Pace::new(100_000, 1000, trips, false).unwrap().burst
+            let path = PacedPath { srtt: Some(10 * MS), min_rtt, shared: true };
+            Pace::new(100_000, 1000, path, false).unwrap().burst
         };
         assert_eq!(burst(None), 1200);
         assert_eq!(burst(Some(10 * MS)), 1200);
         assert_eq!(burst(Some(MS / 10)), MAX_BURST);
         assert_eq!(burst(Some(MS)), 1200 + MAX_BURST / 32);
+    }
+
+    #[test]
+    fn alone_a_burst_is_at_most_an_eighth_of_the_window() {
+        let burst = |cwnd, min_rtt| {
+            let path = PacedPath { srtt: Some(10 * MS), min_rtt: Some(min_rtt), shared: false };
+            Pace::new(cwnd, 1000, path, false).unwrap().burst
+        };
+        assert_eq!(burst(80_000, MS / 10), 10_000);
+        assert_eq!(burst(12_000, MS / 10), 1500);
+        assert_eq!(burst(1_000_000, MS / 10), MAX_BURST);
+        assert_eq!(burst(80_000, 10 * MS), 1000, "by time");
     }
 
     /// The rate holds on average, with timers that come up to [`LATE`] late.

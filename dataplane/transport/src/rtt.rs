@@ -112,6 +112,14 @@ impl RttEstimator {
     }
 }
 
+impl RttEstimator {
+    /// Four times RTTVAR.
+    #[inline]
+    pub(crate) fn variation(&self) -> Nanos {
+        Nanos::new(self.rttvar.saturating_mul(4))
+    }
+}
+
 /// Rounded up.
 fn micros(time: Duration) -> u32 {
     u32::try_from(Nanos::from(time).get().div_ceil(1000)).unwrap_or(u32::MAX)

@@ -3,10 +3,16 @@
 use base::Nanos;
 
 use crate::ranges::Range;
+use crate::rtt::RttEstimator;
 use crate::seq::ExtSeq;
 
-/// Least wait for a probe: below it the timers of both ends are too coarse. Linux adds two ticks.
-const MIN_PTO: Nanos = Nanos::from_millis(2);
+/// Least time beyond a round trip before a probe (RFC 8985 §7.2: the granularity of timers). A worker that sleeps without
+/// a descriptor to wake it looks every 50 µs; a turn of the peer's over a full burst takes several times that, and in slow
+/// start its queue grows meanwhile.
+const GRANULARITY: Nanos = Nanos::from_micros(500);
+
+/// The same where the peer may delay its acknowledgement, and most time beyond a round trip that its variation adds.
+const COARSE: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): longest time for which peers delay the acknowledgement of a lone
 /// segment.
@@ -15,12 +21,39 @@ const MAX_ACK_DELAY: Nanos = Nanos::from_millis(200);
 /// The probe time-out before anything was measured (RFC 8985 §7.2).
 const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 
-/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out. `lone` when one segment
-/// is in flight.
-pub fn probe_timeout(srtt: Option<Nanos>, lone: bool) -> Nanos {
-    let Some(srtt) = srtt else { return PTO_UNMEASURED };
-    let delay = if lone { MAX_ACK_DELAY } else { Nanos::ZERO };
-    srtt.saturating_mul(2).max(MIN_PTO).saturating_add(delay)
+/// How much is in flight: whether the peer may delay its acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// One segment.
+    Lone,
+    /// Several that are together no more than a full one: some peers count bytes (RFC 9293 §3.8.6.3 SHLD-19).
+    Little,
+    /// More.
+    More,
+}
+
+impl Awaited {
+    /// Of so many segments and bytes, where a full segment has `smss`.
+    #[inline]
+    pub fn new(segments: usize, bytes: u64, smss: u64) -> Self {
+        match segments {
+            1 => Awaited::Lone,
+            _ if bytes <= smss => Awaited::Little,
+            _ => Awaited::More,
+        }
+    }
+}
+
+/// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, at least one and
+/// four times its variation (as RFC 9002 §6.2.1), within bounds.
+pub fn probe_timeout(rtt: &RttEstimator, awaited: Awaited) -> Nanos {
+    let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
+    let (least, delay) = match awaited {
+        Awaited::Lone => (COARSE, MAX_ACK_DELAY),
+        Awaited::Little => (COARSE, Nanos::ZERO),
+        Awaited::More => (rtt.variation().clamp(GRANULARITY, COARSE), Nanos::ZERO),
+    };
+    srtt.saturating_add(least.max(srtt)).saturating_add(delay)
 }
 
 /// State of tail loss probing (RFC 8985 §5.3).
@@ -116,6 +149,7 @@ impl TailLoss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Chosen;
     use crate::seq::SeqNumber;
 
     const MS: Nanos = Nanos::from_millis(1);
@@ -140,13 +174,56 @@ mod tests {
         tlp
     }
 
+    /// Measured so often that the variation is small.
+    fn measured(rtt: Nanos) -> RttEstimator {
+        let mut estimator = RttEstimator::new(&Chosen::default());
+        (0..100).for_each(|_| estimator.sample(rtt, 1, &Chosen::default()));
+        estimator
+    }
+
     // RFC 8985 §7.2.
     #[test]
     fn the_timeout_is_two_round_trips() {
-        assert_eq!(probe_timeout(None, false), Nanos::from_millis(1000));
-        assert_eq!(probe_timeout(Some(30 * MS), false), 60 * MS);
-        assert_eq!(probe_timeout(Some(30 * MS), true), 260 * MS, "a lone segment may wait");
-        assert_eq!(probe_timeout(Some(MS / 50), false), 2 * MS, "not below the timers");
+        let unmeasured = RttEstimator::new(&Chosen::default());
+        assert_eq!(probe_timeout(&unmeasured, Awaited::More), Nanos::from_millis(1000));
+        let far = measured(30 * MS);
+        assert_eq!(probe_timeout(&far, Awaited::More), 60 * MS);
+        assert_eq!(probe_timeout(&far, Awaited::Lone), 260 * MS, "a lone segment may wait");
+    }
+
+    // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before timers and the variation of round trips
+    // allow, nor where the peer may delay its acknowledgement.
+    #[test]
+    fn on_a_short_path_the_timeout_follows_timers_and_variation() {
+        const US: Nanos = Nanos::from_micros(1);
+        let near = measured(40 * US);
+        assert_eq!(probe_timeout(&near, Awaited::More), 540 * US);
+        assert_eq!(probe_timeout(&near, Awaited::Little), 2040 * US);
+        assert_eq!(probe_timeout(&near, Awaited::Lone), 202040 * US);
+        let mut uneven = near;
+        let config = Chosen::default();
+        for n in 0..40 {
+            uneven.sample(if n % 2 == 0 { 40 * US } else { 440 * US }, 1, &config);
+        }
+        let timeout = probe_timeout(&uneven, Awaited::More);
+        assert!(timeout > 900 * US && timeout < 1500 * US, "{timeout:?}");
+        for n in 0..40 {
+            uneven.sample(if n % 2 == 0 { 40 * US } else { 9 * MS }, 1, &config);
+        }
+        let srtt = uneven.srtt().unwrap();
+        assert_eq!(
+            probe_timeout(&uneven, Awaited::More),
+            srtt.saturating_add(srtt.max(2 * MS)),
+            "bounded"
+        );
+    }
+
+    // RFC 9293 §3.8.6.3 SHLD-19: at least every second full segment is acknowledged.
+    #[test]
+    fn what_a_peer_may_delay_is_one_segment_or_the_bytes_of_one() {
+        assert_eq!(Awaited::new(1, 1000, 1000), Awaited::Lone);
+        assert_eq!(Awaited::new(2, 1000, 1000), Awaited::Little);
+        assert_eq!(Awaited::new(2, 1001, 1000), Awaited::More);
     }
 
     // RFC 8985 §7.3: one probe at a time, and not again before a measurement.

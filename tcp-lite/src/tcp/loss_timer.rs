@@ -3,7 +3,7 @@
 
 use base::Instant;
 use transport::recovery::Phase;
-use transport::tlp::probe_timeout;
+use transport::tlp::{Awaited, probe_timeout};
 
 use super::connection::{CloseReason, Connection};
 use super::timers::{LossTimer, Timer};
@@ -50,8 +50,9 @@ impl Connection {
             return self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
         }
         // RFC 8985 §7.2
-        let lone = self.send.out.board.len() == 1;
-        let pto = probe_timeout(self.send.recovery.rtt().srtt(), lone);
+        let send = &self.send;
+        let awaited = Awaited::new(send.out.board.len(), send.flight(), send.emss() as u64);
+        let pto = probe_timeout(send.recovery.rtt(), awaited);
         self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.out.rto_at));
     }
 

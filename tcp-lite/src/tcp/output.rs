@@ -43,7 +43,11 @@ impl Connection {
         self.send_reset(now, tx);
         match self.state {
             State::Closed => return,
-            State::SynSent | State::SynReceived => return self.send_syn(now, up.room(), tx),
+            State::SynSent => return self.send_syn(now, up.room(), tx),
+            State::SynReceived => {
+                self.send_syn(now, up.room(), tx);
+                return self.send_ack_before_open(now, tx);
+            }
             _ => {}
         }
         self.announce_emss(up);
@@ -58,10 +62,7 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.reset_due {
-            return;
-        }
-        let seq = self.reset_seq;
+        let Some(seq) = self.reset else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -74,7 +75,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset_due = false;
+            self.reset = None;
         }
     }
 
@@ -113,10 +114,25 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
+            self.recv.ack_now = false; // it acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
             self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
+        }
+    }
+
+    /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293 §3.10.7.4, first
+    /// check). Its window is that of our SYN: nothing is offered to a peer that is not proven.
+    fn send_ack_before_open(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.recv.ack_now || self.syn.due {
+            return;
+        }
+        let window = self.syn.window >> self.recv.shift;
+        let seg = self.header(now, self.send.nxt, Flags::default(), window);
+        if self.put(&seg, tx) {
+            self.stats.acks_out += 1;
+            self.ack_went_out(true);
         }
     }
 
@@ -200,7 +216,7 @@ impl Connection {
             && !self.send.out.state.resend_ignores_cwnd();
         if paced
             && let Some(at) = self.send.out.state.paced_until(now)
-            && self.send.pace(&self.config).is_some()
+            && self.send.pace(&self.config, tx.is_shared()).is_some()
         {
             return Sent::Paced(at);
         }
@@ -350,7 +366,7 @@ impl Connection {
         }
         tx.commit(self.header_len() + len);
         self.stats.segments_out += 1;
-        self.sent_new(now, len, fin);
+        self.sent_new(now, len, fin, tx.is_shared());
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -364,12 +380,12 @@ impl Connection {
         if !self.put(&seg, tx) {
             return Sent::BatchFull;
         }
-        self.sent_new(now, 0, true);
+        self.sent_new(now, 0, true, tx.is_shared());
         Sent::Yes
     }
 
     /// New bytes were sent. The caller sets the retransmission timer, once for all segments of a burst.
-    fn sent_new(&mut self, now: Instant, len: usize, fin: bool) {
+    fn sent_new(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
         if self.send.out.board.is_empty() {
             self.send.progress_at = now;
         }
@@ -377,7 +393,7 @@ impl Connection {
         let bytes = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(bytes);
         self.send.probe_due = false;
-        self.send.on_sent(now, bytes, &self.config);
+        self.send.on_sent(now, bytes, shared, &self.config);
         self.send.recovery.on_new_sent();
         self.ack_went_out(false);
         if fin {
@@ -431,7 +447,8 @@ impl Connection {
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
         self.send.out.state.on_resend();
-        self.send.on_sent(now, resend.len as u64 + u64::from(resend.fin), &self.config);
+        let bytes = resend.len as u64 + u64::from(resend.fin);
+        self.send.on_sent(now, bytes, tx.is_shared(), &self.config);
         if !self.send.recovery.is_settled()
             && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
         {

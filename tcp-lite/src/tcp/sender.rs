@@ -180,24 +180,26 @@ impl Sender {
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
 
-    /// How fast to send, if paced.
-    pub(crate) fn pace(&self, config: &Config) -> Option<Pace> {
+    /// How fast to send, if paced; `shared`: many streams share the port.
+    pub(crate) fn pace(&self, config: &Config, shared: bool) -> Option<Pace> {
         if !config.pacing {
             return None;
         }
-        self.recovery.pace(self.size.emss().into())
+        self.recovery.pace(self.size.emss().into(), shared)
     }
 
     /// True on paths where every segment is to be acknowledged, by PSH: a receiver with delayed
     /// acknowledgements answers a pushed segment at once, so that the ACK clock does not send pairs into a full
-    /// queue. On short paths it would only keep the receiver from merging segments (GRO).
+    /// queue. On short paths it would only keep the receiver from merging segments (GRO), however long a queue
+    /// makes their round trips. Before data is acknowledged the handshake has measured the path.
     pub(crate) fn wants_single_acks(&self) -> bool {
-        self.recovery.rtt().srtt().is_some_and(|srtt| srtt >= pacing::MIN_RTT)
+        let base = self.recovery.min_rtt().or(self.recovery.rtt().srtt());
+        base.is_some_and(|rtt| rtt >= pacing::MIN_RTT)
     }
 
-    /// A segment of `bytes` was sent.
-    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, config: &Config) {
-        if let Some(pace) = self.pace(config) {
+    /// A segment of `bytes` was sent; `shared`: many streams share the port.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, shared: bool, config: &Config) {
+        if let Some(pace) = self.pace(config, shared) {
             self.out.state.on_paced_sent(now, bytes, pace);
         }
         self.recovery.on_sent(bytes);
@@ -252,4 +254,5 @@ impl Sender {
 
 fn congestion(config: &Config, smss: usize, segments: u32) -> Congestion {
     Congestion::new(config.congestion, config.send_window, smss, segments)
+        .with_pacing(config.pacing)
 }

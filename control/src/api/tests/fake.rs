@@ -233,6 +233,7 @@ pub(crate) fn message(listener: &str, queue: u32, data: &[u8]) -> EventKind {
         listener: Some(listener.into()),
         queue,
         msn: 1,
+        rsvd_ulp: 0,
         data: data.into(),
     }
 }

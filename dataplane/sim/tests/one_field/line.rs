@@ -75,8 +75,8 @@ impl Worker {
         Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold }
     }
 
-    pub(crate) fn sctp(&mut self) -> ddp::Context<'_, VecMemory> {
-        ddp::Context { stags: &self.stags, buffers: &mut self.pool }
+    pub(crate) fn sctp(&mut self) -> sctp_lite::endpoint::Context<'_, VecMemory> {
+        sctp_lite::endpoint::Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold }
     }
 
     /// What the first stream may write.

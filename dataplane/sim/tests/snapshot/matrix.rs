@@ -72,7 +72,7 @@ impl Cell {
     }
 
     /// Bits per second that a flow can have: what the link carries, or what the congestion window can
-    /// be at this loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 8312 §5.1).
+    /// be at this loss, the larger of Reno's (Mathis et al. 1997) and CUBIC's (RFC 9438 §5.1).
     fn limit(&self) -> f64 {
         self.limit_for(self.mss())
     }
@@ -185,7 +185,7 @@ const ABOUT: &str = "\
 # MiB       bytes written to the peer         goodput   from the first byte until all is delivered, Mbit/s
 # steady    the same for the second half of the bytes, when slow start is over; ratio: steady / limit
 # limit     goodput that the link, or the congestion window at this loss (Reno by Mathis, CUBIC by
-#           RFC 8312 section 5.1, the larger one), lets through, Mbit/s
+#           RFC 9438 section 5.1, the larger one), lets through, Mbit/s
 # resent    bytes sent again                  needless  bytes that came though the peer had them
 # rto       retransmission time-outs          held      most bytes held ahead of gaps or unfinished
 # unloc     most that cannot be located       early     bytes placed while something before was missing

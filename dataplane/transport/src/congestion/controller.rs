@@ -11,7 +11,7 @@ use base::{Instant, Nanos};
 
 use super::rate::{RateSample, Run, Sampler};
 use super::window::Window;
-use crate::pacing::{Pace, RoundTrips};
+use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
 /// Whether an acknowledgement may raise the window (RFC 5681 §3.1, RFC 7661 §4.3).
@@ -155,6 +155,9 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// Something else than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).
     fn on_limited_by_source(&mut self) {}
 
+    /// Full segments are of `after` bytes now; the window has its bytes.
+    fn on_segment_size(&mut self, _before: u64, _after: u64) {}
+
     /// Nothing is in flight: memory that is not needed now can go.
     fn release(&mut self) {
         self.on_limited_by_source();
@@ -171,7 +174,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     }
 
     /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
-    fn pace(&self, window: &Window, smss: u64, trips: RoundTrips) -> Option<Pace> {
-        Pace::new(window.cwnd, smss, trips, window.in_slow_start())
+    fn pace(&self, window: &Window, smss: u64, path: PacedPath) -> Option<Pace> {
+        Pace::new(window.cwnd, smss, path, window.in_slow_start())
     }
 }

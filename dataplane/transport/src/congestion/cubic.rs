@@ -1,16 +1,19 @@
-//! CUBIC (RFC 8312). Windows in segments and times in seconds, as in the text.
+//! CUBIC (RFC 9438). Windows in segments and times in seconds, as in the text.
+//!
+//! A congestion event reduces from the congestion window, not from what is in flight (§4.6): the window does not grow
+//! while it is not used, and comes down (RFC 7661, RFC 2861).
 
 use base::{Blank, Instant, Lazy};
 
 use super::controller::{Acked, Cause, Controller};
 use super::window::Window;
 
-/// C (RFC 8312 §5.1).
+/// C (RFC 9438 §4.1.1, §5.1).
 const C: f64 = 0.4;
-/// beta_cubic (RFC 8312 §4.5).
+/// beta_cubic (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
-/// Growth per round trip of a standard TCP with CUBIC's decrease (RFC 8312 §4.2).
-const ALPHA_AIMD: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// alpha_cubic: growth per round trip of Reno with CUBIC's decrease (RFC 9438 §4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// State between congestion events; blank before the first one and outside of congestion avoidance.
 #[derive(Clone, Debug, Default)]
@@ -18,10 +21,10 @@ pub(super) struct Cubic(Lazy<State>);
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// W_max; zero before the first loss and after a time-out.
+    /// W_max: the plateau; zero before the first congestion avoidance, and from a time-out to the next one.
     w_max: f64,
-    /// W_last_max (§4.6).
-    w_last_max: f64,
+    /// cwnd_prior: the window before the last decrease; zero before the first.
+    prior: f64,
     epoch: Option<Epoch>,
     /// Part of a byte not yet given to the window.
     carry: f64,
@@ -30,59 +33,66 @@ struct State {
 /// The present congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
+    /// t_epoch, later by the time in which the window was not what limits (§4.2, §5.8).
     start: Instant,
-    /// Window at its start.
-    cwnd: f64,
-    /// Where the cubic has its plateau, and when.
-    origin: f64,
     k: f64,
+    /// W_est (§4.3).
+    w_est: f64,
+    /// The window when it grew last, and when.
+    cwnd: f64,
+    last: Instant,
+    /// Something else than the window limits since then.
+    paused: bool,
 }
 
 impl Blank for State {
     fn blank() -> &'static Self {
-        static BLANK: State = State { w_max: 0.0, w_last_max: 0.0, epoch: None, carry: 0.0 };
+        static BLANK: State = State { w_max: 0.0, prior: 0.0, epoch: None, carry: 0.0 };
         &BLANK
     }
 }
 
 impl Controller for Cubic {
-    /// RFC 8312 §4.1 to §4.4.
+    /// RFC 9438 §4.2 to §4.5.
     fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
         let smss = window.smss() as f64;
         let cwnd = window.cwnd as f64 / smss;
-        let State { w_max, w_last_max, epoch, carry } = &mut *self.0;
-        let epoch = *epoch.get_or_insert_with(|| Epoch::start(ack.now, cwnd, *w_max));
-        let rtt = ack.srtt.as_secs_f64().max(1e-6);
-        let t = ack.now.nanos_since(epoch.start).as_secs_f64();
-        let friendly = friendly(epoch.cwnd, *w_last_max, t / rtt);
+        let State { w_max, prior, epoch, carry } = &mut *self.0;
+        if !epoch.as_mut().is_some_and(|epoch| epoch.goes_on(ack.now, cwnd)) {
+            *epoch = Some(Epoch::start(ack.now, cwnd, w_max));
+        }
+        let Some(epoch) = epoch else { return 0 };
         let segments = ack.acked as f64 / smss;
-        let grow = if epoch.at(t) < friendly {
-            (friendly - cwnd).max(0.0).min(segments) // §4.2; never faster than slow start
+        let part = segments / cwnd;
+        epoch.w_est += part * if epoch.w_est < *prior { ALPHA } else { 1.0 };
+        let t = ack.now.nanos_since(epoch.start).as_secs_f64();
+        let grow = if epoch.at(t, *w_max) < epoch.w_est {
+            (epoch.w_est - cwnd).max(0.0).min(segments) // §4.3; never faster than slow start
         } else {
-            // §4.3, §4.4; the target is bounded as RFC 9438 §4.2 does, half the window per round trip.
-            let target = epoch.at(t + rtt).clamp(cwnd, 1.5 * cwnd);
-            (target - cwnd) / cwnd * segments
+            // §4.2, §4.4, §4.5: at most half the window per round trip.
+            let target = epoch.at(t + ack.srtt.as_secs_f64(), *w_max).clamp(cwnd, 1.5 * cwnd);
+            (target - cwnd) * part
         };
         let bytes = grow * smss + *carry;
         *carry = bytes.fract();
         bytes as u64
     }
 
-    /// RFC 8312 §4.5, §4.6.
+    /// RFC 9438 §4.6, §4.7.
     fn reduce(&mut self, window: &Window, _cause: Cause, _flight: u64) -> u64 {
         let segments = window.cwnd as f64 / window.smss() as f64;
         let state = &mut *self.0;
         state.epoch = None;
-        state.w_max = if segments < state.w_last_max {
+        state.w_max = if segments < state.w_max {
             segments * (1.0 + BETA) / 2.0 // fast convergence
         } else {
             segments
         };
-        state.w_last_max = segments;
+        state.prior = segments;
         (window.cwnd as f64 * BETA) as u64
     }
 
-    /// RFC 8312 §4.7: the next congestion avoidance starts its cubic at the window it has then.
+    /// RFC 9438 §4.8: the plateau of the next congestion avoidance is the window it starts with.
     fn on_timeout(&mut self) {
         if let Some(state) = self.0.get_mut() {
             state.epoch = None;
@@ -90,43 +100,64 @@ impl Controller for Cubic {
         }
     }
 
-    /// Time does not count while the window is not what limits.
+    /// RFC 9438 §4.2, §5.8: time does not count while the window is not what limits.
     fn on_limited_by_source(&mut self) {
+        if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
+            epoch.paused = true;
+        }
+    }
+
+    /// Windows are kept in segments (RFC 9438 §4.1): those of the past are the same bytes.
+    fn on_segment_size(&mut self, before: u64, after: u64) {
         if let Some(state) = self.0.get_mut() {
+            let scale = before as f64 / after as f64;
+            state.w_max *= scale;
+            state.prior *= scale;
             state.epoch = None;
         }
     }
 
     fn release(&mut self) {
         self.on_limited_by_source();
-        if self.0.w_last_max == 0.0 {
+        if self.0.prior == 0.0 {
             self.0.release();
         }
     }
 }
 
-/// The window of a standard TCP with CUBIC's decrease, `rounds` round trips after it was `cwnd` (RFC 8312
-/// §4.2, Eq. 4). From `prior` on, the window before the decrease, it grows by a whole segment per round trip
-/// (RFC 9438 §4.3).
-fn friendly(cwnd: f64, prior: f64, rounds: f64) -> f64 {
-    let until_prior = ((prior - cwnd) / ALPHA_AIMD).max(0.0);
-    if rounds <= until_prior {
-        return cwnd + ALPHA_AIMD * rounds;
-    }
-    cwnd + ALPHA_AIMD * until_prior + (rounds - until_prior)
-}
-
 impl Epoch {
-    fn start(now: Instant, cwnd: f64, w_max: f64) -> Epoch {
-        if cwnd >= w_max {
-            return Epoch { start: now, cwnd, origin: cwnd, k: 0.0 };
+    /// At a window of `cwnd`. Where that is not below W_max, it becomes W_max and the curve is flat there (RFC 9438
+    /// §4.8, §4.10).
+    fn start(now: Instant, cwnd: f64, w_max: &mut f64) -> Epoch {
+        *w_max = w_max.max(cwnd);
+        // Eq. 2
+        let k = ((*w_max - cwnd) / C).cbrt();
+        Epoch { start: now, k, w_est: cwnd, cwnd, last: now, paused: false }
+    }
+
+    /// An acknowledgement came at a window of `cwnd`. False when something else than congestion has reduced the window,
+    /// so that the curve starts anew.
+    fn goes_on(&mut self, now: Instant, cwnd: f64) -> bool {
+        if self.paused {
+            self.paused = false;
+            self.start = self.start + now.nanos_since(self.last);
         }
-        // Eq. 2, where the window is W_max * beta: W_max * (1 - beta) is W_max less the window.
-        Epoch { start: now, cwnd, origin: w_max, k: ((w_max - cwnd) / C).cbrt() }
+        self.last = now;
+        let reduced = cwnd < self.cwnd;
+        self.cwnd = cwnd;
+        !reduced
     }
 
     /// W_cubic(t) (Eq. 1).
-    fn at(&self, t: f64) -> f64 {
-        C * (t - self.k).powi(3) + self.origin
+    fn at(&self, t: f64, w_max: f64) -> f64 {
+        C * (t - self.k).powi(3) + w_max
+    }
+}
+
+#[cfg(test)]
+impl Cubic {
+    /// W_max.
+    pub(super) fn plateau(&self) -> f64 {
+        self.0.w_max
     }
 }

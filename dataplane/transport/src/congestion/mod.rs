@@ -20,7 +20,7 @@ use base::Nanos;
 use self::controller::Controller;
 use self::hystart::Growth as HyStartGrowth;
 use self::window::Window;
-use crate::pacing::{Pace, RoundTrips};
+use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
 pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
@@ -104,7 +104,7 @@ macro_rules! controllers {
 
 controllers! { $
     chosen {
-        /// CUBIC (RFC 8312).
+        /// CUBIC (RFC 9438).
         Cubic = "cubic", cubic::Cubic, default;
         /// Reno's additive increase (RFC 5681, RFC 9260 §7.2.2).
         NewReno = "newreno", newreno::NewReno;
@@ -157,6 +157,14 @@ impl Congestion {
         self
     }
 
+    /// Whether pacing spreads what an acknowledgement releases; without, one counts for a bounded number of segments
+    /// in slow start (RFC 9406 §4.2).
+    #[must_use]
+    pub fn with_pacing(mut self, paced: bool) -> Self {
+        self.state.window.paced = paced;
+        self
+    }
+
     // --- queries ------------------------------------------------------------------------------------
 
     /// Bytes that may be in flight.
@@ -184,9 +192,19 @@ impl Congestion {
         self.state.window.send_window.into()
     }
 
+    /// Pacing spreads what an acknowledgement releases, where the round trip is long enough to.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.state.window.paced
+    }
+
+    /// Bytes of a full segment.
+    pub(crate) fn smss(&self) -> u64 {
+        self.state.window.smss()
+    }
+
     /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
-    pub fn pace(&self, smss: u64, trips: RoundTrips) -> Option<Pace> {
-        each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, trips))
+    pub fn pace(&self, smss: u64, path: PacedPath) -> Option<Pace> {
+        each!(&self.state.algorithm, it => it.pace(&self.state.window, smss, path))
     }
 
     /// The fraction of what is sent that meets congestion, where the controller keeps an estimate of it (RFC 8257
@@ -263,7 +281,7 @@ impl Congestion {
     }
 
     /// Loss was found by duplicate or selective acknowledgements with `flight` bytes outstanding
-    /// (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 8312 §4.5).
+    /// (RFC 5681 §3.2, RFC 6675 §5 (4.2), RFC 9438 §4.6).
     pub fn on_loss(&mut self, flight: u64) {
         self.reduce(Cause::Loss, flight);
     }
@@ -281,7 +299,7 @@ impl Congestion {
         self.reduce(Cause::Marks, flight);
     }
 
-    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 8312 §4.7). `reduced`: in this window, for what
+    /// The retransmission timer expired (RFC 5681 §3.1 (4), RFC 9438 §4.8). `reduced`: in this window, for what
     /// cause, the threshold was reduced before.
     pub fn on_timeout(&mut self, flight: u64, reduced: Option<Cause>) {
         if !self.loss_based() {
@@ -297,7 +315,6 @@ impl Congestion {
         }
         each!(&mut self.state.algorithm, it => it.on_timeout());
         self.state.window.cwnd = self.state.window.smss();
-        self.state.window.after_timeout = true;
     }
 
     /// The time-out was genuine, and the new segments of F-RTO's test are in flight, `pipe` bytes in all: the window
@@ -381,10 +398,14 @@ impl Congestion {
 
     /// The segment size changed; the window keeps its bytes, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
-        let window = &mut self.state.window;
+        let Saved { window, algorithm } = &mut self.state;
+        let before = window.smss();
         window.smss = smss as u16;
         window.cwnd = window.cwnd.max(window.smss());
         window.send_window = window.send_window.max(2 * smss as u32);
+        if before != window.smss() {
+            each!(algorithm, it => it.on_segment_size(before, window.smss()));
+        }
     }
 
     /// Nothing is in flight: frees what is not needed, and the next round trip is measured anew.

@@ -11,7 +11,7 @@ use base::{Instant, Nanos};
 use super::controller::{Acked, Controller};
 use super::rate::{Run, Sampler};
 use super::window::Window;
-use crate::pacing::{Pace, RoundTrips};
+use crate::pacing::{Pace, PacedPath};
 
 /// Round trips over which the highest rate counts.
 const ROUNDS: usize = 10;
@@ -126,12 +126,7 @@ impl Controller for RateDriven {
     /// What was measured stays.
     fn undo(&mut self, _prior: &Self) {}
 
-    fn pace(
-        &self,
-        window: &Window,
-        smss: u64,
-        RoundTrips { srtt, .. }: RoundTrips,
-    ) -> Option<Pace> {
+    fn pace(&self, window: &Window, smss: u64, PacedPath { srtt, .. }: PacedPath) -> Option<Pace> {
         let rate = match self.0.rate() {
             0 => {
                 let trip = srtt.unwrap_or(FIRST_RTT).get().max(1);
@@ -184,7 +179,7 @@ mod tests {
 
     #[test]
     fn it_paces_by_the_rate_that_is_delivered() {
-        let pace = measured().pace(SMSS, RoundTrips::default()).unwrap();
+        let pace = measured().pace(SMSS, PacedPath::default()).unwrap();
         let gains = CYCLE.map(|gain| 10_000_000 * gain / 100);
         assert!(gains.contains(&pace.rate), "{pace:?}");
         assert_eq!(pace.burst, pace.rate / 10_000);

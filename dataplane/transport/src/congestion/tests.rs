@@ -44,15 +44,22 @@ fn slow_start_doubles_from_ten_segments() {
     assert_eq!(c.cwnd(), 40 * SMSS);
 }
 
-// RFC 3465: an acknowledgement of many segments counts for 8, after a time-out for one.
+// RFC 9406 §4.2: L is infinite with pacing, but an acknowledgement at most doubles the window; without pacing it counts
+// for 8 segments.
 #[test]
 fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
-    let mut c = congestion(CongestionControl::NewReno);
-    c.on_growth(Instant::ZERO, 100 * SMSS, RTT);
-    assert_eq!(c.cwnd(), 18 * SMSS);
-    c.on_timeout(100 * SMSS, None);
-    c.on_growth(Instant::ZERO, 100 * SMSS, RTT);
-    assert_eq!(c.cwnd(), 2 * SMSS);
+    let grown = |paced, segments: u64| {
+        let mut c = congestion(CongestionControl::NewReno).with_pacing(paced);
+        c.on_growth(Instant::ZERO, segments * SMSS, RTT);
+        let first = c.cwnd() / SMSS;
+        c.on_timeout(100 * SMSS, None);
+        c.on_growth(Instant::ZERO, segments * SMSS, RTT);
+        (first, c.cwnd() / SMSS)
+    };
+    assert_eq!(grown(true, 10), (20, 2));
+    assert_eq!(grown(true, 100), (20, 2));
+    assert_eq!(grown(false, 8), (18, 9));
+    assert_eq!(grown(false, 100), (18, 9));
 }
 
 // RFC 5681 §3.1, §3.2: half of what was in flight, then one segment per round trip.
@@ -101,7 +108,7 @@ fn slow_start_stops_at_the_threshold() {
     assert_eq!(c.cwnd(), 20 * SMSS);
 }
 
-// RFC 4015 §4, RFC 8312 §4: as it was, the curve included.
+// RFC 4015 §4, RFC 9438 §4.9: as it was, the curve included.
 #[test]
 fn undoing_restores_everything() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
@@ -156,7 +163,7 @@ fn recovery_ends_with_little_more_than_is_in_flight() {
     assert_eq!(c.cwnd(), 50 * SMSS);
 }
 
-// RFC 8312 §4.5: 0.7 of the window.
+// RFC 9438 §4.6: 0.7 of the window.
 #[test]
 fn cubic_reduces_to_seven_tenths() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -165,7 +172,7 @@ fn cubic_reduces_to_seven_tenths() {
     assert_eq!((c.cwnd(), c.ssthresh()), (700 * SMSS, 700 * SMSS));
 }
 
-// RFC 8312 §4.1, Eq. 1 and 2: concave towards W_max, there at K, convex beyond.
+// RFC 9438 §4.2, Eq. 1 and 2: concave towards W_max, there at K, convex beyond.
 #[test]
 fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -184,28 +191,85 @@ fn cubic_reaches_the_old_window_after_k_and_goes_beyond() {
     }
 }
 
-// RFC 8312 §4.6: the second loss at a smaller window gives room.
+// RFC 9438 §4.7: an event below the last plateau lowers the next one. RFC 8312 §4.6 compared with the window at the last
+// event instead.
 #[test]
 fn cubic_converges_fast() {
-    let reduce = |cubic: &mut Cubic, segments| {
-        let window = Window::new(SMSS as usize, segments, 1 << 30);
-        cubic.reduce(&window, Cause::Loss, 0)
+    let plateau = |events: &[u64]| {
+        let mut cubic = Cubic::default();
+        for &segments in events {
+            let window = Window::new(SMSS as usize, segments as u32, 1 << 30);
+            cubic.reduce(&window, Cause::Loss, 0);
+        }
+        cubic.plateau()
     };
-    let mut cubic = Cubic::default();
-    reduce(&mut cubic, 1000);
-    reduce(&mut cubic, 800);
-    let at_plateau = reduce(&mut cubic, 900);
-    assert_eq!(at_plateau, 630 * SMSS);
-    let w = format!("{cubic:?}");
-    assert!(w.contains("w_max: 900.0"), "grown again: {w}");
-    let mut cubic = Cubic::default();
-    reduce(&mut cubic, 1000);
-    reduce(&mut cubic, 800);
-    let w = format!("{cubic:?}");
-    assert!(w.contains("w_max: 680.0"), "800 * 1.7 / 2: {w}");
+    assert_eq!(plateau(&[1000]), 1000.0);
+    assert_eq!(plateau(&[1000, 800]), 680.0, "800 * 1.7 / 2");
+    assert_eq!(plateau(&[1000, 800, 900]), 900.0, "grown beyond the plateau");
+    assert_eq!(plateau(&[1000, 800, 700]), 700.0, "grown beyond the plateau, though less than 800");
+    assert_eq!(plateau(&[1000, 800, 600]), 510.0);
 }
 
-// RFC 8312 §4.2: on short paths at least as fast as standard TCP with the same decrease.
+// RFC 9438 §4.1: W_max is in segments: with another size of them it is the same bytes.
+#[test]
+fn cubic_keeps_its_plateau_across_segment_sizes() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.state.window.cwnd = 1000 * SMSS;
+    c.on_loss(1000 * SMSS);
+    let mut small = congestion(CongestionControl::Cubic);
+    small.set_smss(500);
+    small.state.window.cwnd = 1000 * SMSS;
+    small.on_loss(1000 * SMSS);
+    c.set_smss(500);
+    assert_eq!(format!("{:?}", c.state.algorithm), format!("{:?}", small.state.algorithm));
+    // An undo restores the plateau from before in segments of now.
+    let prior = c.save();
+    c.set_smss(1000);
+    c.undo(&prior);
+    assert_eq!(c.state.window.smss(), 1000);
+    let Algorithm::Cubic(cubic) = &c.state.algorithm else { panic!("CUBIC") };
+    assert_eq!(cubic.plateau(), 1000.0);
+}
+
+// RFC 9438 §4.2, §5.8: time in which the window was not what limits does not move the curve, and does not flatten it.
+#[test]
+fn cubic_goes_on_where_it_was_after_a_pause() {
+    let grown = |pause: u64| {
+        let mut c = congestion(CongestionControl::Cubic);
+        c.state.window.cwnd = 1000 * SMSS;
+        c.on_loss(1000 * SMSS);
+        let mut now = Instant::ZERO;
+        for _ in 0..130 {
+            now = round_trip(&mut c, now);
+        }
+        c.on_limited_by_source();
+        now = now + RTT * (10 * pause);
+        for _ in 0..10 {
+            now = round_trip(&mut c, now);
+        }
+        c.cwnd() / SMSS
+    };
+    let (through, after) = (grown(0), grown(20));
+    assert!(through.abs_diff(after) <= 3, "{through}, {after}");
+    assert!(after > 1040, "beyond the plateau: {after}");
+}
+
+// The window was reduced for want of use (RFC 2861): the curve starts from there.
+#[test]
+fn cubic_starts_anew_from_a_window_that_came_down() {
+    let mut c = congestion(CongestionControl::Cubic);
+    c.state.window.cwnd = 1000 * SMSS;
+    c.on_loss(1000 * SMSS);
+    let now = round_trip(&mut c, Instant::ZERO);
+    c.on_unused(0, 10);
+    c.state.window.ssthresh = 0;
+    let before = c.cwnd();
+    round_trip(&mut c, now);
+    let grown = (c.cwnd() - before) / SMSS;
+    assert!(grown < 30, "{grown} segments in a round trip");
+}
+
+// RFC 9438 §4.3: on short paths at least as fast as standard TCP with the same decrease.
 #[test]
 fn cubic_is_friendly_on_short_paths() {
     let mut c = congestion(CongestionControl::Cubic);
@@ -223,7 +287,7 @@ fn cubic_is_friendly_on_short_paths() {
     assert!(c.cwnd() >= 26 * SMSS && c.cwnd() <= 29 * SMSS, "{}", c.cwnd());
 }
 
-// RFC 8312 §4.7: after a time-out the cubic starts flat at the window of the moment.
+// RFC 9438 §4.8: after a time-out the cubic starts flat at the window of the moment.
 #[test]
 fn cubic_after_a_timeout_starts_at_its_window() {
     let mut c = congestion(CongestionControl::Cubic);

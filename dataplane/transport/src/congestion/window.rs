@@ -4,9 +4,8 @@ use base::Lazy;
 
 use super::hystart::HyStart;
 
-/// One acknowledgement counts for at most this many segments in slow start. RFC 3465 (appropriate byte
-/// counting) uses 2; a worker acknowledges a burst of up to 8 segments at once.
-const SLOW_START_SEGMENTS_PER_ACK: u64 = 8;
+/// Without pacing, one acknowledgement counts for at most this many segments in slow start: L of RFC 9406 §4.2.
+const UNPACED_SEGMENTS_PER_ACK: u64 = 8;
 
 /// Window and threshold, bytes.
 #[derive(Clone, Debug)]
@@ -15,8 +14,8 @@ pub(super) struct Window {
     pub(super) ssthresh: u64,
     pub(super) smss: u16,
     pub(super) send_window: u32,
-    /// In the slow start that follows a time-out, one segment per acknowledgement (RFC 3465 §2.3).
-    pub(super) after_timeout: bool,
+    /// Pacing spreads what an acknowledgement releases.
+    pub(super) paced: bool,
     /// Segments below which the threshold does not come.
     pub(super) floor: u8,
     /// When the first slow start ends.
@@ -31,8 +30,8 @@ impl Window {
             ssthresh: u64::MAX, // RFC 5681 §3.1: arbitrarily high
             smss: smss as u16,
             send_window: u32::try_from(send_window).unwrap_or(u32::MAX).max(2 * smss as u32),
-            after_timeout: false,
-            floor: 2, // RFC 5681 §3.1 (4), RFC 8312 §4.5
+            paced: true,
+            floor: 2, // RFC 5681 §3.1 (4), RFC 9438 §4.6
             hystart: Lazy::new(),
         }
     }
@@ -47,17 +46,18 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// Slow start for `acked` bytes (RFC 5681 §3.1, RFC 9406 §4.2).
+    /// Slow start for `acked` bytes (RFC 5681 §3.1). With pacing L of RFC 9406 §4.2 is infinite, so that a receiver
+    /// that acknowledges many segments at once does not slow it down; the window at most doubles, for no more than
+    /// that was in flight.
     pub(super) fn slow_start(&mut self, acked: u64) {
-        let segments = if self.after_timeout { 1 } else { SLOW_START_SEGMENTS_PER_ACK };
+        let most = if self.paced { self.cwnd } else { UNPACED_SEGMENTS_PER_ACK * self.smss() };
         let divisor = if self.ssthresh == u64::MAX { self.hystart.divisor() } else { 1 };
-        let grown = self.cwnd + acked.min(segments * self.smss()) / divisor;
+        let grown = self.cwnd + acked.min(most) / divisor;
         self.cwnd = grown.min(self.ssthresh.max(self.cwnd)).min(self.send_window.into());
     }
 
     /// Congestion avoidance adds `bytes`.
     pub(super) fn grow(&mut self, bytes: u64) {
-        self.after_timeout = false;
         self.cwnd = (self.cwnd + bytes).min(self.send_window.into());
     }
 

@@ -303,10 +303,11 @@ impl LossRecovery {
         config: &impl Parameters,
     ) {
         if self.cc.measures() {
-            self.report(ack, growth, Some(self.measured(ack, board.pipe())), config);
+            let measured = Some(self.measured(ack, board.pipe()));
+            self.report(state.phase, ack, growth, measured, config);
         } else {
             match growth {
-                Growth::Allowed => self.report(ack, growth, None, config),
+                Growth::Allowed => self.report(state.phase, ack, growth, None, config),
                 Growth::SourceLimited => self.cc.on_limited_by_source(),
                 Growth::None => {}
             }
@@ -330,14 +331,30 @@ impl LossRecovery {
 
     fn report(
         &mut self,
+        phase: Phase,
         ack: &Ack,
         growth: Growth,
         measured: Option<Measured>,
         config: &impl Parameters,
     ) {
         let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
-        let Ack { now, acked, marked, .. } = *ack;
+        let Ack { now, marked, .. } = *ack;
+        let acked = match phase {
+            Phase::Loss { .. } => self.counted_after_timeout(ack),
+            _ => ack.acked,
+        };
         self.cc.on_ack(&Acked { now, acked, marked, srtt, growth, measured });
+    }
+}
+
+impl LossRecovery {
+    /// Of what an acknowledgement covers until all that a time-out found in flight is acknowledged, the bytes that count
+    /// for growth: what it reports for the first time. The rest left the network before the time-out. A peer without
+    /// SACK does not tell them apart: then, and where no pacing spreads it, one segment counts (RFC 3465 §2.3).
+    #[cold]
+    pub(super) fn counted_after_timeout(&self, ack: &Ack) -> u64 {
+        let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };
+        ack.acked.min(most)
     }
 }
 

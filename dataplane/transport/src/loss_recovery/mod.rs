@@ -25,13 +25,13 @@ mod flight_state;
 mod losses;
 mod scoreboard;
 
-use base::Instant;
+use base::{Instant, Nanos};
 
 use crate::congestion::Congestion;
 use crate::delivery::Delivery;
 use crate::episode::Episode;
 use crate::frto::{self, Frto};
-use crate::pacing::{Pace, RoundTrips};
+use crate::pacing::{Pace, PacedPath};
 use crate::parameters::Parameters;
 use crate::rack::Rack;
 use crate::ranges::Range;
@@ -97,10 +97,16 @@ impl LossRecovery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
-    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced.
-    pub fn pace(&self, smss: u64) -> Option<Pace> {
-        let trips = RoundTrips { srtt: self.rtt.srtt(), min_rtt: self.rack.min_rtt() };
-        self.cc.pace(smss, trips)
+    /// The shortest round trip of the path in the last minutes, without the queue that this sender makes.
+    #[inline]
+    pub fn min_rtt(&self) -> Option<Nanos> {
+        self.rack.min_rtt()
+    }
+
+    /// Pacing rate and burst for segments of `smss` bytes, `None` for unpaced; `shared` among many streams.
+    pub fn pace(&self, smss: u64, shared: bool) -> Option<Pace> {
+        let path = PacedPath { srtt: self.rtt.srtt(), min_rtt: self.rack.min_rtt(), shared };
+        self.cc.pace(smss, path)
     }
 
     /// Time-outs in a row without progress.

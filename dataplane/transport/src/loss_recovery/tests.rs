@@ -77,6 +77,24 @@ fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
     (LossRecovery::new(cc, &Chosen::default()), FlightState::new(), board)
 }
 
+// RFC 3465 §2.3: after a time-out, what had left the network before it does not count.
+#[test]
+fn after_a_timeout_only_what_is_newly_reported_counts() {
+    let counted = |sack, paced, delivered: u64| {
+        let (mut recovery, ..) = sent::<false>();
+        let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
+        recovery.restart(cc.with_pacing(paced));
+        let mut delivery = recovery.delivery(MS(2000), None);
+        delivery.bytes = delivered * SMSS;
+        let ack = Ack { acked: 8 * SMSS, ..Ack::new(MS(2000), at(8), delivery, sack) };
+        recovery.counted_after_timeout(&ack) / SMSS
+    };
+    assert_eq!(counted(true, true, 3), 3, "five were reported by SACK before");
+    assert_eq!(counted(true, true, 9), 8, "one was reported by SACK only now");
+    assert_eq!(counted(false, true, 8), 1, "without SACK they cannot be told apart");
+    assert_eq!(counted(true, false, 8), 1, "without pacing it would be a burst");
+}
+
 /// An acknowledgement of everything below segment `una`, all of it sent once, at 1 s.
 fn ack<const FORCES: bool>(
     recovery: &mut LossRecovery,

@@ -341,3 +341,33 @@ fn acknowledgements_outside_the_range() {
          3 > . 101:101(0) ack 11",
     );
 }
+
+// Every segment is pushed where the path itself is long, not where a queue makes its round trips long: the first round
+// trip is of 0.1 ms, a later one of 100 ms. Over a path of 10 ms they are pushed.
+#[test]
+fn segments_are_pushed_by_the_round_trip_of_the_path_alone() {
+    let config = with(no_sack(), |c| c.push_segments = true);
+    established(
+        config.clone(),
+        "1.0000 write 2000
+         1.0000 > . 1:1001(1000) ack 1
+         1.0000 > P. 1001:2001(1000) ack 1
+         1.0001 < . 1:1(0) ack 2001 win 20000
+         1.1000 write 2000
+         1.1000 > . 2001:3001(1000) ack 1
+         1.1000 > P. 3001:4001(1000) ack 1
+         1.2000 < . 1:1(0) ack 4001 win 20000
+         1.2000 write 2000
+         1.2000 > . 4001:5001(1000) ack 1
+         1.2000 > P. 5001:6001(1000) ack 1",
+    );
+    established(
+        config,
+        "1.00 write 1000
+         1.00 > P. 1:1001(1000) ack 1
+         1.01 < . 1:1(0) ack 1001 win 20000
+         1.01 write 2000
+         1.01 > P. 1001:2001(1000) ack 1
+         1.01 > P. 2001:3001(1000) ack 1",
+    );
+}

@@ -88,6 +88,8 @@ pub struct Sender {
     cwnd_limited: bool,
     /// Something was written since the last call of [`written`](Self::written).
     sent: bool,
+    /// Many streams share the port.
+    shared: bool,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
@@ -122,6 +124,7 @@ impl Sender {
             last_sent: now,
             cwnd_limited: false,
             sent: false,
+            shared: false,
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -229,6 +232,12 @@ impl Sender {
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 
+    /// Whether many streams share the port: bursts may then be longer.
+    #[inline]
+    pub fn set_shared(&mut self, shared: bool) {
+        self.shared = shared;
+    }
+
     /// Bytes of the DATA chunks of a full packet (PMDCS).
     fn smss(&self) -> usize {
         self.packet_len.saturating_sub(COMMON_HEADER_LEN).max(DATA_HEADER_LEN + 4)
@@ -243,7 +252,7 @@ impl Sender {
         if !self.config.pacing {
             return None;
         }
-        self.recovery.pace(self.smss() as u64)
+        self.recovery.pace(self.smss() as u64, self.shared)
     }
 
     /// Notifies the source of a change of `most`.
@@ -257,7 +266,9 @@ impl Sender {
 /// The initial congestion state (RFC 9260 §7.2.1), with the lower bound of ssthresh (§7.2.3).
 fn congestion(config: &SendConfig, smss: usize) -> Congestion {
     let segments = config.initial_packets(smss);
-    Congestion::new(config.congestion, config.send_window, smss, segments).with_floor(4)
+    Congestion::new(config.congestion, config.send_window, smss, segments)
+        .with_floor(4)
+        .with_pacing(config.pacing)
 }
 
 /// The range of one TSN.

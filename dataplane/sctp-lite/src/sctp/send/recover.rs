@@ -33,8 +33,12 @@ impl Sender {
         self.recover(ack);
         let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
         if packets > 0 {
-            // RFC 9260 §6.1 D, as if sending had followed each SACK: several may come before it does.
-            self.burst = self.burst.max(u64::from(self.config.max_burst)) + packets;
+            // RFC 9260 §6.1 D, as if sending had followed each SACK: several may come before it does. In slow start a
+            // SACK releases twice what it acknowledges. Without pacing Max.Burst bounds that for a receiver that
+            // acknowledges many packets at once.
+            let grown = self.config.pacing && self.recovery.cc().in_slow_start();
+            let released = packets << u32::from(grown);
+            self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;
         }
         self.timer_after_ack(ack.now, ack.advanced);
     }

@@ -3,7 +3,7 @@
 
 use base::Instant;
 use transport::recovery::Phase;
-use transport::tlp::probe_timeout;
+use transport::tlp::{Awaited, probe_timeout};
 
 use super::Sender;
 
@@ -154,7 +154,8 @@ impl Sender {
             return self.set(Kind::Rto, self.timers.rto_at);
         }
         // RFC 8985 §7.2
-        let pto = probe_timeout(self.recovery.rtt().srtt(), self.board.len() == 1);
+        let awaited = Awaited::new(self.board.len(), self.board.flight(), self.smss() as u64);
+        let pto = probe_timeout(self.recovery.rtt(), awaited);
         self.set(Kind::Probe, (now + pto).min(self.timers.rto_at));
     }
 

@@ -1,0 +1,140 @@
+//! Receivers that acknowledge many segments at once: one direction of a path passes only some of the
+//! acknowledgements.
+//!
+//! A host that merges what arrives (GRO, interrupt moderation), or a path that thins acknowledgements, looks so to
+//! the sender. A packet that only acknowledges, and reports no gap, is held back; the next such one replaces it. It
+//! goes on when it acknowledges [`Config::segments`] more than the one before it that went on, after
+//! [`Config::hold`], or before any other packet.
+
+use core::time::Duration;
+
+use base::Instant;
+use wire::sctp::{Chunk, Packet as SctpPacket};
+
+use crate::packet::Packet;
+use crate::path::Protocol;
+use crate::segment::{Flags, Segment};
+
+/// How much is acknowledged at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Full segments, or SCTP chunks.
+    pub segments: u32,
+    /// Longest time that an acknowledgement is held back.
+    pub hold: Duration,
+}
+
+/// Bytes of a full segment.
+const SEGMENT: u32 = 1400;
+
+/// What holds acknowledgements back in one direction.
+#[derive(Debug)]
+pub struct Stretch {
+    config: Config,
+    held: Option<(Instant, Packet)>,
+    /// What the last acknowledgement that went on acknowledges.
+    passed: Option<u32>,
+}
+
+/// What acknowledges: the number, and how much of it a segment is.
+struct Acknowledges {
+    number: u32,
+    unit: u32,
+}
+
+impl Stretch {
+    /// Nothing is held back.
+    pub fn new(config: Config) -> Self {
+        Stretch { config, held: None, passed: None }
+    }
+
+    /// When the packet that is held back goes on.
+    pub fn next_time(&self) -> Option<Instant> {
+        self.held.as_ref().map(|(until, _)| *until)
+    }
+
+    /// The packet that is held back, if its time has come.
+    pub fn expire(&mut self, now: Instant, protocol: Protocol) -> Option<Packet> {
+        let (_, packet) = self.held.take_if(|(until, _)| *until <= now)?;
+        self.passed = Acknowledges::of(&packet.bytes, protocol).map(|a| a.number);
+        Some(packet)
+    }
+
+    /// Takes a packet; returns what goes on now, in order.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        packet: Packet,
+        protocol: Protocol,
+    ) -> [Option<Packet>; 2] {
+        let Some(Acknowledges { number, unit }) = Acknowledges::of(&packet.bytes, protocol) else {
+            return [self.held.take().map(|(_, packet)| packet), Some(packet)];
+        };
+        let until = self.held.take().map_or(now + self.config.hold, |(until, _)| until);
+        let news = number.wrapping_sub(*self.passed.get_or_insert(number));
+        if news >= self.config.segments * unit || until <= now {
+            self.passed = Some(number);
+            return [Some(packet), None];
+        }
+        self.held = Some((until, packet));
+        [None, None]
+    }
+}
+
+impl Acknowledges {
+    /// `None` for what carries more than an acknowledgement, or reports a gap.
+    fn of(bytes: &[u8], protocol: Protocol) -> Option<Acknowledges> {
+        match protocol {
+            Protocol::Tcp => {
+                let segment = Segment::parse(bytes)?;
+                let pure = segment.flags == Flags::ACK
+                    && segment.payload.is_empty()
+                    && segment.options.sack.is_empty();
+                pure.then_some(Acknowledges { number: segment.ack, unit: SEGMENT })
+            }
+            Protocol::Sctp => {
+                let packet = SctpPacket::new(bytes).ok()?;
+                let mut chunks = packet.chunks();
+                let Chunk::Sack(sack) = Chunk::parse(chunks.next()?.ok()?).ok()? else {
+                    return None;
+                };
+                let pure = chunks.is_empty() && sack.gaps().len() + sack.duplicates().len() == 0;
+                pure.then_some(Acknowledges { number: sack.header.cumulative.0, unit: 1 })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::Ecn;
+
+    fn ack(number: u32) -> Packet {
+        let segment = Segment { ack: number, flags: Flags::ACK, ..Segment::default() };
+        Packet { bytes: segment.emit(), ecn: Ecn::NotEct, flow: 0 }
+    }
+
+    fn at(micros: u64) -> Instant {
+        Instant::from_micros(1000 + micros)
+    }
+
+    #[test]
+    fn acknowledgements_go_on_when_enough_or_late_or_before_data() {
+        let config = Config { segments: 4, hold: Duration::from_micros(20) };
+        let mut stretch = Stretch::new(config);
+        let mut push = |micros, packet| stretch.push(at(micros), packet, Protocol::Tcp);
+        assert_eq!(push(0, ack(0)), [None, None]);
+        assert_eq!(push(1, ack(2 * SEGMENT)), [None, None]);
+        assert_eq!(push(2, ack(4 * SEGMENT)), [Some(ack(4 * SEGMENT)), None]);
+        assert_eq!(push(3, ack(5 * SEGMENT)), [None, None]);
+        let data = Segment { flags: Flags::ACK, payload: vec![1], ..Segment::default() };
+        let data = Packet { bytes: data.emit(), ecn: Ecn::NotEct, flow: 0 };
+        assert_eq!(push(4, data.clone()), [Some(ack(5 * SEGMENT)), Some(data)]);
+        assert_eq!(push(5, ack(6 * SEGMENT)), [None, None]);
+        assert_eq!(push(6, ack(7 * SEGMENT)), [None, None]);
+        assert_eq!(stretch.next_time(), Some(at(25)));
+        assert_eq!(stretch.expire(at(24), Protocol::Tcp), None);
+        assert_eq!(stretch.expire(at(25), Protocol::Tcp), Some(ack(7 * SEGMENT)));
+    }
+}

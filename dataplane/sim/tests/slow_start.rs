@@ -1,0 +1,154 @@
+//! Slow start behind receivers that acknowledge 32 and 44 segments at once, over TCP and SCTP, in virtual time.
+//!
+//! Such a receiver merges what arrives (GRO, interrupt moderation). A sender that counts an acknowledgement for a few
+//! segments only is slowed down by it; with pacing it need not (RFC 9406 §4.2; RFC 9260 §7.2.1, RFC 3465).
+//! `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+#![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
+
+use core::time::Duration;
+
+use ddp::VecMemory;
+use link::{Loss, Probability};
+use sim::end::{End, Setup};
+use sim::host::{Host, HostConfig};
+use sim::pair::{Config, Pair};
+use sim::path;
+use sim::sctp::{SctpConfig, SctpHost};
+use sim::stretch;
+
+/// Bytes of the region, more than is sent.
+const BYTES: u64 = 64 << 20;
+/// Bytes of 1000 full segments.
+const WINDOW: u64 = 1000 * 1400;
+/// As a receiver that flushes what it merged at the end of each burst.
+const HOLD: Duration = Duration::from_micros(20);
+
+trait Window {
+    fn cwnd(&self) -> u64;
+}
+
+impl Window for Host {
+    fn cwnd(&self) -> u64 {
+        self.endpoint().map_or(0, |e| e.connection().info().cwnd)
+    }
+}
+
+impl Window for SctpHost {
+    fn cwnd(&self) -> u64 {
+        self.endpoint().map_or(0, |e| e.association().sender().cwnd())
+    }
+}
+
+fn link(rtt: Duration) -> link::Config {
+    link::Config { delay: rtt / 2, ..link::Config::default() }
+}
+
+/// A client that is about to send all that it may.
+fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
+    let mut backward = path::Config::new(1500, link(rtt));
+    backward.stretch = Some(stretch::Config { segments, hold: HOLD });
+    let mut pair = Pair::new(Config {
+        client,
+        server,
+        forward: path::Config::new(1500, link(rtt)),
+        backward,
+        icmp: false,
+        cost: Default::default(),
+    });
+    pair.client.connect(pair.now).expect("no private data");
+    pair.run_until(Duration::from_secs(1), |pair| pair.client.is_established()).expect("opens");
+    let source = VecMemory::new(BYTES as usize).into_stable();
+    for at in (0..BYTES).step_by(1 << 20) {
+        pair.client.write_to(0, &source, at..at + (1 << 20), at);
+    }
+    pair
+}
+
+/// Milliseconds until the window is of `bytes`.
+fn until_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
+    let began = pair.now;
+    pair.run_until(Duration::from_secs(2), |pair| pair.client.cwnd() >= bytes).expect("grows");
+    pair.now.saturating_since(began).as_secs_f64() * 1e3
+}
+
+fn tcp(pacing: bool) -> HostConfig {
+    let mut host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
+    let mut tcp = tcp_lite::tcp::Config { pacing, ..Default::default() };
+    tcp.acks.delay = Duration::ZERO;
+    host.endpoint.tcp = std::sync::Arc::new(tcp);
+    host
+}
+
+fn sctp(pacing: bool) -> SctpConfig {
+    let mut host = SctpConfig { region: BYTES as usize, ..SctpConfig::default() };
+    std::sync::Arc::make_mut(&mut host.sctp.send).pacing = pacing;
+    host
+}
+
+/// Milliseconds from the start to a window of 1000 segments.
+fn at_start<S: Setup<Host: Window>>(what: &str, host: &S, segments: u32) -> f64
+where
+    S: Clone,
+{
+    let mut pair = pair(host.clone(), host.clone(), Duration::from_micros(200), segments);
+    let took = until_window(&mut pair, WINDOW);
+    println!("{what}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
+    took
+}
+
+/// Milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
+fn after_timeout<S: Setup<Host: Window>>(what: &str, host: &S, segments: u32) -> f64
+where
+    S: Clone,
+{
+    const RTT: Duration = Duration::from_millis(2);
+    let mut pair = pair(host.clone(), host.clone(), RTT, segments);
+    until_window(&mut pair, 2 * WINDOW);
+    let lost = Loss::Random(Probability::ALWAYS);
+    pair.forward.set_link(link::Config { loss: lost, ..link(RTT) });
+    pair.run_until(Duration::from_secs(2), |pair| pair.client.totals().timeouts > 0)
+        .expect("times out");
+    assert!(pair.client.cwnd() < 3000, "{}", pair.client.cwnd());
+    pair.forward.set_link(link(RTT));
+    let acknowledged = pair.client.totals().bytes_acknowledged;
+    // What was sent at the time-out itself may be lost, too: the next one counts.
+    pair.run_until(Duration::from_secs(2), |pair| {
+        pair.client.totals().bytes_acknowledged > acknowledged
+    })
+    .expect("goes on");
+    let took = until_window(&mut pair, WINDOW);
+    println!("{what}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
+    took
+}
+
+// Seven round trips of 0.2 ms double ten segments to 1000; SCTP begins with three. The receiver adds up to 20 µs to
+// each.
+#[test]
+fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
+    for segments in [32, 44] {
+        let took = at_start("TCP", &tcp(true), segments);
+        assert!((1.2..1.8).contains(&took), "TCP, {segments}: {took} ms");
+        let took = at_start("SCTP", &sctp(true), segments);
+        assert!((1.6..2.4).contains(&took), "SCTP, {segments}: {took} ms");
+    }
+}
+
+// From one segment it takes ten round trips of 2 ms, of which pacing delays the last segments by a half each.
+#[test]
+fn nor_the_one_after_a_timeout() {
+    for segments in [32, 44] {
+        let took = after_timeout("TCP", &tcp(true), segments);
+        assert!((16.0..35.0).contains(&took), "TCP, {segments}: {took} ms");
+        let took = after_timeout("SCTP", &sctp(true), segments);
+        assert!((16.0..35.0).contains(&took), "SCTP, {segments}: {took} ms");
+    }
+}
+
+// RFC 9406 §4.2: without pacing an acknowledgement counts for eight segments, so that no burst is longer.
+#[test]
+fn without_pacing_growth_is_bounded() {
+    let took = at_start("TCP unpaced", &tcp(false), 32);
+    assert!((2.5..8.0).contains(&took), "TCP: {took} ms");
+    let took = at_start("SCTP unpaced", &sctp(false), 32);
+    assert!(took > 2.5, "SCTP: {took} ms");
+}

@@ -123,3 +123,6 @@ impl<F> Mesh<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod model;

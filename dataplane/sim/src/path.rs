@@ -159,7 +159,7 @@ impl Path {
     fn push_whole(&mut self, now: Instant, mut bytes: Vec<u8>, ecn: Ecn) -> Entry {
         if self.protocol == Protocol::Sctp {
             if is_sound_sctp(&bytes) {
-                self.to_link(now, Packet { bytes, ecn, flow: 0 });
+                self.put_on_link(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
@@ -168,7 +168,7 @@ impl Path {
         if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
             if segment::is_well_formed(&bytes) {
                 segment::fill_checksum(&mut bytes);
-                self.to_link(now, Packet { bytes, ecn, flow: 0 });
+                self.put_on_link(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
@@ -245,11 +245,11 @@ impl Path {
 
     fn forward(&mut self, now: Instant) {
         for segment in core::mem::take(&mut self.ready) {
-            self.to_link(now, Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 });
+            self.put_on_link(now, Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 });
         }
     }
 
-    fn to_link(&mut self, now: Instant, packet: Packet) {
+    fn put_on_link(&mut self, now: Instant, packet: Packet) {
         let Path { stretch, link, protocol, .. } = self;
         match stretch {
             None => {

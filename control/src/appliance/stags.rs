@@ -120,6 +120,26 @@ mod tests {
         assert_eq!(stags.allocate_from(scripted(&[3])), Ok(Stag(3)));
     }
 
+    // RFC 5040 §8.1.1 (8): "hard to predict". No counter, no constant step, no sequence that begins anew.
+    #[test]
+    fn numbers_of_the_system_are_not_predictable() {
+        let draw = || {
+            let mut stags = StagAllocator::default();
+            (0..1000).map(|_| stags.allocate().unwrap().0).collect::<Vec<u32>>()
+        };
+        let (numbers, again) = (draw(), draw());
+        for bit in 0..32 {
+            // Ten standard deviations around one half.
+            let ones = numbers.iter().filter(|number| *number >> bit & 1 == 1).count();
+            assert!((340..=660).contains(&ones), "bit {bit} is 1 in {ones} of 1000 numbers");
+        }
+        let steps = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+        assert!(steps.collect::<HashSet<_>>().len() > 990, "steps repeat");
+        let known: HashSet<u32> = numbers.into_iter().collect();
+        let same = again.iter().filter(|number| known.contains(number)).count();
+        assert!(same < 10, "{same} of 1000 numbers are the same in another process");
+    }
+
     #[test]
     fn numbers_of_the_system_differ() {
         let mut stags = StagAllocator::default();

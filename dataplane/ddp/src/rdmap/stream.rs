@@ -47,10 +47,7 @@ pub struct Stream<M> {
     max_posts: u32,
     atomics: bool,
     immediate: bool,
-    /// The initiator's zero-length Send is still to come.
-    rtr_send: bool,
-    /// The peer's Terminates may have siw's layout.
-    siw: bool,
+    from_peer: FromPeer,
     /// What DDP has and the LLP has not all of is a response.
     current_is_response: bool,
     /// An operation was sent last: a response is next.
@@ -65,6 +62,15 @@ pub struct Stream<M> {
     error: Option<Box<Error>>,
     /// What the peer's Terminate says.
     received: Option<Box<Terminate>>,
+}
+
+/// What this peer sends otherwise than others.
+#[derive(Clone, Copy, Debug)]
+struct FromPeer {
+    /// The initiator's zero-length Send is still to come.
+    rtr_send: bool,
+    /// Its Terminates may have siw's layout.
+    siw: bool,
 }
 
 base::prefetch!(Stream<M> [M: RegionMemory]: ddp, events, counters);
@@ -85,8 +91,7 @@ impl<M: RegionMemory> Stream<M> {
             max_operations: u32::try_from(config.max_operations).unwrap_or(u32::MAX),
             atomics: config.atomics,
             immediate: config.immediate,
-            rtr_send: config.rtr_send,
-            siw: config.siw,
+            from_peer: FromPeer { rtr_send: config.rtr_send, siw: config.siw },
             current_is_response: false,
             response_next: true,
             ord_wait_counted: false,
@@ -305,7 +310,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// The initiator is ready by whatever message: a zero-length Send is one of the ULP from now on.
     pub fn ready(&mut self) {
-        self.rtr_send = false;
+        self.from_peer.rtr_send = false;
     }
 
     /// An error of the LLP, with its own numbers: it goes into the Terminate (RFC 5040 §6.2.1).

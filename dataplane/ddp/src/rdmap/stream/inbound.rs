@@ -194,7 +194,8 @@ impl<M: RegionMemory> Stream<M> {
         stags: &StagTable<M>,
         buffers: &mut BufferPool,
     ) -> Result<(), Wrong> {
-        if core::mem::take(&mut self.rtr_send) && data.is_empty() && invalidated.is_none() {
+        if core::mem::take(&mut self.from_peer.rtr_send) && data.is_empty() && invalidated.is_none()
+        {
             self.events.push_back(Event::ReadyToReceive);
             return Ok(());
         }
@@ -220,7 +221,7 @@ impl<M: RegionMemory> Stream<M> {
     /// RFC 7306 §6.3: exactly 8 bytes.
     fn immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Wrong> {
         let data = <[u8; 8]>::try_from(data).map_err(|_| wrong_length(data.len(), 8))?;
-        self.rtr_send = false;
+        self.from_peer.rtr_send = false;
         self.counters.immediates_received += 1;
         self.events.push_back(Event::Immediate { data, solicited });
         Ok(())
@@ -316,7 +317,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// RFC 5040 §5.4: the peer has ended the stream.
     fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let parse = if self.siw { Terminate::parse_siw } else { Terminate::parse };
+        let parse = if self.from_peer.siw { Terminate::parse_siw } else { Terminate::parse };
         let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));

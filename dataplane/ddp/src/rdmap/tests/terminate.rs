@@ -320,7 +320,8 @@ fn the_ddp_header_is_as_it_came() {
         let opcode = Opcode::Immediate;
         untagged_with(opcode, None, 0, 2, mo, last, &[7; 5])
     };
-    let cases: [(Vec<Vec<u8>>, (u8, u8, u8)); 4] = [
+    type Case = (Vec<Vec<u8>>, (u8, u8, u8));
+    let cases: [Case; 4] = [
         (vec![with_bits(tagged(Opcode::Write, Stag(1), 0, true, b"x"))], (1, 1, 0)),
         (vec![with_bits(read(Stag(1)))], (0, 1, 0)),
         (vec![with_bits(untagged(Opcode::Immediate, 0, 2, b"short"))], (0, 2, 7)),

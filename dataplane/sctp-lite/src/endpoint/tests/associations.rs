@@ -345,6 +345,11 @@ fn what_is_on_the_wire() {
                 Chunk::Init(init) | Chunk::InitAck(init) => {
                     let header = init.header;
                     assert_eq!(header.inbound_streams, header.outbound_streams);
+                    let address = |p: &Result<Parameter<'_>, _>| {
+                        matches!(p, Ok(Parameter::Ipv4(_) | Parameter::Ipv6(_)))
+                    };
+                    // RFC 5043 §7.2: one address, which the packet has.
+                    assert!(!init.parameters().any(|p| address(&p)));
                     let mut parameters = init.parameters();
                     let ours =
                         |p: &Result<Parameter<'_>, _>| matches!(p, Ok(Parameter::Adaptation(1)));

@@ -76,7 +76,11 @@ impl Worker {
     }
 
     pub(crate) fn sctp(&mut self) -> sctp_lite::endpoint::Context<'_, VecMemory> {
-        sctp_lite::endpoint::Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold }
+        sctp_lite::endpoint::Context {
+            stags: &self.stags,
+            buffers: &mut self.pool,
+            hold: &mut self.hold,
+        }
     }
 
     /// What the first stream may write.

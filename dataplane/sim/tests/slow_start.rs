@@ -86,10 +86,7 @@ fn sctp(pacing: bool) -> SctpConfig {
 }
 
 /// Milliseconds from the start to a window of 1000 segments.
-fn at_start<S: Setup<Host: Window>>(what: &str, host: &S, segments: u32) -> f64
-where
-    S: Clone,
-{
+fn at_start<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
     let mut pair = pair(host.clone(), host.clone(), Duration::from_micros(200), segments);
     let took = until_window(&mut pair, WINDOW);
     println!("{what}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
@@ -97,10 +94,7 @@ where
 }
 
 /// Milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
-fn after_timeout<S: Setup<Host: Window>>(what: &str, host: &S, segments: u32) -> f64
-where
-    S: Clone,
-{
+fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
     const RTT: Duration = Duration::from_millis(2);
     let mut pair = pair(host.clone(), host.clone(), RTT, segments);
     until_window(&mut pair, 2 * WINDOW);

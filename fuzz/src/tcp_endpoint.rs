@@ -115,7 +115,6 @@ impl Setup {
         tcp.extensions.ecn = self.more(2);
         tcp.pacing = self.more(6);
         tcp.max_ranges = 8;
-        tcp.max_records = 64;
         tcp.receive_window = 16 * 1024;
         let mpa = mpa::Config {
             revisions: mpa::Revisions::ALL,

@@ -40,7 +40,8 @@ section! {
         streams: u16 = int(1, u16::MAX), or 256;
         /// The a_rwnd that is advertised, bytes.
         receive_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
-        /// Send window, bytes: what is sent and not acknowledged, and the congestion window.
+        /// Send window, bytes: what is sent and not acknowledged, in at most 65535 messages (RFC 9260 §3.3.4), and the
+        /// congestion window.
         send_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
         /// Bursts are spread over the round trip where that is long enough.
         pacing: bool = boolean(), or true;

@@ -35,7 +35,7 @@ section! {
         delayed_ack: Duration = duration(ms(0), ms(500)), or ms(20);
         /// Receive window, bytes.
         receive_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
-        /// Most unacknowledged bytes.
+        /// Most unacknowledged bytes, in at most one segment for each 512 of them, or 32768.
         send_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
         /// Selective acknowledgements (RFC 2018).
         sack: bool = boolean(), or true;

@@ -164,8 +164,6 @@ pub struct Config {
     pub push_segments: bool,
     /// Ask by a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Most unacknowledged segments; each takes a record of 16 bytes.
-    pub max_records: usize,
     /// Receive window to advertise when the upper layer has the room, bytes, at most 1 GiB
     /// (RFC 7323 §2.3).
     pub receive_window: u32,
@@ -178,6 +176,9 @@ pub struct Config {
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
 }
+
+/// Segments that may be unacknowledged however small the send window is: they may be short.
+const LEAST_RECORDS: u64 = 32 * 1024;
 
 impl Default for Config {
     fn default() -> Self {
@@ -193,7 +194,6 @@ impl Default for Config {
             pacing: true,
             push_segments: false,
             tail_loss_probe: true,
-            max_records: 32 * 1024,
             receive_window: 4 << 20,
             max_ranges: 256,
             keepalive: None,
@@ -204,6 +204,13 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Most unacknowledged segments, each of which takes a record of 16 bytes: as many as fill the send window with
+    /// 512 bytes each.
+    #[inline]
+    pub fn max_records(&self) -> usize {
+        (self.send_window >> 9).max(LEAST_RECORDS) as usize
+    }
+
     /// The window scale shift to offer: the smallest with which the receive window fits 16 bits
     /// (RFC 7323 §2.3: at most 14).
     pub fn window_shift(&self) -> u8 {

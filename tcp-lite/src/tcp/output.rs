@@ -238,7 +238,7 @@ impl Connection {
 
     /// What the peer's window and the bound on records allow for new data.
     fn room_for_new(&self) -> SendRoom {
-        if self.send.out.board.len() >= self.config.max_records {
+        if self.send.out.board.len() >= self.config.max_records() {
             return SendRoom::Closed;
         }
         send_room(

@@ -1,7 +1,9 @@
 //! RFC 9293 §3.8.6: windows, probes, silly windows.
 
-use super::script::{config, established};
+use super::script::{config, established, passive, with};
+use super::upper::Batch;
 use crate::tcp::Config;
+use base::Instant;
 
 // RFC 9293 §3.8.6: no more than the window.
 #[test]
@@ -314,4 +316,31 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
          1.25 > . 6001:7001(1000) ack 1
          1.25 > P. 7001:8001(1000) ack 1",
     );
+}
+
+// A send window is filled whatever its size, also by segments of half a Kbyte: the bound on records follows it.
+#[test]
+fn records_suffice_for_the_send_window() {
+    for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {
+        let config = with(config(), |c| {
+            c.extensions.window_scale = true;
+            c.pacing = false;
+            c.send_window = window;
+            // All at once.
+            c.initial_window = 1 << 20;
+        });
+        let syn = format!("S 0:0(0) win 65535 <mss {mss},sackOK,wscale 14>");
+        let opening = "0 > S. 0:0(0) ack 1
+             0 < . 1:1(0) ack 1 win 65535
+             0 event Connected";
+        let mut peer = passive(config, &syn, opening);
+        peer.up.len = window + 100_000;
+        let mut batch = Batch::new(usize::MAX);
+        peer.conn.poll_transmit(Instant::ZERO, &mut peer.up, &mut batch);
+        let flight = peer.conn.info().flight;
+        assert!(
+            (window - mss..=window).contains(&flight),
+            "{flight} of {window}, segments of {mss}"
+        );
+    }
 }

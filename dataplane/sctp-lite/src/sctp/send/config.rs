@@ -29,7 +29,8 @@ pub struct SendConfig {
     pub tail_loss_probe: bool,
     /// Set the I bit on the last message that there is, and where a window is full (RFC 9260 §6.1).
     pub ask_at_end: bool,
-    /// Most messages that are sent and not acknowledged, at most 65 535; each takes a record of 32 bytes.
+    /// Most messages that are sent and not acknowledged, each of which takes a record of 32 bytes. At most 65 535: Gap Ack
+    /// Blocks reach no farther (RFC 9260 §3.3.4), whatever the send window.
     pub max_records: usize,
 }
 
@@ -46,7 +47,7 @@ impl Default for SendConfig {
             max_burst: 4,
             tail_loss_probe: true,
             ask_at_end: true,
-            max_records: 32 * 1024,
+            max_records: u16::MAX.into(),
         }
     }
 }

@@ -185,6 +185,22 @@ fn packets_are_paced() {
     assert!(took > 15 * MS && took < 50 * MS, "{took:?}");
 }
 
+// Without a bound of the operator's: as many as Gap Ack Blocks can report (RFC 9260 §3.3.4).
+#[test]
+fn records_suffice_for_the_send_window() {
+    let limits = SendConfig {
+        initial_window: Some(1 << 20),
+        send_window: 1 << 30,
+        pacing: false,
+        max_burst: u32::MAX,
+        ..config()
+    };
+    let mut side = side_with(limits, 1 << 30);
+    side.source.push(70_000, 10);
+    let bursts = std::iter::from_fn(|| Some(side.numbers().len()).filter(|&chunks| chunks > 0));
+    assert_eq!(bursts.sum::<usize>(), 65_535);
+}
+
 // The bound on records.
 #[test]
 fn records_are_bounded() {

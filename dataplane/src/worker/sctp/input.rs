@@ -8,7 +8,7 @@ use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
-use crate::api::{ConnectError, DropReason, EndpointConfig, Transport};
+use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::net::demux::{self, Kind};
@@ -179,6 +179,7 @@ impl<Io: PortIo> Core<Io> {
         // Answers to unknown senders are bounded by address. Answers to INITs are not: the sender may be the one
         // honest peer at its address.
         let unbounded = jar.is_some() && begins_with_init(packet);
+        let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
         path.set_mac(from.mac);
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };

@@ -52,3 +52,53 @@ stop_pid() {
     fi
     wait "$pid" 2>/dev/null || true
 }
+
+# campaign_net whole|cut: two namespaces, $net_a and $net_b, and a cable between $dev_a in A and $dev_b in B, without offloads.
+# The appliance answers for the addresses of A; the kernel of B has 10.77.0.2 and, for attackers, 10.77.0.4. With "cut" the
+# cable is cut in B: $end_a is the other end of $dev_a, $end_b that of $dev_b, and a program carries frames between them.
+campaign_net() {
+    local dev
+    [ "$(id -u)" -eq 0 ] || die "needs root, to make network namespaces and for packet sockets"
+    net_a=ddp$$a net_b=ddp$$b dev_a=dd$$a dev_b=dd$$b end_a=de$$a end_b=de$$b
+    ip netns add "$net_a"
+    ip netns add "$net_b"
+    if [ "$1" = cut ]; then
+        ip link add "$dev_a" netns "$net_a" type veth peer name "$end_a" netns "$net_b"
+        ip link add "$dev_b" netns "$net_b" type veth peer name "$end_b" netns "$net_b"
+        for dev in "$end_a" "$end_b"; do
+            # The kernel answers for its addresses at $dev_b alone.
+            ip netns exec "$net_b" sh -c "echo 1 >/proc/sys/net/ipv6/conf/$dev/disable_ipv6
+                echo 1 >/proc/sys/net/ipv4/conf/$dev/arp_ignore"
+            ip netns exec "$net_b" ethtool -K "$dev" tx off rx off gso off tso off gro off >/dev/null
+            ip -n "$net_b" link set "$dev" up
+        done
+    else
+        ip link add "$dev_a" netns "$net_a" type veth peer name "$dev_b" netns "$net_b"
+    fi
+    ip netns exec "$net_a" ethtool -K "$dev_a" tx off rx off gso off tso off gro off >/dev/null
+    ip netns exec "$net_b" ethtool -K "$dev_b" tx off rx off gso off tso off gro off >/dev/null
+    ip netns exec "$net_a" sh -c "echo 1 >/proc/sys/net/ipv6/conf/$dev_a/disable_ipv6"
+    ip -n "$net_b" address add 10.77.0.2/24 dev "$dev_b"
+    ip -n "$net_b" address add 10.77.0.4/24 dev "$dev_b"
+    ip -n "$net_b" address add fd77::2/64 dev "$dev_b" nodad
+    ip -n "$net_a" link set "$dev_a" up
+    ip -n "$net_b" link set "$dev_b" up
+    ip -n "$net_b" link set lo up
+}
+
+# campaign_net_gone: what campaign_net made is removed.
+campaign_net_gone() {
+    [ -z "${net_a:-}" ] || ip netns del "$net_a" 2>/dev/null || true
+    [ -z "${net_b:-}" ] || ip netns del "$net_b" 2>/dev/null || true
+}
+
+# campaign_program NAME: $program is the campaign's program. Its speed does not matter: what the tests were built with serves.
+campaign_program() {
+    if [ -n "${PROGRAMS:-}" ]; then
+        export program=$PROGRAMS/$1
+        return
+    fi
+    say "building $1"
+    (cd "$repo" && cargo build --workspace --features fuzz/frames --locked -q --bin "$1") || die "the build failed"
+    export program=$target/debug/$1
+}

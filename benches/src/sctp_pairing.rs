@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
-use ddp::{BufferPool, StagTable, StreamConfig, StreamId, VecMemory};
+use ddp::{BufferPool, HoldBudget, StagTable, StreamConfig, StreamId, VecMemory};
 use sctp_lite::endpoint::{
     Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId, UlpConfig,
 };
@@ -33,6 +33,7 @@ pub struct Half {
     ends: Ends,
     stags: StagTable<VecMemory>,
     buffers: BufferPool,
+    hold: HoldBudget,
     memory: VecMemory,
     secrets: Arc<Secrets>,
 }
@@ -47,6 +48,7 @@ impl Half {
             ends: Ends { local: address(local), remote: address(remote) },
             stags: pairing::region(&memory),
             buffers: BufferPool::new(1 << 20),
+            hold: HoldBudget::new(1 << 20),
             memory,
             secrets: Arc::new(Secrets::new([local; 16])),
         }
@@ -56,7 +58,8 @@ impl Half {
     pub fn input(&mut self, now: Instant, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         assert!(packet.checksum_ok(), "nobody damages packets here");
-        let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+        let cx =
+            &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
             // Old acknowledgements are dropped, as they should be.
             let _ = endpoint.input(now, &packet, cx);
@@ -65,7 +68,8 @@ impl Half {
 
     /// Writes what there is to send, and runs what is due.
     pub fn output(&mut self, now: Instant, batch: &mut Batch) {
-        let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+        let cx =
+            &mut Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold };
         if let Some(endpoint) = &mut self.endpoint {
             if endpoint.poll_timeout().is_some_and(|at| at <= now) {
                 endpoint.handle_timeout(now, cx);
@@ -84,7 +88,11 @@ impl Half {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             match event {
                 Event::Session(session, SessionEvent::Request { .. }) => {
-                    let cx = &mut Context { stags: &self.stags, buffers: &mut self.buffers };
+                    let cx = &mut Context {
+                        stags: &self.stags,
+                        buffers: &mut self.buffers,
+                        hold: &mut self.hold,
+                    };
                     let endpoint = self.endpoint.as_mut().expect("it has just spoken");
                     let accepted =
                         endpoint.accept_session(now, session, StreamId(2), PD, &[], ulp(), cx);

@@ -20,6 +20,8 @@ pub mod appliance;
 #[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
+pub mod log_limit;
+#[cfg(feature = "appliance")]
 pub mod service;
 #[cfg(feature = "appliance")]
 pub mod shm;

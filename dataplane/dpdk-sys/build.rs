@@ -7,6 +7,9 @@ use std::process::exit;
 /// What the shim is known to compile against.
 const OLDEST: &str = "22.11";
 
+/// Headers by which a directory is known to be DPDK's: one that all machines share, one of the machine's own.
+const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
+
 /// DPDK functions that need no shim: not inline, and without structures in their signatures.
 const FUNCTIONS: &[&str] = &[
     "rte_eal_init",
@@ -24,6 +27,8 @@ const FUNCTIONS: &[&str] = &[
     "rte_eth_dev_is_valid_port",
     "rte_eth_promiscuous_enable",
     "rte_eth_allmulticast_enable",
+    "rte_eth_dev_rx_intr_enable",
+    "rte_eth_dev_rx_intr_disable",
 ];
 
 /// The libraries that those and the shim call. Drivers are loaded by the EAL, except `net_ring` and `net_vhost`,
@@ -52,11 +57,8 @@ fn main() {
         .atleast_version(OLDEST)
         .probe("libdpdk")
         .unwrap_or_else(|error| refuse(&error));
-    // Another release of libdpdk has another version header.
-    for version in dpdk.include_paths.iter().map(|path| path.join("rte_version.h")) {
-        if version.exists() {
-            println!("cargo:rerun-if-changed={}", version.display());
-        }
+    for path in changed_by_an_upgrade(&dpdk) {
+        println!("cargo:rerun-if-changed={}", path.display());
     }
     let flags = cflags();
 
@@ -99,6 +101,28 @@ fn main() {
             println!("cargo:rustc-link-lib={library}");
         }
     }
+}
+
+/// What is newer, or gone, once another libdpdk is installed in the place of this one.
+///
+/// Packages keep the times that their files had when they were built, often before our last build: the
+/// headers tell nothing. Their directories do, because each file was renamed into them, and so does the
+/// library under its full name (`librte_eal.so.25.0`), which the next release does not have.
+fn changed_by_an_upgrade(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = dpdk
+        .include_paths
+        .iter()
+        .filter(|dir| HEADERS.iter().any(|header| dir.join(header).exists()))
+        .cloned()
+        .collect();
+    let eal = pkg_config::get_variable("libdpdk", "libdir")
+        .ok()
+        .and_then(|dir| PathBuf::from(dir).join("librte_eal.so").canonicalize().ok());
+    paths.extend(eal);
+    if paths.is_empty() {
+        stop("libdpdk has no header directory that pkg-config tells: its libdpdk-dev is broken");
+    }
+    paths
 }
 
 /// The compiler flags of libdpdk with the include paths kept, and -march, which `pkg_config`'s parsed

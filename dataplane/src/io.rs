@@ -64,11 +64,18 @@ pub trait PortIo {
     /// Gives what is queued to the device, as far as it takes it. Returns false when something is left.
     fn flush(&mut self) -> bool;
 
+    /// An idle worker learns of what arrives: [`descriptor`](Self::descriptor) is not `None` for ever.
+    fn can_wake(&self) -> bool;
+
+    /// The worker is about to sleep: from now to [`rested`](Self::rested), what arrives makes
+    /// [`descriptor`](Self::descriptor) readable. What came before may not, so the worker polls once more.
+    fn rest(&mut self) {}
+
     /// Readable when frames have arrived; `None` when the device has no such thing.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// The worker has waited for [`descriptor`](Self::descriptor), or not, and will poll.
-    fn rested(&self) {}
+    fn rested(&mut self) {}
 
     /// When frames arrive by themselves next: those that an impaired link holds back.
     fn poll_timeout(&self) -> Option<Instant>;

@@ -11,6 +11,7 @@ pub mod api;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;
+mod wake;
 mod worker;
 
 /// A worker without a thread.
@@ -59,6 +60,7 @@ pub use api::{
     CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, Full,
     Idle, InterfaceConfig, InterfaceId, IpFields, LONGEST_LATENCY, Limits, ListenerConfig,
     ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment,
-    PortId, PostFailure, Route, SctpConfig, Service, Sources, StartError, StreamInfo, StreamParams,
-    StreamStats, SynCookieMode, Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    PortId, PostFailure, Route, SctpConfig, Secret, Service, Sources, StartError, StreamInfo,
+    StreamParams, StreamStats, SynCookieMode, Ticket, Transport, Window, WorkerConfig,
+    WorkerHandle, WorkerId,
 };

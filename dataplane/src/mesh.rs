@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::api::{Counters, DropReason, Wake};
+use crate::api::{Counters, DropReason};
 use crate::net::icmp::Report;
 use crate::net::neighbour::Claim;
+use crate::wake::Wake;
 
 /// A message from one worker to another.
 #[derive(Debug)]
@@ -122,3 +123,6 @@ impl<F> Mesh<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod model;

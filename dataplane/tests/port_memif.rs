@@ -12,7 +12,8 @@ const TEST: &str = "processes_exchange_frames";
 
 fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
     let secret = Some("untold".to_owned());
-    let kind = PortKind::Memif { socket: socket.to_owned(), role, id: 3, secret };
+    let kind =
+        PortKind::Memif { socket: socket.to_owned(), role, id: 3, secret: secret.map(Into::into) };
     PortConfig { mtu, ..PortConfig::new("m", kind) }
 }
 

@@ -95,7 +95,7 @@ fn stack() -> DataplaneConfig {
         }],
         limits: Limits::default(),
         sctp_udp_port: None,
-        secret: [7; 32],
+        secret: [7; 32].into(),
     }
 }
 

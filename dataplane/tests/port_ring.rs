@@ -20,6 +20,7 @@ fn config(name: &str, link: &str) -> PortConfig {
 fn joined_ports_exchange_frames() {
     let ports = port_common::ports();
     frames_pass(&ports);
+    a_sender_wakes_who_rests(&ports);
     a_full_ring_drops_and_counts(&ports);
     an_impaired_end(&ports);
     delay_is_told(&ports);
@@ -55,13 +56,34 @@ fn frames_pass(ports: &Ports) {
             assert_eq!(port_common::receive(&mut from[q], |_| true).data(), bytes);
         }
         assert_eq!(from[q].index(), q as u16);
-        assert!(from[q].fd().is_none());
         let counters = *from[q].counters();
         assert_eq!((counters.tx_frames, counters.tx_bytes), (3, 60 + 1514 + 9018));
         assert_eq!((counters.rx_frames, counters.rx_bytes), (3, 60 + 1514 + 9018));
     }
     drop((b, to));
     assert!(!a.link().up);
+}
+
+fn a_sender_wakes_who_rests(ports: &Ports) {
+    let two = |name| PortConfig { queues: 2, ..config(name, "bells") };
+    let (mut a, mut b) = (ports.open(&two("a")).unwrap(), ports.open(&two("b")).unwrap());
+    let (mut from, mut to) = (a.take_queues(), b.take_queues());
+    let is_rung = |queue: &PortQueue| port_common::readable(queue, Duration::ZERO);
+    for q in 0..2 {
+        assert!(to[q].can_wake());
+        port_common::send(&mut from[q], &[1; 60]);
+        assert!(!is_rung(&to[q]), "it polls: nobody rings");
+        to[q].rest();
+        assert!(!is_rung(&to[q]));
+        port_common::send(&mut from[q], &[2; 60]);
+        assert!(is_rung(&to[q]));
+        to[q].rested();
+        assert!(!is_rung(&to[q]));
+        assert!(!is_rung(&to[1 - q]) && !is_rung(&from[q]));
+    }
+    from[1].rest();
+    port_common::send(&mut to[1], &[3; 60]);
+    assert!(is_rung(&from[1]));
 }
 
 fn a_full_ring_drops_and_counts(ports: &Ports) {

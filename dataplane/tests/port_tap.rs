@@ -48,9 +48,18 @@ fn frames_reach_a_socket_of_the_kernel() {
     drop((queue, port));
     assert_eq!(dpdk::interface(name), None, "the interface goes with the port");
 
-    // Jumbo frames: what DPDK's driver refuses is reported before it does.
-    let error = ports.open(&config("tap9", 9000)).expect_err("DPDK 22.11's tap has none");
-    assert!(error.to_string().contains("carries 576 to 1500"), "{error}");
-    assert_eq!(error.key(), "mtu");
+    // Jumbo frames: what DPDK's driver refuses is reported before it does. Drivers of later releases carry them.
+    match ports.open(&config("tap9", 9000)) {
+        Err(error) => {
+            assert!(error.to_string().contains("carries 576 to 1500"), "{error}");
+            assert_eq!(error.key(), "mtu");
+        }
+        Ok(port) => {
+            let version = dpdk::version();
+            assert!(!version.starts_with("DPDK 22."), "{version}'s tap has no jumbo frames");
+            assert_eq!(dpdk::interface("tap9").map(|interface| interface.mtu), Some(9000));
+            drop(port);
+        }
+    }
     assert_eq!(dpdk::interface("tap9"), None);
 }

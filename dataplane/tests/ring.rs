@@ -101,7 +101,7 @@ impl End {
             }],
             limits: Limits::default(),
             sctp_udp_port: None,
-            secret: [host; 32],
+            secret: [host; 32].into(),
         };
         let mut ports_of = vec![port];
         let dataplane = Dataplane::start(&config, &mut ports_of, ports().eal()).expect("workers");
@@ -344,7 +344,7 @@ fn a_core_that_does_not_exist_is_refused_in_words() {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
-        secret: [0; 32],
+        secret: [0; 32].into(),
     };
     let refused = Dataplane::start(&config, &mut opened, ports().eal());
     assert!(matches!(refused, Err(StartError::Pin { worker, core: 100_000 }) if worker == id));

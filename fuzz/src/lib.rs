@@ -9,7 +9,10 @@ mod protocol;
 mod rdmap;
 mod sctp;
 mod sctp_endpoint;
+#[cfg(feature = "services")]
+mod service;
 mod stream;
+mod tcp_endpoint;
 
 /// A fuzz target: its name, which is that of its corpus folder, and what it does with an input.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_segment", run: protocol::tcp_segment },
     Target { name: "mpa_startup", run: stream::mpa_startup },
     Target { name: "mpa_stream", run: stream::mpa_stream },
+    Target { name: "tcp_endpoint", run: tcp_endpoint::tcp_endpoint },
     Target { name: "rdmap", run: rdmap::rdmap },
     Target { name: "sctp_packet", run: sctp::sctp_packet },
     Target { name: "sctp_association", run: sctp::sctp_association },
@@ -39,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "reassembly", run: frame::reassembly },
     #[cfg(feature = "frames")]
     Target { name: "control_message", run: frame::control_message },
+    #[cfg(feature = "services")]
+    Target { name: "service", run: service::service },
 ];
 
 /// The target of this name.

@@ -49,7 +49,7 @@ fn headers(data: &[u8]) {
     if let Ok(repr) = AtomicResponseRepr::parse(data) {
         assert_eq!(repr.emit(), data[..12]);
     }
-    if let Ok(repr) = Terminate::parse(data) {
+    for repr in [Terminate::parse(data), Terminate::parse_siw(data)].into_iter().flatten() {
         // Once in the RFC's layout, it stays what it is.
         let parsed = Terminate::parse(&repr.emit());
         let Ok(parsed) = parsed else { panic!("{parsed:?} of what was written") };
@@ -100,6 +100,7 @@ impl End {
             atomics: how & 1 == 0,
             immediate: how & 2 == 0,
             rtr_send: how & 4 != 0,
+            siw: how & 16 != 0,
             version: if how & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
             max_ooo_records: 16,
         };

@@ -17,10 +17,12 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Cookie, EndpointPolicy, Message, PdId, Qn, QueueConfig, Source,
+    Access, BufferPool, Cookie, EndpointPolicy, HoldBudget, Message, PdId, Qn, QueueConfig, Source,
     Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, rdmap,
 };
-use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
+use sctp_lite::endpoint::{
+    Context, Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig,
+};
 use sctp_lite::sctp::{Config, Secrets};
 use wire::sctp::{Chunk, DataHeader, GapBlock, Packet, PacketBuilder, SackHeader, Tsn};
 
@@ -51,6 +53,7 @@ struct End {
     ulp: UlpConfig,
     stags: StagTable<VecMemory>,
     pool: BufferPool,
+    hold: HoldBudget,
     secret: VecMemory,
     now: Instant,
     /// Next TSN of the peer, and one that was left out.
@@ -114,6 +117,7 @@ impl End {
             ulp,
             stags,
             pool: BufferPool::new(1 << 16),
+            hold: HoldBudget::new(1 << 16),
             secret,
             now,
             next: PEER_TSN,
@@ -204,7 +208,7 @@ impl End {
 
     fn input(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a common header");
-        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
         // Why it is dropped does not matter here.
         let _ = self.endpoint.input(self.now, &packet, cx);
         self.turn();
@@ -213,7 +217,8 @@ impl End {
     /// What a worker does after a burst.
     fn turn(&mut self) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
-            let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+            let cx =
+                &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
             self.endpoint.handle_timeout(self.now, cx);
         }
         self.events();
@@ -247,7 +252,11 @@ impl End {
                         *open = true;
                     }
                     let (id, ulp) = (StreamId(u64::from(session.stream)), self.ulp.clone());
-                    let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+                    let cx = &mut Context {
+                        stags: &self.stags,
+                        buffers: &mut self.pool,
+                        hold: &mut self.hold,
+                    };
                     let accepted =
                         self.endpoint.accept_session(self.now, session, id, PD, b"", ulp, cx);
                     if accepted.is_ok() {
@@ -273,10 +282,10 @@ impl End {
 
     fn finish(&mut self) {
         assert_eq!(self.secret.to_vec(), secret());
-        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool };
+        let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
         self.endpoint.abort(self.now, cx);
         self.turn();
         assert!(self.endpoint.is_done());
-        assert_eq!(self.pool.in_use(), 0);
+        assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0));
     }
 }

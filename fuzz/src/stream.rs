@@ -54,7 +54,8 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
 }
 
 /// The bytes are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
-/// of order and with refused ones again: the same messages are delivered, the same is in memory.
+/// of order and with refused ones again: the same messages are delivered, the same is in memory. Out of order an error may
+/// be known before the FPDU that has it is whole; so the stream ends where the bytes end.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
@@ -159,7 +160,9 @@ impl Sink {
         }
         let mut outcome =
             Outcome { events: Vec::new(), failed: false, memory: self.memory.to_vec() };
-        outcome.failed = self.receiver.error().is_some();
+        let closed = self.receiver.closed(&mut self.budget);
+        outcome.failed = closed.is_some() || self.receiver.error().is_some();
+        assert_eq!(self.budget.used(), 0, "held behind the end");
         while let Some(event) = self.stream.poll_event() {
             match event {
                 Event::Error(_) | Event::Failed(_) => outcome.failed = true,

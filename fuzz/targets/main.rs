@@ -1,17 +1,30 @@
-//! One libFuzzer program for all targets: `FUZZ_TARGET` names the one to run (see README.md).
+//! One libFuzzer program for all targets: `FUZZ_TARGET` names the one to run, `list` prints them (see README.md).
 #![no_main]
 
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 static TARGET: OnceLock<&'static fuzz::Target> = OnceLock::new();
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let target = TARGET.get_or_init(|| {
+libfuzzer_sys::fuzz_target!(
+    init: {
         let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
-        fuzz::target(&name).unwrap_or_else(|| {
+        if name == "list" {
+            let mut out = std::io::stdout().lock();
+            for target in fuzz::TARGETS {
+                writeln!(out, "{}", target.name).unwrap_or_else(|error| panic!("stdout: {error}"));
+            }
+            std::process::exit(0);
+        }
+        let target = fuzz::target(&name).unwrap_or_else(|| {
             let names: Vec<_> = fuzz::TARGETS.iter().map(|target| target.name).collect();
             panic!("FUZZ_TARGET is {name:?}; it must be one of {names:?}")
-        })
-    });
-    (target.run)(data);
-});
+        });
+        TARGET.get_or_init(|| target);
+    },
+    |data: &[u8]| {
+        if let Some(target) = TARGET.get() {
+            (target.run)(data);
+        }
+    }
+);

@@ -50,17 +50,27 @@ pub struct Appliance {
 impl Appliance {
     /// Writes its file into `directory`, starts it and waits until it is ready.
     pub fn start(ddpd: &Path, directory: &Path, name: &str, config: &str) -> anyhow::Result<Self> {
+        Appliance::spawn(Command::new(ddpd), directory, name, config)
+    }
+
+    /// The same with a command that runs `ddpd`, in another network namespace for instance. It must not fork.
+    pub fn spawn(
+        mut command: Command,
+        directory: &Path,
+        name: &str,
+        config: &str,
+    ) -> anyhow::Result<Self> {
         let file = directory.join(format!("{name}.toml"));
         std::fs::write(&file, config)?;
         let log = directory.join(format!("{name}.log"));
-        let mut child = Command::new(ddpd)
+        let mut child = command
             .arg("--config")
             .arg(&file)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(&log)?)
             .spawn()
-            .with_context(|| format!("{} does not start", ddpd.display()))?;
+            .with_context(|| format!("{} does not start", command.get_program().display()))?;
         let socket = directory.join(format!("{name}.sock"));
         let client = Client::new(&socket)?;
         let output = child.stdout.take().context("no output")?;
@@ -121,8 +131,20 @@ impl Appliance {
         Ok(kib << 10)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Waits until all its links are up and stay so.
-    fn wait_for_links(&self) -> anyhow::Result<()> {
+    pub fn wait_for_links(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         let mut up = 0;
         while up < 3 {
@@ -141,6 +163,9 @@ impl Appliance {
 
 impl Drop for Appliance {
     fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         let pid = rustix::process::Pid::from_child(&self.child);
         // It has ended already where this fails.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

@@ -125,9 +125,19 @@ pub enum EventKind {
         queue: u32,
         /// Message sequence number.
         msn: u32,
+        /// The peer's RsvdULP, 40 bits, not interpreted; 0 over RDMAP, to which it belongs.
+        #[serde(default)]
+        rsvd_ulp: u64,
         /// The bytes, in base64.
         #[serde(with = "bytes")]
         data: Vec<u8>,
+    },
+    /// What peers may do with a region was changed, on every worker.
+    RegionAccess {
+        /// Its name.
+        region: String,
+        /// What they may do now.
+        access: String,
     },
     /// A region was added.
     RegionAdded {

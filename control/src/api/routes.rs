@@ -69,6 +69,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/workers", plain(Request::Workers))
         .route("/v1/regions", plain(Request::Regions).post(add_region))
         .route("/v1/regions/{name}", axum::routing::delete(remove_region))
+        .route("/v1/regions/{name}/access", post(set_access))
         .route("/v1/regions/{name}/data", get(region_data))
         .route("/v1/listeners", plain(Request::Listeners).post(add_listener))
         .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
@@ -128,6 +129,23 @@ async fn remove_region(
     Params(query): Params<Force>,
 ) -> Answer {
     app.ok(Request::RemoveRegion { name, force: query.force }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rights {
+    access: String,
+}
+
+async fn set_access(
+    State(app): State<App>,
+    Name(name): Name<String>,
+    Json(rights): Json<Rights>,
+) -> Answer {
+    let access = config::access_from_word(&rights.access).ok_or_else(|| {
+        ApiError::bad_request("access: is not \"r\", \"w\", \"rw\", \"rwa\" or \"none\"")
+    })?;
+    app.ok(Request::SetAccess { name, access }).await
 }
 
 #[derive(Deserialize)]

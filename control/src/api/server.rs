@@ -120,7 +120,7 @@ async fn serve(
 }
 
 /// A listening socket that only this user can connect to. The mode is set before the name exists.
-fn bind(path: &Path) -> Result<UnixListener, ServerError> {
+pub(super) fn bind(path: &Path) -> Result<UnixListener, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -139,8 +139,8 @@ fn bind(path: &Path) -> Result<UnixListener, ServerError> {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        // Not by path afterwards, where a link could have taken its place.
         rustix::net::bind(&socket, &address)?;
-        rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(socket)
     };

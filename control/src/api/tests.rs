@@ -66,6 +66,36 @@ fn only_this_user_may_connect_and_the_socket_goes_away() {
     assert!(!socket.exists());
 }
 
+// Whoever can write the directory may put a link where the socket was: the mode of what it points to stays.
+#[test]
+fn a_link_in_place_of_the_socket_is_not_followed() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = dir.path().join("link");
+            while !done.load(Ordering::Relaxed) {
+                if std::os::unix::fs::symlink(&victim, &link).is_ok() {
+                    // Takes the place of the socket, if there is one.
+                    let _ = std::fs::rename(&link, &path);
+                }
+                let _ = std::fs::remove_file(&path);
+            }
+        });
+        for _ in 0..2000 {
+            // Fails when the link is there first.
+            drop(super::server::bind(&path));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let mode = std::fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o444);
+}
+
 #[test]
 fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
     let fake = Fake::start();
@@ -361,5 +391,5 @@ fn every_path_in_the_documentation_is_served() {
         assert!(status != 405 && !unknown, "{method} {path}: {status} {body}");
         checked += 1;
     }
-    assert_eq!(checked, 30);
+    assert_eq!(checked, 31);
 }

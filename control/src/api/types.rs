@@ -3,6 +3,7 @@
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
+use ddp::Access;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -31,6 +32,13 @@ pub enum Request {
         name: String,
         /// True: aborts streams that use it. False: a region in use is a conflict.
         force: bool,
+    },
+    /// Changes what peers may do with a region; [`Reply::Region`] when every worker keeps to it.
+    SetAccess {
+        /// Its name.
+        name: String,
+        /// What they may do from now on.
+        access: Access,
     },
     /// Copies bytes out of a region; [`Reply::Bytes`].
     ReadRegion {

@@ -32,7 +32,7 @@ use super::loader::{Finished, Load, Loaded};
 use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
-use super::streams::{Streams, on_ddp_error};
+use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
 use crate::config::{Config, RegionSection};
@@ -162,6 +162,10 @@ impl Core {
             Request::RemoveRegion { name, force } => {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }
+            Request::SetAccess { name, access } => {
+                let cut_for = self.listeners.that_cuts(&name);
+                self.regions.set_access(&mut self.env, &name, access, cut_for, answer);
+            }
             Request::ReadRegion { name, offset, length } => {
                 answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
@@ -242,8 +246,8 @@ impl Core {
                     self.serve(stream, Input::Written { len }, now);
                 }
             }
-            Event::Untagged { stream, qn, msn, data, .. } => {
-                self.on_untagged(stream, (qn, msn), data, now);
+            Event::Untagged { stream, qn, msn, data, rsvd_ulp } => {
+                self.on_untagged(stream, Untagged { qn, msn, rsvd_ulp }, data, now);
             }
             Event::Sent { ticket, .. } => {
                 let posted = self.streams.on_posted(&mut self.env, ticket, Ok(Outcome::Sent));
@@ -380,6 +384,10 @@ impl Core {
             Then::RegionAdded { name, answer } => self.on_region_added(&name, result, answer),
             Then::RegionRemoved { name, answer } => {
                 self.regions.on_removed(&mut self.env, &name, answer)
+            }
+            Then::AccessSet { name, answer } => {
+                let done = self.regions.on_access_set(&mut self.env, &name, result);
+                answer.send(done.and_then(|()| self.region_info(&name).map(Reply::Region)));
             }
             Then::ListenerAdded { name, answer } => self.on_listener_added(&name, result, answer),
             Then::ListenerRemoved { id, name, answer } => {

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use ddp::PeerId;
+
 /// The bounds of one listener. Each is at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Streams of the listener.
     pub streams: u32,
-    /// Streams of one peer address with the listener.
+    /// Streams of one peer, an IPv4 address or a /64 of IPv6, with the listener.
     pub streams_per_peer: u32,
 }
 
@@ -30,7 +32,7 @@ pub enum Refusal {
 #[derive(Debug, Default)]
 pub struct Ledger {
     streams: u32,
-    peers: HashMap<IpAddr, u32>,
+    peers: HashMap<PeerId, u32>,
 }
 
 impl Ledger {
@@ -43,13 +45,13 @@ impl Ledger {
             return Err(Refusal::Peer(limits.streams_per_peer));
         }
         self.streams += 1;
-        *self.peers.entry(canonical(peer)).or_default() += 1;
+        *self.peers.entry(PeerId::of(peer)).or_default() += 1;
         Ok(())
     }
 
     /// Counts one stream of `peer` less.
     pub fn release(&mut self, peer: IpAddr) {
-        let peer = canonical(peer);
+        let peer = PeerId::of(peer);
         let Some(count) = self.peers.get_mut(&peer) else {
             debug_assert!(false, "released a stream that was never admitted");
             return;
@@ -68,13 +70,8 @@ impl Ledger {
 
     /// Streams of one peer.
     pub fn of_peer(&self, peer: IpAddr) -> u32 {
-        self.peers.get(&canonical(peer)).copied().unwrap_or(0)
+        self.peers.get(&PeerId::of(peer)).copied().unwrap_or(0)
     }
-}
-
-/// An IPv4-mapped IPv6 address is the IPv4 address.
-fn canonical(peer: IpAddr) -> IpAddr {
-    peer.to_canonical()
 }
 
 #[cfg(test)]
@@ -114,6 +111,21 @@ mod tests {
         let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
         assert_eq!(ledger.admit(mapped, &LIMITS), Ok(()));
         assert_eq!(ledger.of_peer(peer(1)), 1);
+    }
+
+    // A host chooses any address of its /64.
+    #[test]
+    fn a_prefix_is_one_peer() {
+        let mut ledger = Ledger::default();
+        let of = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(ledger.admit(of("2001:db8::1"), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(of("2001:db8::2"), &LIMITS), Ok(()));
+        assert_eq!(ledger.admit(of("2001:db8::3"), &LIMITS), Err(Refusal::Peer(2)));
+        assert_eq!(ledger.admit(of("2001:db8:0:1::3"), &LIMITS), Ok(()));
+        ledger.release(of("2001:db8::2"));
+        ledger.release(of("2001:db8::1"));
+        ledger.release(of("2001:db8:0:1::3"));
+        assert_eq!((ledger.streams(), ledger.peers.len()), (0, 0));
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub(super) enum Then {
         name: String,
         answer: Option<Answer>,
     },
+    /// Every worker keeps to the rights that a region has now.
+    AccessSet {
+        name: String,
+        answer: Answer,
+    },
     ListenerAdded {
         name: String,
         answer: Option<Answer>,

@@ -8,7 +8,7 @@ use dataplane::{
     DataplaneConfig, InterfaceConfig, Limits, PortAttachment, PortId, WorkerConfig, WorkerId,
 };
 
-use crate::config::{self, Config, Impairment, PortSection};
+use crate::config::{self, Config, Idle, Impairment, PortSection};
 
 /// Memory that DPDK needs besides pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
@@ -71,6 +71,10 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
         buffers: None,
         numa: config.memory.numa_node.map(u32::from),
         impair,
+        may_sleep: section.workers.iter().any(|&worker| {
+            let worker = config.workers.get(worker);
+            worker.is_some_and(|worker| worker.idle != Idle::Poll)
+        }),
         ..PortConfig::new(section.name.clone(), section.kind.clone())
     })
 }
@@ -142,7 +146,7 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         interfaces: config.interfaces.iter().map(interface).collect(),
         limits: worker_limits(config),
         sctp_udp_port: config.sctp.udp_encapsulation,
-        secret,
+        secret: secret.into(),
     })
 }
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::core::Core;
 use super::loader::Loader;
 use crate::api::Inbox;
+use crate::log_limit;
 
 /// Events of one worker, and requests, that are handled before others are scheduled.
 const BATCH: usize = 256;
@@ -79,6 +80,8 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
+    /// When suppressed log lines are reported next.
+    report_at: Option<Instant>,
     /// Sent to once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
 }
@@ -97,7 +100,10 @@ impl Driver {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
         let set_up = Some(set_up);
-        (Driver { core, dataplane, inbox, loader, signals, waker, set_up }, control)
+        (
+            Driver { core, dataplane, inbox, loader, signals, waker, report_at: None, set_up },
+            control,
+        )
     }
 
     /// Runs until every worker has stopped. Dropping what is left writes files to their end.
@@ -112,6 +118,7 @@ impl Driver {
             }
             self.core.handle_timeout(now);
             self.core.finish_turn(now);
+            self.report_at = log_limit::report(now);
             if self.core.is_set_up()
                 && let Some(set_up) = self.set_up.take()
             {
@@ -192,7 +199,8 @@ impl Driver {
             return false;
         }
         let now = Instant::now();
-        let until = self.core.poll_timeout().map(|at| at.saturating_duration_since(now));
+        let until = [self.core.poll_timeout(), self.report_at].into_iter().flatten().min();
+        let until = until.map(|at| at.saturating_duration_since(now));
         let until = if full { Some(until.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { until };
         let timeout = until.map(|wait| Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),

@@ -8,9 +8,12 @@ use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::config::{self, Config};
 use control::daemon::{self, Args, Command, EXIT_CONFIG};
+use control::log_limit::LogLimit;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -48,12 +51,11 @@ fn start_log(filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| format!("management.log: {filter:?} is no log filter: {error}"))?;
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(colours)
-        .with_target(false)
-        .init();
+        .with_target(false);
+    tracing_subscriber::registry().with(filter).with(LogLimit).with(lines).init();
     Ok(())
 }
 

@@ -38,6 +38,7 @@ pub use devices::MemorySection;
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::Key;
 pub use machine::Finding;
+pub use objects::access_from_word;
 pub(crate) use reference::{example, man, schema};
 pub use rule::Shape;
 pub use sctp::SctpSection;

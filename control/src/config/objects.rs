@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ddp::Access;
 use toml::de::DeValue;
 
 use super::errors::Places;
@@ -58,17 +59,33 @@ struct Rights {
     atomic: bool,
 }
 
+const fn rights(read: bool, write: bool, atomic: bool) -> Rights {
+    Rights { read, write, atomic }
+}
+
+const ACCESS_WORDS: [(&str, Rights); 5] = [
+    ("rw", rights(true, true, false)),
+    ("r", rights(true, false, false)),
+    ("w", rights(false, true, false)),
+    ("rwa", rights(true, true, true)),
+    ("none", rights(false, false, false)),
+];
+
+/// What such a word lets peers do.
+pub fn access_from_word(word: &str) -> Option<Access> {
+    let (_, rights) = ACCESS_WORDS.iter().find(|(known, _)| *known == word)?;
+    let one = |given, right| if given { right } else { Access::NONE };
+    Some(
+        one(rights.read, Access::REMOTE_READ)
+            | one(rights.write, Access::REMOTE_WRITE)
+            | one(rights.atomic, Access::ATOMIC),
+    )
+}
+
 /// One word, or a list of rights.
 fn access(section: &mut Section<'_, '_>) -> Option<Rights> {
-    let rights = |read, write, atomic| Rights { read, write, atomic };
     if !section.is_list("access") {
-        let words = [
-            ("rw", rights(true, true, false)),
-            ("r", rights(true, false, false)),
-            ("w", rights(false, true, false)),
-            ("rwa", rights(true, true, true)),
-            ("none", rights(false, false, false)),
-        ];
+        let words = ACCESS_WORDS;
         let remedy =
             "write what peers may do: \"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
         return section.required("access", remedy, one_of(&words));

@@ -188,11 +188,13 @@ fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     );
     let id = section.or("id", 0, key::id());
     let secret = section.optional("secret", |value: &DeValue<'_>| {
-        let secret = string(value)?;
+        // No error has the value.
+        let unfit = |_| String::from("must be a string in quotes that is not empty");
+        let secret = string(value).map_err(unfit)?;
         if secret.len() > 24 || secret.contains(',') {
             return Err("must have at most 24 bytes and no comma: choose another".into());
         }
-        Ok(secret)
+        Ok(port_kind::Secret::from(secret))
     });
     Some(PortKind::Memif { socket: socket?, role: role?, id, secret })
 }

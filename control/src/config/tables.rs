@@ -178,7 +178,7 @@ pub(super) mod listener_limits {
     keys! { keys_of in "listener.limits", reload: true {
         /// Streams at a time.
         streams: u32 = int(1, 1_000_000), "64";
-        /// Of them from one address.
+        /// Of them from one peer: an IPv4 address or a /64 of IPv6.
         streams_per_peer: u32 = int(1, 1_000_000), "`streams`";
         /// Of them with TCP or MPA start-up not complete.
         pending: u32 = int(1, 1_000_000), "`streams`, at most 64";

@@ -134,7 +134,8 @@ section! {
     pub struct Limits in "limits" {
         /// Streams at a time, over all listeners and connects.
         [reload] streams: u32 = int(1, 10_000_000), or 4096;
-        /// Accepted streams of one address, per worker and over all listeners; without it there is no bound.
+        /// Accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all listeners; without it
+        /// there is no bound.
         streams_per_peer: Option<u32> = int(1, 10_000_000).or_absent(), or None;
         /// Regions at a time.
         [reload] regions: u32 = int(1, 1_000_000), or 1024;
@@ -143,7 +144,8 @@ section! {
         /// Bytes that one stream may hold beyond a gap because they could not be placed. Without markers the receive
         /// window is no larger.
         held_per_stream: u64 = size(64 << 10, TIB), or 4 << 20;
-        /// The same for all streams of one worker.
+        /// The same for all streams of one worker, with the fragments of messages that SCTP keeps. One peer's fragments get
+        /// half of it at most.
         held_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
         /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
         /// change.

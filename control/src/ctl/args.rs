@@ -124,6 +124,14 @@ pub enum Regions {
         #[arg(long, short, default_value = "-")]
         output: PathBuf,
     },
+    /// Change what peers may do with a region, within what it was registered with: afterwards nobody uses a right
+    /// that was taken back
+    SetAccess {
+        /// Its name
+        name: String,
+        /// What they may do: r, w, rw, rwa or none
+        access: String,
+    },
     /// Deregister a region: afterwards no byte can be placed in it
     Remove {
         /// Its name

@@ -175,6 +175,11 @@ fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result
                 format!("{copied} bytes of region \"{name}\" are in {file}\n")
             })
         }
+        Regions::SetAccess { name, access } => {
+            let path = format!("/v1/regions/{}/access", path_segment(&name));
+            let region: RegionInfo = client.post(&path, &json!({ "access": access }))?;
+            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+        }
         Regions::Remove { name, force } => {
             let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
             client.delete::<Done>(&path)?;

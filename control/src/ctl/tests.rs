@@ -111,6 +111,10 @@ fn regions_are_added_and_removed() {
     let again = fake.ctl(&args);
     assert_eq!(again.exit, Exit::Failed);
     assert_eq!(again.err, "ddpctl: there is a region \"x\" already\n");
+    assert!(fake.good(&["regions", "set-access", "x", "r"]).contains(" r "));
+    let wrong = fake.ctl(&["regions", "set-access", "x", "all"]);
+    assert_eq!(wrong.exit, Exit::Usage);
+    assert!(wrong.err.contains("access: is not \"r\""), "{}", wrong.err);
     assert_eq!(
         fake.good(&["regions", "remove", "x", "--force"]),
         "region \"x\" is removed: no byte can be placed in it\n"

@@ -1,5 +1,6 @@
 //! Untagged receive buffers of one worker: a bounded number of bytes for messages that are still
-//! being reassembled. They are allocated when a message's first byte arrives, not when they are posted.
+//! being reassembled, and for the ranges in which messages come whose segments are not sent in the order of their
+//! offsets. They are allocated when a message's first byte arrives, not when they are posted.
 //!
 //! No byte of one message is ever seen in another: a buffer is empty when it is allocated, and
 //! skipped bytes are zeroed.
@@ -25,7 +26,8 @@ const MAX_SPARE: usize = 64;
 /// Longest buffer kept for reuse, in bytes.
 const MAX_SPARE_LEN: usize = 64 * 1024;
 
-/// Who is at the other end of the LLP: streams with the same one share what one peer may have.
+/// Who is at the other end of the LLP: streams with the same one share what one peer may have. Every bound by peer, on
+/// streams, half-open ones, buffers, fragments and answers, is by this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PeerId(u64);
 
@@ -40,6 +42,11 @@ impl PeerId {
             Some(v4) => PeerId::of(v4.into()),
             None => PeerId((u128::from(v6) >> 64) as u64),
         }
+    }
+
+    /// For a keyed hash.
+    pub const fn bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
     }
 }
 
@@ -186,11 +193,12 @@ impl BufferPool {
         true
     }
 
-    /// Gives back what [`reserve`](Self::reserve) took.
-    pub(crate) fn release(&mut self, account: &mut Account, size: u32, in_order: bool) {
+    /// Gives back what [`reserve`](Self::reserve) took, or as much of it as the account still has.
+    pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
+        let size = size.min(*account.used.of(in_order));
         let give = |used: &mut Use| {
             let bytes = used.of(in_order);
-            *bytes = bytes.saturating_sub(u64::from(size));
+            *bytes = bytes.saturating_sub(size);
         };
         give(&mut self.used);
         give(&mut account.used);
@@ -200,6 +208,13 @@ impl BufferPool {
                 self.peers.remove(&account.peer);
             }
         }
+    }
+
+    /// Gives back all that the account has.
+    pub(crate) fn release_all(&mut self, account: &mut Account) {
+        let Use { in_order, beyond } = account.used;
+        self.release(account, in_order, true);
+        self.release(account, beyond, false);
     }
 
     /// An empty vector, used before or new.
@@ -269,7 +284,7 @@ mod tests {
             for (peer, stream, size, in_order, give) in steps {
                 if give == 0 && !taken.is_empty() {
                     let (who, size, in_order) = taken.swap_remove(size as usize % taken.len());
-                    pool.release(&mut accounts[who], size, in_order);
+                    pool.release(&mut accounts[who], size.into(), in_order);
                 } else {
                     let who = peer as usize * 3 + stream;
                     if pool.reserve(&mut accounts[who], size, in_order) {
@@ -284,10 +299,10 @@ mod tests {
                 let share = CAPACITY / 2 / 5 - 40;
                 let mut newcomer = account(99);
                 prop_assert!(pool.reserve(&mut newcomer, share as u32, true));
-                pool.release(&mut newcomer, share as u32, true);
+                pool.release(&mut newcomer, share, true);
             }
             for (who, size, in_order) in taken {
-                pool.release(&mut accounts[who], size, in_order);
+                pool.release(&mut accounts[who], size.into(), in_order);
             }
             prop_assert_eq!((pool.in_use(), pool.peers.len()), (0, 0));
         }

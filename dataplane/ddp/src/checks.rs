@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   at arrival:           DDP's checks -> access_needed, admit  -> [in order: advance] -> placement
-//!   order reaches it:     advance -> [message complete: delivered]
+//!   order reaches it:     advance -> [untagged message complete: delivered]
 //!   order reaches error:  error_reached
 //! ```
 
@@ -12,7 +12,7 @@ use core::convert::Infallible;
 use core::fmt::Debug;
 
 use arrayvec::ArrayVec;
-use wire::ddp::{HeaderRepr, TaggedRepr};
+use wire::ddp::{HeaderRepr, TaggedRepr, UntaggedRepr};
 
 use crate::error::{ErrorCode, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
@@ -27,6 +27,8 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
+    /// The message has come in more ranges than there is room for; with [`UlpChecks::more_room`] there is.
+    NoRoom,
 }
 
 /// An error that the ULP found in a segment.
@@ -63,8 +65,12 @@ pub trait UlpChecks: Debug {
     /// It is not the one that had to come.
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
-    /// The message of which this is the last segment is delivered.
-    fn delivered(&mut self, header: HeaderRepr, len: u32);
+    /// Room for one more step of the ranges in which the tagged message comes.
+    fn more_room(&mut self);
+
+    /// The untagged message of which this is the last segment is delivered. `control`: the first byte of its header
+    /// as it came; `len`: its payload bytes.
+    fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
     /// The order has reached an error of the ULP. Called at most once.
     fn error_reached(&mut self, error: UlpError<Self::Code>);
@@ -93,7 +99,10 @@ impl UlpChecks for BareDdp {
     }
 
     #[inline]
-    fn delivered(&mut self, _header: HeaderRepr, _len: u32) {}
+    fn more_room(&mut self) {}
+
+    #[inline]
+    fn delivered(&mut self, _header: &UntaggedRepr, _control: u8, _len: u32) {}
 
     #[inline]
     fn error_reached(&mut self, error: UlpError<Infallible>) {

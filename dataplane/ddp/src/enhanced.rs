@@ -29,6 +29,15 @@ pub struct Enhanced {
     pub required_ord: u16,
 }
 
+impl Enhanced {
+    /// Its ready-to-receive messages, of which there is always one (RFC 6581 §9.2): a Write of no bytes takes nothing
+    /// at either end.
+    fn rtr(&self, without_reads: bool) -> RtrSet {
+        let rtr = RtrSet { read: self.rtr.read && !without_reads, ..self.rtr };
+        if rtr.is_empty() { RtrSet { write: true, ..rtr } } else { rtr }
+    }
+}
+
 impl Default for Enhanced {
     /// Client-server as initiator, all ready-to-receive messages, no Reads needed.
     fn default() -> Self {
@@ -128,7 +137,7 @@ impl Unsuitable {
 
 /// The enhanced data of an initiator's request.
 pub fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
-    let rtr = enhanced.peer_to_peer.then_some(enhanced.rtr);
+    let rtr = enhanced.peer_to_peer.then(|| enhanced.rtr(false));
     EnhancedRepr { ird: here.ird, ord: here.ord, rtr }
 }
 
@@ -150,9 +159,8 @@ pub fn answer(
     let (mut ird, mut said_ird) = limit(here.ird, asked.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
     if let Some(theirs) = asked.rtr {
-        let mut ours = enhanced.rtr;
         // A Read needs a place among the Reads that this end takes.
-        ours.read &= here.ird > 0;
+        let ours = enhanced.rtr(here.ird == 0);
         let both = ours.and(theirs);
         // RFC 6581 §9.2: without a common one the responder says which ones it takes.
         let takes = if both.is_empty() { ours } else { both };
@@ -184,15 +192,20 @@ pub fn settle(
         return Err(Unsuitable::InsufficientIrd { offered, needed });
     }
     // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it as it is.
-    let (ord, _) = limit(here.ord, reply.ird);
+    let (mut ord, _) = limit(here.ord, reply.ird);
     let readiness = match (asked.rtr, reply.rtr) {
         // A flag that was not asked for says nothing.
         (None, _) => Readiness::ClientServer,
         (Some(_), None) => return Err(Unsuitable::NoRtr),
         (Some(ours), Some(theirs)) => {
             let both = ours.and(theirs);
-            let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || ord > 0);
-            Readiness::Sends(preference.into_iter().find(usable).ok_or(Unsuitable::NoRtr)?)
+            let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || reply.ird > 0);
+            let rtr = preference.into_iter().find(usable).ok_or(Unsuitable::NoRtr)?;
+            if rtr == Rtr::Read {
+                // RFC 6581 §9.1: one for the ready-to-receive message itself, which this end has offered.
+                ord = ord.max(1);
+            }
+            Readiness::Sends(rtr)
         }
     };
     Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })

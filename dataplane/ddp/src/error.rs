@@ -162,6 +162,8 @@ pub enum Field {
     Alignment,
     /// Identifier in an Atomic Response, against that of the request.
     RequestId,
+    /// Bytes of this end's memory to note one more range of a message, against those needed.
+    RangeMemory,
 }
 
 impl Field {
@@ -187,6 +189,7 @@ impl Field {
             Field::AtomicCode => "atomic operation code",
             Field::Alignment => "address modulo 8",
             Field::RequestId => "request identifier",
+            Field::RangeMemory => "memory for ranges of the message",
         }
     }
 }

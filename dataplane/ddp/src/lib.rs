@@ -18,6 +18,7 @@ mod cookie;
 mod counters;
 pub mod enhanced;
 mod error;
+mod hold;
 pub mod last_message;
 pub mod lifecycle;
 pub mod llp;
@@ -38,6 +39,7 @@ pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionP
 pub use cookie::{Cookie, Poster};
 pub use counters::Counters;
 pub use error::{DdpError, ErrorCode, Field, LAYER_DDP, Mismatch, PostError};
+pub use hold::HoldBudget;
 pub use memory::{AtomicError, RegionMemory, VecMemory};
 pub use message::{Event, Failure, Message, Source};
 pub use policy::EndpointPolicy;

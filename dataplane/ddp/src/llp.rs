@@ -63,6 +63,12 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
+    /// The first byte, 0 if there is none.
+    #[inline]
+    pub(crate) fn first(&self) -> u8 {
+        self.pieces.iter().find_map(|piece| piece.first().copied()).unwrap_or(0)
+    }
+
     /// The pieces without the first `skip` bytes.
     pub fn pieces_from(&self, mut skip: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
         self.pieces.iter().filter_map(move |piece| {

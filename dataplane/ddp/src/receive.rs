@@ -26,9 +26,11 @@ use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
+pub(crate) use check::as_it_came;
 use check::{check_tagged, header_of, parse, wrong_version};
 use queue::Queue;
-pub(crate) use ranges::Ranges;
+use ranges::STEP_BYTES;
+pub(crate) use ranges::{Ranges, Unfit};
 
 mod check;
 mod queue;
@@ -63,6 +65,8 @@ struct Segment {
 struct Record {
     key: OrderKey,
     segment: Segment,
+    /// The first byte of the header: its reserved bits are nowhere else.
+    control: u8,
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
@@ -223,6 +227,15 @@ impl<E: Copy> Receiver<E> {
             for queue in &mut self.queues {
                 queue.release(buffers, &mut unfinished.account);
             }
+            // The room of the ULP's ranges.
+            buffers.release_all(&mut unfinished.account);
+        }
+    }
+
+    /// The ULP's ranges of a message need no room any more.
+    pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
+        if let Some(unfinished) = self.unfinished.get_mut() {
+            buffers.release(&mut unfinished.account, bytes, true);
         }
     }
 
@@ -273,7 +286,7 @@ impl<E: Copy> Receiver<E> {
                 let mut segment = Segment { header, len, queue: 0 };
                 let taken = self.take(key, in_order, &mut segment, ulpdu, env);
                 if taken.is_ok() && !in_order {
-                    self.records.insert(at, Record { key, segment });
+                    self.records.insert(at, Record { key, segment, control: bytes[0] });
                 }
                 taken.map(|()| len)
             }
@@ -343,14 +356,14 @@ impl<E: Copy> Receiver<E> {
             HeaderRepr::Tagged(tagged) => {
                 let target = check_tagged(tagged, len, env)?;
                 env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env.checks)?;
+                let complete = in_order && self.advance(segment, env)?;
                 if let Some((entry, offset)) = target {
                     let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
                     entry.memory.write_pieces(offset, len as usize, pieces);
                 }
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(segment, env);
+                    self.deliver_tagged(tagged, env);
                 }
             }
             HeaderRepr::Untagged(untagged) => {
@@ -372,12 +385,12 @@ impl<E: Copy> Receiver<E> {
                     self.unfinished.account_of(self.peer),
                 )?;
                 env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env.checks)?;
+                let complete = in_order && self.advance(segment, env)?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
                 self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver(segment, env);
+                    self.deliver_assembled(segment, untagged, ulpdu.first(), env);
                 }
             }
         }
@@ -402,7 +415,7 @@ impl<E: Copy> Receiver<E> {
         ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
         queue.use_up();
         self.count_placed(segment.len, true, env.counters);
-        self.deliver_untagged(segment, header, data, env);
+        self.deliver_untagged(segment, header, ulpdu.first(), data, env);
         Ok(())
     }
 
@@ -428,7 +441,38 @@ impl<E: Copy> Receiver<E> {
 
     /// The next segment in order takes its place in its message. Says whether it completes it.
     #[inline]
-    fn advance<C: UlpChecks<Code = E>>(
+    fn advance<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<bool, Reject<E>> {
+        match self.take_place(segment, env.checks) {
+            Err(Reject::NoRoom) => self.take_place_with_room(segment, env),
+            taken => taken,
+        }
+    }
+
+    /// RFC 5041 §5.2: valid segments are placed in whatever order of offsets they were sent, as long as there is
+    /// memory for the peer to note in which ranges they came.
+    #[cold]
+    fn take_place_with_room<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<bool, Reject<E>> {
+        let account = self.unfinished.account_of(self.peer);
+        if !env.buffers.reserve(account, STEP_BYTES, true) {
+            return Err(Reject::Refused);
+        }
+        match &segment.header {
+            HeaderRepr::Tagged(_) => env.checks.more_room(),
+            HeaderRepr::Untagged(_) => self.queues[usize::from(segment.queue)].more_room(),
+        }
+        self.take_place(segment, env.checks)
+    }
+
+    #[inline]
+    fn take_place<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         checks: &mut C,
@@ -467,36 +511,46 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
-    fn deliver<M, C: UlpChecks<Code = E>>(&mut self, segment: &Segment, env: &mut Env<'_, M, C>) {
-        match &segment.header {
-            &HeaderRepr::Tagged(TaggedRepr { rsvd_ulp, stag, to, .. }) => {
-                env.checks.delivered(segment.header, segment.len);
-                let message = self.unfinished.tagged.take();
-                let len = message.map_or(0, |m| m.len);
-                if self.tagged_events {
-                    let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
-                    env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
-                }
-                env.counters.tagged_delivered += 1;
-                env.counters.delivered_bytes += len;
-            }
-            HeaderRepr::Untagged(header) => {
-                let queue = &mut self.queues[usize::from(segment.queue)];
-                let account = self.unfinished.account_of(self.peer);
-                let data = queue.deliver(env.buffers, account);
-                self.deliver_untagged(segment, header, data, env);
-            }
+    fn deliver_tagged<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let message = self.unfinished.tagged.take();
+        let len = message.map_or(0, |m| m.len);
+        if self.tagged_events {
+            let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
+            env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
         }
+        env.counters.tagged_delivered += 1;
+        env.counters.delivered_bytes += len;
+    }
+
+    /// As [`deliver_tagged`](Self::deliver_tagged), for a message that its queue has put together. `control`: the
+    /// first byte of the segment.
+    fn deliver_assembled<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        segment: &Segment,
+        header: &UntaggedRepr,
+        control: u8,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let queue = &mut self.queues[usize::from(segment.queue)];
+        let account = self.unfinished.account_of(self.peer);
+        let data = queue.deliver(env.buffers, account);
+        self.deliver_untagged(segment, header, control, data, env);
     }
 
     fn deliver_untagged<M, C: UlpChecks<Code = E>>(
         &self,
         segment: &Segment,
-        &UntaggedRepr { rsvd_ulp, qn, msn, .. }: &UntaggedRepr,
+        header: &UntaggedRepr,
+        control: u8,
         data: Vec<u8>,
         env: &mut Env<'_, M, C>,
     ) {
-        env.checks.delivered(segment.header, segment.len);
+        env.checks.delivered(header, control, segment.len);
+        let &UntaggedRepr { rsvd_ulp, qn, msn, .. } = header;
         env.counters.untagged_delivered += 1;
         env.counters.delivered_bytes += data.len() as u64;
         env.events.push_back(Event::UntaggedDelivered { qn, msn, data, rsvd_ulp });
@@ -523,11 +577,14 @@ impl<E: Copy> Receiver<E> {
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match self.advance(&record.segment, env.checks) {
-                Ok(true) => self.deliver(&record.segment, env),
-                Ok(false) => {}
-                Err(reject) => {
-                    let header = record.segment.header.pack().bytes();
+            match (self.advance(&record.segment, env), &record.segment.header) {
+                (Ok(true), HeaderRepr::Tagged(header)) => self.deliver_tagged(header, env),
+                (Ok(true), HeaderRepr::Untagged(header)) => {
+                    self.deliver_assembled(&record.segment, header, record.control, env);
+                }
+                (Ok(false), _) => {}
+                (Err(reject), header) => {
+                    let header = as_it_came(header.pack().bytes(), record.control);
                     let segment_len = record.segment.len + header.len() as u32;
                     self.reject_at(record.key, reject, header, segment_len);
                 }
@@ -571,8 +628,12 @@ impl<E: Copy> Receiver<E> {
             Reject::Ulp(code, mismatch) => {
                 Found::Ulp(UlpError { code, mismatch, header, segment_len })
             }
-            // Bounds are for arrival; a record has its place.
-            Reject::Refused => return,
+            // It has been placed and acknowledged, and there is no memory to note that: this end cannot go on.
+            Reject::Refused | Reject::NoRoom => {
+                let code = ErrorCode::LocalCatastrophic;
+                let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());
+                Found::Ddp(DdpError { code, mismatch, key, header, segment_len })
+            }
         };
         let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);

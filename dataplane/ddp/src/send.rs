@@ -505,8 +505,7 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
     let len = source.len();
-    // RFC 5041 §5.2: less than 2^32 bytes.
-    let short = u32::try_from(len).map_err(|_| PostError::TooLong(len))?;
+    let short = message_len(len)?;
     if let Source::Region { memory, offset, .. } = source {
         let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
         if end > memory_len {
@@ -514,6 +513,11 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
         }
     }
     Ok(short)
+}
+
+/// RFC 5041 §5.2: less than 2^32 bytes.
+fn message_len(len: u64) -> Result<u32, PostError> {
+    u32::try_from(len).map_err(|_| PostError::TooLong(len))
 }
 
 /// That a tagged message does not wrap.

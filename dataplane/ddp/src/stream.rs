@@ -182,6 +182,11 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         }
     }
 
+    /// The ULP's ranges of a message need no room any more.
+    pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
+        self.receiver.release_room(buffers, bytes);
+    }
+
     /// Adds `n` receive buffers to a queue.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.receiver.post_buffers(qn, n)

@@ -1,4 +1,4 @@
-/* See shim.h. Built against DPDK 22.11 up to 24.11. */
+/* See shim.h. Built against DPDK 22.11 up to 25.11. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -468,6 +468,19 @@ int ddpd_port_remove(uint16_t port)
 int ddpd_port_rx_fd(uint16_t port, uint16_t queue)
 {
 	return rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
+}
+
+int ddpd_port_rx_epoll(uint16_t port, uint16_t queue, int epfd, int add)
+{
+	return negative(rte_eth_dev_rx_intr_ctl_q(port, queue, epfd,
+						  add ? RTE_INTR_EVENT_ADD : RTE_INTR_EVENT_DEL, NULL));
+}
+
+void ddpd_epoll_clear(int epfd)
+{
+	struct rte_epoll_event event;
+
+	rte_epoll_wait(epfd, &event, 1, 0);
 }
 
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)

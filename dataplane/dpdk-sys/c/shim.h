@@ -128,6 +128,10 @@ int ddpd_port_by_name(const char *name, uint16_t *port);
 int ddpd_port_remove(uint16_t port);
 /* The descriptor that a queue's interrupt makes readable, if its driver has one. */
 int ddpd_port_rx_fd(uint16_t port, uint16_t queue);
+/* Puts a queue's interrupt into an epoll descriptor, or takes it out. */
+int ddpd_port_rx_epoll(uint16_t port, uint16_t queue, int epfd, int add);
+/* Takes note of the interrupts that an epoll descriptor with them reports, as their kind demands. Never waits. */
+void ddpd_epoll_clear(int epfd);
 
 /*
  * What happens to a vhost-user port's frontends. Both are called in DPDK's vhost thread. `changed`: one has come or gone; until it returns, the one that left is still valid. `queues`: a queue was

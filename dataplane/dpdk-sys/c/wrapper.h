@@ -24,6 +24,12 @@ enum ddpd_offsets {
 	DDPD_HEADROOM = RTE_PKTMBUF_HEADROOM,
 };
 
+/* The release that these headers are of. */
+enum ddpd_release {
+	DDPD_HEADERS_YEAR = RTE_VER_YEAR,
+	DDPD_HEADERS_MONTH = RTE_VER_MONTH,
+};
+
 enum ddpd_flags {
 	DDPD_RX_IPV4_CKSUM = RTE_ETH_RX_OFFLOAD_IPV4_CKSUM,
 	DDPD_RX_TCP_CKSUM = RTE_ETH_RX_OFFLOAD_TCP_CKSUM,

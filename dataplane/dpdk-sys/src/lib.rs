@@ -1,4 +1,4 @@
-//! Bindings of libdpdk as the system has it (22.11 up to 24.11), made by bindgen at build time.
+//! Bindings of libdpdk as the system has it (22.11 up to 25.11), made by bindgen at build time.
 //!
 //! None of DPDK's structures is here. `c/shim.c` is compiled against the installed headers, wraps their
 //! inline functions, and turns their structures into flat ones of ours; the packet buffer's fields come

@@ -46,7 +46,7 @@ impl Device {
         let lock = eal.lock_devices();
         log::forget_recent();
         let sockets_before = [host::sockets(AF_PACKET), host::sockets(AF_XDP)];
-        let what = || format!("device {name} ({args}) cannot be made");
+        let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
         let c = |text: &str| CString::new(text).map_err(|_| Error::new(what(), 22));
         let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
         // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.
@@ -88,7 +88,8 @@ impl Device {
         let lock = eal.lock_devices();
         log::forget_recent();
         self.handle.keep_pool(pool.clone());
-        if let Err(error) = self.set_up(config, &pool) {
+        let set_up = self.set_up(config, &pool);
+        if let Err(error) = set_up {
             drop(lock);
             drop(self);
             // SAFETY: only this device's driver ever had the pool, and the device is gone. What the
@@ -96,6 +97,7 @@ impl Device {
             unsafe { pool.free_with_all_buffers() };
             return Err(StartError::Device(error));
         }
+        let interrupts = matches!(set_up, Ok(IdleFd::RxInterrupt));
         let fds = self.idle_fds(config);
         drop(lock);
         let handle = Arc::new(self.handle);
@@ -106,18 +108,24 @@ impl Device {
             .zip(fds)
             // SAFETY: the driver opened the descriptor for this device and closes it when it stops.
             .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
+            .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();
         let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q)).collect();
         Ok((Started { handle, pool }, rx, tx))
     }
 
-    fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
+    /// Returns what an idle worker can wait on.
+    fn set_up(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<IdleFd, Error> {
         let port = self.handle.port();
         let name = self.handle.name().to_owned();
-        let configured = self.configure(config, pool);
-        self.handle.own_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
-        configured?;
-        self.handle.start(config.reconnect)?;
+        let mut idle = config.idle;
+        let mut started = self.configure_and_start(config, pool);
+        if started.is_err() && idle == IdleFd::RxInterrupt {
+            // Drivers without receive interrupts refuse them here or when they start.
+            idle = IdleFd::None;
+            started = self.configure_and_start(&DeviceConfig { idle, ..config.clone() }, pool);
+        }
+        started?;
         if config.idle == IdleFd::VhostKick {
             self.handle.watch_frontends(config.queues)?;
         }
@@ -136,7 +144,14 @@ impl Device {
             // SAFETY: the port is ours.
             unsafe { sys::rte_eth_allmulticast_enable(port) };
         }
-        Ok(())
+        Ok(idle)
+    }
+
+    fn configure_and_start(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
+        let configured = self.configure(config, pool);
+        self.handle.own_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
+        configured?;
+        self.handle.start(config.reconnect)
     }
 
     fn configure(&self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
@@ -153,7 +168,10 @@ impl Device {
             mtu: if config.set_mtu { config.mtu } else { 0 },
             rx_offloads: config.rx.bits(),
             tx_offloads: config.tx.bits(),
-            queue_interrupts: u8::from(config.idle == IdleFd::QueueInterrupt),
+            queue_interrupts: u8::from(matches!(
+                config.idle,
+                IdleFd::QueueInterrupt | IdleFd::RxInterrupt
+            )),
             private_files: u8::from(config.private_files),
             rss_key: key.map_or(std::ptr::null(), |key| key.as_ptr()),
             rss_key_len: key.map_or(0, |key| key.len() as u8),
@@ -180,7 +198,9 @@ impl Device {
         let queues = config.queues;
         let mut new = match config.idle {
             // A frontend's descriptors come and go with it, see `Vhost`.
-            IdleFd::None | IdleFd::VhostKick => return vec![None; queues as usize],
+            IdleFd::None | IdleFd::VhostKick | IdleFd::RxInterrupt => {
+                return vec![None; queues as usize];
+            }
             IdleFd::QueueInterrupt => {
                 return (0..queues)
                     // SAFETY: the port is ours and the queue is set up.

@@ -81,10 +81,27 @@ pub fn version() -> &'static str {
     version.to_str().unwrap_or("DPDK")
 }
 
+/// The year and month of the headers that the bindings were made of.
+const HEADERS: (u32, u32) = (sys::DDPD_HEADERS_YEAR, sys::DDPD_HEADERS_MONTH);
+
+/// Refuses a libdpdk of another release than the headers: its structures may lie otherwise. Only the bugfix
+/// number may differ.
+fn check_release(running: &str) -> Result<(), EalError> {
+    let mut numbers = running.trim_start_matches("DPDK ").split(['.', '-', '~']).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(year)), Some(Ok(month))) if (year, month) == HEADERS => Ok(()),
+        _ => Err(EalError::OtherRelease {
+            headers: format!("{}.{:02}", HEADERS.0, HEADERS.1),
+            running: running.to_owned(),
+        }),
+    }
+}
+
 impl Eal {
     /// Starts the environment. It can be done once in the life of a process, and needs no privilege
     /// unless PCI devices are named.
     pub fn start(config: &EalConfig) -> Result<Eal, EalError> {
+        check_release(version())?;
         let free = free_hugepage_bytes();
         let enough = free >= u64::from(config.memory_mib) << 20;
         let hugepages = match config.hugepages {
@@ -321,4 +338,28 @@ fn free_hugepage_bytes() -> u64 {
             Some((read("free_hugepages")?.saturating_sub(read("resv_hugepages")?)) * kib * 1024)
         })
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bindings_are_of_the_library_that_is_loaded() {
+        check_release(version()).expect("one release");
+    }
+
+    #[test]
+    fn a_library_of_another_release_is_refused() {
+        let (year, month) = HEADERS;
+        check_release(&format!("DPDK {year}.{month:02}.99")).expect("a bugfix release");
+        for other in [
+            format!("DPDK {}.{month:02}.1", year + 1),
+            format!("DPDK {year}.{:02}.0", month % 12 + 1),
+            "DPDK".into(),
+        ] {
+            let error = check_release(&other).expect_err("refused").to_string();
+            assert!(error.contains(&other) && error.contains("cargo clean -p dpdk-sys"), "{error}");
+        }
+    }
 }

@@ -48,6 +48,17 @@ pub enum EalError {
         "DPDK's environment is already running in this process, or was; it can be started once"
     )]
     AlreadyStarted,
+    /// The library is not the one that this program was built for.
+    #[error(
+        "this program was built with the headers of DPDK {headers}, and the library is {running}: build it anew \
+         (cargo clean -p dpdk-sys)"
+    )]
+    OtherRelease {
+        /// The release of the headers.
+        headers: String,
+        /// What the library says of itself.
+        running: String,
+    },
     /// Hugepages were required.
     #[error(
         "no free hugepages, and they are required: reserve some (sysctl vm.nr_hugepages=512) and mount \

@@ -23,6 +23,7 @@ pub mod prefetch;
 mod queue;
 mod ring;
 mod rings;
+mod rx_interrupt;
 mod types;
 mod vhost;
 

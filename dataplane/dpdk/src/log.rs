@@ -5,6 +5,7 @@
 //! sink of [`EalConfig`](crate::EalConfig). While a device is made or removed, drivers cry "error" over what
 //! they then do without: those lines count as details, and if the device fails they are in its error.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,7 +105,26 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
     }
 }
 
+/// What drivers call the values that are in no message and no log line.
+const SECRET: &str = "secret=";
+
+/// A driver's arguments, or a line that may quote them, without the values of secrets.
+pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
+    if !text.contains(SECRET) {
+        return Cow::Borrowed(text);
+    }
+    let mut parts = text.split(SECRET);
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([',', ' ', ')']).unwrap_or(part.len());
+        clean.push_str("secret=(secret)");
+        clean.push_str(&part[end..]);
+    }
+    Cow::Owned(clean)
+}
+
 fn take_line(level: LogLevel, line: &str) {
+    let line = &*without_secrets(line);
     let sink = {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if level <= LogLevel::Warning {
@@ -122,5 +142,22 @@ fn take_line(level: LogLevel, line: &str) {
     {
         // A panic must not cross into C.
         drop(std::panic::catch_unwind(|| sink(level, line)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_left_out() {
+        let args = "role=client,id=0,secret=s3cr3t,bsize=2048";
+        assert_eq!(without_secrets(args), "role=client,id=0,secret=(secret),bsize=2048");
+        assert_eq!(without_secrets("bad: secret=s3cr3t"), "bad: secret=(secret)");
+        assert_eq!(
+            without_secrets("(secret=a) (secret=b) c"),
+            "(secret=(secret)) (secret=(secret)) c"
+        );
+        assert_eq!(without_secrets("socket=/run/m"), "socket=/run/m");
     }
 }

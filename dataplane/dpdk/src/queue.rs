@@ -10,12 +10,14 @@ use dpdk_sys as sys;
 
 use crate::handle::Handle;
 use crate::mbuf::Mbuf;
+use crate::rx_interrupt::RxInterrupt;
 
 /// Receives from one queue of a device. Keeps the device open.
 pub struct RxQueue {
     device: Arc<Handle>,
     queue: u16,
     fd: Option<RawFd>,
+    interrupt: Option<RxInterrupt>,
 }
 
 /// Sends to one queue of a device. Keeps the device open.
@@ -28,12 +30,28 @@ impl RxQueue {
     /// # Safety
     /// `fd`, if given, is the driver's and open until the device is stopped.
     pub(crate) unsafe fn new(device: Arc<Handle>, queue: u16, fd: Option<RawFd>) -> RxQueue {
-        RxQueue { device, queue, fd }
+        RxQueue { device, queue, fd, interrupt: None }
+    }
+
+    /// Uses the device's receive interrupt, if it has one.
+    pub(crate) fn with_interrupt(mut self) -> RxQueue {
+        self.interrupt = RxInterrupt::new(self.device.clone(), self.queue);
+        self
+    }
+
+    /// True if the device has a receive interrupt for the queue, and was set up for it.
+    pub fn has_interrupt(&self) -> bool {
+        self.interrupt.is_some()
     }
 
     /// Which queue of the device it is, from 0.
     pub fn index(&self) -> u16 {
         self.queue
+    }
+
+    /// True if [`fd`](Self::fd) can be a descriptor.
+    pub fn can_wake(&self) -> bool {
+        self.fd.is_some() || self.interrupt.is_some() || self.device.vhost().is_some()
     }
 
     /// A descriptor that polls readable when frames have arrived, if the device has one for the queue.
@@ -45,12 +63,26 @@ impl RxQueue {
         if let Some(vhost) = self.device.vhost() {
             return vhost.arm(self.queue);
         }
+        if let Some(interrupt) = &self.interrupt {
+            return interrupt.fd();
+        }
         // SAFETY: open while the device runs, which this value sees to (see `new`).
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Ends what [`fd`](Self::fd) began.
-    pub fn rested(&self) {
+    /// Turns the device's receive interrupt on: from now to [`rested`](Self::rested), [`fd`](Self::fd) reports what
+    /// arrives. Frames that have arrived by now may not be reported: poll once more.
+    pub fn rest(&mut self) {
+        if let Some(interrupt) = &mut self.interrupt {
+            interrupt.turn_on();
+        }
+    }
+
+    /// Ends what [`fd`](Self::fd) and [`rest`](Self::rest) began.
+    pub fn rested(&mut self) {
+        if let Some(interrupt) = &mut self.interrupt {
+            interrupt.turn_off();
+        }
         if let Some(vhost) = self.device.vhost() {
             vhost.disarm(self.queue);
         }

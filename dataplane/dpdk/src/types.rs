@@ -16,6 +16,8 @@ pub enum IdleFd {
     QueueInterrupt,
     /// What the frontend of a vhost-user port writes to when it has sent.
     VhostKick,
+    /// The device's receive interrupt, on while the worker rests; none where the device does not start with it.
+    RxInterrupt,
 }
 
 /// A device's capabilities.

@@ -29,10 +29,11 @@ impl Hugepages {
 pub enum Idle {
     /// Polls on: lowest latency, one whole core.
     Poll,
-    /// Polls on for `spin`, then sleeps until a port or a command wakes it or the next timer is due, at
-    /// most 1 ms (50 µs if one of its ports has no descriptor to sleep on).
+    /// Polls on for a while, then sleeps until a port or a command wakes it or the next timer is due, at
+    /// most 1 ms (50 µs if one of its ports cannot wake it).
     Adaptive {
-        /// How long to poll before sleeping; a few tens of microseconds.
+        /// How long to poll before sleeping, at least; a few tens of microseconds. It is one and a half round trips of
+        /// the stream that was served last, where that is short, and 1 ms if one of the ports cannot wake the worker.
         spin: Duration,
     },
 }

@@ -40,6 +40,23 @@ pub trait MessageSink {
         let _ = (now, streams);
     }
 
+    /// A fragment is to be kept until its message is whole, which takes `bytes` of the memory that associations share;
+    /// `in_order`: nothing before it is missing. False: there is no room for it now.
+    fn hold(&mut self, bytes: usize, in_order: bool) -> bool {
+        let _ = (bytes, in_order);
+        true
+    }
+
+    /// Bytes of one message in fragments that [`hold`](Self::hold) takes in order when nobody else holds anything.
+    fn hold_most(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Fragments are kept no more. Those of a restarted association are released by [`restarted`](Self::restarted).
+    fn release(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+
     /// Bytes of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
     /// upper layer that places everything at arrival says `u32::MAX`.
     fn room(&self) -> u32;

@@ -16,7 +16,7 @@ use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
-use tcp_lite::tcp::{self, FourTuple, Segment, SeqNumber, SynCookies};
+use tcp_lite::tcp::{self, FourTuple, IsnGenerator, Segment, SeqNumber, SynCookies};
 
 use crate::dialogue::Batch;
 use crate::end::End;
@@ -268,7 +268,7 @@ impl Host {
         let (config, tcp) = (Arc::clone(&self.shared), Arc::clone(&self.shared.tcp));
         let (tuple, mss, iss) = (self.tuple, self.mss(), SeqNumber(self.config.iss));
         let [syn, ack] = [tcp::Flags::SYN, tcp::Flags::ACK].map(|f| segment.flags.has(f));
-        let cookies = SynCookies::new([0x51; 16]);
+        let cookies = SynCookies::new([0x51; 16], IsnGenerator::new([0x52; 16]));
         match (syn, ack) {
             (true, false) if self.config.syn_cookies => {
                 // A full batch drops the answer; the peer retransmits the SYN.

@@ -13,6 +13,7 @@
 //! | receivers that acknowledge many segments at once | [`stretch`] | `--test slow_start -- --nocapture` |
 //! | a lossless ring between two cores | [`pair::Cost`] | `--test ring -- --nocapture` |
 //! | a source that changes while it is sent | | `--test changing_source` |
+//! | one field wrong, for every field of every header | | `--test one_field` |
 //! | anything at once, by seed | [`scenario`] | `--test scenarios` |
 //!
 //! **Snapshots.** When a change moves the figures, the test fails with the lines that differ. If that is

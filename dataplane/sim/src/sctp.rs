@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Cookie, Message, PdId, PostError, QueueConfig, StagEntry,
+    Access, BufferPool, Cookie, HoldBudget, Message, PdId, PostError, QueueConfig, StagEntry,
     StagTable, StreamConfig, StreamId, UlpConfig, VecMemory,
 };
 use sctp_lite::endpoint::{
-    CloseReason, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent, SessionId, State,
+    CloseReason, Context, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent,
+    SessionId, State,
 };
 use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
@@ -85,6 +86,7 @@ pub struct SctpHost {
     endpoint: Option<Endpoint<VecMemory>>,
     stags: StagTable<VecMemory>,
     buffers: BufferPool,
+    hold: HoldBudget,
     memory: VecMemory,
     /// By the number of the pair of SCTP streams.
     streams: Vec<Stream>,
@@ -137,6 +139,7 @@ impl SctpHost {
             endpoint: None,
             stags,
             buffers: BufferPool::new(POOL),
+            hold: HoldBudget::new(POOL),
             memory,
             streams: (0..config.sessions).map(|_| Stream::default()).collect(),
             down: None,
@@ -206,9 +209,9 @@ impl SctpHost {
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
     ) -> Option<T> {
-        let SctpHost { endpoint, stags, buffers, .. } = self;
+        let SctpHost { endpoint, stags, buffers, hold, .. } = self;
         let endpoint = endpoint.as_mut()?;
-        Some(f(endpoint, &mut Context { stags, buffers }))
+        Some(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
     fn post(&mut self) {

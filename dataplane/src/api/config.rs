@@ -24,7 +24,23 @@ pub struct DataplaneConfig {
     pub sctp_udp_port: Option<u16>,
     /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
     /// source ports). From the system's random source, never logged.
-    pub secret: [u8; 32],
+    pub secret: Secret,
+}
+
+/// What every key of the workers is derived from. Its `Debug` form has not its value.
+#[derive(Clone, Copy)]
+pub struct Secret(pub(crate) [u8; 32]);
+
+impl From<[u8; 32]> for Secret {
+    fn from(bytes: [u8; 32]) -> Self {
+        Secret(bytes)
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
 }
 
 /// Which workers poll a port.
@@ -110,6 +126,8 @@ pub struct Limits {
     pub keep_bytes: usize,
     /// Resets sent per second for segments without a stream.
     pub resets_per_second: u32,
+    /// INIT ACKs sent per second to hosts that may have forged their address; to one peer a small part of them.
+    pub inits_per_second: u32,
     /// ICMP messages sent per second.
     pub icmp_per_second: u32,
     /// Packets that arrive in fragments, unfinished at a time.
@@ -139,6 +157,7 @@ impl Default for Limits {
             hold_bytes: 16 << 20,
             keep_bytes: 64 << 20,
             resets_per_second: 1000,
+            inits_per_second: 32_000,
             icmp_per_second: 1000,
             reassembly_packets: 256,
             reassembly_bytes: 1 << 20,

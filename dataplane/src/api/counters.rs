@@ -125,7 +125,7 @@ counters! {
         mesh_news_limited: Counter,
         /// Messages to other workers lost because their ring was full.
         mesh_full: Counter,
-        /// Resets and ABORTs not sent because of the rate limit, for packets that are counted as dropped.
+        /// Resets, ABORTs and INIT ACKs not sent because of the rate limit, for packets that are counted already.
         answers_limited: Counter,
         /// Answers, and last segments of streams, not sent: there was no packet buffer, or no room in the transmit ring.
         answers_lost: Counter,

@@ -1,18 +1,19 @@
 //! The control thread's end of a worker: a ring for commands, a ring for events, counters, and the
 //! descriptors that wake either side.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rtrb::{Consumer, Producer, RingBuffer};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::Timespec;
 
 use super::config::DataplaneConfig;
 use super::counters::Counters;
 use super::ids::{InterfaceId, WorkerId};
 use super::message::{Command, Event};
+use crate::wake::Wake;
 
 /// How soon the command to stop is sent again to a worker whose command ring was full.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
@@ -76,6 +77,12 @@ pub enum StartError {
         /// What DPDK says.
         reason: String,
     },
+}
+
+impl StartError {
+    pub(crate) fn no_wake(error: rustix::io::Errno) -> StartError {
+        StartError::System { what: "an event descriptor", error: error.into() }
+    }
 }
 
 /// The command ring is full: the worker is busy or waits for events to be taken. The command comes
@@ -171,7 +178,7 @@ impl Dataplane {
 
     /// Becomes readable when a worker has events, once armed: see [`arm`](Self::arm).
     pub fn events_fd(&self) -> BorrowedFd<'_> {
-        self.wake.fd.as_fd()
+        self.wake.fd()
     }
 
     /// To be called before sleeping on [`events_fd`](Self::events_fd). False when there are events
@@ -225,55 +232,6 @@ impl Drop for Dataplane {
     }
 }
 
-/// An event descriptor that is written to only when its reader has said that it is about to sleep.
-#[derive(Debug)]
-pub(crate) struct Wake {
-    fd: OwnedFd,
-    armed: AtomicBool,
-}
-
-impl Wake {
-    pub(crate) fn new() -> Result<Self, StartError> {
-        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|e| StartError::System { what: "an event descriptor", error: e.into() })?;
-        Ok(Wake { fd, armed: AtomicBool::new(false) })
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
-    /// From now on `notify` writes. The caller looks at its rings once more before it sleeps.
-    pub(crate) fn arm(&self) {
-        self.armed.store(true, Ordering::Relaxed);
-        // Pairs with the fence of `notify`: either it sees `armed`, or the caller sees what was pushed.
-        fence(Ordering::SeqCst);
-    }
-
-    pub(crate) fn disarm(&self) {
-        self.armed.store(false, Ordering::Relaxed);
-        let mut count = [0; 8];
-        // Nothing to read is the usual case: it was a port or the time that ended the sleep.
-        let _ = rustix::io::read(&self.fd, &mut count);
-    }
-
-    /// Something was pushed: wakes the reader if it sleeps.
-    pub(crate) fn notify(&self) {
-        fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
-            // Cannot fail but for a count of 2^64 - 2, which is readable already.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Sleeps until notified, or for as long as `limit` says.
-    fn wait(&self, limit: Option<&Timespec>) {
-        let mut fds = [rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN)];
-        // An interruption is as good as a notification: the caller looks again.
-        let _ = rustix::event::poll(&mut fds, limit);
-    }
-}
-
 /// How a worker's thread ended.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
@@ -318,7 +276,7 @@ pub(crate) fn worker_link(
 ) -> Result<(WorkerHandle, WorkerLink), StartError> {
     let (command_tx, command_rx) = RingBuffer::new(commands.max(1));
     let (event_tx, event_rx) = RingBuffer::new(events.max(64));
-    let wake = Arc::new(Wake::new()?);
+    let wake = Arc::new(Wake::new().map_err(StartError::no_wake)?);
     let counters = Arc::new(Counters::default());
     let exit = Arc::new(Exit::default());
     let handle = WorkerHandle {
@@ -351,8 +309,7 @@ mod tests {
         // Makes room, without an event to wake anybody, once the control thread is about to sleep.
         let worker = std::thread::spawn(move || {
             let patience = Instant::now() + Duration::from_secs(10);
-            let armed = || link.control.armed.load(Ordering::Relaxed);
-            while !armed() && Instant::now() < patience {
+            while !link.control.is_armed() && Instant::now() < patience {
                 std::thread::yield_now();
             }
             let mut notified = false;
@@ -370,7 +327,7 @@ mod tests {
             interfaces: Vec::new(),
             limits: Limits::default(),
             sctp_udp_port: None,
-            secret: [0; 32],
+            secret: [0; 32].into(),
         };
         let dataplane = Dataplane::new(vec![handle], &config, control);
         dataplane.stop(|_, event| panic!("{event:?}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
-use ddp::{Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
+use ddp::{Access, Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
@@ -44,6 +44,16 @@ pub enum Command {
         stag: Stag,
         /// The stream, of any worker.
         stream: Option<StreamId>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Changes what peers may do with a region. Answered by [`Event::Done`]: from then on this worker does nothing
+    /// for a peer that it may not do any more, and what it was doing has ended.
+    SetAccess {
+        /// The region.
+        stag: Stag,
+        /// What they may do from now on.
+        access: Access,
         /// For the answer.
         ticket: Ticket,
     },

@@ -12,11 +12,11 @@ mod transport;
 pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{
-    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
+    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Secret, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
-pub(crate) use handle::{Wake, WorkerLink, worker_link};
+pub(crate) use handle::{WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{

@@ -91,7 +91,15 @@ impl PortIo for PortQueue {
         self.fd()
     }
 
-    fn rested(&self) {
+    fn can_wake(&self) -> bool {
+        PortQueue::can_wake(self)
+    }
+
+    fn rest(&mut self) {
+        PortQueue::rest(self);
+    }
+
+    fn rested(&mut self) {
         PortQueue::rested(self);
     }
 

@@ -135,10 +135,10 @@ impl Producer {
         let map = Map::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("map"))?;
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("seal"))?;
-        map.word(VERSION_AT).store(VERSION.to_le(), Ordering::Relaxed);
-        map.word(CAPACITY_AT).store(capacity.to_le(), Ordering::Relaxed);
-        map.word(REGION_LEN_AT).store(region_len.to_le(), Ordering::Relaxed);
-        map.word(MAGIC_AT).store(MAGIC.to_le(), Ordering::Release);
+        map.store(VERSION_AT, VERSION, Ordering::Relaxed);
+        map.store(CAPACITY_AT, capacity, Ordering::Relaxed);
+        map.store(REGION_LEN_AT, region_len, Ordering::Relaxed);
+        map.store(MAGIC_AT, MAGIC, Ordering::Release);
         Ok(Producer { map, fd, capacity, head: 0 })
     }
 
@@ -160,22 +160,8 @@ impl Producer {
     /// Publishes one record; never waits. What the region's bytes hold at this point is visible to
     /// the record's reader.
     pub fn publish(&mut self, record: &Completion) {
-        let at = slot(self.head, self.capacity);
-        let put = |field: usize, value: u64| {
-            self.map.word(at + field).store(value.to_le(), Ordering::Relaxed);
-        };
-        // Odd: being written. The fence keeps the field stores behind it.
-        put(SLOT_SEQUENCE, self.head * 2 + 1);
-        fence(Ordering::Release);
-        put(SLOT_OFFSET, record.offset);
-        put(SLOT_LEN, record.len);
-        put(SLOT_STREAM, record.stream);
-        put(SLOT_KIND_STAG, kind_and_stag(record));
-        put(SLOT_TIME, record.unix_nanos);
-        let done = (self.head * 2 + 2).to_le();
-        self.map.word(at + SLOT_SEQUENCE).store(done, Ordering::Release);
+        publish(&self.map, self.capacity, self.head, record);
         self.head += 1;
-        self.map.word(HEAD_AT).store(self.head.to_le(), Ordering::Release);
     }
 }
 
@@ -198,7 +184,7 @@ impl Consumer {
             return Err(RingError::NotARing);
         }
         let map = Map::new(&fd, size, ProtFlags::READ).map_err(fail("map"))?;
-        let header = |at| u64::from_le(map.word(at).load(Ordering::Acquire));
+        let header = |at| map.load(at, Ordering::Acquire);
         let (magic, version) = (header(MAGIC_AT), header(VERSION_AT));
         let (capacity, region_len) = (header(CAPACITY_AT), header(REGION_LEN_AT));
         let fits = capacity.is_power_of_two()
@@ -224,54 +210,91 @@ impl Consumer {
 
     /// The next record with its number, or `None` when all have been read.
     pub fn poll(&mut self) -> Option<(u64, Completion)> {
-        loop {
-            let head = self.head();
-            if self.next >= head {
-                return None;
-            }
-            let oldest = head.saturating_sub(self.capacity);
-            if self.next < oldest {
-                self.lost += oldest - self.next;
-                self.next = oldest;
-            }
-            let number = self.next;
-            self.next += 1;
-            match self.read(number) {
-                Some(record) => return Some((number, record)),
-                None => self.lost += 1, // overwritten while being read
-            }
-        }
+        poll(&self.map, self.capacity, &mut self.next, &mut self.lost)
     }
 
     fn head(&self) -> u64 {
-        u64::from_le(self.map.word(HEAD_AT).load(Ordering::Acquire))
+        head(&self.map)
     }
+}
 
-    fn read(&self, number: u64) -> Option<Completion> {
-        let at = slot(number, self.capacity);
-        let get = |field: usize| u64::from_le(self.map.word(at + field).load(Ordering::Relaxed));
-        let whole = number * 2 + 2;
-        let sequence = self.map.word(at + SLOT_SEQUENCE);
-        if u64::from_le(sequence.load(Ordering::Acquire)) != whole {
+/// The words of a ring, by their offset in bytes. Either end is written against this, so that `model.rs` tries the
+/// interleavings of the code that runs.
+trait Words {
+    fn load(&self, at: usize, order: Ordering) -> u64;
+    fn store(&self, at: usize, value: u64, order: Ordering);
+    fn fence(&self, order: Ordering);
+}
+
+/// Writes record number `number` and then the head.
+fn publish(words: &impl Words, capacity: u64, number: u64, record: &Completion) {
+    let at = slot(number, capacity);
+    let put = |field: usize, value: u64| words.store(at + field, value, Ordering::Relaxed);
+    // Odd: being written. The fence keeps the field stores behind it.
+    put(SLOT_SEQUENCE, number * 2 + 1);
+    words.fence(Ordering::Release);
+    put(SLOT_OFFSET, record.offset);
+    put(SLOT_LEN, record.len);
+    put(SLOT_STREAM, record.stream);
+    put(SLOT_KIND_STAG, kind_and_stag(record));
+    put(SLOT_TIME, record.unix_nanos);
+    words.store(at + SLOT_SEQUENCE, number * 2 + 2, Ordering::Release);
+    words.store(HEAD_AT, number + 1, Ordering::Release);
+}
+
+fn head(words: &impl Words) -> u64 {
+    words.load(HEAD_AT, Ordering::Acquire)
+}
+
+/// Record number `next` or the oldest behind it that is still there.
+fn poll(
+    words: &impl Words,
+    capacity: u64,
+    next: &mut u64,
+    lost: &mut u64,
+) -> Option<(u64, Completion)> {
+    loop {
+        let head = head(words);
+        if *next >= head {
             return None;
         }
-        let kind_stag = get(SLOT_KIND_STAG);
-        let (offset, len) = (get(SLOT_OFFSET), get(SLOT_LEN));
-        let (stream, unix_nanos) = (get(SLOT_STREAM), get(SLOT_TIME));
-        fence(Ordering::Acquire);
-        if u64::from_le(sequence.load(Ordering::Relaxed)) != whole {
-            return None;
+        let oldest = head.saturating_sub(capacity);
+        if *next < oldest {
+            *lost += oldest - *next;
+            *next = oldest;
         }
-        Some(Completion {
-            kind: Kind::from_bits((kind_stag >> 32) as u16)?,
-            rsvd_ulp: (kind_stag >> 48) as u8,
-            stag: kind_stag as u32,
-            offset,
-            len,
-            stream,
-            unix_nanos,
-        })
+        let number = *next;
+        *next += 1;
+        match read(words, capacity, number) {
+            Some(record) => return Some((number, record)),
+            None => *lost += 1, // overwritten while being read
+        }
     }
+}
+
+fn read(words: &impl Words, capacity: u64, number: u64) -> Option<Completion> {
+    let at = slot(number, capacity);
+    let get = |field: usize| words.load(at + field, Ordering::Relaxed);
+    let whole = number * 2 + 2;
+    if words.load(at + SLOT_SEQUENCE, Ordering::Acquire) != whole {
+        return None;
+    }
+    let kind_stag = get(SLOT_KIND_STAG);
+    let (offset, len) = (get(SLOT_OFFSET), get(SLOT_LEN));
+    let (stream, unix_nanos) = (get(SLOT_STREAM), get(SLOT_TIME));
+    words.fence(Ordering::Acquire);
+    if words.load(at + SLOT_SEQUENCE, Ordering::Relaxed) != whole {
+        return None;
+    }
+    Some(Completion {
+        kind: Kind::from_bits((kind_stag >> 32) as u16)?,
+        rsvd_ulp: (kind_stag >> 48) as u8,
+        stag: kind_stag as u32,
+        offset,
+        len,
+        stream,
+        unix_nanos,
+    })
 }
 
 /// Bits 0..32 STag, 32..48 kind, 48..56 RsvdULP.
@@ -316,6 +339,20 @@ impl Map {
     }
 }
 
+impl Words for Map {
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        u64::from_le(self.word(at).load(order))
+    }
+
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.word(at).store(value.to_le(), order);
+    }
+
+    fn fence(&self, order: Ordering) {
+        fence(order);
+    }
+}
+
 impl Drop for Map {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` with this length and nothing borrows it any more.
@@ -323,6 +360,11 @@ impl Drop for Map {
         debug_assert!(unmapped.is_ok(), "munmap of a whole mapping cannot fail");
     }
 }
+
+#[cfg(test)]
+mod heap;
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,13 @@
 //!
 //! A rate limit that all peers share is a side channel: an attacker who counts the answers that it gets learns
 //! whether another address, perhaps one that it forged, was answered too (CVE-2016-5696 on TCP's challenge ACKs).
-//! So each peer has a limit of its own, by a keyed hash of its address, and the common limit is randomised.
+//! So each peer has a limit of its own, by a keyed hash of its address or, in IPv6, of its /64, and the common limit is randomised.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
 use base::Instant;
+use ddp::PeerId;
 use siphasher::sip::SipHasher13;
 
 /// A token bucket: `per_second` on average, at most a tenth of that (but one at least) at once.
@@ -68,9 +69,14 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// About `per_second` in all, and at most a quarter of it for one address. `key` is secret.
+    /// About `per_second` in all, and at most a quarter of it for one peer. `key` is secret.
     pub fn new(per_second: u32, key: [u8; 16], now: Instant) -> Self {
-        let share = if per_second == 0 { 0 } else { (per_second / SHARE).max(1) };
+        Self::with_share(per_second, SHARE, key, now)
+    }
+
+    /// Likewise, with one part in `share` of it for one peer at most.
+    pub fn with_share(per_second: u32, share: u32, key: [u8; 16], now: Instant) -> Self {
+        let share = if per_second == 0 { 0 } else { (per_second / share.max(1)).max(1) };
         PeerLimit {
             all: RateLimit::new(per_second, now),
             shares: vec![RateLimit::new(share, now); SHARES].into(),
@@ -89,7 +95,7 @@ impl PeerLimit {
     /// True when it may happen for `peer` now; it is then counted.
     pub fn take(&mut self, peer: IpAddr, now: Instant) -> bool {
         let mut hasher = self.key;
-        peer.hash(&mut hasher);
+        PeerId::of(peer).hash(&mut hasher);
         let share = &mut self.shares[hasher.finish() as usize % SHARES];
         if !share.take(now) {
             return false;
@@ -149,6 +155,20 @@ mod tests {
         let all = (100..10_000).filter(|&n| limit.take(peer(n), Instant::ZERO)).count();
         assert!(all < 100, "{all}");
         assert!(!PeerLimit::new(0, [1; 16], Instant::ZERO).take(peer(1), Instant::ZERO));
+    }
+
+    // A host chooses any address of its /64: all of them have one share.
+    #[test]
+    fn one_prefix_has_one_share() {
+        let of = |prefix: u16, n: u32| {
+            let (high, low) = ((n >> 16) as u16, n as u16);
+            IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, high, low])
+        };
+        let mut limit = limit(1);
+        let many = (0..1000).filter(|&n| limit.take(of(1, n * 77), Instant::ZERO)).count();
+        assert_eq!(many, 25);
+        let others = (2..40).filter(|&n| limit.take(of(n, 1), Instant::ZERO)).count();
+        assert!(others >= 34, "{others} of 38 other prefixes");
     }
 
     // CVE-2016-5696: when the common bucket runs out is not the same number every time.

@@ -7,7 +7,7 @@
 //!    the first one brings the headers     the last one brings the end
 //! ```
 //!
-//! Invariants: at most so many packets and bytes, of one peer at most a quarter of either; every packet
+//! Invariants: at most so many packets and bytes, of one peer (a /64 of IPv6) at most a quarter of either; every packet
 //! goes after its time-out, whole or not. When there is no room the oldest packet is dropped. Pieces that
 //! overlap are never merged: the whole packet is thrown away, and what comes of it later (RFC 5722, for
 //! IPv4 too); a piece that comes twice is no overlap (RFC 8200 §4.5).
@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use base::Instant;
+use ddp::PeerId;
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
@@ -112,7 +113,7 @@ struct Begun {
 /// What a peer takes.
 #[derive(Debug)]
 struct Peer {
-    source: IpAddr,
+    id: PeerId,
     hash: u64,
     packets: usize,
     bytes: usize,
@@ -207,10 +208,10 @@ impl Reassembly {
         check(fragment)?;
         let Fragment { source, destination, protocol, id, .. } = *fragment;
         let key = Key { interface, source, destination, protocol, id };
-        let (hash, peer) = (key.hash(&self.hash), self.hash.hash(&v6(source)));
+        let (hash, peer) = (key.hash(&self.hash), self.peer(source));
         let known = self.packets.find(hash, |p| p.key == key).is_some();
         let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
-        let evicted = self.make_room(peer, source, cost, !known)?;
+        let evicted = self.make_room(peer, cost, !known)?;
         // It may be among those that were dropped.
         if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
             self.begin(key, hash, peer, now + TIMEOUT);
@@ -220,7 +221,7 @@ impl Reassembly {
         let before = packet.cost;
         let added = packet.add(fragment, frame);
         let (after, whole, serial) = (packet.cost, packet.is_whole(), packet.serial);
-        self.count(peer, source, (1, before), (1, after));
+        self.count(peer, (1, before), (1, after));
         added?;
         if !whole {
             return Ok((Outcome::Waiting, evicted));
@@ -260,16 +261,21 @@ impl Reassembly {
         self.bytes
     }
 
+    /// Who sent a packet, with the hash of it.
+    fn peer(&self, source: IpAddr) -> (u64, PeerId) {
+        let id = PeerId::of(source);
+        (self.hash.hash(&id.bytes()), id)
+    }
+
     /// A peer past its share is refused, so that it cannot drive others out; the oldest packets are dropped
     /// to the rest.
     fn make_room(
         &mut self,
-        peer: u64,
-        source: IpAddr,
+        (peer, id): (u64, PeerId),
         cost: usize,
         one_more: bool,
     ) -> Result<u64, DropReason> {
-        let of_peer = self.peers.find(peer, |p| p.source == source);
+        let of_peer = self.peers.find(peer, |p| p.id == id);
         let (packets, bytes) = of_peer.map_or((0, 0), |p| (p.packets, p.bytes));
         let too_many = one_more && (packets + 1) * SHARE > self.max_packets.max(SHARE);
         if too_many || (bytes + cost) * SHARE > self.max_bytes {
@@ -288,7 +294,7 @@ impl Reassembly {
         Ok(evicted)
     }
 
-    fn begin(&mut self, key: Key, hash: u64, peer: u64, deadline: Instant) {
+    fn begin(&mut self, key: Key, hash: u64, peer: (u64, PeerId), deadline: Instant) {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
@@ -298,22 +304,22 @@ impl Reassembly {
             self.begun.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
         }
         self.begun.push_back(Begun { hash, serial, deadline });
-        self.count(peer, key.source, (0, 0), (1, PACKET_COST));
+        self.count(peer, (0, 0), (1, PACKET_COST));
     }
 
     /// A peer takes other packets and bytes than before.
-    fn count(&mut self, hash: u64, source: IpAddr, before: (usize, usize), after: (usize, usize)) {
+    fn count(&mut self, (hash, id): (u64, PeerId), before: (usize, usize), after: (usize, usize)) {
         if before == after {
             return;
         }
         self.bytes = self.bytes - before.1 + after.1;
-        let found = self.peers.entry(hash, |p| p.source == source, |p| p.hash);
-        let mut peer = found.or_insert(Peer { source, hash, packets: 0, bytes: 0 });
+        let found = self.peers.entry(hash, |p| p.id == id, |p| p.hash);
+        let mut peer = found.or_insert(Peer { id, hash, packets: 0, bytes: 0 });
         let peer = peer.get_mut();
         peer.packets = peer.packets - before.0 + after.0;
         peer.bytes = peer.bytes - before.1 + after.1;
         if peer.packets == 0
-            && let Ok(gone) = self.peers.find_entry(hash, |p| p.source == source)
+            && let Ok(gone) = self.peers.find_entry(hash, |p| p.id == id)
         {
             gone.remove();
         }
@@ -322,9 +328,8 @@ impl Reassembly {
     fn remove(&mut self, hash: u64, serial: u64) -> Option<Packet> {
         let found = self.packets.find_entry(hash, |p| p.serial == serial).ok()?;
         let (packet, _) = found.remove();
-        let source = packet.key.source;
-        let peer = self.hash.hash(&v6(source));
-        self.count(peer, source, (1, packet.cost), (0, 0));
+        let peer = self.peer(packet.key.source);
+        self.count(peer, (1, packet.cost), (0, 0));
         Some(packet)
     }
 

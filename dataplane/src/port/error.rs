@@ -5,6 +5,14 @@ use std::path::PathBuf;
 /// Why a port does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
+    /// A ring's descriptor for a worker that sleeps could not be made.
+    #[error("port {port:?}: an event descriptor cannot be made: {error}")]
+    Descriptor {
+        /// The port.
+        port: String,
+        /// The system's answer.
+        error: rustix::io::Errno,
+    },
     /// The kind or the device does not carry the MTU.
     #[error("port {port:?}: MTU {mtu} is not possible: {why} carries {min} to {max} bytes")]
     Mtu {
@@ -121,6 +129,14 @@ pub enum PortError {
         /// What is wrong with it.
         why: String,
     },
+    /// A secret that cannot be handed on; its value is not told.
+    #[error("port {port:?}: its secret cannot be used: {why}")]
+    Secret {
+        /// The port.
+        port: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A privilege is missing.
     #[error(
         "port {port:?}: {what} needs {capability}; run as root, or grant it with AmbientCapabilities= or setcap"
@@ -213,11 +229,13 @@ impl PortError {
             | PortError::InterfaceExists { .. }
             | PortError::Xdp { .. } => "device",
             PortError::Value { key, .. } => key,
+            PortError::Secret { .. } => "secret",
             PortError::Socket { .. } => "socket",
             PortError::Pci { .. } => "address",
-            PortError::NoPermission { .. } | PortError::Busy { .. } | PortError::Device { .. } => {
-                "kind"
-            }
+            PortError::NoPermission { .. }
+            | PortError::Descriptor { .. }
+            | PortError::Busy { .. }
+            | PortError::Device { .. } => "kind",
         }
     }
 }

@@ -12,6 +12,10 @@ use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
 use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
+/// Said of a PCI device that cannot wake an idle worker.
+pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
+     before it sleeps, and looks again every 50 us";
+
 /// Bytes that a packet socket's ring puts before a frame: its header and alignment, rounded up.
 const PACKET_RING_HEADER: usize = 112;
 
@@ -77,7 +81,8 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
         PortKind::Memif { socket, role, secret, .. } => {
             let text = from_the_root(socket);
             check_value(config, "socket", &text.to_string_lossy(), 107)?;
-            secret.as_deref().map_or(Ok(()), |secret| check_value(config, "secret", secret, 24))?;
+            let checked = secret.as_ref().map(|s| check_secret(config, s.expose()));
+            checked.unwrap_or(Ok(()))?;
             check_socket(config, socket, *role == MemifRole::Server, ours)
         }
         PortKind::VhostUser { socket } => {
@@ -149,21 +154,31 @@ fn check_value(
     value: &str,
     most: usize,
 ) -> Result<(), PortError> {
-    let why = if value.is_empty() {
-        "it is empty"
+    let port = config.name.clone();
+    let refuse =
+        |why: &str| PortError::Value { port, key, value: value.to_owned(), why: why.to_owned() };
+    unfit(value, most).map_or(Ok(()), |why| Err(refuse(why)))
+}
+
+/// The same of the secret, which is not in the error.
+fn check_secret(config: &PortConfig, secret: &str) -> Result<(), PortError> {
+    let port = config.name.clone();
+    unfit(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
+}
+
+/// Why a value cannot be in a driver's argument list.
+fn unfit(value: &str, most: usize) -> Option<&'static str> {
+    if value.is_empty() {
+        Some("it is empty")
     } else if value.len() > most {
-        "it is too long"
+        Some("it is too long")
     } else if value.contains(|c: char| ",=[]\"' ".contains(c) || c.is_control()) {
-        "commas, equals signs, brackets, quotes, spaces and control characters are not allowed in it"
+        Some(
+            "commas, equals signs, brackets, quotes, spaces and control characters are not allowed in it",
+        )
     } else {
-        return Ok(());
-    };
-    Err(PortError::Value {
-        port: config.name.clone(),
-        key,
-        value: value.to_owned(),
-        why: why.to_owned(),
-    })
+        None
+    }
 }
 
 fn check_socket(
@@ -248,7 +263,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
                 config.tx_descriptors.ilog2().min(14),
             );
             if let Some(secret) = secret {
-                args.push_str(&format!(",secret={secret}"));
+                args.push_str(&format!(",secret={}", secret.expose()));
             }
             (format!("net_memif{id}"), args)
         }
@@ -298,8 +313,10 @@ pub(super) fn device_config(
             PortKind::AfXdp { .. } => IdleFd::XdpSocket,
             PortKind::Tap { .. } => IdleFd::QueueInterrupt,
             PortKind::VhostUser { .. } => IdleFd::VhostKick,
-            PortKind::Memif { .. }
-            | PortKind::Pci { .. }
+            PortKind::Pci { .. } if config.may_sleep => IdleFd::RxInterrupt,
+            // A ring's is not DPDK's; the memif driver has none.
+            PortKind::Pci { .. }
+            | PortKind::Memif { .. }
             | PortKind::Ring { .. }
             | PortKind::Pcap { .. } => IdleFd::None,
         },
@@ -337,6 +354,23 @@ pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Neither the error of a bad secret nor the debug form of a port has it.
+    #[test]
+    fn no_message_has_the_secret() {
+        let secret = "s3cr3t, of course";
+        let kind = PortKind::Memif {
+            socket: "/run/m".into(),
+            role: MemifRole::Client,
+            id: 0,
+            secret: Some(secret.to_owned().into()),
+        };
+        assert!(!format!("{kind:?}").contains("s3cr3t"), "{kind:?}");
+        let config = PortConfig::new("lan", kind);
+        let error = check_secret(&config, secret).expect_err("a comma");
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error}");
+        assert_eq!(error.key(), "secret");
+    }
 
     #[test]
     fn a_relative_socket_is_in_the_present_directory() {

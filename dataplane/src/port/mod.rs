@@ -16,17 +16,19 @@
 mod error;
 mod kind;
 mod queue;
+mod ring;
 mod rss;
 mod shared;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dpdk::{Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, StartError, Started};
+use dpdk::{
+    Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, RxQueue, StartError, Started,
+};
 
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
@@ -35,6 +37,7 @@ pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
 
+use ring::{RingEnds, RingSide};
 use shared::SharedQueueState;
 
 /// Bytes of a frame around its IP packet, VLAN tag included.
@@ -65,6 +68,8 @@ pub struct PortConfig {
     pub numa: Option<u32>,
     /// What frames suffer that this port receives. Only `Ring`.
     pub impair: Option<link::Config>,
+    /// A worker that uses it sleeps when it is idle: a PCI device is set up with receive interrupts, if it has any.
+    pub may_sleep: bool,
 }
 
 /// Who does one kind of checksum on an open port.
@@ -132,24 +137,6 @@ struct WaitingEnd {
     device: Device,
     queues: u16,
     ends: Arc<RingEnds>,
-}
-
-/// Which ends of a ring pair are open.
-#[derive(Debug, Default)]
-struct RingEnds([AtomicBool; 2]);
-
-/// One end of a ring pair.
-#[derive(Debug)]
-struct RingSide {
-    ends: Arc<RingEnds>,
-    /// Which of the two.
-    side: usize,
-}
-
-impl RingSide {
-    fn set_open(&self, open: bool) {
-        self.ends.0[self.side].store(open, Ordering::Relaxed);
-    }
 }
 
 /// An open port, as the control thread sees it. The device closes when this and all queues are gone.
@@ -225,6 +212,12 @@ impl Ports {
             served.insert(socket.clone());
         }
         kind::observe(config, &mut statements);
+        if config.may_sleep
+            && matches!(config.kind, PortKind::Pci { .. })
+            && !rx.iter().all(RxQueue::has_interrupt)
+        {
+            statements.push(kind::NO_INTERRUPT.to_owned());
+        }
         let info = Arc::new(PortInfo {
             name: config.name.clone(),
             kind: config.kind.clone(),
@@ -241,7 +234,8 @@ impl Ports {
             .into_iter()
             .zip(tx)
             .map(|(rx, tx)| {
-                PortQueue::new(info.clone(), rx, tx, pool.clone(), config.impair.as_ref())
+                let bells = ring.as_ref().map(|ring| ring.bells(rx.index()));
+                PortQueue::new(info.clone(), rx, tx, pool.clone(), config.impair.as_ref(), bells)
             })
             .collect();
         if let Some(ring) = &ring {
@@ -288,15 +282,17 @@ impl Ports {
                 });
             }
             let end = waiting.remove(link).expect("it was there, under the lock");
-            return Ok((end.device, RingSide { ends: end.ends, side: 1 }));
+            return Ok((end.device, RingSide::new(end.ends, 1)));
         }
         let slots = u32::from(config.tx_descriptors);
         let (mine, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
             .map_err(|error| kind::explain(config, error))?;
-        let ends = Arc::new(RingEnds::default());
+        let ends = RingEnds::new(config.queues)
+            .map_err(|error| PortError::Descriptor { port: config.name.clone(), error })?;
+        let ends = Arc::new(ends);
         let end = WaitingEnd { device: other, queues: config.queues, ends: ends.clone() };
         waiting.insert(link.to_owned(), end);
-        Ok((mine, RingSide { ends, side: 0 }))
+        Ok((mine, RingSide::new(ends, 0)))
     }
 }
 
@@ -322,7 +318,7 @@ impl Port {
 
     fn link_state(&self) -> LinkState {
         let up = match (&self.ring, &self.info.kind) {
-            (Some(ring), _) => ring.ends.0.iter().all(|open| open.load(Ordering::Relaxed)),
+            (Some(ring), _) => ring.is_joined(),
             // These drivers say "up" for ever.
             (None, PortKind::AfPacket { device } | PortKind::AfXdp { device, .. }) => {
                 dpdk::interface(device).is_some_and(|interface| interface.running)
@@ -371,6 +367,7 @@ impl PortConfig {
             buffers: None,
             numa: None,
             impair: None,
+            may_sleep: true,
         }
     }
 

@@ -10,6 +10,7 @@ use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
+use super::ring::Bells;
 use super::shared::{QueueCounters, SharedQueueState};
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
@@ -40,6 +41,8 @@ pub struct PortQueue {
     /// Bytes of a buffer that the next frame will use, estimated from the last one.
     typical: usize,
     impaired: Option<Box<FaultyLink<Travelling>>>,
+    /// Of a ring.
+    bells: Option<Bells>,
     counters: QueueCounters,
     /// As they were published last.
     last_published: QueueCounters,
@@ -58,6 +61,7 @@ impl PortQueue {
         tx: TxQueue,
         pool: Mempool,
         impair: Option<&link::Config>,
+        bells: Option<Bells>,
     ) -> PortQueue {
         let impaired = impair.map(|config| {
             // Queues must not repeat each other's fate.
@@ -76,6 +80,7 @@ impl PortQueue {
             fresh: ArrayVec::new(),
             typical: 0,
             impaired,
+            bells,
             counters,
             last_published: counters,
             shared,
@@ -180,17 +185,38 @@ impl PortQueue {
         self.pending.remaining_capacity()
     }
 
+    /// True unless an idle worker must look for frames again and again: of a port with a descriptor for them, and of a
+    /// ring.
+    pub fn can_wake(&self) -> bool {
+        self.bells.is_some() || self.rx.can_wake()
+    }
+
+    /// Asks for what makes [`fd`](Self::fd) readable, until [`rested`](Self::rested): a ring's sender, or the
+    /// device's receive interrupt. Frames that have arrived by now may not; the caller polls once more.
+    pub fn rest(&mut self) {
+        match &self.bells {
+            Some(bells) => bells.own.arm(),
+            None => self.rx.rest(),
+        }
+    }
+
     /// A descriptor that polls readable when frames have arrived, level-triggered (that of a vhost-user port: when
-    /// they arrived after this call); `None` where the
+    /// they arrived after this call; of a ring or a PCI device: after [`rest`](Self::rest)); `None` where the
     /// device has none and an idle worker must look again soon. It may also report an error (interface
     /// down): that is no reason to stop looking.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.rx.fd()
+        match &self.bells {
+            Some(bells) => Some(bells.own.fd()),
+            None => self.rx.fd(),
+        }
     }
 
-    /// Ends what [`fd`](Self::fd) may have asked a vhost-user port's frontend for.
-    pub fn rested(&self) {
-        self.rx.rested();
+    /// Ends what [`rest`](Self::rest), or [`fd`](Self::fd) of a vhost-user port, asked for.
+    pub fn rested(&mut self) {
+        match &self.bells {
+            Some(bells) => bells.own.disarm(),
+            None => self.rx.rested(),
+        }
     }
 
     /// When an impaired port next has a frame by itself.
@@ -211,6 +237,9 @@ impl PortQueue {
     fn offer(&mut self) {
         let sent = self.tx.burst(&mut self.pending);
         if sent > 0 {
+            if let Some(bells) = &self.bells {
+                bells.other.notify();
+            }
             let left = self.pending.iter().map(|frame| frame.len() as u64).sum();
             self.counters.tx_frames += sent as u64;
             self.counters.tx_bytes += self.pending_bytes - left;

@@ -123,11 +123,13 @@ impl<Io: PortIo> Core<Io> {
         };
         let path = path.with_fields(ip);
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
-        let iss = self.env.admission.isn(&tuple, now);
+        let mut start = self.env.admission.start(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
-        let iss = last.filter(|l| !iss.after(*l)).map_or(iss, |l| l.add(1 << 16));
+        if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
+            start.iss = last.add(1 << 16);
+        }
         let config = Arc::clone(config);
-        let endpoint = Endpoint::accept(config, stream, tuple, iss, mss, segment, now);
+        let endpoint = Endpoint::accept(config, stream, tuple, start, mss, segment, now);
         let origin = Origin::Accepted { listener, progress };
         self.begin(flow, endpoint, path, origin, stream, now);
         self.env.control.counters().streams.segments.add(1);
@@ -189,13 +191,13 @@ impl<Io: PortIo> Core<Io> {
         let local = self.choose_port(Transport::Tcp, at, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
-        let iss = self.env.admission.isn(&tuple, now);
+        let start = self.env.admission.start(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
         let echoed = Echoed::of(&ulp);
         let open = Open { pd, ulp, private_data };
-        let endpoint = Endpoint::connect(endpoint, stream, tuple, iss, mss, now, open)
+        let endpoint = Endpoint::connect(endpoint, stream, tuple, start, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
         let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
         let flow = FlowKey { interface: at as u16, local, remote };

@@ -3,7 +3,7 @@
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
-use tcp_lite::tcp::{FourTuple, IsnGenerator, SeqNumber};
+use tcp_lite::tcp::{FourTuple, IsnGenerator, Start};
 
 use super::cookies::Cookies;
 use super::listen::Listeners;
@@ -17,15 +17,14 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// `isn`: the secret of sequence numbers, the same for all workers. `random`: the key of this worker's numbers.
+    /// `isn`: with the secret that is the same for all workers (RFC 9293 §3.4.1: a stream that moves to another worker
+    /// keeps its numbers' order). `random`: the key of this worker's numbers.
     pub(super) fn new(
         listeners: Listeners,
         cookies: Cookies,
-        isn: [u8; 16],
+        isn: IsnGenerator,
         random: [u8; 16],
     ) -> Self {
-        // RFC 9293 §3.4.1: a stream that moves to another worker keeps its numbers' order.
-        let isn = IsnGenerator::new(isn);
         let random = Random { key: SipHasher13::new_with_key(&random), count: 0 };
         Admission { listeners, cookies, isn, random }
     }
@@ -50,9 +49,9 @@ impl Admission {
         &mut self.cookies
     }
 
-    /// The first sequence number of a stream (RFC 9293 §3.4.1).
-    pub(super) fn isn(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
-        self.isn.isn(tuple, now)
+    /// The first sequence number of a stream (RFC 9293 §3.4.1), and its clock.
+    pub(super) fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
+        self.isn.start(tuple, now)
     }
 
     /// A number that is unpredictable without the secret.

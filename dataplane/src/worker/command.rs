@@ -2,7 +2,7 @@
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
-use ddp::{Cookie, Message, Stag, StreamId};
+use ddp::{Access, Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
 
 use super::conn::{Stage, Stream};
@@ -31,6 +31,10 @@ impl<Io: PortIo> Core<Io> {
                 self.remove_stag(stag, sources, ticket, now)
             }
             Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
+            Command::SetAccess { stag, access, ticket } => {
+                let result = self.set_access(stag, access, now);
+                self.done(ticket, result);
+            }
             Command::AddListener { listener, ticket } => {
                 let result = self.env.admission.listeners_mut().add(listener);
                 self.done(ticket, result);
@@ -169,6 +173,16 @@ impl<Io: PortIo> Core<Io> {
             }
             (Some(None), Some(new)) => self.revoke(stag, |id| id != new, now),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// RFC 5041 §8.3.1 (5), (6): placement and atomics look at the right for each segment and request; a Read that is
+    /// being answered has looked, and ends with its stream.
+    fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
+        let before = self.env.tables.set_access(stag, access)?;
+        if before.remote_read() && !access.remote_read() {
+            self.revoke(stag, |_| true, now);
         }
         Ok(())
     }

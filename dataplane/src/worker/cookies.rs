@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::Instant;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
-use tcp_lite::tcp::{FourTuple, Segment, SynCookies};
+use tcp_lite::tcp::{FourTuple, IsnGenerator, Segment, SynCookies};
 
 use super::batch::Batch;
 use super::conn::Origin;
@@ -34,8 +34,8 @@ pub(super) struct Cookies {
 
 impl Cookies {
     /// `secret` is the same for all workers.
-    pub(super) fn new(secret: [u8; 16], mode: SynCookieMode) -> Self {
-        Cookies { codec: SynCookies::new(secret), mode, last_sent: None }
+    pub(super) fn new(secret: [u8; 16], starts: IsnGenerator, mode: SynCookieMode) -> Self {
+        Cookies { codec: SynCookies::new(secret, starts), mode, last_sent: None }
     }
 
     /// True when cookies that were sent may come back.

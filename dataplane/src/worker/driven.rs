@@ -6,9 +6,10 @@ use std::sync::Arc;
 use base::Instant;
 
 use super::{Core, CoreParts, PortSlot};
-use crate::api::{DataplaneConfig, StartError, Wake, WorkerHandle, worker_link};
+use crate::api::{DataplaneConfig, StartError, WorkerHandle, worker_link};
 use crate::io::{PortFacts, PortIo};
 use crate::mesh::Mesh;
+use crate::wake::Wake;
 
 /// The first worker of a configuration.
 pub struct Driven<Io: PortIo> {
@@ -28,7 +29,8 @@ impl<Io: PortIo> Driven<Io> {
         now: Instant,
     ) -> Result<Self, StartError> {
         let id = config.workers.first().ok_or(StartError::NoWorkers)?.id;
-        let (control, limits) = (Arc::new(Wake::new()?), config.limits);
+        let (control, limits) =
+            (Arc::new(Wake::new().map_err(StartError::no_wake)?), config.limits);
         let (handle, link) = worker_link(id, limits.commands, limits.events, &control)?;
         let mesh = Mesh::all(std::slice::from_ref(&link.wake), limits.mesh);
         let mesh = mesh.into_iter().next().ok_or(StartError::NoWorkers)?;
@@ -41,7 +43,7 @@ impl<Io: PortIo> Driven<Io> {
             limits,
             sctp_udp_port: config.sctp_udp_port,
             link,
-            secret: config.secret,
+            secret: config.secret.0,
         };
         Ok(Driven { core: Core::new(parts, now), handle })
     }

@@ -29,7 +29,8 @@ use std::sync::Arc;
 use ddp::StreamId;
 use rtrb::{Producer, PushError};
 
-use crate::api::{Counters, Event, Wake};
+use crate::api::{Counters, Event};
+use crate::wake::Wake;
 
 /// Events that any stream may have that the control thread has not taken.
 pub(super) const LEAST: u32 = 16;

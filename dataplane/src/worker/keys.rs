@@ -15,6 +15,8 @@ pub(super) enum Purpose {
     Peers,
     /// The table that limits resets per peer.
     ResetLimit,
+    /// The table that limits INIT ACKs per peer.
+    InitLimit,
     /// Fragments that are put together, and the peers that they are from.
     Fragments,
     /// Identifications of fragments (RFC 7739).
@@ -38,6 +40,7 @@ impl Purpose {
             Purpose::Neighbours => b'n',
             Purpose::Peers => b'p',
             Purpose::ResetLimit => b'l',
+            Purpose::InitLimit => b'a',
             Purpose::Fragments => b'g',
             Purpose::Identifications => b'd',
             Purpose::Random => b'r',
@@ -56,6 +59,7 @@ impl Purpose {
             | Purpose::Neighbours
             | Purpose::Peers
             | Purpose::ResetLimit
+            | Purpose::InitLimit
             | Purpose::Fragments
             | Purpose::Identifications
             | Purpose::Random => false,

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ddp::StreamId;
+use ddp::{PeerId, StreamId};
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
@@ -44,8 +44,8 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Listeners {
     listeners: Vec<Listener>,
-    /// Streams by peer address; entries go with their last stream.
-    peers: HashMap<IpAddr, OfPeer, KeyedState>,
+    /// Streams by peer, an address or a /64; entries go with their last stream.
+    peers: HashMap<PeerId, OfPeer, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
     /// Unproven and starting streams.
@@ -162,7 +162,7 @@ impl Listeners {
         if self.half_open >= self.limit {
             return Err(DropReason::Backlog);
         }
-        let of_peer = self.peers.get(&peer);
+        let of_peer = self.peers.get(&PeerId::of(peer));
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
         // What may be forged in the peer's name does not count against it once it has proven itself.
@@ -183,7 +183,7 @@ impl Listeners {
         listener.credits -= 1;
         listener.half_open += 1;
         self.half_open += 1;
-        *self.peers.entry(peer).or_default().place(progress) += 1;
+        *self.peers.entry(PeerId::of(peer)).or_default().place(progress) += 1;
         if progress == Progress::Unproven {
             self.unproven.push_back((id, stream));
         }
@@ -193,7 +193,7 @@ impl Listeners {
     /// Whether a SYN that was refused for `reason` should be answered with a cookie: some unproven stream is in its
     /// way, or an association that shuts down, so that its sender may take that one's place.
     pub(super) fn is_crowded(&self, id: ListenerId, peer: IpAddr, reason: DropReason) -> bool {
-        let of_peer = || self.peers.get(&peer);
+        let of_peer = || self.peers.get(&PeerId::of(peer));
         match reason {
             DropReason::Backlog => true,
             DropReason::NoCredit => self.unproven.iter().any(|&(l, _)| l == id),
@@ -216,7 +216,7 @@ impl Listeners {
     /// The peer of an unproven stream has acknowledged our SYN.
     pub(super) fn proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
-        let of_peer = self.peers.entry(peer).or_default();
+        let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
         of_peer.unproven = of_peer.unproven.saturating_sub(1);
         of_peer.starting += 1;
     }
@@ -224,7 +224,7 @@ impl Listeners {
     /// A starting stream leaves the backlog: the control thread knows it now.
     pub(super) fn announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
-        let of_peer = self.peers.entry(peer).or_default();
+        let of_peer = self.peers.entry(PeerId::of(peer)).or_default();
         of_peer.starting = of_peer.starting.saturating_sub(1);
         of_peer.announced += 1;
     }
@@ -243,26 +243,26 @@ impl Listeners {
         if progress == Progress::Unproven {
             self.unproven.retain(|&(_, s)| s != stream);
         }
-        if let Some(of_peer) = self.peers.get_mut(&peer) {
+        if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
             let place = of_peer.place(progress);
             *place = place.saturating_sub(1);
             if of_peer.is_empty() {
-                self.peers.remove(&peer);
+                self.peers.remove(&PeerId::of(peer));
             }
         }
     }
 
     /// An association of this peer has no session any more, or will have none: it counts by itself.
     pub(super) fn idle(&mut self, peer: IpAddr) {
-        self.peers.entry(peer).or_default().idle += 1;
+        self.peers.entry(PeerId::of(peer)).or_default().idle += 1;
     }
 
     /// One that counted is gone, or has a session again.
     pub(super) fn idle_no_more(&mut self, peer: IpAddr) {
-        if let Some(of_peer) = self.peers.get_mut(&peer) {
+        if let Some(of_peer) = self.peers.get_mut(&PeerId::of(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
             if of_peer.is_empty() {
-                self.peers.remove(&peer);
+                self.peers.remove(&PeerId::of(peer));
             }
         }
     }
@@ -274,7 +274,7 @@ impl Listeners {
         association: StreamId,
         is_there: impl Fn(StreamId) -> bool,
     ) {
-        self.peers.entry(peer).or_default().leaving.add(association, is_there);
+        self.peers.entry(PeerId::of(peer)).or_default().leaving.add(association, is_there);
     }
 
     /// The one of this peer that has been shutting down for longest, and where `find` finds it.
@@ -283,7 +283,7 @@ impl Listeners {
         peer: IpAddr,
         find: impl Fn(StreamId) -> Option<u32>,
     ) -> Option<u32> {
-        self.peers.get_mut(&peer)?.leaving.oldest(find)
+        self.peers.get_mut(&PeerId::of(peer))?.leaving.oldest(find)
     }
 
     pub(super) fn half_open(&self) -> u32 {

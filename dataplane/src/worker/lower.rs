@@ -4,7 +4,9 @@
 use base::Instant;
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, PdId, PostError, Qn, Stag, StreamId};
-use sctp_lite::endpoint::{AnswerError as SctpAnswerError, Endpoint as SctpEndpoint, SessionId};
+use sctp_lite::endpoint::{
+    AnswerError as SctpAnswerError, Context as SessionContext, Endpoint as SctpEndpoint, SessionId,
+};
 use tcp_lite::endpoint::{AnswerError as TcpAnswerError, Context, Endpoint, UlpConfig};
 
 use super::associations::{Association, Associations};
@@ -261,6 +263,6 @@ impl From<SctpAnswerError> for AnswerError {
 }
 
 /// What a session needs of what a connection is lent.
-fn below<'a>(cx: &'a mut Context<'_, Memory>) -> ddp::Context<'a, Memory> {
-    ddp::Context { stags: cx.stags, buffers: cx.buffers }
+fn below<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
+    SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

@@ -64,9 +64,11 @@ pub(crate) mod thread;
 
 #[cfg(test)]
 use std::net::IpAddr;
+use std::time::Duration;
 
 use base::Instant;
 use ddp::StreamId;
+use tcp_lite::tcp::IsnGenerator;
 
 use self::admission::Admission;
 use self::associations::Associations;
@@ -179,13 +181,14 @@ impl<Io: PortIo> Core<Io> {
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
+            inits: key(Purpose::InitLimit),
             fragments: key(Purpose::Fragments),
             identifications: key(Purpose::Identifications),
         };
         // Any worker may get the acknowledgement that returns a cookie.
-        let cookies = Cookies::new(key(Purpose::SynCookies), limits.syn_cookies);
+        let isn = IsnGenerator::new(key(Purpose::SequenceNumbers));
+        let cookies = Cookies::new(key(Purpose::SynCookies), isn.clone(), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(Purpose::Peers));
-        let isn = key(Purpose::SequenceNumbers);
         let associations = Associations::new(
             index,
             limits.streams,
@@ -280,9 +283,29 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// True when there is input that no file descriptor will signal.
-    pub(crate) fn has_input(&self) -> bool {
-        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.control.awaits_room()
+    /// The last look before a sleep, once everything that ends it is asked to: true when the next turn has something to
+    /// do at once.
+    pub(crate) fn must_stay(&mut self, now: Instant) -> bool {
+        self.env.control.awaits_room() || self.sees_input(now)
+    }
+
+    /// True if each port can end a sleep.
+    pub(crate) fn can_be_woken(&self) -> bool {
+        self.ports().all(PortIo::can_wake)
+    }
+
+    /// The round trip of the stream or the association that was served last, the shorter of the two, once it is
+    /// measured.
+    pub(crate) fn round_trip(&mut self) -> Option<Duration> {
+        let schedules = &self.env.schedules;
+        let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
+        let connection = connection.and_then(|conn| match &conn.lower {
+            Lower::Tcp(carrier) => carrier.endpoint().connection().round_trip(),
+            Lower::Sctp(_) => None,
+        });
+        let association = self.associations.get(schedules.get(CarrierKind::Association).last());
+        let association = association.and_then(|a| a.endpoint().association().sender().srtt());
+        connection.into_iter().chain(association).min()
     }
 
     /// True once [`Command::Stop`](crate::api::Command::Stop) is carried out: every stream has been reset and every event
@@ -304,6 +327,11 @@ impl<Io: PortIo> Core<Io> {
     /// The ports' queues.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
         self.env.ports.queues()
+    }
+
+    /// The same, to put them to rest.
+    pub(crate) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Io> {
+        self.env.ports.queues_mut()
     }
 
     /// The ports' queues, for tests to put frames in and take them out.

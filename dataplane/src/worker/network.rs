@@ -24,11 +24,17 @@ const NEWS: u32 = 2000;
 pub(super) struct Keys {
     /// For the limit on resets by peer.
     pub(super) resets: [u8; 16],
+    /// For the limit on INIT ACKs by peer.
+    pub(super) inits: [u8; 16],
     /// For fragments that are put together.
     pub(super) fragments: [u8; 16],
     /// For the IP identifications of fragments.
     pub(super) identifications: [u8; 16],
 }
+
+/// What of the INIT ACKs one peer may cause: each is up to three times as long as its INIT, and goes to whoever the sender
+/// claims to be. One peer in so many fits a second of the whole.
+const INITS_SHARE: u32 = 32;
 
 /// The network stack of one worker.
 pub(super) struct Network {
@@ -40,6 +46,7 @@ pub(super) struct Network {
     /// Limits announcements of neighbours that are forwarded to the other workers.
     news: RateLimit,
     resets: PeerLimit,
+    inits: PeerLimit,
 }
 
 impl Network {
@@ -61,6 +68,7 @@ impl Network {
             path_mtus: PathMtus::new(limits.path_mtus),
             news: RateLimit::new(NEWS, now),
             resets: PeerLimit::new(limits.resets_per_second, keys.resets, now),
+            inits: PeerLimit::with_share(limits.inits_per_second, INITS_SHARE, keys.inits, now),
         }
     }
 
@@ -118,6 +126,11 @@ impl Network {
     /// The limit, by peer, on answers to packets that belong to no stream.
     pub(super) fn resets(&mut self) -> &mut PeerLimit {
         &mut self.resets
+    }
+
+    /// The limit, by peer, on answers to INITs.
+    pub(super) fn inits(&mut self) -> &mut PeerLimit {
+        &mut self.inits
     }
 
     /// The link-layer address of a path's next hop; solicits it if need be.

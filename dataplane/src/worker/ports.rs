@@ -69,6 +69,11 @@ impl<Io: PortIo> Ports<Io> {
         self.0.iter().flatten().map(|slot| &slot.io)
     }
 
+    /// The same, to change them.
+    pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Io> {
+        self.0.iter_mut().flatten().map(|slot| &mut slot.io)
+    }
+
     /// Polls for frames and keeps them for the next turn. Returns whether there are any.
     pub(super) fn look(&mut self, now: Instant) -> bool {
         let mut arrived = false;

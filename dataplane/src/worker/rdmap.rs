@@ -116,7 +116,9 @@ impl<Io: PortIo> Env<Io> {
         }
         let source = Source::Bytes(Arc::from(data.as_slice()));
         self.tables.recycle(data);
-        let answer = Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::SERVICE };
+        // docs/protocol.md §4
+        let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
+        let answer = Message::Untagged { qn: to, rsvd_ulp, source, cookie };
         self.serve_message(stream, qn, Answer::Ddp(qn, answer));
         None
     }

@@ -87,6 +87,8 @@ pub(super) struct Schedule {
     /// Carriers that wait for the link-layer address of a neighbour.
     waiting: HashMap<NextHop, Vec<u32>>,
     wheel: TimerWheel,
+    /// The carrier that was served last, or one that was never served.
+    last: u32,
 }
 
 /// What the schedule keeps in a carrier.
@@ -135,6 +137,7 @@ impl Schedule {
             blocked: vec![VecDeque::new(); ports],
             waiting: HashMap::new(),
             wheel: TimerWheel::new(now),
+            last: 0,
         }
     }
 
@@ -179,7 +182,14 @@ impl Schedule {
     /// Takes out the first that is ready.
     #[inline]
     pub(super) fn take_ready(&mut self) -> Option<u32> {
-        self.ready.pop_front()
+        let slot = self.ready.pop_front()?;
+        self.last = slot;
+        Some(slot)
+    }
+
+    /// The carrier that was taken out last of those that are ready, if it is still there.
+    pub(super) fn last(&self) -> u32 {
+        self.last
     }
 
     /// Ports with a queue of blocked carriers.

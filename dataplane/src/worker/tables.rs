@@ -1,10 +1,10 @@
 //! The worker's state that the endpoints of its streams borrow while they run: STags, buffers and budgets; and which regions
 //! unacknowledged messages are sent from.
 
-use ddp::{BufferPool, PdId, Stag, StagEntry, StagError, StagTable, StreamId};
+use ddp::{Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId};
 use hashbrown::HashMap;
+use sctp_lite::endpoint::Context as SessionContext;
 use tcp_lite::endpoint::Context;
-use tcp_lite::mpa::HoldBudget;
 
 use super::control::ControlLink;
 use super::keep::KeepBudget;
@@ -44,8 +44,8 @@ impl Tables {
 
     /// What an association's endpoint borrows for one call.
     #[inline]
-    pub(super) fn session_context(&mut self) -> ddp::Context<'_, Memory> {
-        ddp::Context { stags: &self.stags, buffers: &mut self.buffers }
+    pub(super) fn session_context(&mut self) -> SessionContext<'_, Memory> {
+        SessionContext { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold }
     }
 
     /// The budget for what streams keep of what they have sent.
@@ -88,6 +88,20 @@ impl Tables {
     ) -> Result<Option<Option<StreamId>>, CommandError> {
         let before = self.stags.get(stag).map(|entry| entry.stream);
         self.stags.bind(stag, stream).map_err(CommandError::Stag)?;
+        Ok(before)
+    }
+
+    /// Changes what peers may do with a region; returns what they might do before.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn set_access(
+        &mut self,
+        stag: Stag,
+        access: Access,
+    ) -> Result<Access, CommandError> {
+        let before = self.stags.get(stag).map_or(Access::NONE, |entry| entry.access);
+        self.stags.set_access(stag, access).map_err(CommandError::Stag)?;
         Ok(before)
     }
 

@@ -1,6 +1,6 @@
 //! The thread around a [`Core`]: pinned, registered with DPDK, with a clock and a way to sleep.
 //!
-//! A worker that finds nothing to do polls on, or (`adaptive`) polls for a bounded time and then sleeps
+//! A worker that finds nothing to do polls on, or (`adaptive`) polls for a bounded time ([`spin`]) and then sleeps
 //! until a command, another worker, a port or the next timer wakes it: at most 1 ms, and 50 µs if one of
 //! its ports has no descriptor. A panic ends the thread and is reported; it is never silent.
 
@@ -16,14 +16,23 @@ use dpdk::Eal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Core, CoreParts, PortSlot};
-use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, Wake, WorkerConfig, worker_link};
+use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, WorkerConfig, worker_link};
 use crate::io::{PortFacts, PortIo};
 use crate::mesh::Mesh;
 use crate::port::Port;
+use crate::wake::Wake;
 
 /// Longest sleep, and longest with a port that cannot wake us.
 const SLEEP: Duration = Duration::from_millis(1);
 const SLEEP_BLIND: Duration = Duration::from_micros(50);
+
+/// A timer that is due within this time is polled for: to sleep and to wake takes about as long.
+const SOON: Duration = Duration::from_micros(20);
+
+/// Longest time to poll for what the peer of the stream that was served last answers.
+const SPIN: Duration = Duration::from_micros(250);
+/// The time to poll while a port cannot wake the worker, whatever the round trip.
+const SPIN_BLIND: Duration = Duration::from_millis(1);
 
 /// A port with its queues, one per worker that is attached to it.
 pub(crate) struct StartPort<Io> {
@@ -78,7 +87,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     ports: Vec<StartPort<Io>>,
     register: impl Fn() -> Result<Registration, String> + Clone + Send + 'static,
 ) -> Result<Dataplane, StartError> {
-    let control = Arc::new(Wake::new()?);
+    let control = Arc::new(Wake::new().map_err(StartError::no_wake)?);
     let mut handles = Vec::new();
     let mut links = Vec::new();
     for worker in &config.workers {
@@ -107,7 +116,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             limits: config.limits,
             sctp_udp_port: config.sctp_udp_port,
             link,
-            secret: config.secret,
+            secret: config.secret.0,
         };
         let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
@@ -256,6 +265,8 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,
+    /// How long to poll from then on; chosen in the first turn without work.
+    spin: Option<Duration>,
     /// There is only one processor: the threads and peers that produce our input cannot run while we poll.
     alone: bool,
 }
@@ -266,7 +277,7 @@ impl IdleLoop {
             // Without it the kernel adds 50 µs to each sleep; if it is refused, it does.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
-        IdleLoop { idle, last_busy: now, alone }
+        IdleLoop { idle, last_busy: now, spin: None, alone }
     }
 
     /// What follows a turn that has just ended, at `at`; returns when the next one begins.
@@ -280,10 +291,22 @@ impl IdleLoop {
     ) -> Instant {
         if busy {
             self.last_busy = at;
+            self.spin = None;
             return at;
         }
         match self.idle {
-            Idle::Adaptive { spin } if at - self.last_busy >= spin => sleep(core, wake, at),
+            Idle::Adaptive { spin: least } if at - self.last_busy >= least => {
+                let spin = *self.spin.get_or_insert_with(|| match self.alone {
+                    true => least,
+                    false => spin(least, core.round_trip(), core.can_be_woken()),
+                });
+                let until = core.next_deadline().map(|next| next - at);
+                let soon = !self.alone && until.is_some_and(|until| until < SOON);
+                if soon || at - self.last_busy < spin {
+                    return core.poll_idle(at, now);
+                }
+                sleep(core, wake, at, until);
+            }
             _ if self.alone => std::thread::yield_now(),
             _ => return core.poll_idle(at, now),
         }
@@ -291,14 +314,33 @@ impl IdleLoop {
     }
 }
 
-fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
-    wake.arm();
-    if core.has_input() {
-        return wake.disarm();
+/// How long to poll after the last work: until the peer can have answered, if that is soon. Else polling would only be
+/// in vain.
+fn spin(least: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
+    if !can_be_woken {
+        return least.max(SPIN_BLIND);
     }
-    let wake_fd = wake.fd();
+    // Half as much for its variance.
+    let answer = round_trip.map(|round_trip| round_trip + round_trip / 2);
+    answer.filter(|&answer| answer <= SPIN).unwrap_or(least).max(least)
+}
+
+/// Sleeps, unless there is something to do.
+fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Option<Duration>) {
+    // First all that may wake us is asked to, then the last look: what comes later finds us armed.
+    wake.arm();
+    core.ports_mut().for_each(PortIo::rest);
+    if !core.must_stay(at) {
+        wait(core, wake, until);
+        core.count_sleep();
+    }
+    core.ports_mut().for_each(PortIo::rested);
+    wake.disarm();
+}
+
+fn wait<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duration>) {
     let mut fds = smallvec::SmallVec::<[PollFd<'_>; 8]>::new();
-    fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
+    fds.push(PollFd::from_borrowed_fd(wake.fd(), PollFlags::IN));
     let mut longest = SLEEP;
     for port in core.ports() {
         match port.descriptor() {
@@ -306,19 +348,14 @@ fn sleep<Io: PortIo>(core: &Core<Io>, wake: &Wake, at: Instant) {
             None => longest = SLEEP_BLIND,
         }
     }
-    let until = core.next_deadline().map_or(longest, |next| (next - at).min(longest));
-    if !until.is_zero() {
-        let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
-        // Woken, interrupted or timed out: the next turn polls everything.
-        let _ = poll(&mut fds, Some(&limit));
-        if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
-            // An interface that is down or gone makes poll(2) return at once, again and again: sleep without it.
-            let _ = poll(&mut fds[..1], Some(&limit));
-        }
-        core.count_sleep();
+    let until = until.map_or(longest, |until| until.min(longest));
+    let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
+    // Woken, interrupted or timed out: the next turn polls everything.
+    let _ = poll(&mut fds, Some(&limit));
+    if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
+        // An interface that is down or gone makes poll(2) return at once, again and again: sleep without it.
+        let _ = poll(&mut fds[..1], Some(&limit));
     }
-    core.ports().for_each(PortIo::rested);
-    wake.disarm();
 }
 
 /// The descriptor reports an error and no frames.

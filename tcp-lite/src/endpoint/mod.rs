@@ -38,7 +38,7 @@ use crate::mpa::{
     Startup, StartupError,
 };
 use crate::seam::TxBatch;
-use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber};
+use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber, Start};
 use base::{Blank, Instant, Lazy};
 use core::time::Duration;
 use ddp::lifecycle::Lifecycle;
@@ -121,7 +121,7 @@ struct QueuedEvent {
 base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Active open: sends a SYN, and then the MPA request that `config` says. `iss` and `mss` as for
+    /// Active open: sends a SYN, and then the MPA request that `config` says. `start` and `mss` as for
     /// [`Connection::connect`].
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl<M: RegionMemory> Endpoint<M> {
         config: Arc<EndpointConfig>,
         id: StreamId,
         tuple: FourTuple,
-        iss: SeqNumber,
+        start: impl Into<Start>,
         mss: u16,
         now: Instant,
         open: Open,
@@ -141,22 +141,22 @@ impl<M: RegionMemory> Endpoint<M> {
         };
         let startup = Startup::initiator(&config.mpa, open.ulp.depths(), &open.private_data)?;
         let peer = PeerId::of(tuple.remote.ip());
-        let conn = Connection::connect(config.tcp.clone(), tuple, iss, mss, now);
+        let conn = Connection::connect(config.tcp.clone(), tuple, start, mss, now);
         let upper = Upper::initiator(config.clone(), id, peer, startup, open);
         Ok(Endpoint::new(config, conn, upper))
     }
 
-    /// Passive open by the segment `syn`. `iss` and `mss` as for [`Connection::accept`].
+    /// Passive open by the segment `syn`. `start` and `mss` as for [`Connection::accept`].
     pub fn accept(
         config: Arc<EndpointConfig>,
         id: StreamId,
         tuple: FourTuple,
-        iss: SeqNumber,
+        start: impl Into<Start>,
         mss: u16,
         syn: &Segment<'_>,
         now: Instant,
     ) -> Self {
-        let conn = Connection::accept(config.tcp.clone(), tuple, iss, mss, syn, now);
+        let conn = Connection::accept(config.tcp.clone(), tuple, start, mss, syn, now);
         let upper = Upper::responder(config.clone(), id, PeerId::of(tuple.remote.ip()));
         Endpoint::new(config, conn, upper)
     }

@@ -2,7 +2,7 @@
 
 use super::config::EndpointConfig;
 use crate::mpa::{
-    EnhancedRepr, HoldBudget, Params, Progress, Receiver, Request, Revision, Sender, Startup,
+    EnhancedRepr, HoldBudget, Params, Peer, Progress, Receiver, Request, Revision, Sender, Startup,
     StartupError,
 };
 use crate::seam::{SegmentSource, SpanSink, Taken};
@@ -262,6 +262,9 @@ impl<M: RegionMemory> Upper<M> {
         };
         *ulp.version_mut() = begin.version(params.revision, *ulp.version_mut());
         let rtr_stag = begin.config.mpa.peer.rtr_stag();
+        if let UlpConfig::Rdmap(config) = &mut ulp {
+            config.siw = begin.config.mpa.peer == Peer::Siw;
+        }
         let stream = Ulp::accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
         let mut full = Box::new(Full {
             receiver: Receiver::new(&begin.config.mpa, &params, begin.received),

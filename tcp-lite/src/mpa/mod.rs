@@ -27,11 +27,12 @@ mod startup;
 pub(crate) mod testing;
 
 pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
+pub use ddp::HoldBudget;
 pub use ddp::enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
 pub use framing::{Framing, mulpdu};
 pub use peer::Peer;
-pub use receiver::{HoldBudget, Receiver, ReceiverStats};
+pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Sender, SenderStats};
 pub use startup::{AcceptError, PrivateDataTooLong, Progress, Request, Startup};
 pub use wire::mpa::{EnhancedRepr, MAX_DEPTH, NO_LIMIT, RtrSet};

@@ -3,7 +3,7 @@
 //! | peer | private data | markers | ready-to-receive message | besides |
 //! |---|---|---|---|---|
 //! | standard | 512 bytes | yes | Write, Read, Send | |
-//! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | |
+//! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | its own layout of Terminates |
 //! | cxgb4 (Chelsio T-series) | 252 | yes | Read, Write; refuses STag 0 | |
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |

@@ -9,7 +9,7 @@ use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
 use super::ecn::Ecn;
-use super::isn::{FourTuple, default_mss};
+use super::isn::{FourTuple, Start, default_mss};
 use super::path_mtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps, emit_data_header};
@@ -69,8 +69,9 @@ pub struct Connection {
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
     /// A reset is to be sent, with this sequence number.
-    pub(super) reset_due: bool,
-    pub(super) reset_seq: SeqNumber,
+    pub(super) reset: Option<SeqNumber>,
+    /// See [`Start::clock`].
+    clock: u32,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
@@ -90,22 +91,18 @@ pub(super) struct KeepaliveProbes {
     pub(super) unanswered: u8,
 }
 
-/// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
-pub(super) fn timestamp_offset(iss: SeqNumber) -> u32 {
-    iss.0.rotate_left(16) ^ 0x9e37_79b9
-}
-
 impl Connection {
-    /// Active open: SYN-SENT. `iss` comes from an [`IsnGenerator`](super::IsnGenerator); `mss` is what a
+    /// Active open: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator); `mss` is what a
     /// segment on this interface can carry, its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,
-        iss: SeqNumber,
+        start: impl Into<Start>,
         mss: u16,
         now: Instant,
     ) -> Connection {
-        let mut send = Sender::new(iss, mss, &config, now);
+        let start = start.into();
+        let mut send = Sender::new(start.iss, mss, &config, now);
         send.nxt = send.iss().plus(1);
         Connection {
             state: State::SynSent,
@@ -120,8 +117,8 @@ impl Connection {
             stats: Counts::default(),
             last_received: now,
             keepalive: KeepaliveProbes::default(),
-            reset_due: false,
-            reset_seq: SeqNumber(0),
+            reset: None,
+            clock: start.clock,
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
             config,
@@ -132,17 +129,17 @@ impl Connection {
     }
 
     /// Passive open by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293
-    /// §3.10.7.2). `iss` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken, the
+    /// §3.10.7.2). `start` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken, the
     /// peer sends it again.
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
-        iss: SeqNumber,
+        start: impl Into<Start>,
         mss: u16,
         syn: &Segment<'_>,
         now: Instant,
     ) -> Connection {
-        let mut conn = Self::connect(config, tuple, iss, mss, now);
+        let mut conn = Self::connect(config, tuple, start, mss, now);
         conn.passive = true;
         conn.stats.segments_in = 1;
         conn.negotiate(syn, now);
@@ -223,7 +220,7 @@ impl Connection {
 
     /// A reset with this sequence number is sent next.
     pub(super) fn reset_from(&mut self, seq: SeqNumber) {
-        (self.reset_due, self.reset_seq) = (true, seq);
+        self.reset = Some(seq);
     }
 
     /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
@@ -271,6 +268,11 @@ impl Connection {
     /// Bytes that the peer has acknowledged, the FIN counted.
     pub fn bytes_acknowledged(&self) -> u64 {
         self.send.una.since(self.send.iss().plus(1))
+    }
+
+    /// Smoothed round-trip time, once measured.
+    pub fn round_trip(&self) -> Option<std::time::Duration> {
+        self.send.recovery.rtt().srtt().map(Into::into)
     }
 
     /// Present condition.
@@ -405,7 +407,7 @@ impl Connection {
 
     /// TSval now: milliseconds (RFC 7323 §5.4).
     pub(super) fn ts_now(&self, now: Instant) -> u32 {
-        (now.as_millis() as u32).wrapping_add(timestamp_offset(self.iss()))
+        (now.as_millis() as u32).wrapping_add(self.clock)
     }
 
     /// TSval and TSecr of a segment sent now, if they are used.

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use transport::seq::SeqNumber;
 
 use super::config::Config;
-use super::connection::{Connection, timestamp_offset};
-use super::isn::FourTuple;
+use super::connection::Connection;
+use super::isn::{FourTuple, IsnGenerator, Start};
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use crate::seam::TxBatch;
@@ -52,6 +52,8 @@ const OPTIONS_MASK: u32 = 0x3f;
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
+    /// Has the clocks of connections, however they are opened.
+    starts: IsnGenerator,
     /// Keys of periods that were used: of even ones and of odd ones.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
@@ -65,7 +67,7 @@ impl core::fmt::Debug for SynCookies {
 /// A cookie that came back: the SYN as far as it was kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
-    iss: SeqNumber,
+    start: Start,
     irs: SeqNumber,
     mss: u16,
     window_scale: Option<u8>,
@@ -77,9 +79,9 @@ pub struct Cookie {
 
 impl SynCookies {
     /// With a `secret` from a good random source, the same for all workers that may get the
-    /// acknowledgement, and other than that of [`IsnGenerator`](super::IsnGenerator).
-    pub fn new(secret: [u8; 16]) -> Self {
-        SynCookies { secret, keys: Default::default() }
+    /// acknowledgement, and other than that of `starts`, which gives connections without a cookie their numbers.
+    pub fn new(secret: [u8; 16], starts: IsnGenerator) -> Self {
+        SynCookies { secret, starts, keys: Default::default() }
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
@@ -115,8 +117,10 @@ impl SynCookies {
                 mss: Some(mss),
                 window_scale: stamps.and(kept.window_scale).map(|_| config.window_shift()),
                 sack_permitted: stamps.is_some() && kept.sack,
-                timestamps: stamps
-                    .map(|s| Timestamps { val: kept.stamp(clock(iss, now)), ecr: s.val }),
+                timestamps: stamps.map(|s| Timestamps {
+                    val: kept.stamp(clock(self.starts.clock(tuple), now)),
+                    ecr: s.val,
+                }),
                 ..Options::default()
             },
             ..Segment::default()
@@ -146,10 +150,12 @@ impl SynCookies {
         let mut periods = (0..GOOD_FOR).filter_map(|age| current.checked_sub(age));
         periods.find(|&period| self.number(tuple, irs, period, place) == iss.0)?;
         let stamps = seg.options.timestamps.filter(|_| config.extensions.timestamps);
+        let mut start = Start::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
                 // What is echoed is ours: not of the future, and not older than a cookie lasts.
-                let age = clock(iss, now).wrapping_sub(ecr);
+                start.clock = self.starts.clock(tuple);
+                let age = clock(start.clock, now).wrapping_sub(ecr);
                 if u64::from(age) > (GOOD_FOR * PERIOD_SECS + 1) * 1000 {
                     return None;
                 }
@@ -158,7 +164,7 @@ impl SynCookies {
             None => Kept::default(),
         };
         Some(Cookie {
-            iss,
+            start,
             irs,
             mss: MSS[place as usize],
             window_scale: kept.window_scale,
@@ -223,7 +229,7 @@ impl Connection {
             ..Segment::default()
         };
         let window = window(&config, room);
-        let mut conn = Connection::accept(config, tuple, cookie.iss, mss, &syn, now);
+        let mut conn = Connection::accept(config, tuple, cookie.start, mss, &syn, now);
         conn.syn_answered_without_state(window);
         conn
     }
@@ -262,9 +268,9 @@ fn window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }
 
-/// Our timestamp clock for a connection with this initial sequence number.
-fn clock(iss: SeqNumber, now: Instant) -> u32 {
-    (now.as_millis() as u32).wrapping_add(timestamp_offset(iss))
+/// Our timestamp clock with this offset.
+fn clock(offset: u32, now: Instant) -> u32 {
+    (now.as_millis() as u32).wrapping_add(offset)
 }
 
 /// What the timestamp keeps.

@@ -195,7 +195,9 @@ impl Connection {
         self.stats.add(again, |s| &mut s.recv.bytes_duplicate);
         self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
-            return self.syn_arrived(now); // RFC 5961 §4: irrespective of the sequence number
+            // RFC 5961 §4, RFC 9293 §3.10.7.4: the first check comes before the fourth, also in SYN-RECEIVED.
+            self.send_challenge(now);
+            return DropReason::UnexpectedSyn;
         }
         self.answer(now, seg.payload.is_empty());
         DropReason::OutOfWindow
@@ -239,7 +241,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fourth check: a SYN that is not the beginning.
+    /// Fourth check: a SYN in the window that is not the beginning.
     fn syn_arrived(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
             self.delete(CloseReason::Reset); // back to LISTEN, which is the listener's

@@ -32,6 +32,22 @@ pub(super) fn default_mss(v6: bool) -> u16 {
     if v6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 }
 }
 
+/// The numbers that a connection begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// ISS.
+    pub iss: SeqNumber,
+    /// What is added to the millisecond clock for TSval (RFC 7323 §5.4).
+    pub clock: u32,
+}
+
+/// With a clock that depends on the number: for connections whose four-tuple is used once.
+impl From<SeqNumber> for Start {
+    fn from(iss: SeqNumber) -> Start {
+        Start { iss, clock: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
+    }
+}
+
 /// Gives initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.
 #[derive(Clone)]
 pub struct IsnGenerator {
@@ -51,12 +67,24 @@ impl IsnGenerator {
         IsnGenerator { key }
     }
 
-    /// ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9).
-    pub fn isn(&self, tuple: &FourTuple, now: Instant) -> SeqNumber {
+    /// ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9). The timestamps of
+    /// all incarnations of a connection are of one clock, with an offset of its own (RFC 7323 §5.4, §7.1): they never go
+    /// backwards, so that a peer in TIME-WAIT may take a new SYN (RFC 6191 §2).
+    pub fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
+        let hash = self.hash(tuple);
+        let ticks = (now.as_micros() / 4) as u32;
+        Start { iss: SeqNumber(ticks.wrapping_add(hash as u32)), clock: (hash >> 32) as u32 }
+    }
+
+    /// The [`Start::clock`] of every incarnation of a connection.
+    pub(super) fn clock(&self, tuple: &FourTuple) -> u32 {
+        (self.hash(tuple) >> 32) as u32
+    }
+
+    fn hash(&self, tuple: &FourTuple) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.key);
         tuple.hash(&mut hasher);
-        let ticks = (now.as_micros() / 4) as u32;
-        SeqNumber(ticks.wrapping_add(hasher.finish() as u32))
+        hasher.finish()
     }
 }
 
@@ -75,9 +103,10 @@ mod tests {
     #[test]
     fn follows_the_clock() {
         let isn = IsnGenerator::new([7; 16]);
-        let first = isn.isn(&tuple(1000), Instant::from_millis(1));
-        let later = isn.isn(&tuple(1000), Instant::from_millis(3));
-        assert_eq!(later, first.add(500));
+        let first = isn.start(&tuple(1000), Instant::from_millis(1));
+        let later = isn.start(&tuple(1000), Instant::from_millis(3));
+        assert_eq!(later.iss, first.iss.add(500));
+        assert_eq!(later.clock, first.clock, "of every incarnation");
     }
 
     // RFC 9293 §3.4.1 SHLD-1: depends on the secret and on the tuple.
@@ -85,9 +114,11 @@ mod tests {
     fn depends_on_key_and_tuple() {
         let now = Instant::ZERO;
         let isn = IsnGenerator::new([7; 16]);
-        assert_ne!(isn.isn(&tuple(1000), now), isn.isn(&tuple(1001), now));
+        let [one, two] = [1000, 1001].map(|port| isn.start(&tuple(port), now));
+        assert!(one.iss != two.iss && one.clock != two.clock);
         let other = IsnGenerator::new([8; 16]);
-        assert_ne!(isn.isn(&tuple(1000), now), other.isn(&tuple(1000), now));
+        let two = other.start(&tuple(1000), now);
+        assert!(one.iss != two.iss && one.clock != two.clock);
         assert!(!format!("{isn:?}").contains('7'));
     }
 }

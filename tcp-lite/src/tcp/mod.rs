@@ -58,7 +58,7 @@ pub use config::{
 pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
-pub use isn::{FourTuple, IsnGenerator};
+pub use isn::{FourTuple, IsnGenerator, Start};
 pub use path_mtu::TooBig;
 pub use reset::reset_for;
 pub use segment::{

@@ -43,7 +43,11 @@ impl Connection {
         self.send_reset(now, tx);
         match self.state {
             State::Closed => return,
-            State::SynSent | State::SynReceived => return self.send_syn(now, up.room(), tx),
+            State::SynSent => return self.send_syn(now, up.room(), tx),
+            State::SynReceived => {
+                self.send_syn(now, up.room(), tx);
+                return self.send_ack_before_open(now, tx);
+            }
             _ => {}
         }
         self.announce_emss(up);
@@ -58,10 +62,7 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.reset_due {
-            return;
-        }
-        let seq = self.reset_seq;
+        let Some(seq) = self.reset else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -74,7 +75,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset_due = false;
+            self.reset = None;
         }
     }
 
@@ -113,10 +114,25 @@ impl Connection {
         self.syn.lost |= self.timers.is_set(Timer::Retransmit);
         if reply {
             self.recv.offered(window);
+            self.recv.ack_now = false; // it acknowledges
         }
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.last_sent = now;
             self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
+        }
+    }
+
+    /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293 §3.10.7.4, first
+    /// check). Its window is that of our SYN: nothing is offered to a peer that is not proven.
+    fn send_ack_before_open(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.recv.ack_now || self.syn.due {
+            return;
+        }
+        let window = self.syn.window >> self.recv.shift;
+        let seg = self.header(now, self.send.nxt, Flags::default(), window);
+        if self.put(&seg, tx) {
+            self.stats.acks_out += 1;
+            self.ack_went_out(true);
         }
     }
 

@@ -12,32 +12,38 @@ use fastrand::Rng;
 use super::{MAX_FRAME, MIN_FRAME, Mac};
 
 /// Bytes of an Ethernet header.
-pub(super) const ETHERNET_LEN: usize = 14;
+pub const ETHERNET_LEN: usize = 14;
 
 /// The addresses of a frame.
 #[derive(Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) source_mac: Mac,
-    pub(super) destination_mac: Mac,
-    pub(super) source: IpAddr,
-    pub(super) destination: IpAddr,
+pub struct Ends {
+    /// Ethernet source.
+    pub source_mac: Mac,
+    /// Ethernet destination.
+    pub destination_mac: Mac,
+    /// Of the IP packet.
+    pub source: IpAddr,
+    /// Of the IP packet.
+    pub destination: IpAddr,
 }
 
 /// A part of a datagram.
-pub(super) struct Fragment {
-    pub(super) id: u32,
+pub struct Fragment {
+    /// Identification.
+    pub id: u32,
     /// In units of 8 bytes.
-    pub(super) offset: u16,
-    pub(super) more: bool,
+    pub offset: u16,
+    /// More fragments follow.
+    pub more: bool,
 }
 
 /// Bytes of an IP header without options.
-pub(super) fn ip_len(v6: bool) -> usize {
+pub fn ip_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
 
 /// An IP packet with this payload.
-pub(super) fn packet(
+pub fn packet(
     source: IpAddr,
     destination: IpAddr,
     protocol: IpNumber,
@@ -94,13 +100,13 @@ pub(super) fn packet(
 }
 
 /// A frame with an IP packet in it, filled up with zeros to the shortest that Ethernet allows.
-pub(super) fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
+pub fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
     let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)
 }
 
 /// A frame of any type.
-pub(super) fn ethernet(
+pub fn ethernet(
     source: Mac,
     destination: Mac,
     ether_type: EtherType,
@@ -114,12 +120,12 @@ pub(super) fn ethernet(
 }
 
 /// A frame with one whole IP packet.
-pub(super) fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
+pub fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
     frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
 }
 
 /// The bytes of a TCP segment with its checksum right.
-pub(super) fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
     header.checksum = match (ends.source, ends.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             header.calc_checksum_ipv4_raw(source.octets(), destination.octets(), payload)
@@ -136,12 +142,12 @@ pub(super) fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> R
 }
 
 /// A frame with a TCP segment.
-pub(super) fn tcp_frame(ends: &Ends, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+pub fn tcp_frame(ends: &Ends, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
     ip_frame(ends, IpNumber::TCP, &tcp_bytes(ends, header, payload)?)
 }
 
 /// A frame with a UDP datagram.
-pub(super) fn udp_frame(
+pub fn udp_frame(
     ends: &Ends,
     source_port: u16,
     destination_port: u16,
@@ -170,12 +176,12 @@ pub(super) fn udp_frame(
 }
 
 /// A port that clients use (RFC 6335 §6 and below it, as Linux does).
-pub(super) fn client_port(rng: &mut Rng) -> u16 {
+pub fn client_port(rng: &mut Rng) -> u16 {
     rng.u16(1024..)
 }
 
 /// The ends of a frame to `destination`.
-pub(super) fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends {
+pub fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends {
     Ends {
         source_mac: plan.source_mac,
         destination_mac: plan.destination_mac,
@@ -185,7 +191,7 @@ pub(super) fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) 
 }
 
 /// Random bytes.
-pub(super) fn random_bytes(len: usize, rng: &mut Rng) -> Vec<u8> {
+pub fn random_bytes(len: usize, rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);
     bytes

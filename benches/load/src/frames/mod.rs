@@ -3,7 +3,7 @@
 //! Every checksum and CRC is right where the profile does not say otherwise. Frames are Ethernet without FCS, 60 to
 //! 1514 bytes: what a generator writes into its buffers.
 
-mod build;
+pub mod build;
 mod control;
 mod line;
 mod replay;

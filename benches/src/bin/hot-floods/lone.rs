@@ -107,6 +107,9 @@ impl PortIo for Wire {
         true
     }
 
+    fn can_wake(&self) -> bool {
+        false
+    }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -124,6 +124,18 @@ impl Control {
                 self.regions.push(region.clone());
                 Ok(Reply::Region(region))
             }
+            Request::SetAccess { name, access } => {
+                let region = self.regions.iter_mut().find(|region| region.name == name);
+                let region = region
+                    .ok_or_else(|| ApiError::not_found(format!("there is no region \"{name}\"")))?;
+                let word = crate::config::access_word(
+                    access.remote_read(),
+                    access.remote_write(),
+                    access.atomic(),
+                );
+                region.access = word.into();
+                Ok(Reply::Region(region.clone()))
+            }
             Request::RemoveRegion { name, .. } => {
                 let before = self.regions.len();
                 self.regions.retain(|region| region.name != name);
@@ -233,6 +245,7 @@ pub(crate) fn message(listener: &str, queue: u32, data: &[u8]) -> EventKind {
         listener: Some(listener.into()),
         queue,
         msn: 1,
+        rsvd_ulp: 0,
         data: data.into(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use dataplane::memory::ring::Kind;
 use dataplane::{CloseReason, Command, Event, StreamStats};
 use ddp::rdmap::Outcome;
-use ddp::{MESSAGE_QUEUE, Msn, Qn, StreamId};
+use ddp::{MESSAGE_QUEUE, Qn, StreamId};
 
 use super::Core;
 use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
@@ -15,7 +15,7 @@ use crate::appliance::jobs::Jobs;
 use crate::appliance::links::is_down;
 use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};
 use crate::appliance::regions::Sink;
-use crate::appliance::streams::{Destination, Ended, Posted, on_rdmap_error};
+use crate::appliance::streams::{Destination, Ended, Posted, Untagged, on_rdmap_error};
 use crate::service::{Actions, Input};
 
 impl Core {
@@ -163,10 +163,11 @@ impl Core {
     pub(super) fn on_untagged(
         &mut self,
         id: StreamId,
-        (qn, msn): (Qn, Msn),
+        message: Untagged,
         data: Vec<u8>,
         now: Instant,
     ) {
+        let qn = message.qn;
         self.count_untagged(&data);
         if !self.streams.contains(id) {
             return;
@@ -179,7 +180,7 @@ impl Core {
         let name = listener.and_then(|listener| self.listeners.name_of(listener));
         let file = listener.and_then(|listener| self.listeners.file_of(listener, qn.0));
         let to = Destination { name, file };
-        self.streams.on_untagged(&mut self.env, id, (qn, msn), data, to);
+        self.streams.on_untagged(&mut self.env, id, message, data, to);
     }
 
     /// An event of an RDMAP stream.

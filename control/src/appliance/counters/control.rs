@@ -52,6 +52,8 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     completions_lost: Counter = shm.lost,
     /// Events in the log so far.
     events: Counter = events,
+    /// Lines that were left out of the log because one place wrote too many in a second; of all appliances of the process.
+    log_lines_suppressed: Counter = crate::log_limit::suppressed(),
 }}
 
 counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {

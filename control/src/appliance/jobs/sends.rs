@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ddp::{Qn, Source, StreamId};
+use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
 use crate::api::{Answer, ApiError, Reply, SendSpec, Sent, Via};
 use crate::appliance::effect::{Effect, Effects};
@@ -129,7 +129,8 @@ impl Sends {
         }
     }
 
-    /// Passes a message to the first client that awaits one on its queue; returns it if no client does.
+    /// Passes a message to the first client that awaits one on its queue, or on queue 0, where echoes come; returns it
+    /// if no client does.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -138,7 +139,10 @@ impl Sends {
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
         // The answer may overtake the acknowledgement of what it answers: those come second.
-        let here = self.pending.iter().filter(|(_, s)| s.stream == Some(stream) && s.queue == qn);
+        let here = self
+            .pending
+            .iter()
+            .filter(|(_, s)| s.stream == Some(stream) && (s.queue == qn || qn == MESSAGE_QUEUE));
         let awaits = here.filter(|(_, s)| s.wait.is_some() && s.reply.is_none());
         let first = awaits.min_by_key(|(_, s)| (s.sent.is_none(), s.step)).map(|(&id, _)| id);
         let Some(id) = first else { return Some(data) };

@@ -63,6 +63,12 @@ impl Listeners {
         all.map(|listener| listener.section.name.clone()).collect()
     }
 
+    /// The listener whose streams get pieces of the region.
+    pub(super) fn that_cuts(&self, region: &str) -> Option<String> {
+        let cuts = |listener: &&Listener| listener.section.has_slots() && listener.names(region);
+        self.listeners.values().find(cuts).map(|listener| listener.section.name.clone())
+    }
+
     /// The domain of a listener that names the region.
     pub(super) fn pd_naming(&self, region: &str) -> Option<PdId> {
         self.listeners.values().find(|listener| listener.names(region)).map(|listener| listener.pd)

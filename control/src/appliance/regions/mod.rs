@@ -23,12 +23,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, Sources};
 use ddp::RegionMemory as _;
-use ddp::{PdId, Stag, StreamId};
+use ddp::{Access, PdId, Stag, StreamId};
 
 use self::domains::Domains;
 pub(super) use self::per_stream::Sink;
-use self::region::Region;
-use self::region::RegionState;
+use self::region::{Region, RegionState, word};
 use super::env::{Env, Origin};
 use super::loader::{Loaded, Wanted};
 use super::pending::{Loading, Then};
@@ -224,6 +223,8 @@ impl Regions {
             _ => None,
         };
         Ok(Region {
+            access: Region::registered(&section),
+            pieces: 0,
             memory: loaded.memory,
             len: loaded.len,
             stag,
@@ -330,6 +331,69 @@ impl Regions {
                 Some(answer),
             ),
         }
+    }
+
+    /// Changes what peers may do with a region, within what it was registered with: whether it serves one stream or
+    /// several, and how what is sent from it is kept, follow from that (RFC 5041 §8.3.1 (5)). Answered when every
+    /// worker keeps to it.
+    pub(super) fn set_access(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        access: Access,
+        cut_for: Option<String>,
+        answer: Answer,
+    ) {
+        match self.may_set_access(name, access, cut_for) {
+            Ok(stag) => {
+                let then = Then::AccessSet { name: name.to_owned(), answer };
+                env.broadcast(then, |ticket| Command::SetAccess { stag, access, ticket });
+            }
+            Err(error) => answer.send(Err(error)),
+        }
+    }
+
+    fn may_set_access(
+        &mut self,
+        name: &str,
+        access: Access,
+        cut_for: Option<String>,
+    ) -> Result<Stag, ApiError> {
+        self.live(name)?;
+        let region = self.regions.get_mut(name);
+        let region = region.ok_or_else(|| ApiError::internal("the region is gone"))?;
+        let most = Region::registered(&region.section);
+        if !most.contains(access) {
+            return Err(ApiError::conflict(format!(
+                "region `{name}` was registered with access `{}`, and `{}` is more: remove it and add it anew",
+                word(most),
+                word(access)
+            )));
+        }
+        if cut_for.is_some() || region.pieces > 0 {
+            let whose = cut_for.map_or_else(String::new, |name| format!(" of listener `{name}`"));
+            return Err(ApiError::conflict(format!(
+                "region `{name}` is cut into pieces for the streams{whose}: remove the region instead"
+            )));
+        }
+        // What is advertised, and the entry of a new STag, have it from now on: commands are carried out in order.
+        region.access = access;
+        Ok(region.stag)
+    }
+
+    /// Every worker keeps to the region's rights, or one could not.
+    pub(super) fn on_access_set(
+        &self,
+        env: &mut Env,
+        name: &str,
+        result: Result<(), String>,
+    ) -> Result<(), ApiError> {
+        result.map_err(ApiError::internal)?;
+        if let Some(region) = self.regions.get(name) {
+            let (region, access) = (name.to_owned(), word(region.access).to_owned());
+            env.log.push(EventKind::RegionAccess { region, access });
+        }
+        Ok(())
     }
 
     /// Takes the region from all workers; its streams are aborted.

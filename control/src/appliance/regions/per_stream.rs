@@ -4,7 +4,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
-use super::Regions;
+use super::{Region, Regions};
 use crate::api::ApiError;
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
@@ -57,7 +57,12 @@ impl Regions {
             self.stags.release(stag);
             return Err(format!("region `{name}` was removed"));
         };
+        if region.access != Region::registered(&region.section) {
+            self.stags.release(stag);
+            return Err(format!("region `{name}` has less access than it was registered with"));
+        }
         region.users.insert(stream);
+        region.pieces += 1;
         let offset = u64::from(number) * each;
         let access = kind.slot_access();
         let (memory, len) = (region.memory.clone(), each);
@@ -112,6 +117,7 @@ impl Regions {
         }
         if let Some(region) = self.regions.get_mut(&taken.region) {
             region.users.remove(&taken.stream);
+            region.pieces = region.pieces.saturating_sub(1);
         }
         true
     }

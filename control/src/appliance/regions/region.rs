@@ -9,12 +9,16 @@ use crate::advert::Advertised;
 use crate::api::{self, RegionInfo};
 use crate::appliance::env::Origin;
 use crate::appliance::pending::NOBODY;
-use crate::config::{Backing, RegionSection};
+use crate::config::{Backing, RegionSection, access_word};
 use crate::files::FileId;
 
 /// A region that workers know.
 pub(in crate::appliance) struct Region {
     pub(super) section: RegionSection,
+    /// What peers may do now: what the section says, or less.
+    pub(super) access: Access,
+    /// Streams have STags of their own to pieces of it.
+    pub(super) pieces: u32,
     pub(super) memory: Memory,
     pub(super) len: u64,
     pub(super) stag: Stag,
@@ -62,23 +66,23 @@ impl Region {
             stag: self.stag.0,
             base_to: self.section.base_to,
             len: self.len,
-            remote_write: self.section.remote_write,
-            remote_read: self.section.remote_read,
-            remote_atomic: self.section.remote_atomic,
+            remote_write: self.access.remote_write(),
+            remote_read: self.access.remote_read(),
+            remote_atomic: self.access.atomic(),
         }
     }
 
+    /// What peers may do with a region at most.
+    pub(super) fn registered(section: &RegionSection) -> Access {
+        let rights = [
+            (section.remote_write, Access::REMOTE_WRITE),
+            (section.remote_read, Access::REMOTE_READ),
+            (section.remote_atomic, Access::ATOMIC),
+        ];
+        rights.into_iter().filter(|(given, _)| *given).fold(Access::NONE, |all, (_, one)| all | one)
+    }
+
     pub(super) fn entry(&self) -> StagEntry<Memory> {
-        let mut access = Access::NONE;
-        if self.section.remote_write {
-            access |= Access::REMOTE_WRITE;
-        }
-        if self.section.remote_read {
-            access |= Access::REMOTE_READ;
-        }
-        if self.section.remote_atomic {
-            access |= Access::ATOMIC;
-        }
         let stream = self.is_exclusive().then(|| self.bound.unwrap_or(NOBODY));
         StagEntry {
             stag: self.stag,
@@ -86,7 +90,7 @@ impl Region {
             stream,
             base_to: TaggedOffset(self.section.base_to),
             len: self.len,
-            access,
+            access: self.access,
             memory: self.memory.clone(),
             memory_offset: 0,
         }
@@ -116,7 +120,7 @@ impl Region {
             path,
             stag: format!("{:#010x}", self.stag.0),
             base_to: section.base_to.to_string(),
-            access: section.access_word().into(),
+            access: word(self.access).into(),
             shared: section.shared,
             bound_to: self.bound.filter(|s| *s != NOBODY).map(|s| api::StreamId(s.0)),
             locked: self.memory.is_locked(),
@@ -126,6 +130,11 @@ impl Region {
             configured: self.origin == Origin::Configuration,
         }
     }
+}
+
+/// Rights as the API shows them.
+pub(super) fn word(access: Access) -> &'static str {
+    access_word(access.remote_read(), access.remote_write(), access.atomic())
 }
 
 /// What tests look at.
@@ -153,6 +162,15 @@ impl Region {
 
     pub(in crate::appliance) fn messages(&self) -> u64 {
         self.messages
+    }
+
+    /// As the workers have it.
+    pub(in crate::appliance) fn known_access(&self) -> Access {
+        self.entry().access
+    }
+
+    pub(in crate::appliance) fn serves_one_stream(&self) -> bool {
+        self.is_exclusive()
     }
 
     pub(in crate::appliance) fn is_written(&self) -> bool {

@@ -31,18 +31,21 @@ impl Streams {
         &mut self,
         env: &mut Env,
         id: StreamId,
-        (qn, msn): (Qn, Msn),
+        message: Untagged,
         data: Vec<u8>,
         listener: Destination<'_>,
     ) {
+        let Untagged { qn, rsvd_ulp, .. } = message;
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
                 let source = Source::Bytes(Arc::from(data));
-                let message =
-                    Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
-                self.post(env, id, message, Post::Echo { qn: qn.0 });
+                // docs/protocol.md §4: on queue 0, the only one that a client is sure to have, with the sender's
+                // RsvdULP.
+                let (cookie, answer) = (Cookie::of(0), MESSAGE_QUEUE);
+                let echo = Message::Untagged { qn: answer, rsvd_ulp, source, cookie };
+                self.post(env, id, echo, Post::Echo { qn: qn.0 });
             }
-            _ => self.deliver(env, id, (qn, msn), data, listener),
+            _ => self.deliver(env, id, message, data, listener),
         }
     }
 
@@ -61,7 +64,10 @@ impl Streams {
                 let request = WorkRequest::send(Source::Bytes(Arc::from(data)), Cookie::of(0));
                 self.post_rdmap(env, id, request, None, Post::Service(AfterPost::GiveBack));
             }
-            _ => self.deliver(env, id, (MESSAGE_QUEUE, Msn(number)), data, listener),
+            _ => {
+                let message = Untagged { qn: MESSAGE_QUEUE, msn: Msn(number), rsvd_ulp: [0; 5] };
+                self.deliver(env, id, message, data, listener);
+            }
         }
     }
 
@@ -77,7 +83,7 @@ impl Streams {
         &mut self,
         env: &mut Env,
         id: StreamId,
-        (qn, msn): (Qn, Msn),
+        Untagged { qn, msn, rsvd_ulp }: Untagged,
         data: Vec<u8>,
         listener: Destination<'_>,
     ) {
@@ -93,7 +99,8 @@ impl Streams {
             Delivery::Events => {
                 let (stream, queue, msn) = (api_id(id), qn.0, msn.0);
                 let listener = listener.name.map(str::to_owned);
-                env.log.push(EventKind::Message { stream, listener, queue, msn, data });
+                let rsvd_ulp = rsvd_ulp.into_iter().fold(0, |all, byte| all << 8 | u64::from(byte));
+                env.log.push(EventKind::Message { stream, listener, queue, msn, rsvd_ulp, data });
                 self.repost_buffer(env, id, qn);
             }
             Delivery::File { .. } => self.append(env, id, qn, &data, listener.file),
@@ -226,6 +233,15 @@ impl Streams {
         env.log.push(EventKind::StreamError { stream, layer, code, reason });
         self.close(env, id, false);
     }
+}
+
+/// Header fields of an untagged message that has been delivered.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::appliance) struct Untagged {
+    pub qn: Qn,
+    pub msn: Msn,
+    /// As the sender has it.
+    pub rsvd_ulp: [u8; 5],
 }
 
 /// What a stream's listener does with messages.

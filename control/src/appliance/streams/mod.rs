@@ -23,7 +23,7 @@ use dataplane::{
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
-pub(super) use self::arrivals::{Destination, on_ddp_error, on_rdmap_error};
+pub(super) use self::arrivals::{Destination, Untagged, on_ddp_error, on_rdmap_error};
 pub(super) use self::info::association;
 use self::opens::Opens;
 #[cfg(test)]

@@ -276,6 +276,7 @@ fn ticket(command: &Command) -> Option<Ticket> {
         Command::AddStag { ticket, .. }
         | Command::RemoveStag { ticket, .. }
         | Command::BindStag { ticket, .. }
+        | Command::SetAccess { ticket, .. }
         | Command::AddListener { ticket, .. }
         | Command::RemoveListener { ticket, .. } => Some(*ticket),
         _ => None,

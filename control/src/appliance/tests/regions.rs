@@ -2,7 +2,7 @@
 
 use dataplane::memory::ring::{Consumer, Kind};
 use dataplane::{CommandError, Sources};
-use ddp::{RegionMemory as _, Stag, StagError, TaggedOffset};
+use ddp::{Access, RegionMemory as _, Stag, StagError, TaggedOffset};
 
 use super::super::pending::NOBODY;
 use super::*;
@@ -95,6 +95,56 @@ fn deregistration_is_complete_when_the_last_worker_has_let_go_and_not_before() {
         bench.has_logged(|k| matches!(k, EventKind::RegionRemoved { region } if region == "own"))
     );
     drop((first, second, memory));
+}
+
+fn set_access(name: &str, access: Access) -> Request {
+    Request::SetAccess { name: name.to_owned(), access }
+}
+
+/// RFC 5041 §8.3.1 (5): answered when the last worker keeps to it; advertised so from then on; and never more than the
+/// region was registered with.
+#[test]
+fn rights_are_changed_when_the_last_worker_keeps_to_them() {
+    let mut bench = bench();
+    let stag = bench.core.regions()["own"].stag();
+    for (access, word) in [(Access::NONE, "-"), (Access::REMOTE_WRITE, "w")] {
+        let mut pending = bench.call(set_access("own", access));
+        let (first, second) = (bench.commands(0), bench.commands(1));
+        for commands in [&first, &second] {
+            assert!(matches!(
+                commands[..],
+                [Command::SetAccess { stag: s, access: a, .. }] if (s, a) == (stag, access)
+            ));
+        }
+        bench.done(ticket(&first[0]).unwrap());
+        assert!(unanswered(&mut pending));
+        assert!(
+            !bench.has_logged(
+                |k| matches!(k, EventKind::RegionAccess { access, .. } if access == word)
+            )
+        );
+        bench.done(ticket(&second[0]).unwrap());
+        let Ok(Reply::Region(info)) = answer(&mut pending) else { panic!("not changed") };
+        assert_eq!((info.name.as_str(), info.access.as_str()), ("own", word));
+        assert!(
+            bench.has_logged(
+                |k| matches!(k, EventKind::RegionAccess { access, .. } if access == word)
+            )
+        );
+        assert_eq!(bench.core.regions()["own"].known_access(), access);
+        let advertised = bench.core.regions().advertised(&["own".to_owned()]);
+        assert_eq!(advertised[0].remote_write, access.remote_write());
+        assert!(!advertised[0].remote_read && !advertised[0].remote_atomic);
+        // Who is served is as it was registered.
+        assert!(bench.core.regions()["own"].serves_one_stream());
+    }
+    let mut more = bench.call(set_access("own", Access::REMOTE_READ));
+    assert_eq!(answer(&mut more).unwrap_err().error, ErrorKind::Conflict);
+    let mut unknown = bench.call(set_access("nowhere", Access::NONE));
+    assert_eq!(answer(&mut unknown).unwrap_err().error, ErrorKind::NotFound);
+    let _going = bench.call(remove("own", false));
+    let mut late = bench.call(set_access("own", Access::NONE));
+    assert_eq!(answer(&mut late).unwrap_err().error, ErrorKind::NotFound);
 }
 
 #[test]

@@ -92,6 +92,24 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
     }
 }
 
+// docs/protocol.md §4: an echo comes on queue 0, whatever queue the message went to.
+#[test]
+fn a_message_to_another_queue_is_answered_on_queue_0() {
+    let mut bench = connected();
+    let (via, data) = (Via::Stream(crate::api::StreamId(5)), b"ping".to_vec());
+    let mut pending =
+        bench.call(Request::Send(SendSpec { via, queue: 3, data, wait_reply_us: 1_000_000 }));
+    let commands = bench.all_commands();
+    let [Command::Post { message: Message::Untagged { qn: Qn(3), .. }, ticket, .. }] =
+        &commands[..]
+    else {
+        panic!("{commands:?}")
+    };
+    bench.event(Event::Sent { stream: StreamId(5), ticket: *ticket });
+    reply(&mut bench, b"pong");
+    assert_eq!(sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
+}
+
 #[test]
 fn what_nobody_awaits_goes_to_the_log() {
     let mut bench = connected();

@@ -23,6 +23,11 @@ buffers = 4
 buffer_size = "1 KiB"
 deliver_to = "discard"
 [[listener.queue]]
+qn = 5
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "echo"
+[[listener.queue]]
 qn = 4
 buffers = 4
 buffer_size = "1 KiB"
@@ -166,18 +171,38 @@ fn the_ddp_version_follows_the_revision() {
     }
 }
 
+// docs/protocol.md §4
 #[test]
-fn an_echo_goes_back_on_its_queue_and_its_buffer_when_it_has_arrived() {
+fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it_has_arrived() {
+    for queue in [0, 5] {
+        let mut bench = with_queues();
+        let (stream, qn, msn, data) = (StreamId(1), Qn(queue), Msn(1), b"hello".to_vec());
+        let rsvd_ulp = [0x81, 0xff, 0, 3, 4];
+        bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp });
+        let commands = bench.acknowledge();
+        let [Command::Post { message, ticket, .. }] = &commands[..] else { panic!("{commands:?}") };
+        let Message::Untagged { qn: Qn(0), source: Source::Bytes(bytes), rsvd_ulp: back, .. } =
+            message
+        else {
+            panic!("{message:?}")
+        };
+        assert_eq!((&bytes[..], *back), (&b"hello"[..], rsvd_ulp));
+        bench.event(Event::Sent { stream, ticket: *ticket });
+        assert!(gives_back(&bench.acknowledge(), queue));
+    }
+}
+
+// docs/protocol.md §4: to the program that reads the events, as it came.
+#[test]
+fn the_log_has_the_senders_rsvd_ulp() {
     let mut bench = with_queues();
-    bench.event(message(0, b"hello"));
-    let commands = bench.acknowledge();
-    let [Command::Post { message, ticket, .. }] = &commands[..] else { panic!("{commands:?}") };
-    let Message::Untagged { qn: Qn(0), source: Source::Bytes(bytes), .. } = message else {
-        panic!("{message:?}")
-    };
-    assert_eq!(&bytes[..], b"hello");
-    bench.event(Event::Sent { stream: StreamId(1), ticket: *ticket });
-    assert!(gives_back(&bench.acknowledge(), 0));
+    let (stream, qn, msn, data) = (StreamId(1), Qn(1), Msn(1), b"for the log".to_vec());
+    bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0x81, 0xff, 0, 3, 4] });
+    bench.acknowledge();
+    assert!(bench.has_logged(|kind| matches!(
+        kind,
+        EventKind::Message { queue: 1, rsvd_ulp: 0x81_ff00_0304, .. }
+    )));
 }
 
 #[test]

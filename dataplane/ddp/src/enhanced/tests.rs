@@ -80,6 +80,44 @@ fn responder_makes_room_for_the_read() {
     assert_eq!(reply.ird, 0);
 }
 
+/// RFC 6581 §9.2: "at least one RTR indication option", whatever is configured: A = 1 never comes with B = C = D = 0.
+#[test]
+fn one_ready_to_receive_message_is_always_there() {
+    let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];
+    for (ours, theirs, ird) in all
+        .into_iter()
+        .flat_map(|ours| all.map(|theirs| (ours, theirs)))
+        .flat_map(|(ours, theirs)| [0, 1, 4].map(|ird| (ours, theirs, ird)))
+    {
+        let enhanced = Enhanced { peer_to_peer: true, rtr: ours, ..Enhanced::default() };
+        let asked = says(4, 4, Some(theirs));
+        let (reply, _) = answer(&asked, depths(ird, 4), &enhanced).expect("suitable");
+        let takes = reply.rtr.expect("A is echoed");
+        assert!(!takes.is_empty(), "{ours:?} {theirs:?} {ird}");
+        assert!(!takes.read || reply.ird > 0);
+        assert!(ask(depths(4, ird), &enhanced).rtr.is_some_and(|offered| !offered.is_empty()));
+    }
+}
+
+/// RFC 6581 §9.1, §9.2: an initiator whose ULP does no Reads offers the Read of no bytes and sends it when the
+/// responder takes that.
+#[test]
+fn an_initiator_without_reads_sends_the_read_that_it_offers() {
+    let enhanced = Enhanced { peer_to_peer: true, ..Enhanced::default() };
+    let here = depths(4, 0);
+    let asked = ask(here, &enhanced);
+    assert_eq!(asked, says(4, 0, Some(RtrSet::ALL)));
+    let only_read = Enhanced { rtr: READ, ..Enhanced::default() };
+    let (reply, there) = answer(&asked, depths(16, 4), &only_read).expect("suitable");
+    let agreed = settle(&asked, &reply, here, ORDER).expect("a Read of no bytes");
+    assert_eq!(agreed.readiness, Readiness::Sends(Rtr::Read));
+    assert_eq!((agreed.depths, there.depths), (depths(4, 1), depths(1, 4)));
+    // With another message no place for a Read is taken.
+    let (reply, _) = answer(&asked, depths(16, 4), &Enhanced::default()).expect("suitable");
+    let agreed = settle(&asked, &reply, here, ORDER).expect("a Write of no bytes");
+    assert_eq!((agreed.readiness, agreed.depths), (Readiness::Sends(Rtr::Write), depths(4, 0)));
+}
+
 /// RFC 6581 §9.1: ORD at most the responder's IRD, 0x3FFF changes nothing, and more Reads than this
 /// end takes are code 6.
 #[test]

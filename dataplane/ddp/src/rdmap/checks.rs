@@ -8,15 +8,17 @@
 //!                          ^ the next segment     ^ beyond a gap also here
 //! ```
 
+use arrayvec::ArrayVec;
 use base::LazyDeque;
-use wire::ddp::{HeaderRepr, TaggedRepr};
+use wire::ddp::{HeaderRepr, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::rdmap::{Control, Opcode, split_rsvd_ulp};
 use wire::{DdpVersion, Stag, TaggedOffset};
 
 use crate::checks::{self, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
+use crate::llp::MAX_DDP_HEADER;
 use crate::rdmap::{Error, ErrorCode, RdmapError};
-use crate::receive::Ranges;
+use crate::receive::{Ranges, Unfit, as_it_came};
 use crate::stag::Access;
 
 /// A Read that is with the peer.
@@ -28,15 +30,28 @@ pub(crate) struct ReadWait {
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
     /// What has come of it in order, counted from `to`.
-    came: Ranges,
+    pub(crate) came: Ranges,
 }
 
-/// The last segment of a delivered message.
+/// The last segment of a delivered untagged message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivered {
-    pub(crate) header: HeaderRepr,
-    /// Its bytes, header included.
-    pub(crate) segment_len: u32,
+    header: UntaggedRepr,
+    control: u8,
+    /// Its payload bytes.
+    len: u32,
+}
+
+impl Delivered {
+    /// The header as it came.
+    pub(crate) fn header(&self) -> ArrayVec<u8, MAX_DDP_HEADER> {
+        as_it_came(self.header.pack().bytes(), self.control)
+    }
+
+    /// Bytes of the segment, header included.
+    pub(crate) fn segment_len(&self) -> u32 {
+        self.len + UNTAGGED_HEADER_LEN as u32
+    }
 }
 
 type Reject = checks::Reject<ErrorCode>;
@@ -93,7 +108,7 @@ impl Checks {
         self.answered.pop_front()
     }
 
-    /// The last segment of the message that was delivered.
+    /// The last segment of the untagged message that was delivered.
     pub(crate) fn delivery(&mut self) -> Option<Delivered> {
         self.delivered.pop_front()
     }
@@ -180,10 +195,14 @@ impl UlpChecks for Checks {
         let oldest = self.reads.front_mut().ok_or(unexpected(opcode))?;
         if len > 0 {
             let at = oldest.offset_of(header, len).ok_or_else(|| oldest.stranger(header, len))?;
-            if !oldest.came.insert(at, at + len) {
-                let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
-                let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
-                return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
+            match oldest.came.insert(at, at + len) {
+                Ok(()) => {}
+                Err(Unfit::NoRoom) => return Err(Reject::NoRoom),
+                Err(Unfit::Overlap) => {
+                    let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
+                    let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
+                    return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
+                }
             }
         }
         if !header.last {
@@ -199,9 +218,14 @@ impl UlpChecks for Checks {
         Ok(())
     }
 
-    fn delivered(&mut self, header: HeaderRepr, len: u32) {
-        let segment_len = len + header.len() as u32;
-        self.delivered.push_back(Delivered { header, segment_len });
+    fn more_room(&mut self) {
+        if let Some(oldest) = self.reads.front_mut() {
+            oldest.came.more_room();
+        }
+    }
+
+    fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32) {
+        self.delivered.push_back(Delivered { header: *header, control, len });
     }
 
     fn error_reached(&mut self, error: UlpError<ErrorCode>) {

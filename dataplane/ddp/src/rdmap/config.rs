@@ -36,6 +36,9 @@ pub struct Config {
     /// (RFC 6581 §8): one buffer more is posted, and the message is
     /// [`Event::ReadyToReceive`](crate::rdmap::Event::ReadyToReceive).
     pub rtr_send: bool,
+    /// The peer is siw, whose Terminates have a layout of their own; with any other peer the bits by which that
+    /// is recognised are reserved ones, and ignored (RFC 5040 §4.8).
+    pub siw: bool,
     /// The version of DDP, and with it of RDMAP.
     pub version: VersionPolicy,
     /// Most segments beyond a gap that are remembered, about 40 bytes each.
@@ -57,6 +60,7 @@ impl Default for Config {
             atomics: true,
             immediate: true,
             rtr_send: false,
+            siw: false,
             version: ddp.version,
             max_ooo_records: ddp.max_ooo_records,
         }

@@ -49,6 +49,8 @@ pub struct Stream<M> {
     immediate: bool,
     /// The initiator's zero-length Send is still to come.
     rtr_send: bool,
+    /// The peer's Terminates may have siw's layout.
+    siw: bool,
     /// What DDP has and the LLP has not all of is a response.
     current_is_response: bool,
     /// An operation was sent last: a response is next.
@@ -84,6 +86,7 @@ impl<M: RegionMemory> Stream<M> {
             atomics: config.atomics,
             immediate: config.immediate,
             rtr_send: config.rtr_send,
+            siw: config.siw,
             current_is_response: false,
             response_next: true,
             ord_wait_counted: false,

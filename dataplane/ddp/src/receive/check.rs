@@ -94,6 +94,16 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     Ok(Some((entry, entry.memory_offset + (to - base))))
 }
 
+/// A header that was parsed and written again, with the control byte that it came with: reserved bits are not in its
+/// values.
+pub(crate) fn as_it_came(
+    mut header: ArrayVec<u8, MAX_DDP_HEADER>,
+    control: u8,
+) -> ArrayVec<u8, MAX_DDP_HEADER> {
+    header[0] = control;
+    header
+}
+
 /// The DDP header at the start of a segment, as it came.
 pub(super) fn header_of(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = bytes.first().map_or(0, |first| Control(*first).header_len());

@@ -11,7 +11,7 @@ use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
 use wire::{Msn, Qn};
 
-use super::Ranges;
+use super::{Ranges, Unfit};
 use crate::buffers::{Account, BufferPool};
 use crate::checks::Reject;
 use crate::config::QueueConfig;
@@ -84,7 +84,7 @@ impl Queue {
 
     pub(super) fn release(&mut self, buffers: &mut BufferPool, account: &mut Account) {
         for assembly in self.assemblies.take() {
-            buffers.release(account, self.buffer_size, assembly.in_order);
+            give_back(&assembly, self.buffer_size, buffers, account);
             buffers.recycle(assembly.data);
         }
     }
@@ -232,7 +232,12 @@ impl Queue {
         };
         let (start, end) = (header.mo.0, header.mo.0 + len);
         let missing = front.ranges.prefix();
-        let whole = front.ranges.insert(start, end) && (!header.last || front.ranges.is(end));
+        let fits = match front.ranges.insert(start, end) {
+            Ok(()) => true,
+            Err(Unfit::Overlap) => false,
+            Err(Unfit::NoRoom) => return Err(Reject::NoRoom),
+        };
+        let whole = fits && (!header.last || front.ranges.is(end));
         if !whole {
             // RFC 5041 §5.2: the segments of a message tile it; §4.1: L carries the highest MO.
             let mismatch = Mismatch::exact(Field::MessageOffset, start.into(), missing.into());
@@ -241,10 +246,17 @@ impl Queue {
         Ok(header.last)
     }
 
+    /// Room for one more step of the ranges in which the next message comes.
+    pub(super) fn more_room(&mut self) {
+        if let Some(front) = self.assemblies.front_mut() {
+            front.ranges.more_room();
+        }
+    }
+
     /// The bytes of the message that is complete; its buffer is used up.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
-        buffers.release(account, self.buffer_size, assembly.in_order);
+        give_back(&assembly, self.buffer_size, buffers, account);
         self.use_up();
         let mut data = assembly.data;
         data.truncate(assembly.ranges.prefix() as usize);
@@ -255,5 +267,14 @@ impl Queue {
     pub(super) fn use_up(&mut self) {
         self.next = self.next.next();
         self.posted = self.posted.saturating_sub(1);
+    }
+}
+
+/// What a message took of the worker's memory: its buffer, and room for its ranges.
+fn give_back(assembly: &Assembly, size: u32, buffers: &mut BufferPool, account: &mut Account) {
+    buffers.release(account, size.into(), assembly.in_order);
+    let charged = assembly.ranges.charged();
+    if charged > 0 {
+        buffers.release(account, charged, true);
     }
 }

@@ -1,54 +1,146 @@
 //! Which bytes of one message have come.
 
-use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
-/// Most pieces of one message that may stand apart. A sender in increasing offset has one.
-const MAX_RANGES: usize = 64;
+/// Ranges of one message that need no memory of the worker's.
+const FREE: u32 = 64;
+/// Ranges that each further [`step`](STEP_BYTES) makes room for.
+const STEP: u32 = 64;
+/// What one range takes at most in a tree whose nodes are half full, in bytes.
+const RANGE_BYTES: u32 = 32;
+/// Bytes of the worker's memory for [`STEP`] more ranges.
+pub(crate) const STEP_BYTES: u32 = STEP * RANGE_BYTES;
 
-/// Bytes of one message that have come, as sorted ranges that neither touch nor overlap.
-#[derive(Debug, Default)]
-pub(crate) struct Ranges(SmallVec<[(u32, u32); 1]>);
+/// Bytes of one message that have come, as ranges that neither touch nor overlap. A sender in increasing offset
+/// has one.
+#[derive(Debug)]
+pub(crate) enum Ranges {
+    /// One, or none where start and end are equal.
+    One(u32, u32),
+    /// Several, or as many as there were.
+    Many(Box<Many>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Many {
+    /// Starts and ends.
+    ranges: BTreeMap<u32, u32>,
+    /// How many may stand apart.
+    room: u32,
+}
+
+/// Why a range is not added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfit {
+    /// Some of it has come.
+    Overlap,
+    /// It is one range too many, until there is [`more_room`](Ranges::more_room).
+    NoRoom,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Ranges::One(0, 0)
+    }
+}
 
 impl Ranges {
     /// End of what has come without a hole from 0 on.
+    #[inline]
     pub(crate) fn prefix(&self) -> u32 {
-        self.0.first().filter(|r| r.0 == 0).map_or(0, |r| r.1)
+        match self {
+            Ranges::One(0, end) => *end,
+            Ranges::One(..) => 0,
+            Ranges::Many(many) => many.ranges.get(&0).copied().unwrap_or(0),
+        }
     }
 
     /// True when exactly `0..end` has come.
+    #[inline]
     pub(crate) fn is(&self, end: u32) -> bool {
-        self.0.len() <= 1 && self.prefix() == end && (end > 0 || self.0.is_empty())
+        match self {
+            Ranges::One(start, last) => (*start, *last) == (0, end),
+            Ranges::Many(many) => many.ranges.len() == 1 && many.ranges.get(&0) == Some(&end),
+        }
     }
 
-    /// Adds a range; false when it overlaps or would be one range too many.
-    pub(crate) fn insert(&mut self, start: u32, end: u32) -> bool {
-        if start == end {
-            return true;
+    /// How many stand apart.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Ranges::One(start, end) => usize::from(start != end),
+            Ranges::Many(many) => many.ranges.len(),
         }
-        if let Some(last) = self.0.last_mut()
-            && last.1 == start
-        {
-            last.1 = end;
-            return true;
-        }
-        let at = self.0.partition_point(|r| r.1 < start);
-        let touches_before = self.0.get(at).is_some_and(|r| r.1 == start);
-        let after = if touches_before { at + 1 } else { at };
-        if self.0.get(after).is_some_and(|r| r.0 < end) {
-            return false;
-        }
-        let touches_after = self.0.get(after).is_some_and(|r| r.0 == end);
-        match (touches_before, touches_after) {
-            (true, true) => {
-                self.0[at].1 = self.0[after].1;
-                self.0.remove(after);
+    }
+
+    /// Adds a range.
+    ///
+    /// # Errors
+    /// It overlaps, or would be one range too many.
+    #[inline]
+    pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+        match self {
+            Ranges::One(_, last) if *last == start => {
+                *last = end;
+                Ok(())
             }
-            (true, false) => self.0[at].1 = end,
-            (false, true) => self.0[after].0 = start,
-            (false, false) if self.0.len() < MAX_RANGES => self.0.insert(at, (start, end)),
-            (false, false) => return false,
+            _ => self.insert_apart(start, end),
         }
-        true
+    }
+
+    #[inline(never)]
+    fn insert_apart(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+        if start == end {
+            return Ok(());
+        }
+        match self {
+            &mut Ranges::One(a, b) if a == b => *self = Ranges::One(start, end),
+            &mut Ranges::One(a, b) => {
+                let ranges = BTreeMap::from([(a, b)]);
+                let mut many = Box::new(Many { ranges, room: FREE });
+                many.insert(start, end)?;
+                *self = Ranges::Many(many);
+            }
+            Ranges::Many(many) => many.insert(start, end)?,
+        }
+        Ok(())
+    }
+
+    /// Makes room for some more: [`STEP_BYTES`] are needed.
+    pub(crate) fn more_room(&mut self) {
+        if let Ranges::Many(many) = self {
+            many.room = many.room.saturating_add(STEP);
+        }
+    }
+
+    /// Bytes that [`more_room`](Self::more_room) has needed so far.
+    #[inline]
+    pub(crate) fn charged(&self) -> u64 {
+        match self {
+            Ranges::One(..) => 0,
+            Ranges::Many(many) => u64::from(many.room - FREE) * u64::from(RANGE_BYTES),
+        }
+    }
+}
+
+impl Many {
+    fn insert(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+        let before = self.ranges.range(..=start).next_back().map(|(start, end)| (*start, *end));
+        let after = self.ranges.range(start..).next().map(|(start, end)| (*start, *end));
+        if before.is_some_and(|(_, its)| its > start) || after.is_some_and(|(its, _)| its < end) {
+            return Err(Unfit::Overlap);
+        }
+        let before = before.filter(|(_, its)| *its == start).map(|(its, _)| its);
+        let after = after.filter(|(its, _)| *its == end);
+        if before.is_none() && after.is_none() && self.ranges.len() >= self.room as usize {
+            return Err(Unfit::NoRoom);
+        }
+        let end = after.map_or(end, |(_, its)| its);
+        if let Some((its, _)) = after {
+            self.ranges.remove(&its);
+        }
+        self.ranges.insert(before.unwrap_or(start), end);
+        Ok(())
     }
 }
 
@@ -69,7 +161,8 @@ mod tests {
             for (start, len) in inserts {
                 let slots = &mut bitmap[start as usize..(start + len) as usize];
                 let free = slots.iter().all(|b| !b);
-                prop_assert_eq!(ranges.insert(start, start + len), free);
+                let expected = if free { Ok(()) } else { Err(Unfit::Overlap) };
+                prop_assert_eq!(ranges.insert(start, start + len), expected);
                 if free {
                     slots.fill(true);
                 }
@@ -77,17 +170,26 @@ mod tests {
                 prop_assert_eq!(ranges.prefix(), prefix);
                 let count = bitmap.iter().filter(|b| **b).count() as u32;
                 prop_assert_eq!(ranges.is(prefix), prefix == count);
+                let runs = bitmap.windows(2).filter(|pair| pair[0] && !pair[1]).count();
+                prop_assert_eq!(ranges.count(), runs);
             }
         }
     }
 
     #[test]
-    fn ranges_are_bounded() {
+    fn ranges_are_charged_beyond_the_free_ones() {
         let mut ranges = Ranges::default();
-        for i in 0..MAX_RANGES as u32 {
-            assert!(ranges.insert(2 * i, 2 * i + 1));
+        for i in 0..FREE {
+            assert_eq!((ranges.insert(2 * i, 2 * i + 1), ranges.charged()), (Ok(()), 0));
         }
-        assert!(!ranges.insert(1000, 1001));
-        assert!(ranges.insert(1, 2));
+        assert_eq!(ranges.insert(1000, 1001), Err(Unfit::NoRoom));
+        assert_eq!(ranges.insert(0, 1), Err(Unfit::Overlap));
+        assert_eq!(ranges.insert(1, 2), Ok(()), "it needs no room");
+        ranges.more_room();
+        assert_eq!(ranges.charged(), u64::from(STEP_BYTES));
+        for i in 0..=STEP {
+            assert_eq!(ranges.insert(1000 + 2 * i, 1001 + 2 * i), Ok(()));
+        }
+        assert_eq!(ranges.insert(2000, 2001), Err(Unfit::NoRoom));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use wire::ddp::HeaderRepr;
 
+use super::message_len;
 use crate::llp::{Outgoing, UlpduSource, UlpduToken};
 use crate::*;
 
@@ -256,6 +257,17 @@ fn impossible_messages_are_refused() {
         Err(PostError::ToWrap { to: u64::MAX - 1, len: 2 })
     );
     assert_eq!(stream.post(tagged(u64::MAX - 2, 2, 0)), Ok(()));
+}
+
+// RFC 5041 §5.2: "less than 2^32".
+#[test]
+fn a_message_is_shorter_than_4_gib() {
+    for len in [0, 1, u64::from(u32::MAX)] {
+        assert_eq!(message_len(len).map(u64::from), Ok(len));
+    }
+    for len in [1 << 32, (1 << 32) + 7, u64::MAX] {
+        assert_eq!(message_len(len), Err(PostError::TooLong(len)));
+    }
 }
 
 #[test]

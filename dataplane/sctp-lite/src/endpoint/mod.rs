@@ -22,14 +22,16 @@
 //! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
 
 mod config;
+mod context;
 mod event;
 mod post;
 mod slot;
 mod upper;
 
 pub use config::EndpointConfig;
+pub use context::Context;
 pub use ddp::lifecycle::State;
-pub use ddp::{Context, OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 pub use event::{
     CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
 };
@@ -200,6 +202,12 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
         self.association.poll_reply(now, tx);
+    }
+
+    /// The answer to a packet that was not the peer's for certain is not sent: see
+    /// [`Association::forget_reply`].
+    pub fn forget_reply(&mut self) {
+        self.association.forget_reply();
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
@@ -472,6 +480,7 @@ impl<M: RegionMemory> Endpoint<M> {
     fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
         let why = SctpReason::of_sctp(&reason, self.peer_first);
         self.upper.lost(why.clone(), self.now, cx);
+        self.upper.release_held(cx);
         self.upper.events.push_back(Event::Down { reason: why });
     }
 

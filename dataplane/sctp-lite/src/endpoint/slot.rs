@@ -178,12 +178,10 @@ impl<M: RegionMemory> SessionSlot<M> {
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
-        let required_ord = config.session.enhanced.required_ord;
-        let enhanced = self.asked.map(|asked| match asked.ird < required_ord {
-            // RFC 6581 §9.1: says the ORD that was needed.
-            true => EnhancedRepr { ord: required_ord, ..asked },
-            false => asked,
-        });
+        // RFC 6581 §7: the enhanced Reject is for what the plain form would have got; §9.1: it says the ORD needed.
+        let unsuitable = matches!(why, CloseReason::Lower(SctpReason::Unsuitable(_)));
+        let ord = config.session.enhanced.required_ord;
+        let enhanced = self.asked.filter(|_| unsuitable).map(|asked| EnhancedRepr { ord, ..asked });
         self.session.reject(&SessionData { private_data: private_data.to_vec(), enhanced });
         self.over(why);
     }

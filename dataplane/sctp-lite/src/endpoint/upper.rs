@@ -62,6 +62,8 @@ pub(super) struct Upper<M: RegionMemory> {
     live: usize,
     /// Bytes that all sessions keep until they are acknowledged.
     kept: u64,
+    /// What fragments of messages take of the worker's budget.
+    held: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
     touched: VecDeque<u16>,
@@ -92,6 +94,7 @@ impl<M: RegionMemory> Upper<M> {
             serial: 0,
             live: 0,
             kept: 0,
+            held: 0,
             slots: Vec::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
@@ -120,6 +123,7 @@ impl<M: RegionMemory> Upper<M> {
     /// The association begins anew (RFC 9260 §5.2.4, action A): nothing of the old one is left.
     pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
         self.lost(SctpReason::PeerRestart.into(), now, cx);
+        self.release_held(cx);
         self.up(now, pairs);
     }
 
@@ -137,6 +141,11 @@ impl<M: RegionMemory> Upper<M> {
         self.touched.clear();
         self.talking.clear();
         self.timers.clear();
+    }
+
+    /// SCTP keeps no fragments any more.
+    pub(super) fn release_held(&mut self, cx: &mut Context<'_, M>) {
+        cx.hold.release(self.peer, core::mem::take(&mut self.held));
     }
 
     fn forget(&mut self, slot: &SessionSlot<M>) {

@@ -320,6 +320,7 @@ impl Association {
         self.due = Due::default();
         self.waiting.forget_answers();
         self.handshake.cookie = Box::default();
+        self.receiver.forget_fragments();
         self.push_event(Event::Closed(reason));
     }
 

@@ -40,8 +40,10 @@ pub enum DropReason {
     TooManyGaps,
     /// A DATA chunk although the window is closed (RFC 9260 §6.2).
     WindowClosed,
-    /// The budget for fragments is spent.
+    /// The association's budget for fragments is spent.
     TooManyFragments,
+    /// A fragment for which the worker's budget for held bytes, or its peer's share of it, has no room.
+    HoldBudget,
     /// A message that the upper layer did not take.
     NotTaken,
     /// A DATA chunk that breaks the protocol: the association was aborted.
@@ -52,7 +54,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their [`index`](Self::index).
-    pub const ALL: [DropReason; 20] = [
+    pub const ALL: [DropReason; 21] = [
         DropReason::BadHeader,
         DropReason::BadChecksum,
         DropReason::BadChunk,
@@ -70,6 +72,7 @@ impl DropReason {
         DropReason::TooManyGaps,
         DropReason::WindowClosed,
         DropReason::TooManyFragments,
+        DropReason::HoldBudget,
         DropReason::NotTaken,
         DropReason::Violation,
         DropReason::NoRoom,
@@ -100,6 +103,7 @@ impl DropReason {
             DropReason::TooManyGaps => "sctp_too_many_gaps",
             DropReason::WindowClosed => "sctp_window_closed",
             DropReason::TooManyFragments => "sctp_too_many_fragments",
+            DropReason::HoldBudget => "sctp_hold_budget",
             DropReason::NotTaken => "sctp_not_taken",
             DropReason::Violation => "sctp_violation",
             DropReason::NoRoom => "sctp_no_room",
@@ -114,6 +118,7 @@ impl From<Refusal> for DropReason {
             Refusal::TooManyGaps => DropReason::TooManyGaps,
             Refusal::WindowClosed => DropReason::WindowClosed,
             Refusal::TooManyFragments => DropReason::TooManyFragments,
+            Refusal::HoldBudget => DropReason::HoldBudget,
             Refusal::NotTaken => DropReason::NotTaken,
         }
     }

@@ -83,6 +83,12 @@ impl Association {
         }
     }
 
+    /// Gives up the answer to a packet that [was not verified](super::Accepted::verified), as if it were lost: its
+    /// owner sends no more of them now.
+    pub fn forget_reply(&mut self) {
+        self.stats.unsent += u64::from(self.waiting.reply.take().is_some());
+    }
+
     /// RFC 9260 §5.1 A.
     fn send_init(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.due.setup {

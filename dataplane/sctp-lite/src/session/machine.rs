@@ -9,6 +9,9 @@
 //!     Over                                     Over
 //! ```
 //!
+//! An active side that gives up before it is answered is `Withdrawn`: no legal sequence has a Terminate between
+//! Initiate and answer (§6.1), so its Terminate follows the Accept, if that comes.
+//!
 //! What this end may send when (§6.6): nothing behind its first message until that is acknowledged, or
 //! answered on the active side; then segments; its Terminate last. What the peer sends is taken at its
 //! DDP-SSN: a Terminate ends the peer's direction once everything before it has come.
@@ -76,6 +79,8 @@ enum Phase {
     Initiating { enhanced: bool },
     /// Passive, not decided.
     Deciding { enhanced: bool },
+    /// Active, not answered, and given up.
+    Withdrawn { enhanced: bool },
     /// Accepted.
     Open,
     /// What comes is thrown away.
@@ -180,9 +185,11 @@ impl Session {
         self.phase = Phase::Open;
     }
 
-    /// The passive side's ULP rejects: a Reject is due, in the form of the Initiate.
+    /// The passive side rejects: a Reject is due. With enhanced data it is the enhanced one, which says that a plain
+    /// Initiate would have been accepted (RFC 6581 §7).
     pub fn reject(&mut self, data: &SessionData) {
-        self.answer(Function::Reject, Function::EnhancedReject, data);
+        let enhanced = data.enhanced.map_or(Function::Reject, |_| Function::EnhancedReject);
+        self.answer(Function::Reject, enhanced, data);
         // RFC 5043 §6.3: the sequence ends here, for the active side with its Initiate.
         (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
     }
@@ -206,7 +213,8 @@ impl Session {
         self.close();
     }
 
-    /// Ends the session: a Terminate is next. Says whether the peer knows of the session, or may.
+    /// Ends the session: a Terminate is next, or follows the Accept that is awaited. Says whether the peer knows of the
+    /// session, or may.
     pub fn end(&mut self) -> bool {
         match (self.phase, &self.first) {
             // Nothing was sent, nothing need be.
@@ -218,6 +226,11 @@ impl Session {
                 self.order = Order::default();
                 self.order.take(0);
                 return false;
+            }
+            // RFC 5043 §6.1, §6.2: the answer comes first.
+            (Phase::Initiating { enhanced } | Phase::Withdrawn { enhanced }, _) => {
+                self.phase = Phase::Withdrawn { enhanced };
+                return true;
             }
             (phase, First::None) if self.last != Last::Sent => {
                 // RFC 5043 §6.4: the Terminate is the answer, and ends the sequence.
@@ -288,10 +301,19 @@ impl Session {
         }
         match (self.phase, &message.body) {
             // RFC 5043 §6.1: legality follows the order, so what is behind the answer waits for it.
-            (Phase::Initiating { .. }, _) if at != 0 => Ok(None),
-            (Phase::Initiating { .. }, Body::Segment(_)) => Err(SessionError::EarlySegment),
+            (Phase::Initiating { .. } | Phase::Withdrawn { .. }, _) if at != 0 => Ok(None),
+            (Phase::Initiating { .. } | Phase::Withdrawn { .. }, Body::Segment(_)) => {
+                Err(SessionError::EarlySegment)
+            }
             (Phase::Initiating { enhanced }, Body::Control(control)) => {
                 self.answered(enhanced, control).map(Some)
+            }
+            (Phase::Withdrawn { enhanced }, Body::Control(control)) => {
+                if let SessionChange::Accepted(_) = self.answered(enhanced, control)? {
+                    // Nobody waits for it any more: RFC 5043 §6.2's other legal end.
+                    (self.phase, self.last) = (Phase::Over, Last::Now);
+                }
+                Ok(Some(SessionChange::Nothing))
             }
             (Phase::Deciding { .. }, Body::Control(control))
                 if control.function == Function::Terminate && at == self.order.next() =>

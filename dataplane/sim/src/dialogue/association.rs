@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::{
-    Access, BufferPool, Context, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source,
+    Access, BufferPool, Cookie, HoldBudget, Message, PdId, Qn, QueueConfig, RegionMemory, Source,
     Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
 };
-use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId};
+use sctp_lite::endpoint::{
+    Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId,
+};
 use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
 use wire::sctp::Packet;
 
@@ -132,6 +134,7 @@ struct Association {
     endpoint: Option<Endpoint<VecMemory>>,
     stags: StagTable<VecMemory>,
     buffers: BufferPool,
+    hold: HoldBudget,
     memory: VecMemory,
     /// What `do` lines are about: the session last asked for or opened.
     session: Option<SessionId>,
@@ -190,6 +193,7 @@ impl Association {
             endpoint: None,
             stags,
             buffers: BufferPool::new(POOL),
+            hold: HoldBudget::new(POOL),
             memory,
             session: None,
             events: VecDeque::new(),
@@ -210,9 +214,9 @@ impl Association {
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> T,
     ) -> Result<T, String> {
-        let Association { endpoint, stags, buffers, .. } = self;
+        let Association { endpoint, stags, buffers, hold, .. } = self;
         let endpoint = endpoint.as_mut().ok_or("there is no association")?;
-        Ok(f(endpoint, &mut Context { stags, buffers }))
+        Ok(f(endpoint, &mut Context { stags, buffers, hold }))
     }
 
     /// What a worker does with a packet.

@@ -228,13 +228,28 @@ fn no_flood_takes_more_than_its_bound_or_anothers_share() {
     assert_eq!(refused, 996);
     // Others have their room, and where there is none left the oldest are dropped.
     for peer in 2..=60 {
-        let frame = whole(None, true, peer, 1400);
+        let frame = whole(None, false, peer, 1400);
         give(&mut r, &piece(&frame, 1, 0..1000, true)).unwrap();
         assert!(r.bytes() <= 64 * 1024 && r.len() <= 16);
     }
-    let frame = whole(None, true, 60, 1400);
+    let frame = whole(None, false, 60, 1400);
     let last = give(&mut r, &piece(&frame, 1, 1000..1400, false));
     assert!(matches!(last, Ok(Outcome::Whole(_))));
+}
+
+// A host chooses any address of its /64: all of them have one share, and those of the next /64 another one.
+#[test]
+fn one_prefix_has_one_share() {
+    let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
+    let from = |prefix: u16, peer: u8| {
+        let mut frame = piece(&whole(None, true, peer, 1400), 1, 0..1000, true);
+        let source = ip_at(&frame) + 8;
+        frame[source + 6..source + 8].copy_from_slice(&prefix.to_be_bytes());
+        frame
+    };
+    let taken = (2..=60).filter(|&peer| give(&mut r, &from(1, peer)).is_ok()).count();
+    assert_eq!((taken, r.len()), (16 / SHARE, 16 / SHARE));
+    assert!(give(&mut r, &from(2, 2)).is_ok());
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
         let answer = carrier.packet_taken(acknowledged, &mut env.network, now);
         carrier.make_ready(at, env.schedules.of(CarrierKind::Association));
         if accepted.answer_waits && !accepted.verified {
-            self.answer_elsewhere(at, from, now);
+            self.answer_unverified(at, from, now);
         }
         // Of a session without credit nothing more is taken, before it has the events of another packet.
         self.report_association(at, now);
@@ -143,9 +143,15 @@ impl<Io: PortIo> Core<Io> {
     /// A packet from an unproven address, an INIT most often, is answered where it came from (RFC 9260 §5.1 B): if
     /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
-    fn answer_elsewhere(&mut self, at: u32, from: Sender, now: Instant) {
+    ///
+    /// It takes of the limit on INIT ACKs: any host can send an INIT in the peer's name.
+    fn answer_unverified(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
         let Some(association) = self.associations.get_mut(at) else { return };
+        if !self.env.network.inits().take(from.flow.remote.ip(), now) {
+            association.endpoint_mut().forget_reply();
+            return self.env.control.counters().frames.answers_limited.add(1);
+        }
         let (endpoint, own) = association.carrier.parts();
         if own.udp() == udp {
             return;
@@ -176,17 +182,20 @@ impl<Io: PortIo> Core<Io> {
             }
             _ => None,
         });
-        // Answers to unknown senders are bounded by address. Answers to INITs are not: the sender may be the one
-        // honest peer at its address.
-        let unbounded = jar.is_some() && begins_with_init(packet);
+        // Answers to unknown senders are bounded by address. Those to INITs have a bound of their own, which leaves room
+        // for many honest peers: an INIT that is not answered comes again.
+        let begins = jar.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
         path.set_mac(from.mac);
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
         let how = slot.facts.tx_checksum;
         let packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
-        let limit = (!unbounded).then_some((self.env.network.resets(), remote, now));
-        let mut packets = Limited { packets, limit, refused: false };
+        let limit = match begins {
+            true => self.env.network.inits(),
+            false => self.env.network.resets(),
+        };
+        let mut packets = Limited { packets, limit, peer: (remote, now), refused: false };
         let arrived = match &jar {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
             None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
@@ -275,16 +284,16 @@ fn begins_with_init(packet: &Packet<'_>) -> bool {
 /// Answers to unknown senders, within a limit: what is not answered takes nothing of it.
 struct Limited<'a, 'b, Io: PortIo> {
     packets: Packets<'a, Io>,
-    limit: Option<(&'b mut PeerLimit, IpAddr, Instant)>,
+    limit: &'b mut PeerLimit,
+    /// Who would be answered, and when.
+    peer: (IpAddr, Instant),
     /// An answer was past the limit.
     refused: bool,
 }
 
 impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        if let Some((limit, peer, now)) = &mut self.limit
-            && !limit.take(*peer, *now)
-        {
+        if !self.limit.take(self.peer.0, self.peer.1) {
             self.refused = true;
             return None;
         }

@@ -1,5 +1,6 @@
 //! Floods by unknown hosts: nothing grows past its bound, and streams that are up go on.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ddp::StreamId;
@@ -19,7 +20,16 @@ pub(super) fn forged(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
 }
 
 fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
-    let host = Host::new(&Plan::new(from.0));
+    forged_from((v4(from.0), from.1), port, flags, seq)
+}
+
+/// The same from any address of either family.
+pub(super) fn forged_from(from: (IpAddr, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
+    let number = match from.0 {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(ip) => ip.octets()[15],
+    };
+    let host = Host::new(&Plan::new(number));
     let interface = host.cores[0].env.network.interface(0);
     let segment = Segment {
         src_port: from.1,
@@ -32,7 +42,7 @@ fn forged_at(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFrame {
         payload: &[],
         ce: false,
     };
-    let (source, destination) = (v4(from.0), v4(2));
+    let (source, destination) = (from.0, if from.0.is_ipv4() { v4(2) } else { v6(2) });
     let (len, ends) = (segment.wire_len(), (source, destination));
     let mut out = Vec::new();
     path::ip_frame(
@@ -99,6 +109,45 @@ fn syns_beyond_the_bounds_are_forgotten() {
     e.net.pass(Duration::from_secs(4));
     assert_eq!(e.net.hosts[1].count("half_open"), 0);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
+    e.check();
+}
+
+// RFC 9293 §3.10.7.4, first: off-path segments outside the window leave half-open streams of either family alone.
+#[test]
+fn half_open_streams_outlive_what_is_outside_their_window() {
+    let mut e = Established::new(Plan::new(2), 1000);
+    for from in [v4(9), v6(9)] {
+        let forged = |flags, seq| forged_from((from, 2000), PORT, flags, seq);
+        let before = e.net.hosts[1].count("half_open");
+        e.net.hosts[1].arrive(forged(Flags::SYN, 7));
+        e.net.turn();
+        let others = [Flags::SYN, Flags::ACK, Flags::RST, Flags::FIN, Flags::SYN.with(Flags::ACK)];
+        for flags in others {
+            for seq in [0x1000_0000, 0x9000_0000, 5] {
+                e.net.hosts[1].arrive(forged(flags, seq));
+                e.net.turn();
+            }
+        }
+        assert_eq!(e.net.hosts[1].count("half_open"), before + 1, "{from}");
+    }
+    e.check();
+}
+
+// Any number of addresses of one /64 is one peer; the next /64 is another one.
+#[test]
+fn half_open_streams_are_bounded_by_prefix() {
+    let mut plan = Plan::new(2);
+    plan.limits.half_open_per_peer = 8;
+    plan.limits.syn_cookies = crate::api::SynCookieMode::Never;
+    let mut e = Established::new(plan, 1000);
+    let from = |prefix: u16, n: u16| {
+        let address = IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, 0, n]);
+        forged_from((address, 2000), PORT, Flags::SYN, 7)
+    };
+    // On the link, so that there is a route without a gateway.
+    e.flood((10..60).map(|n| from(0, n)));
+    assert_eq!(e.net.hosts[1].count("half_open"), 8);
+    assert_eq!(e.net.hosts[1].count("peer_limit"), 42);
     e.check();
 }
 

@@ -570,6 +570,36 @@ fn a_region_that_goes_ends_the_reads_from_it() {
     assert_eq!(flushed, Some(PostFailure::Flushed));
 }
 
+/// RFC 5041 §8.3.1 (5), (6): no Read goes on with a right that was taken back; other rights end no Read.
+#[test]
+fn a_right_that_is_taken_back_ends_the_reads_under_way() {
+    for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
+        let mut b = bench();
+        let (here, there) = b.open(Service::Control);
+        let ticket = b.post(here, read(LEN as u32));
+        b.net.until("the Read to begin", |net| {
+            net.turn();
+            (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
+        });
+        let done = b.net.hosts[1].command(there.worker().into(), |ticket| Command::SetAccess {
+            stag: REGION,
+            access,
+            ticket,
+        });
+        assert_eq!(b.net.wait_done(1, done), Ok(()));
+        if access.remote_read() {
+            b.finished(ticket);
+        } else {
+            assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+            let flushed = b.net.hosts[0].take(|e| match e {
+                Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+                _ => None,
+            });
+            assert_eq!(flushed, Some(PostFailure::Flushed));
+        }
+    }
+}
+
 /// A Read that is under way when the region goes to another stream would see what that one's peer writes.
 #[test]
 fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {

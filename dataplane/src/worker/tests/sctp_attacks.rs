@@ -5,7 +5,9 @@
 //! | an INIT whose refusal is too long to be sent | off the path, knows the ports | `a_blind_init_mutes_no_association` |
 //! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
 //! | an INIT from another UDP port | off the path, knows the ports | `a_blind_packet_does_not_move_the_udp_port` |
+//! | INITs in another host's name | anybody | `init_acks_reflect_little` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
+//! | messages in fragments that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -395,4 +397,174 @@ fn a_port_without_room_keeps_no_reset() {
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
+}
+
+// INITs in the name of a victim: what it gets is bounded by the second, with an association of its own or not, and no INIT
+// ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a little later.
+#[test]
+fn init_acks_reflect_little() {
+    let limits = Limits { inits_per_second: 3200, ..Limits::default() };
+    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }, Plan::new(3)]);
+    let heard = Heard::default();
+    let hears = heard.clone();
+    net.loses = Box::new(move |from, frame| {
+        let to_victim = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132 && frame[33] == 1;
+        if to_victim {
+            hears.borrow_mut().push(frame.to_vec());
+        }
+        to_victim
+    });
+    let association = Raw::open(&mut net, &heard, 1, 4000);
+    heard.borrow_mut().clear();
+    let mut sent = 0;
+    for n in 0..1000 {
+        for port in [5000 + n, association.port] {
+            let frame = frame(1, 2, (port, PORT), 0, &init(u32::from(n) + 9), None);
+            sent = frame.0.len();
+            net.hosts[1].arrive(frame);
+        }
+        net.settle();
+    }
+    // A share of a 32nd, and a tenth of a second of it at once.
+    let answers = heard.borrow().len();
+    assert!((5..=12).contains(&answers), "{answers}");
+    assert!(net.hosts[1].count("answers_limited") > 1900);
+    assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
+    // Others are not kept out, and the victim's own INIT is answered when it comes again.
+    net.open_as(2, 0, 1, (v4(2), PORT).into(), config());
+    net.loses = Box::new(|_, _| false);
+    net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+}
+
+/// A stranger's association, frame by frame.
+struct Raw {
+    host: u8,
+    port: u16,
+    tag: u32,
+}
+
+/// Host 2's packets, none of which arrives.
+type Heard = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
+
+impl Raw {
+    fn open(net: &mut Net, heard: &Heard, host: u8, port: u16) -> Raw {
+        let own = u32::from(port);
+        net.hosts[1].arrive(frame(host, 2, (port, PORT), 0, &init(own), None));
+        net.settle();
+        let answer = heard.borrow_mut().pop().expect("an INIT ACK");
+        assert_eq!(answer[46], chunk_type::INIT_ACK);
+        let tag = u32::from_be_bytes(answer[50..54].try_into().unwrap());
+        let mut at = 66;
+        let cookie = loop {
+            let len = usize::from(u16::from_be_bytes([answer[at + 2], answer[at + 3]]));
+            if answer[at..at + 2] == [0, 7] {
+                break &answer[at + 4..at + len];
+            }
+            at += len.next_multiple_of(4);
+        };
+        let mut echo = vec![chunk_type::COOKIE_ECHO, 0];
+        echo.extend_from_slice(&(cookie.len() as u16 + 4).to_be_bytes());
+        echo.extend_from_slice(cookie);
+        echo.resize(echo.len().next_multiple_of(4), 0);
+        let raw = Raw { host, port, tag };
+        raw.give(net, &echo);
+        raw
+    }
+
+    fn give(&self, net: &mut Net, chunk: &[u8]) {
+        let ports = (self.port, PORT);
+        net.hosts[1].arrive(frame(self.host, 2, ports, self.tag, chunk, None));
+        net.settle();
+    }
+
+    /// A fragment of 1000 bytes of an unordered message.
+    fn fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
+        let mut chunk = vec![0, 4 | begin_end, (1016u16 >> 8) as u8, 1016u16 as u8];
+        chunk.extend_from_slice(&tsn.to_be_bytes());
+        chunk.resize(1016, 0);
+        self.give(net, &chunk);
+    }
+
+    /// The last cumulative TSN that was sent to it.
+    fn acknowledged(&self, heard: &Heard) -> Option<u32> {
+        let heard = heard.borrow();
+        let to = |frame: &&Vec<u8>| {
+            frame[36..38] == self.port.to_be_bytes() && frame[46] == chunk_type::SACK
+        };
+        let sack = heard.iter().rev().find(to)?;
+        Some(u32::from_be_bytes(sack[50..54].try_into().unwrap()))
+    }
+}
+
+// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in order or
+// not. What is refused is sent again, and completes when others have gone.
+#[test]
+fn fragments_of_many_associations_stay_within_the_workers_budget() {
+    const BUDGET: u64 = 512 << 10;
+    let limits = Limits { hold_bytes: BUDGET as usize, ..Limits::default() };
+    let plan = Plan { limits, ..Plan::new(2) };
+    let mut net = net(&[Plan::new(1), plan, Plan::new(3), Plan::new(4)]);
+    let heard = Heard::default();
+    let hears = heard.clone();
+    net.loses = Box::new(move |from, frame| {
+        let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
+        if sctp {
+            hears.borrow_mut().push(frame.to_vec());
+        }
+        sctp
+    });
+    let open =
+        |net: &mut Net, n: u16| Raw::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
+    let peers: Vec<Raw> = (0..36).map(|n| open(&mut net, n)).collect();
+    let last = peers.last().unwrap();
+    // Each begins a message, and has the end of another one beyond a gap: 1.4 MB in all.
+    for n in 0..20 {
+        for peer in &peers {
+            peer.fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
+            peer.fragment(&mut net, 101 + n, 0);
+            assert!(net.hosts[1].count("held_bytes") <= BUDGET);
+        }
+    }
+    assert!(net.hosts[1].count("held_bytes_max") > BUDGET / 2);
+    assert!(net.hosts[1].count("hold_budget") > 500);
+    assert_eq!(net.hosts[1].count("associations"), 36, "slowed, not ended");
+    let so_far = last.acknowledged(&heard).expect("a SACK");
+    assert!(so_far < 20, "{so_far}");
+    // The others go, by an ABORT; the last one sends again what was not acknowledged, and is done.
+    for peer in &peers[..35] {
+        peer.give(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
+    }
+    let of_one = net.hosts[1].count("held_bytes");
+    assert!(of_one <= 40 * 1064, "{of_one}");
+    for n in so_far..20 {
+        last.fragment(&mut net, 1 + n, if n == 19 { 1 } else { 0 });
+    }
+    net.pass(Duration::from_millis(300));
+    assert_eq!(last.acknowledged(&heard), Some(20));
+    last.give(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
+    assert_eq!(net.hosts[1].count("held_bytes"), 0);
+}
+
+// RFC 9260 §3.3.10.4: a message in fragments that not even an idle worker could hold ends its association.
+#[test]
+fn a_message_that_never_fits_the_budget_is_out_of_resource() {
+    let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };
+    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    let heard = Heard::default();
+    let hears = heard.clone();
+    net.loses = Box::new(move |from, frame| {
+        let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
+        if sctp {
+            hears.borrow_mut().push(frame.to_vec());
+        }
+        sctp
+    });
+    let peer = Raw::open(&mut net, &heard, 1, 5000);
+    for n in 0..40 {
+        peer.fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
+    }
+    let aborts = heard.borrow().iter().filter(|frame| frame[46] == chunk_type::ABORT).count();
+    assert!(aborts >= 1);
+    net.settle();
+    assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("held_bytes")), (0, 0));
 }

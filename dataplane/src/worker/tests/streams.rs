@@ -333,6 +333,42 @@ fn a_region_without_an_entry_any_more_takes_nothing() {
     assert!(bytes_of(&sink) == [0; 1000]);
 }
 
+/// RFC 5041 §8.3.1 (5): a right that was taken back is not there once the worker has answered, and is there again when
+/// it is given back.
+#[test]
+fn a_right_can_be_taken_back_and_given_again() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, 1000, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 1000, Access::NONE);
+    source.write(0, &[9; 1000]);
+    let set = |net: &mut Net, access| {
+        let ticket =
+            net.hosts[1].command(0, |ticket| Command::SetAccess { stag: SINK, access, ticket });
+        assert_eq!(net.wait_done(1, ticket), Ok(()));
+    };
+    let (first, there) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let (second, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    set(&mut net, Access::REMOTE_READ);
+    net.hosts[0].write(first, (SOURCE, &source), SINK, 1000);
+    let error = net.until("an error", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Error { stream, error } if *stream == there => Some(error.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(error.code, ddp::ErrorCode::InvalidStag);
+    assert!(bytes_of(&sink) == [0; 1000]);
+    set(&mut net, Access::REMOTE_WRITE);
+    let ticket = net.hosts[0].write(second, (SOURCE, &source), SINK, 1000);
+    net.wait_sent(0, ticket);
+    assert!(bytes_of(&sink) == [9; 1000]);
+    let access = Access::NONE;
+    let unknown =
+        net.hosts[1].command(0, |ticket| Command::SetAccess { stag: Stag(9), access, ticket });
+    assert!(net.wait_done(1, unknown).is_err());
+}
+
 #[test]
 fn a_bound_region_serves_its_stream_alone() {
     let mut net = pair();

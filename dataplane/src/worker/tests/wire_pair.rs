@@ -17,7 +17,7 @@ use tcp_lite::endpoint::EndpointConfig;
 
 use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
-    ListenerId, PortId, Route, Service, Ticket, Wake, WorkerHandle, WorkerId, worker_link,
+    ListenerId, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
 use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::{Backing, Memory, MemoryConfig};
@@ -25,6 +25,7 @@ use crate::mesh::Mesh;
 use crate::net::path::TxChecksum;
 use crate::port::{ChecksumBy, RxChecksum};
 use crate::steering::Steering;
+use crate::wake::Wake;
 use crate::worker::{Core, CoreParts, PortSlot};
 
 /// A frame in a vector.
@@ -80,6 +81,9 @@ impl PortIo for TestIo {
     }
     fn flush(&mut self) -> bool {
         self.tx.is_empty()
+    }
+    fn can_wake(&self) -> bool {
+        false
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -1,6 +1,7 @@
 //! Real threads on ports of nothing: starting, sleeping, waking, dying.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, eventfd};
@@ -59,8 +60,51 @@ impl PortIo for Silent {
     fn flush(&mut self) -> bool {
         true
     }
+    fn can_wake(&self) -> bool {
+        self.fd.is_some()
+    }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// A port to which a frame comes each time that the worker is about to sleep, after it looked last.
+struct Late {
+    rests: Arc<AtomicU32>,
+    arrived: bool,
+    fd: std::os::fd::OwnedFd,
+}
+
+impl PortIo for Late {
+    type Frame = NoFrame;
+
+    fn receive(&mut self, _: Instant, out: &mut ArrayVec<NoFrame, BURST>) {
+        if std::mem::take(&mut self.arrived) {
+            out.push(NoFrame);
+        }
+    }
+    fn allocate(&mut self, _: usize) -> Option<NoFrame> {
+        None
+    }
+    fn room(&mut self) -> usize {
+        1
+    }
+    fn send(&mut self, _: NoFrame) {}
+    fn flush(&mut self) -> bool {
+        true
+    }
+    fn can_wake(&self) -> bool {
+        true
+    }
+    fn rest(&mut self) {
+        self.rests.fetch_add(1, Ordering::Relaxed);
+        self.arrived = true;
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(std::os::fd::AsFd::as_fd(&self.fd))
     }
     fn poll_timeout(&self) -> Option<Instant> {
         None
@@ -78,25 +122,28 @@ fn config(workers: u16) -> DataplaneConfig {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
-        secret: [1; 32],
+        secret: [1; 32].into(),
     }
 }
 
-fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
+fn facts(workers: u16) -> PortFacts {
     let ids: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
-    let facts = PortFacts {
+    PortFacts {
         mac: [2, 0, 0, 0, 0, 1],
         tx_checksum: TxChecksum::SOFTWARE,
         rx_checksum: ChecksumBy::Software,
         device_hash: false,
         steering: Steering::software(&ids),
         workers: ids,
-    };
+    }
+}
+
+fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
     let queue = |at| Silent {
         turns_until_panic: panics.filter(|_| at + 1 == workers),
         fd: Some(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
     };
-    vec![StartPort { facts, queues: (0..workers).map(queue).collect() }]
+    vec![StartPort { facts: facts(workers), queues: (0..workers).map(queue).collect() }]
 }
 
 fn registered() -> Result<Registration, String> {
@@ -138,6 +185,32 @@ fn a_sleeping_worker_wakes_for_each_command() {
     let mut last = None;
     dataplane.stop(|_, event| last = Some(event));
     assert!(matches!(last, Some(Event::Stopped)));
+}
+
+#[test]
+fn what_comes_before_a_sleep_prevents_it() {
+    let rests = Arc::new(AtomicU32::new(0));
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let queues = vec![Late { rests: rests.clone(), arrived: false, fd }];
+    let ports = vec![StartPort { facts: facts(1), queues }];
+    let dataplane = start(&config(1), ports, registered).unwrap();
+    let begin = std::time::Instant::now();
+    while rests.load(Ordering::Relaxed) < 100 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "the worker does not try to sleep");
+        std::thread::yield_now();
+    }
+    assert_eq!(dataplane.workers[0].counters().run.sleeps.get(), 0);
+}
+
+#[test]
+fn the_time_to_poll_follows_the_round_trip() {
+    let (us, least) = (Duration::from_micros, Duration::from_micros(50));
+    for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
+        assert_eq!(spin(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
+    }
+    // What cannot come while it polls is not waited for.
+    assert_eq!(spin(least, Some(us(1_000)), true), least);
+    assert_eq!(spin(least, Some(us(10)), false), SPIN_BLIND);
 }
 
 #[test]

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! Linux `siw` on little-endian machines writes the control word with its nibbles and flags at the wrong
-//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of byte 2. Such a header is
-//! recognised by its flags, which stand where the RFC has zeros; without any flag it is read as the RFC
-//! says if that names an error, else with the nibbles swapped if that does.
+//! ends: EType and Layer change places, M, D and R are 0x01, 0x02 and 0x04 of byte 2. There the RFC has
+//! reserved bits, which are ignored on receipt: only [`TerminateRepr::parse_siw`] looks at them. It
+//! recognises the layout by its flags; without any flag a header is read as the RFC says if that names an
+//! error, else with the nibbles swapped if that does.
 
 use arrayvec::ArrayVec;
 
@@ -117,15 +118,27 @@ impl TerminateRepr {
         bytes
     }
 
-    /// Reads such a header. What follows it is ignored.
+    /// Reads a header in the RFC's layout. Reserved bits are ignored, and what follows the header.
     pub fn parse(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
+        TerminateRepr::parse_with(bytes, |_| Layout::Rfc)
+    }
+
+    /// As [`parse`](Self::parse) for a peer that is known to be siw, in either layout.
+    pub fn parse_siw(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
+        TerminateRepr::parse_with(bytes, layout_of)
+    }
+
+    fn parse_with(
+        bytes: &[u8],
+        layout_of: impl FnOnce(&[u8; CONTROL_LEN]) -> Layout,
+    ) -> Result<TerminateRepr, Truncated> {
         let cut = |needed| Truncated { needed, seen: bytes.len() };
         let control: &[u8; CONTROL_LEN] = bytes.first_chunk().ok_or(cut(CONTROL_LEN))?;
         let flags = control[field::FLAGS];
         let first = control[field::LAYER_TYPE];
         let (high, low) = (first >> field::LAYER_SHIFT, first & field::TYPE);
         let code = control[field::CODE];
-        let layout = layout_of(flags, high, low, code);
+        let layout = layout_of(control);
         let ((layer, error_type), [m, d, r]) = match layout {
             Layout::Rfc => ((high, low), [field::M, field::D, field::R]),
             Layout::Siw => ((low, high), [field::SIW_M, field::SIW_D, field::SIW_R]),
@@ -169,15 +182,19 @@ fn is_whole(header: &[u8]) -> bool {
     header.first().is_some_and(|first| Control(*first).header_len() == header.len())
 }
 
-fn layout_of(flags: u8, high: u8, low: u8, code: u8) -> Layout {
+/// The layout of a control word that siw sent.
+fn layout_of(control: &[u8; CONTROL_LEN]) -> Layout {
     const RFC: u8 = field::M | field::D | field::R;
     const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;
+    let flags = control[field::FLAGS];
     if flags & RFC != 0 {
         return Layout::Rfc;
     }
     if flags & SIW != 0 {
         return Layout::Siw;
     }
+    let (first, code) = (control[field::LAYER_TYPE], control[field::CODE]);
+    let (high, low) = (first >> field::LAYER_SHIFT, first & field::TYPE);
     let known = |layer, error_type| describe(layer, error_type, code).is_some();
     if !known(high, low) && known(low, high) { Layout::Siw } else { Layout::Rfc }
 }

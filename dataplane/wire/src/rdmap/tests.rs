@@ -1,5 +1,6 @@
 //! Fields at zero, all-ones and between; the tables of the RFCs; what siw was seen to send.
 
+use arrayvec::ArrayVec;
 use proptest::prelude::*;
 
 use super::terminate::{Layout, MAX_LEN, TerminateRepr};
@@ -97,7 +98,9 @@ proptest! {
 
     // RFC 7306 §5.2.1
     #[test]
-    fn atomic_request_round_trips(id in edges32(), stag in edges32(), to in edges64(), op in atomic_op()) {
+    fn atomic_request_round_trips(
+        id in edges32(), stag in edges32(), to in edges64(), op in atomic_op(), noise in edges64(),
+    ) {
         let repr = AtomicRequestRepr { id, stag: Stag(stag), to: TaggedOffset(to), op };
         let bytes = repr.emit();
         prop_assert_eq!(bytes.len(), 52);
@@ -105,7 +108,13 @@ proptest! {
         // Reserved: zero on transmit, ignored on receive.
         prop_assert_eq!(&bytes[..3], &[0, 0, 0]);
         let mut noisy = bytes;
-        noisy[..4].iter_mut().for_each(|byte| *byte |= 0xf0);
+        noisy[..3].copy_from_slice(&noise.to_be_bytes()[..3]);
+        noisy[3] |= noise as u8 & 0xf0;
+        if let AtomicOp::FetchAdd { .. } = op {
+            // §5.2.1: Compare Data and Compare Mask are not used.
+            noisy[36..44].copy_from_slice(&noise.to_be_bytes());
+            noisy[44..].copy_from_slice(&noise.reverse_bits().to_be_bytes());
+        }
         prop_assert_eq!(AtomicRequestRepr::parse(&noisy), Ok(repr));
     }
 
@@ -149,14 +158,16 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_terminate_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-        match TerminateRepr::parse(&bytes) {
+        let rfc = TerminateRepr::parse(&bytes);
+        prop_assert!(!matches!(&rfc, Ok(repr) if repr.layout == Layout::Siw));
+        for repr in [rfc, TerminateRepr::parse_siw(&bytes)] { match repr {
             Ok(repr) if repr.layout == Layout::Rfc => {
                 let again = repr.emit();
                 prop_assert_eq!(TerminateRepr::parse(&again), Ok(repr));
             }
             Ok(_) => {}
             Err(cut) => prop_assert!(bytes.len() < cut.needed),
-        }
+        } }
     }
 
     // RFC 7306 §5.1.1
@@ -307,7 +318,7 @@ fn swapped_terminates_of_siw_are_understood() {
         if has_read {
             bytes.extend([7; 28]);
         }
-        let repr = TerminateRepr::parse(&bytes).unwrap();
+        let repr = TerminateRepr::parse_siw(&bytes).unwrap();
         assert_eq!((repr.layer, repr.error_type, repr.code), numbers, "{control:02x?}");
         assert_eq!(repr.ddp_header.as_slice(), header);
         assert_eq!(repr.read_request.is_some(), has_read);
@@ -315,6 +326,31 @@ fn swapped_terminates_of_siw_are_understood() {
         let rfc = control == &[0x02, 6, 0, 0];
         assert_eq!(repr.layout, if rfc { Layout::Rfc } else { Layout::Siw });
     }
+}
+
+// RFC 5040 §4.8: 13 reserved bits, each ignored on receipt, whatever the flags and the numbers are.
+#[test]
+fn reserved_bits_of_a_terminate_are_ignored() {
+    let with_header = TerminateRepr {
+        segment_len: Some(28),
+        ddp_header: ArrayVec::from_iter([&[0xc1, 0x40][..], &[0; 12]].concat()),
+        ..TerminateRepr::new(1, 1, 0)
+    };
+    let read = ReadRequestRepr::parse(&[7; 28]).unwrap();
+    let with_read = TerminateRepr { read_request: Some(read), ..with_header.clone() };
+    let plain = [(2, 0, 2), (2, 1, 0), (0, 2, 6), (2, 0, 6), (1, 2, 2)]
+        .map(|(layer, error_type, code)| TerminateRepr::new(layer, error_type, code));
+    for repr in plain.into_iter().chain([with_header, with_read]) {
+        for bit in 0..13 {
+            let mut bytes = repr.emit();
+            let reserved = u16::from_be_bytes([bytes[2], bytes[3]]) | 1 << bit;
+            [bytes[2], bytes[3]] = reserved.to_be_bytes();
+            assert_eq!(TerminateRepr::parse(&bytes), Ok(repr.clone()), "bit {bit} of {repr}");
+        }
+    }
+    // Numbers that only siw's reading knows are unknown ones.
+    let swapped = TerminateRepr::parse(&[0x21, 1, 0, 0]).unwrap();
+    assert_eq!((swapped.layer, swapped.error_type, swapped.description()), (2, 1, "unknown error"));
 }
 
 // RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8

@@ -119,9 +119,12 @@ fn initiator_sends_the_message_that_was_agreed_on() {
 /// RFC 6581 §9.2: the responder is established by the message and sends then, not before.
 #[test]
 fn responder_waits_to_be_told() {
-    for (rtr, readiness) in [(SEND, Rtr::Send), (WRITE, Rtr::Write), (READ, Rtr::Read)] {
+    // RFC 6581 §9.1: the Read of no bytes also from an initiator whose ORD is 0.
+    for (rtr, readiness, ord) in
+        [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
+    {
         let config = two(Some(rtr), Peer::Standard);
-        let a = Node::initiator_of(config, rdmap(1, 1), b"");
+        let a = Node::initiator_of(config, rdmap(1, ord), b"");
         let b = Node::responder_of(two(None, Peer::Standard), rdmap(1, 1));
         let mut net = Net::new(a, b);
         net.run_until(|net| net.b.state() == Some(State::Readying));
@@ -239,6 +242,26 @@ fn nothing_behind_the_reply() {
     net.run_for(Duration::from_secs(1));
     let ulp = fpdus(&["4143000000000000000000000001000000006561726c79"]);
     assert_eq!(net.a.up.received[24..], ulp);
+}
+
+/// RFC 5040 §4.8: the bits by which siw's layout of a Terminate is known are reserved for all other peers.
+#[test]
+fn only_siw_has_its_own_terminates() {
+    for peer in Peer::ALL {
+        let b = Node::responder_of(two(None, peer), rdmap(1, 1));
+        let mut net = Net::new(Raw::connect(), b);
+        net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
+        net.run_until(|net| net.b.is_established());
+        net.a.send_bytes(&fpdus(&["41470000000000000002000000010000000021020100"]));
+        net.run_for(Duration::from_secs(1));
+        let said = if peer == Peer::Siw { None } else { Some(rdmap::Terminate::new(2, 1, 2)) };
+        let terminates = net.b.rdmap_events().into_iter().filter_map(|event| match event {
+            rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
+            _ => None,
+        });
+        // siw's flag M needs a length, which is not there.
+        assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
+    }
 }
 
 /// FPDUs that a responder sends right behind its reply are taken all the same: siw's programs may.

@@ -31,12 +31,12 @@ use super::framing::Framing;
 use crate::seam::Taken;
 use base::Lazy;
 use core::ops::Range;
+use ddp::HoldBudget;
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
 use pass::{HandedUp, Order, Pass, Span, Verdict};
 use pieces::Pieces;
 
-pub use pieces::HoldBudget;
 pub use stats::ReceiverStats;
 
 /// The window is never kept below this many bytes, so that in-order data keeps moving.

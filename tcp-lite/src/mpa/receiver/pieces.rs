@@ -4,49 +4,13 @@
 use super::ReceiverStats;
 use base::Blank;
 use core::ops::Range;
+use ddp::HoldBudget;
 use std::collections::VecDeque;
 
 /// Adjacent held pieces are joined up to this many bytes, so that single bytes do not become one piece each.
 const JOIN: usize = 2048;
 /// Out-of-order bytes are refused at this many pieces, plus one for each `JOIN / 2` bytes held.
 const MAX_PIECES: usize = 1024;
-
-/// Budget of bytes that all streams of a worker together may hold ahead of gaps.
-#[derive(Debug)]
-pub struct HoldBudget {
-    limit: u64,
-    used: u64,
-}
-
-impl HoldBudget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Self {
-        HoldBudget { limit, used: 0 }
-    }
-
-    /// Bytes held now. May exceed the limit: a stream may always hold one FPDU in order.
-    pub fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// Bytes that may be held ahead of gaps.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// How many more bytes may be held ahead of a gap.
-    pub fn room(&self) -> u64 {
-        self.limit.saturating_sub(self.used)
-    }
-
-    pub(in crate::mpa) fn take(&mut self, bytes: usize) {
-        self.used += bytes as u64;
-    }
-
-    pub(in crate::mpa) fn give(&mut self, bytes: usize) {
-        self.used = self.used.saturating_sub(bytes as u64);
-    }
-}
 
 #[derive(Clone, Debug)]
 struct Piece {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use wire::crc32c;
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
-use super::pieces::HoldBudget;
+use ddp::HoldBudget;
 
 /// Where the short way ends.
 struct End {

@@ -35,7 +35,10 @@ struct Host {
 
 impl Host {
     fn new(secret: u8, config: Config) -> Host {
-        Host { cookies: SynCookies::new([secret; 16]), config: Arc::new(config) }
+        Host {
+            cookies: SynCookies::new([secret; 16], IsnGenerator::new([!secret; 16])),
+            config: Arc::new(config),
+        }
     }
 
     /// The answer to a SYN, as bytes.
@@ -198,5 +201,40 @@ proptest! {
             ..Segment::default()
         };
         prop_assert_eq!(host.check(5, &seg, at(1_000_000)), None);
+    }
+}
+
+// RFC 7323 §5.4, RFC 6191 §2: the timestamps of a connection that is opened anew, from either side and with a cookie, are
+// later than those of the last one with the same four-tuple: else a peer in TIME-WAIT would refuse it.
+#[test]
+fn timestamps_of_later_incarnations_are_later() {
+    let isn = IsnGenerator::new([7; 16]);
+    let cookies = SynCookies::new([9; 16], isn.clone());
+    let config = Arc::new(Config::default());
+    let val = |batch: &Batch| {
+        let seg = Segment::parse(&batch.segments[0]).expect("a SYN");
+        SeqNumber(seg.options.timestamps.expect("offered").val)
+    };
+    for port in 1..200 {
+        let (tuple, syn) = (tuple(port), syn(all_options(7)));
+        let mut last: Option<SeqNumber> = None;
+        for (n, ms) in [1000, 61_000, 61_001, 200_000].into_iter().enumerate() {
+            let (now, mut batch) = (at(ms), Batch::new(1));
+            let start = isn.start(&tuple, now);
+            let conn = match n {
+                0 | 2 => Some(Connection::accept(config.clone(), tuple, start, 1460, &syn, now)),
+                1 => Some(Connection::connect(config.clone(), tuple, start, 1460, now)),
+                _ => None,
+            };
+            match conn {
+                Some(mut conn) => conn.poll_transmit(now, &mut Upper::default(), &mut batch),
+                None => {
+                    assert!(cookies.answer(&config, &tuple, (OURS, ROOM), &syn, now, &mut batch))
+                }
+            }
+            let val = val(&batch);
+            assert!(last.is_none_or(|last| val.after(last)), "{port}: {last:?}, {val:?}");
+            last = Some(val);
+        }
     }
 }

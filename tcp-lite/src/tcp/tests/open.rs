@@ -167,6 +167,69 @@ fn another_syn_in_syn_received_returns_to_listen() {
     );
 }
 
+// RFC 9293 §3.10.7.4, first: what is outside the window leaves a half-open connection as it is, and is answered by an
+// acknowledgement unless it is a reset. A reset inside that is not exact is challenged (RFC 5961 §3.2).
+#[test]
+fn outside_the_window_nothing_ends_syn_received() {
+    // The window of our SYN is 10000.
+    let steps = "0.0 > S. 0:0(0) ack 1 win 10000
+         0.1 < S 10001:10001(0) win 5000 ! UnexpectedSyn
+         0.1 > . 1:1(0) ack 1 win 10000
+         0.1 < S 4000000:4000000(0) win 5000 ! UnexpectedSyn
+         0.1 > . 1:1(0) ack 1
+         0.1 < S. 50000:50000(0) ack 1 win 5000 ! UnexpectedSyn
+         0.1 > . 1:1(0) ack 1
+         0.1 < . 50000:50000(0) ack 1 win 5000 ! OutOfWindow
+         0.1 > . 1:1(0) ack 1
+         0.1 < F. 50000:50000(0) ack 1 win 5000 ! OutOfWindow
+         0.1 > . 1:1(0) ack 1
+         0.1 < P. 50000:50100(100) ack 1 win 5000 ! OutOfWindow
+         0.1 > . 1:1(0) ack 1
+         0.1 < R 50000:50000(0) win 0 ! OutOfWindow
+         0.1 < R. 50000:50000(0) ack 1 win 0 ! OutOfWindow
+         0.1 < R 100:100(0) win 0 ! BlindReset
+         0.1 > . 1:1(0) ack 1
+         0.1 state SYN-RECEIVED";
+    let mut half_open = passive(config(), "S 0:0(0) win 5000", steps);
+    half_open.run(
+        "0.2 < . 1:1(0) ack 1 win 5000
+         0.2 state ESTABLISHED
+         0.2 event Connected",
+    );
+    // By a simultaneous open likewise.
+    active(config(), &format!("0.0 > S 0:0(0)\n0.0 < S 0:0(0) win 5000\n{steps}"));
+}
+
+// RFC 9293 §3.10.7.4, first, RFC 5961 §7: and such answers are limited.
+#[test]
+fn answers_in_syn_received_are_limited() {
+    let limited = with(config(), |c| c.challenge_acks_per_second = 1);
+    passive(
+        limited,
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < S 50000:50000(0) win 5000 ! UnexpectedSyn
+         0.1 > . 1:1(0) ack 1
+         0.1 < S 50000:50000(0) win 5000 ! UnexpectedSyn
+         0.1 < . 50000:50000(0) ack 1 win 5000 ! OutOfWindow
+         0.1 state SYN-RECEIVED",
+    );
+}
+
+// RFC 9293 §3.5.1: a peer that has begun anew answers that acknowledgement with a reset, and its next SYN opens.
+#[test]
+fn a_peer_that_began_anew_resets_syn_received() {
+    passive(
+        config(),
+        "S 0:0(0) win 5000",
+        "0.0 > S. 0:0(0) ack 1
+         0.1 < S 900000:900000(0) win 5000 ! UnexpectedSyn
+         0.1 > . 1:1(0) ack 1
+         0.1 < R 1:1(0) win 0
+         0.1 state CLOSED",
+    );
+}
+
 // RFC 9293 §3.10.7.4, fifth: an unacceptable acknowledgement in SYN-RECEIVED is reset.
 #[test]
 fn unacceptable_ack_in_syn_received_is_reset() {

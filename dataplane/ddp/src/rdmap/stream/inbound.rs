@@ -28,9 +28,8 @@ impl<M: RegionMemory> Stream<M> {
         while let Some(event) = self.ddp.poll_event() {
             match event {
                 DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
-                    let _segment = self.ddp.checks_mut().delivery();
                     if !self.over {
-                        self.tagged(Control(rsvd_ulp), stag, to, len);
+                        self.tagged(Control(rsvd_ulp), stag, to, len, buffers);
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
@@ -119,7 +118,14 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    fn tagged(&mut self, control: Control, stag: Stag, to: TaggedOffset, len: u64) {
+    fn tagged(
+        &mut self,
+        control: Control,
+        stag: Stag,
+        to: TaggedOffset,
+        len: u64,
+        buffers: &mut BufferPool,
+    ) {
         if control.opcode() != Some(Opcode::ReadResponse) {
             self.counters.writes_received += 1;
             self.counters.written_bytes += len;
@@ -128,6 +134,10 @@ impl<M: RegionMemory> Stream<M> {
         }
         // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
         if let Some(read) = self.ddp.checks_mut().answered() {
+            let charged = read.came.charged();
+            if charged > 0 {
+                self.ddp.release_room(buffers, charged);
+            }
             self.counters.read_bytes += u64::from(read.len);
             self.operations.complete(read.operation, Outcome::Read { len: read.len });
         }
@@ -169,8 +179,7 @@ impl<M: RegionMemory> Stream<M> {
             Opcode::Write | Opcode::ReadResponse => Ok(()),
         };
         if let Err((code, mismatch, read_request)) = result {
-            let Delivered { header, segment_len } = *delivered;
-            let header = header.pack().bytes();
+            let (header, segment_len) = (delivered.header(), delivered.segment_len());
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
             self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
         }
@@ -307,7 +316,8 @@ impl<M: RegionMemory> Stream<M> {
 
     /// RFC 5040 §5.4: the peer has ended the stream.
     fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let Ok(terminate) = Terminate::parse(data) else {
+        let parse = if self.siw { Terminate::parse_siw } else { Terminate::parse };
+        let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));
             return;
@@ -323,7 +333,7 @@ impl<M: RegionMemory> Stream<M> {
 }
 
 fn origin_of(delivered: &Delivered) -> Origin {
-    Origin { header: delivered.header.pack().bytes(), segment_len: delivered.segment_len }
+    Origin { header: delivered.header(), segment_len: delivered.segment_len() }
 }
 
 fn wrong_length(seen: usize, expected: usize) -> Wrong {

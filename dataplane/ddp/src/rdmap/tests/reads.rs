@@ -290,6 +290,32 @@ fn a_response_in_any_order_of_offsets_is_taken() {
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 10 })]);
 }
 
+// RFC 5041 §5.2: however many ranges that makes.
+#[test]
+fn a_response_in_any_number_of_ranges_is_taken() {
+    let mut a = reader(&[600, 4]);
+    let order = (1..600).step_by(2).chain((0..600).step_by(2));
+    for at in order.clone() {
+        let seen = a.give(&response(at, at == 598, &[at as u8]));
+        assert_eq!(seen, Disposition::Placed(1));
+        if at == 599 {
+            assert!(a.pool.in_use() >= 300 * 8, "what notes the ranges counts");
+        }
+    }
+    assert_eq!(a.events(), [completed(0, Outcome::Read { len: 600 })]);
+    assert_eq!(a.pool.in_use(), 0);
+    let expected: Vec<u8> = (0..600).map(|at| at as u8).collect();
+    assert_eq!(a.sink.to_vec()[..600], expected);
+    // A stream that ends within such a response gives all back.
+    let mut a = reader(&[600]);
+    order
+        .take(200)
+        .for_each(|at| assert_eq!(a.give(&response(at, false, b"x")), Disposition::Placed(1)));
+    assert!(a.pool.in_use() > 0);
+    a.stream.release(&mut a.pool);
+    assert_eq!(a.pool.in_use(), 0);
+}
+
 // The sink of a Read is no way in for Writes.
 #[test]
 fn a_write_into_the_sink_of_a_read_is_refused() {

@@ -149,7 +149,7 @@ fn terminates_as_recorded() {
         ),
     ];
     for (said, numbers, header) in cases {
-        let mut end = End::new();
+        let mut end = End::with(Config { siw: true, ..config() });
         end.give(&[hex(untagged), hex(said)].concat());
         let [Event::Terminated { by_peer: true, terminate }] = &end.events()[..] else {
             panic!("{said}");

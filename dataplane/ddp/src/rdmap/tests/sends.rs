@@ -1,6 +1,8 @@
 //! Sends, Writes and Immediate Data: opcodes, queues, control bytes, lengths.
 
 use super::pair::received;
+use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
+
 use super::*;
 
 // RFC 5040 figures 3 and 4, RFC 7306 figure 2: every message's T, QN, opcode and Invalidate STag.
@@ -103,6 +105,68 @@ fn reserved_bits_are_not_checked() {
     segment[2..6].fill(0xff);
     b.give(&segment);
     assert_eq!(b.events(), [received(b"x")]);
+}
+
+// RFC 5040 §4.1, RFC 7306 §4.1: of every untagged message that invalidates nothing; and RFC 7306 §5.2.1, of an Atomic
+// Request what it does not use.
+#[test]
+fn an_invalidate_stag_where_there_is_none_is_ignored() {
+    let noisy = |opcode: Opcode, qn, payload: &[u8]| {
+        let mut segment = untagged(opcode, qn, 1, payload);
+        segment[1] |= 0x30;
+        segment[2..6].fill(0xff);
+        segment
+    };
+    let no_error = |b: &mut End, opcode: Opcode| {
+        let events = b.events();
+        assert!(!events.iter().any(|e| matches!(e, Event::Error(_))), "{opcode:?}: {events:?}");
+        events
+    };
+    for opcode in [Opcode::Send, Opcode::SendSolicited] {
+        let mut b = End::new();
+        b.give(&noisy(opcode, 0, b"x"));
+        let solicited = opcode == Opcode::SendSolicited;
+        let data = b"x".to_vec();
+        let expected = Event::Received { data, solicited, invalidated: None };
+        assert_eq!(no_error(&mut b, opcode), [expected]);
+    }
+    for opcode in [Opcode::Immediate, Opcode::ImmediateSolicited] {
+        let mut b = End::new();
+        b.give(&noisy(opcode, 0, b"12345678"));
+        let solicited = opcode == Opcode::ImmediateSolicited;
+        let expected = Event::Immediate { data: *b"12345678", solicited };
+        assert_eq!(no_error(&mut b, opcode), [expected]);
+    }
+    let mut b = End::new();
+    b.give(&noisy(Opcode::ReadRequest, 1, &read_request(STAG, 0, 8).emit()));
+    no_error(&mut b, Opcode::ReadRequest);
+    assert_eq!(shape(&b.sent()), [(Opcode::ReadResponse, true)]);
+    let mut b = End::new();
+    b.give(&noisy(Opcode::Terminate, 2, &[0x20, 2, 0, 0]));
+    let terminate = Terminate::new(2, 0, 2);
+    assert_eq!(
+        no_error(&mut b, Opcode::Terminate),
+        [Event::Terminated { by_peer: true, terminate }]
+    );
+
+    let op = AtomicOp::FetchAdd { add: 5, mask: 0 };
+    let to = TaggedOffset(BASE);
+    let mut request = AtomicRequestRepr { id: 1, stag: STAG, to, op }.emit();
+    request[..3].fill(0xff);
+    request[3] |= 0xf0;
+    request[36..].fill(0xa5);
+    let mut b = End::new();
+    b.give(&noisy(Opcode::AtomicRequest, 1, &request));
+    no_error(&mut b, Opcode::AtomicRequest);
+    assert_eq!(b.memory.to_vec()[..8], 5u64.to_ne_bytes());
+    assert_eq!(shape(&b.sent()), [(Opcode::AtomicResponse, true)]);
+    let mut a = End::new();
+    a.post(atomic(op, 0, 9));
+    let id = AtomicRequestRepr::parse(&a.sent()[0][18..]).unwrap().id;
+    let response = AtomicResponseRepr { id, original: 77 }.emit();
+    a.give(&noisy(Opcode::AtomicResponse, 3, &response));
+    let done = completed(9, Outcome::Atomic { original: 77 });
+    assert_eq!(no_error(&mut a, Opcode::AtomicResponse), [done]);
 }
 
 // RFC 5040 §7.2 (2), figure 4: the opcode, the queue and T belong together.

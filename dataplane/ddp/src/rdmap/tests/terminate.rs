@@ -257,7 +257,7 @@ fn a_terminate_of_the_peer_ends_the_stream() {
 // siw's layout, and bytes behind the Terminate.
 #[test]
 fn terminates_of_siw_are_understood() {
-    let mut a = End::new();
+    let mut a = End::with(Config { siw: true, ..config() });
     let mut bytes = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
     bytes.extend(tagged_header());
     bytes.extend([0xee; 40]);
@@ -266,6 +266,19 @@ fn terminates_of_siw_are_understood() {
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (1, 1, 1));
     assert_eq!(terminate.layout, Layout::Siw);
     assert_eq!(terminate.ddp_header.as_slice(), tagged_header());
+}
+
+// RFC 5040 §4.8: what siw's flags are is reserved, and ignored unless the peer is siw.
+#[test]
+fn reserved_bits_of_a_terminate_are_ignored() {
+    for (bytes, layer, error_type, code) in
+        [([0x20, 0x02, 0x01, 0x00], 2, 0, 2), ([0x21, 0x01, 0x00, 0x00], 2, 1, 1)]
+    {
+        let mut a = End::new();
+        a.give(&untagged(Opcode::Terminate, 2, 1, &bytes));
+        let terminate = Terminate::new(layer, error_type, code);
+        assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
+    }
 }
 
 // RFC 5040 §5.4: "an error is surfaced", and §7.1 has no Terminate for a Terminate.
@@ -290,6 +303,52 @@ fn a_terminate_needs_no_buffer_of_the_ulp() {
     a.give(&untagged(Opcode::Terminate, 2, 1, &[0x20, 2, 0, 0]));
     let terminate = Terminate::new(2, 0, 2);
     assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
+}
+
+// RFC 5040 §4.8: the DDP header is that of the incoming message, reserved bits too, wherever the error is found: at
+// arrival, at delivery in order or behind a gap, in a message of one segment or of several, or in a Read that
+// has begun.
+#[test]
+fn the_ddp_header_is_as_it_came() {
+    let with_bits = |mut segment: Vec<u8>| {
+        segment[0] |= 0x2c;
+        segment
+    };
+    let send = || untagged(Opcode::Send, 0, 1, b"first");
+    let read = |stag| untagged(Opcode::ReadRequest, 1, 1, &read_request(stag, 0, 8).emit());
+    let immediate = |mo, last| {
+        let opcode = Opcode::Immediate;
+        untagged_with(opcode, None, 0, 2, mo, last, &[7; 5])
+    };
+    let cases: [(Vec<Vec<u8>>, (u8, u8, u8)); 4] = [
+        (vec![with_bits(tagged(Opcode::Write, Stag(1), 0, true, b"x"))], (1, 1, 0)),
+        (vec![with_bits(read(Stag(1)))], (0, 1, 0)),
+        (vec![with_bits(untagged(Opcode::Immediate, 0, 2, b"short"))], (0, 2, 7)),
+        (vec![immediate(0, false), with_bits(immediate(5, true))], (0, 2, 7)),
+    ];
+    for (segments, numbers) in cases {
+        for behind_a_gap in [false, true] {
+            let mut a = End::new();
+            let mut arrivals: Vec<(u64, &Vec<u8>)> = (1..).zip(&segments).collect();
+            let first = send();
+            arrivals.insert(if behind_a_gap { segments.len() } else { 0 }, (0, &first));
+            for (key, segment) in arrivals {
+                let _ = a.give_at(key, segment);
+            }
+            let terminate = a.terminate();
+            assert_eq!((terminate.layer, terminate.error_type, terminate.code), numbers);
+            let wrong = &segments[segments.len() - 1];
+            let header = wire::ddp::Control(wrong[0]).header_len();
+            assert_eq!(terminate.ddp_header.as_slice(), &wrong[..header], "{numbers:?}");
+            assert_eq!(terminate.segment_len, Some(wrong.len() as u16));
+        }
+    }
+    let mut a = End::new();
+    let request = with_bits(read(STAG));
+    a.give(&request);
+    a.stags.remove(STAG).unwrap();
+    assert!(a.stream.revoked(STAG));
+    assert_eq!(a.terminate().ddp_header.as_slice(), &request[..18]);
 }
 
 // What both layers count.

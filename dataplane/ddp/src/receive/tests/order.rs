@@ -39,6 +39,38 @@ fn order_complete_delivers_what_is_below_it() {
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);
 }
 
+// RFC 5041 §7.1: the report has the header as it came, reserved bits too, whether the error is found at arrival or
+// when the order reaches the segment.
+#[test]
+fn the_header_in_a_report_is_as_it_came() {
+    let cases = [
+        (untagged(1, 0, false, b"ab"), untagged(1, 3, true, b"d"), ErrorCode::InvalidMo, 19),
+        (untagged(1, 0, false, b"ab"), untagged(2, 0, true, b""), ErrorCode::MsnRange, 18),
+        (tagged(0, false, b"ab"), tagged_to(Stag(6), BASE, true, b"d"), ErrorCode::InvalidStag, 15),
+    ];
+    for (first, mut wrong, code, len) in cases {
+        for reserved in [0x04, 0x38, 0x3c] {
+            wrong[0] = wrong[0] & !0x3c | reserved;
+            for wrong_first in [false, true] {
+                let mut rig = Rig::new();
+                let other = StagEntry { stag: Stag(6), ..rig.stags.get(STAG).unwrap().clone() };
+                rig.stags.insert(other).unwrap();
+                let mut arrivals = [(0, &first), (1, &wrong)];
+                if wrong_first {
+                    arrivals.reverse();
+                }
+                for (key, segment) in arrivals {
+                    let _ = rig.give(key, segment);
+                }
+                let error = rig.error();
+                assert_eq!((error.code, error.segment_len), (code, len));
+                let header = wire::ddp::Control(wrong[0]).header_len();
+                assert_eq!(error.header.as_slice(), &wrong[..header], "{code}, {wrong_first}");
+            }
+        }
+    }
+}
+
 // RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands a segment over again.
 #[test]
 fn a_segment_that_comes_again_is_delivered_once() {

@@ -246,6 +246,77 @@ fn beyond_a_gap_a_missing_buffer_refuses_and_the_order_decides() {
     assert_eq!(rig.events(), [untagged_delivered(5, b"5")]);
 }
 
+/// A message of `len` bytes, one in each segment: first every second byte, then those between; the last byte last.
+fn scattered(len: u32) -> Vec<Vec<u8>> {
+    let order = (1..len - 1).step_by(2).chain((0..len).step_by(2)).chain([len - 1]);
+    order.map(|mo| untagged(1, mo, mo == len - 1, &[mo as u8])).collect()
+}
+
+fn rig_with_buffers_of(buffer_size: u32) -> Rig {
+    let queues = vec![QueueConfig { qn: QUEUE, buffers: 4, buffer_size }];
+    Rig::with(StreamConfig { queues, ..config() })
+}
+
+// RFC 5041 §5.2: the payload of all valid segments is placed; §5.3: increasing MO is a SHOULD of the sender only.
+#[test]
+fn a_message_in_any_number_of_ranges_is_delivered() {
+    let data: Vec<u8> = (0..1000).map(|mo| mo as u8).collect();
+    for first_key in [0, 1] {
+        let mut rig = rig_with_buffers_of(1000);
+        let segments = scattered(1000);
+        for (key, segment) in (first_key..).zip(&segments) {
+            assert_eq!(rig.give(key, segment), Placed(1));
+        }
+        if first_key > 0 {
+            // All of it stood behind a gap.
+            assert_eq!(rig.events(), []);
+            let _ = rig.give(0, &tagged(0, true, b""));
+            assert_eq!(rig.events().len(), 2);
+        } else {
+            assert_eq!(rig.events(), [untagged_delivered(1, &data)]);
+        }
+        assert_eq!(rig.pool.in_use(), 0);
+        assert!(rig.pool.high_water() > 500 * 8, "what notes the ranges counts");
+    }
+}
+
+// The ranges of a message are bounded by what its peer may have of the worker's memory: in order a segment is refused
+// until there is some, as without a buffer; what was acknowledged behind a gap ends the stream, as this end's fault.
+#[test]
+fn ranges_are_bounded_by_the_peers_memory() {
+    let occupied = || {
+        let mut rig = rig_with_buffers_of(4096);
+        rig.pool = BufferPool::new(16384);
+        let mut other = crate::buffers::Account::EMPTY;
+        other.peer = PeerId::of([192, 0, 2, 1].into());
+        assert!(rig.pool.reserve(&mut other, 8192, true));
+        (rig, other)
+    };
+    let segments = scattered(1000);
+    let (mut rig, mut other) = occupied();
+    for (key, segment) in (0..64).zip(&segments) {
+        assert_eq!(rig.give(key, segment), Placed(1));
+    }
+    assert_eq!(rig.give(64, &segments[64]), Refused);
+    assert_eq!((rig.events(), rig.pool.refused_share()), (vec![], 1));
+    rig.pool.release_all(&mut other);
+    assert_eq!(rig.give(64, &segments[64]), Placed(1));
+    assert_eq!(rig.pool.in_use(), 4096 + 2048);
+    rig.stream.release(&mut rig.pool);
+    assert_eq!(rig.pool.in_use(), 0);
+
+    let (mut rig, _other) = occupied();
+    // The first step is not refused to who has nothing in order.
+    for (key, segment) in (1..=129).zip(&segments) {
+        assert_eq!(rig.give(key, segment), Placed(1));
+    }
+    let _ = rig.give(0, &tagged(0, false, b""));
+    let error = rig.error();
+    assert_eq!(error.code, ErrorCode::LocalCatastrophic);
+    assert_eq!(error.mismatch, Mismatch::exact(Field::RangeMemory, 0, 2048));
+    assert_eq!(rig.pool.in_use(), 8192, "only the other peer's");
+}
+
 // Memory is bounded: a full pool slows the peer and is no error.
 #[test]
 fn a_full_pool_refuses_until_there_is_room() {

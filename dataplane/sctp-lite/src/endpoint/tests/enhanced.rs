@@ -98,13 +98,14 @@ fn enhanced_private_data() {
     assert_eq!((short, host.upper.stats.illegal), (Taken::Yes, 1));
 }
 
-/// An enhanced Initiate is rejected by an enhanced Reject, which has the ORD that was needed.
+/// The enhanced Reject is for what the plain form would have got (RFC 6581 §7), and has the ORD that was needed; a ULP's
+/// Reject is the plain one.
 #[test]
 fn enhanced_rejected() {
     let mut passive = host(false, rdmap(8, 8));
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
-    assert_eq!(passive.sends(), [(0, 0, Function::EnhancedReject, data(4, 6, None, b"no"))]);
+    assert_eq!(passive.sends(), [(0, 0, Function::Reject, b"no".to_vec())]);
 
     let mut config = EndpointConfig::default();
     config.session.enhanced.required_ord = 5;

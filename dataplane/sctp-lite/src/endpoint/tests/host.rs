@@ -5,8 +5,8 @@ use crate::endpoint::*;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
 use core::time::Duration;
 use ddp::{
-    Access, BufferPool, Cookie, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source, Stag,
-    StagEntry, StagTable, StreamConfig, TaggedOffset, VecMemory,
+    Access, BufferPool, Cookie, HoldBudget, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source,
+    Stag, StagEntry, StagTable, StreamConfig, TaggedOffset, VecMemory,
 };
 use std::collections::VecDeque;
 use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT};
@@ -44,6 +44,7 @@ pub(super) struct Host {
     pub(super) memory: VecMemory,
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
+    pub(super) hold: HoldBudget,
     pub(super) events: Vec<Event>,
     pub(super) flying: VecDeque<Flying>,
     streams: u64,
@@ -108,6 +109,7 @@ impl Host {
             stags: region(&memory),
             memory,
             buffers: BufferPool::new(1 << 22),
+            hold: HoldBudget::new(1 << 22),
             events: Vec::new(),
             flying: VecDeque::new(),
             streams: 0,
@@ -127,8 +129,8 @@ impl Host {
         &mut self,
         f: impl FnOnce(&mut Upper<VecMemory>, &mut Context<'_, VecMemory>) -> R,
     ) -> R {
-        let Host { upper, stags, buffers, .. } = self;
-        f(upper, &mut Context { stags, buffers })
+        let Host { upper, stags, buffers, hold, .. } = self;
+        f(upper, &mut Context { stags, buffers, hold })
     }
 
     pub(super) fn open(&mut self, private_data: &[u8]) -> SessionId {

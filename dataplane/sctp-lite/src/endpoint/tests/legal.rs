@@ -179,15 +179,33 @@ fn unanswered() {
     host.pull();
     host.wait(SECOND * 10);
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
-    // RFC 5043 §6.6: the Terminate waits for the acknowledgement.
+    // RFC 5043 §6.1: no legal sequence has a Terminate between the Initiate and its answer.
     assert_eq!(host.sends(), []);
     host.acknowledge_all();
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
-    // The Accept was on its way.
+    assert_eq!(host.sends(), []);
+    // §6.2: after the Accept there is one, and the session has no other message of this end.
     assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
     host.assert_nothing_left();
+
+    // §6.3, §6.4: with another answer the sequence is complete.
+    for answer in [Function::Reject, Function::Terminate] {
+        let mut host = Host::new(true);
+        let session = host.open(b"");
+        host.pull();
+        host.acknowledge_all();
+        host.wait(SECOND * 10);
+        assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::AnswerTimeout)));
+        // §6.6: until then the streams are not used for another session.
+        let next = host.open(b"");
+        assert_eq!((session.stream, next.stream), (0, 1));
+        host.pull();
+        assert_eq!(host.receive(0, 0, answer, b""), Taken::Yes);
+        assert_eq!(host.sends(), []);
+        assert_eq!(host.open(b"").stream, 0);
+    }
 
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
@@ -208,6 +226,16 @@ fn cancelled() {
     host.shutdown(session);
     assert_eq!((host.sends(), host.reason(session)), (vec![], Some(CloseReason::LocalShutdown)));
     host.assert_nothing_left();
+
+    // The Initiate is out: as when the answer takes too long.
+    let mut host = Host::new(true);
+    let session = host.open(b"");
+    host.pull();
+    host.shutdown(session);
+    host.acknowledge_all();
+    assert_eq!((host.sends(), host.reason(session)), (vec![], Some(CloseReason::LocalShutdown)));
+    assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
 
     let mut host = Host::new(false);
     host.policy = Policy::Wait;

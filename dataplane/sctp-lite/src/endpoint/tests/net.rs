@@ -5,7 +5,7 @@ use crate::endpoint::*;
 use crate::sctp::{self, Arrived, Ends, Listener, Secrets, out_of_the_blue};
 use crate::seam::TxBatch;
 use core::time::Duration;
-use ddp::{BufferPool, MESSAGE_QUEUE, StagTable, VecMemory, rdmap};
+use ddp::{BufferPool, HoldBudget, MESSAGE_QUEUE, StagTable, VecMemory, rdmap};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use wire::sctp::chunk_type;
@@ -83,6 +83,7 @@ pub(super) struct Node {
     pub(super) memory: VecMemory,
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
+    pub(super) hold: HoldBudget,
     pub(super) events: Vec<Event>,
     /// The last counters of each session.
     last: BTreeMap<SessionId, SessionStats>,
@@ -108,6 +109,7 @@ impl Node {
             stags: region(&memory),
             memory,
             buffers: BufferPool::new(1 << 22),
+            hold: HoldBudget::new(1 << 22),
             events: Vec::new(),
             last: BTreeMap::new(),
             replies: Vec::new(),
@@ -160,8 +162,8 @@ impl Node {
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> R,
     ) -> R {
-        let Node { ep, stags, buffers, .. } = self;
-        f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers })
+        let Node { ep, stags, buffers, hold, .. } = self;
+        f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
     /// Opens one more session.

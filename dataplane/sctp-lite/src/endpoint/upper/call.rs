@@ -79,6 +79,24 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
         }
     }
 
+    fn hold(&mut self, bytes: usize, in_order: bool) -> bool {
+        let Some(cx) = self.cx.as_deref_mut() else { return false };
+        let taken = cx.hold.reserve(self.upper.peer, bytes as u64, in_order);
+        self.upper.held += if taken { bytes as u64 } else { 0 };
+        taken
+    }
+
+    fn hold_most(&self) -> u64 {
+        self.cx.as_deref().map_or(0, |cx| cx.hold.largest())
+    }
+
+    fn release(&mut self, bytes: usize) {
+        if let Some(cx) = self.cx.as_deref_mut() {
+            self.upper.held -= bytes as u64;
+            cx.hold.release(self.upper.peer, bytes as u64);
+        }
+    }
+
     fn room(&self) -> u32 {
         // Everything is placed at arrival; what cannot be is refused.
         u32::MAX

@@ -41,7 +41,10 @@ pub(super) enum Joined {
     /// The last one that was missing; the TSNs of the message.
     Complete(Range),
     /// Others are missing.
-    Incomplete,
+    Incomplete {
+        /// What those that are there take, `chunk` among them.
+        cost: usize,
+    },
     /// Of a message that is longer than is allowed.
     TooLong,
 }
@@ -108,7 +111,7 @@ impl Fragments {
         } else if begun && ended {
             Joined::Complete(Range { start, end })
         } else {
-            Joined::Incomplete
+            Joined::Incomplete { cost: len + count * OVERHEAD }
         }
     }
 
@@ -124,14 +127,19 @@ impl Fragments {
         left.chain([chunk.payload]).chain(right).collect()
     }
 
-    /// True when the budget takes `chunk`.
+    /// What `chunk` takes when it is kept.
+    pub(super) fn cost(chunk: &Data<'_>) -> usize {
+        chunk.payload.len() + OVERHEAD
+    }
+
+    /// True when the budget of the association takes `chunk`.
     pub(super) fn has_room(&self, chunk: &Data<'_>, config: &ReceiveConfig) -> bool {
-        self.held + chunk.payload.len() + OVERHEAD <= config.fragments
+        self.held + Self::cost(chunk) <= config.fragments
     }
 
     /// Keeps `chunk`.
     pub(super) fn keep(&mut self, tsn: ExtSeq, chunk: &Data<'_>) {
-        self.held += chunk.payload.len() + OVERHEAD;
+        self.held += Self::cost(chunk);
         let fragment = Fragment {
             bytes: chunk.payload.into(),
             ppid: chunk.header.ppid,
@@ -144,8 +152,9 @@ impl Fragments {
         self.kept.insert(tsn, fragment);
     }
 
-    /// Forgets the fragments at `run`.
-    pub(super) fn remove(&mut self, run: Range) {
+    /// Forgets the fragments at `run`; returns what they took.
+    pub(super) fn remove(&mut self, run: Range) -> usize {
+        let before = self.held;
         let mut tsn = run.start;
         while tsn < run.end {
             if let Some(fragment) = self.kept.remove(&tsn) {
@@ -153,5 +162,6 @@ impl Fragments {
             }
             tsn = tsn.plus(1);
         }
+        before - self.held
     }
 }

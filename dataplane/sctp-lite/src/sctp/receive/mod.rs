@@ -65,8 +65,10 @@ pub enum Refusal {
     TooManyGaps,
     /// The advertised window is closed (RFC 9260 §6.2).
     WindowClosed,
-    /// The budget for fragments is spent.
+    /// The association's budget for fragments is spent.
     TooManyFragments,
+    /// The budget that all associations of the worker share is spent, or its peer's share of it.
+    HoldBudget,
     /// The upper layer did not take it.
     NotTaken,
 }
@@ -259,15 +261,24 @@ impl Receiver {
                 drop(pieces);
                 self.fragments = fragments;
                 if arrival == Arrival::Delivered {
-                    self.fragments.remove(run);
+                    sink.release(self.fragments.remove(run));
                 }
                 arrival
             }
-            Joined::Incomplete => {
-                // What is next in order is always kept, within the bounds of one message: else fragments
+            Joined::Incomplete { cost } => {
+                // The association's bound does not hold for what is next in order, one message at most: else fragments
                 // beyond a gap could keep out what completes the message before them.
-                if tsn != self.next && !self.fragments.has_room(chunk, &self.config) {
+                let in_order = tsn == self.next;
+                if !in_order && !self.fragments.has_room(chunk, &self.config) {
                     return Arrival::Refused(Refusal::TooManyFragments);
+                }
+                if !sink.hold(Fragments::cost(chunk), in_order) {
+                    // RFC 9260 §6.2: dropped, and the peer sends it again; by then others may have finished. What
+                    // could never be kept is the end.
+                    return match in_order && cost as u64 > sink.hold_most() {
+                        true => Arrival::Abort(Violation::MessageTooLong),
+                        false => Arrival::Refused(Refusal::HoldBudget),
+                    };
                 }
                 self.fragments.keep(tsn, chunk);
                 self.count_in(tsn);
@@ -408,6 +419,11 @@ impl Receiver {
     /// What was counted.
     pub fn stats(&self) -> ReceiveStats {
         self.stats
+    }
+
+    /// Nothing more comes: frees the fragments.
+    pub(super) fn forget_fragments(&mut self) {
+        self.fragments = Fragments::default();
     }
 
     /// Bytes of fragments that are kept, with what their records take.

@@ -85,6 +85,36 @@ fn inits_in_the_name_of_the_peer() {
     rig.give(|b| push_data(b, &data(1), b"data")).expect("as before");
 }
 
+// RFC 9260 §5.2.1, §5.2.2, §3.3.2: no INIT, good or bad, changes the state, the tags or the timers of an association,
+// whatever its state; its handshake goes on.
+#[test]
+fn no_init_ends_an_association() {
+    let good = wire::sctp::InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
+    let adaptation: &[Parameter<'_>] = &[Parameter::Adaptation(1)];
+    let inits: [(_, &[Parameter<'_>]); 6] = [
+        (good, adaptation),
+        (wire::sctp::InitHeader { tag: Tag::NONE, ..good }, adaptation),
+        (wire::sctp::InitHeader { a_rwnd: 0, ..good }, adaptation),
+        (wire::sctp::InitHeader { outbound_streams: 0, ..good }, adaptation),
+        (wire::sctp::InitHeader { inbound_streams: 0, ..good }, adaptation),
+        (good, &[]),
+    ];
+    for state in STATES {
+        let mut rig = Rig::in_state(state);
+        let timer = rig.association.poll_timeout();
+        for (header, parameters) in inits {
+            let _ = rig.give_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
+            let _ = rig.sent();
+            assert_eq!((rig.state(), rig.event()), (state, None), "{header:?}");
+            assert_eq!(rig.association.poll_timeout(), timer, "{header:?} in {state:?}");
+        }
+        if state == State::CookieEchoed {
+            rig.give(|b| b.cookie_ack().expect("room")).expect("the one that was awaited");
+            assert_eq!(rig.state(), State::Established);
+        }
+    }
+}
+
 // A packet full of chunks that each want an answer brings a bounded one, and only one.
 #[test]
 fn floods_of_chunks_that_want_answers() {

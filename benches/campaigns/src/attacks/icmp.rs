@@ -1,0 +1,202 @@
+//! ICMP against TCP: RFC 5927.
+
+use std::net::{IpAddr, SocketAddr};
+
+use anyhow::{Context as _, Result};
+use etherparse::{Icmpv6Header, Icmpv6Type, IpNumber, TcpHeader};
+use load::frames::{Profile, build};
+
+use super::{Attack, frames};
+use crate::bed::{self, PREY};
+use crate::field::Field;
+use crate::verdict::Rule;
+
+const REFUSED: &[&str] = &["drop:net_icmp*", "icmp_errors", "drop:net_rate_limited"];
+const PING: &[&str] = &["echo_replies", "drop:net_rate_limited"];
+
+pub(super) const ATTACKS: &[Attack] = &[
+    frames("icmp-hard-errors", "RFC 5927 §5", hard, REFUSED),
+    frames("icmp-hard-next", "RFC 5927 §5", hard_next, REFUSED),
+    frames("icmp-soft-errors", "RFC 5461 §2", soft, REFUSED),
+    frames("icmp-source-quench", "RFC 6633 §5, 5927 §6", quench, &["drop:net_icmp*"]),
+    lies("icmp-pmtu-lies", "RFC 5927 §7", pmtu),
+    lies("icmpv6-pmtu-lies", "RFC 8201 §6, 5927 §7", pmtu_v6),
+    frames("icmp-redirect", "RFC 6274 §3.2", redirect, &["drop:net_icmp*"]),
+    frames("icmpv6-router", "RFC 4861 §11", router, &["drop:net_*", "neighbour_claims"]),
+    frames("icmp-flood", "RFC 4732 §2.2", flood, &["drop:net_*", "echo_replies", "icmp_errors"]),
+    frames("echo-broadcast", "RFC 2644", smurf, &["drop:net_*"]),
+    frames("echo-flood", "RFC 4732 §2.2", echo, PING),
+    frames("arp-flood", "RFC 4732 §2.2", arp, &["neighbour_claims", "drop:net_*"]),
+    frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
+];
+
+/// Reports of a smaller MTU, none of which may be taken in while the path carries what is sent.
+const fn lies(
+    name: &'static str,
+    source: &'static str,
+    round: fn(&mut Field<'_>) -> Result<()>,
+) -> Attack {
+    let attack = frames(name, source, round, REFUSED);
+    Attack { rule: Rule { never: &["path_mtu_updates"], ..attack.rule }, ..attack }
+}
+
+/// Messages of a round.
+const ROUND: usize = 256;
+
+/// An IPv4 packet of the target on the good stream, cut behind its first 8 bytes.
+fn quote(field: &Field<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
+    let (target, peer) = (field.flow.source, field.flow.destination);
+    let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
+    header.ack = true;
+    let ends = field.station.ends(target.ip(), peer.ip());
+    let segment = build::tcp_bytes(&ends, header, &[0; 64])?;
+    let mut quoted = build::packet(ends.source, ends.destination, protocol, 64, None, &segment)?;
+    quoted.truncate(28);
+    Ok(quoted)
+}
+
+/// An ICMP message to the target.
+fn icmp(field: &mut Field<'_>, kind: u8, code: u8, rest: [u8; 4], quoted: &[u8]) -> Result<()> {
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(rest);
+    message.extend(quoted);
+    let sum = dataplane::net::checksum::sum(&message);
+    message[2..4].copy_from_slice(&(!sum).to_be_bytes());
+    field.attempts += 1;
+    let ends = ([10, 77, 0, 254].into(), bed::TARGET_V4.into());
+    field.station.ip(ends, IpNumber::ICMP, None, &message)
+}
+
+/// Destination unreachable, with sequence numbers that the attacker guesses, or with the right one.
+fn unreachable(field: &mut Field<'_>, codes: &[u8], guess: bool) -> Result<()> {
+    for n in 0..ROUND {
+        let at = field.victim()?;
+        let seq = if guess { field.random.u32(..) } else { at.next };
+        let quoted = quote(field, seq, IpNumber::TCP)?;
+        icmp(field, 3, codes[n % codes.len()], [0; 4], &quoted)?;
+    }
+    Ok(())
+}
+
+fn hard(field: &mut Field<'_>) -> Result<()> {
+    unreachable(field, &[2, 3], true)
+}
+
+fn hard_next(field: &mut Field<'_>) -> Result<()> {
+    unreachable(field, &[2, 3], false)
+}
+
+fn soft(field: &mut Field<'_>) -> Result<()> {
+    unreachable(field, &[0, 1, 5, 9, 10, 13], false)
+}
+
+fn quench(field: &mut Field<'_>) -> Result<()> {
+    for _ in 0..ROUND {
+        let at = field.victim()?;
+        let quoted = quote(field, at.next, IpNumber::TCP)?;
+        icmp(field, 4, 0, [0; 4], &quoted)?;
+    }
+    Ok(())
+}
+
+fn pmtu(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let at = field.victim()?;
+        let seq = if n % 2 == 0 { field.random.u32(..) } else { at.next };
+        let mtu: u16 = [0, 68, 296, 552, 576, 1400, 1500, 65_535][n / 2 % 8];
+        let quoted = quote(field, seq, IpNumber::TCP)?;
+        let [high, low] = mtu.to_be_bytes();
+        icmp(field, 3, 4, [0, 0, high, low], &quoted)?;
+    }
+    Ok(())
+}
+
+fn redirect(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let at = field.victim()?;
+        let quoted = quote(field, at.next, IpNumber::TCP)?;
+        icmp(field, 5, (n % 4) as u8, [10, 77, 0, 66], &quoted)?;
+    }
+    Ok(())
+}
+
+/// An ICMPv6 message to the target.
+fn icmp_v6(field: &mut Field<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
+    let from: IpAddr = from.parse()?;
+    let (IpAddr::V6(source), target) = (from, bed::TARGET_V6) else { anyhow::bail!("IPv6") };
+    let header = Icmpv6Header::with_checksum(kind, source.octets(), target.octets(), body)?;
+    let bytes = [&header.to_bytes()[..], body].concat();
+    let ends = field.station.ends(from, target.into());
+    let hops = if matches!(kind, Icmpv6Type::PacketTooBig { .. }) { 64 } else { 255 };
+    let packet =
+        build::packet(ends.source, ends.destination, IpNumber::IPV6_ICMP, hops, None, &bytes)?;
+    field.hostile(&build::frame(&ends, &packet)?)
+}
+
+fn pmtu_v6(field: &mut Field<'_>) -> Result<()> {
+    let peer: IpAddr = "fd77::3".parse()?;
+    let target = SocketAddr::new(bed::TARGET_V6.into(), bed::VERBS);
+    for n in 0..ROUND {
+        let header =
+            TcpHeader::new(target.port(), field.random.u16(1024..), field.random.u32(..), 1);
+        let ends = field.station.ends(target.ip(), peer);
+        let segment = build::tcp_bytes(&ends, header, &[0; 64])?;
+        let quoted =
+            build::packet(ends.source, ends.destination, IpNumber::TCP, 64, None, &segment)?;
+        let mtu = [0, 68, 1279, 1280, 1400, 1500, 9000, u32::MAX][n % 8];
+        icmp_v6(field, Icmpv6Type::PacketTooBig { mtu }, "fd77::fe", &quoted)?;
+    }
+    Ok(())
+}
+
+/// Router advertisements and redirects: the appliance has its routes from its configuration.
+fn router(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let (kind, body) = if n % 2 == 0 {
+            // RFC 4861 §4.2: an MTU of 1280, and a prefix.
+            (134, [&[64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0][..], &[5, 1, 0, 0, 0, 0, 5, 0]].concat())
+        } else {
+            let [to, about] =
+                ["fe80::66", "fd77::3"].map(|text| text.parse::<std::net::Ipv6Addr>());
+            (137, [&[0; 4][..], &to?.octets(), &about?.octets()].concat())
+        };
+        let bytes5to8 = body.first_chunk::<4>().copied().context("a body")?;
+        let kind = Icmpv6Type::Unknown { type_u8: kind, code_u8: 0, bytes5to8 };
+        icmp_v6(field, kind, "fe80::fe", &body[4..])?;
+    }
+    Ok(())
+}
+
+/// An echo request from the good peer to the broadcast address.
+fn smurf(field: &mut Field<'_>) -> Result<()> {
+    for _ in 0..ROUND {
+        let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
+        message.resize(64, 7);
+        let sum = dataplane::net::checksum::sum(&message);
+        message[2..4].copy_from_slice(&(!sum).to_be_bytes());
+        let ends = (field.flow.destination.ip(), [10, 77, 0, 255].into());
+        field.attempts += 1;
+        field.station.ip(ends, IpNumber::ICMP, None, &message)?;
+    }
+    Ok(())
+}
+
+fn echo(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let body = field.random.u8(..);
+        icmp(field, 8, 0, [0, 1, 0, n as u8], &[body; 1000])?;
+    }
+    Ok(())
+}
+
+fn flood(field: &mut Field<'_>) -> Result<()> {
+    field.flood(Profile::IcmpFlood, "198.18.0.0/15", PREY, ROUND)
+}
+
+fn arp(field: &mut Field<'_>) -> Result<()> {
+    field.flood(Profile::ArpFlood, "10.77.0.64/26", PREY, ROUND)
+}
+
+fn nd(field: &mut Field<'_>) -> Result<()> {
+    field.flood(Profile::NdFlood, "fd77::66:0/112", PREY, ROUND)
+}

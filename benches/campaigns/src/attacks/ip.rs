@@ -1,0 +1,160 @@
+//! Fragments: RFC 6274 §4.1, 8200 §4.5, and what refused ones cost. Of IPv6: fragments of IPv4 are put together by the
+//! kernel before an `af_packet` port gets them (PACKET_FANOUT_FLAG_DEFRAG, which DPDK asks for).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::Result;
+use etherparse::IpNumber;
+use load::frames::Profile;
+use load::frames::build::Fragment;
+
+use super::{Attack, frames};
+use crate::bed::{self, PREY};
+use crate::field::Field;
+
+const KEPT: &[&str] = &["fragments", "drop:net_fragment*"];
+
+pub(super) const ATTACKS: &[Attack] = &[
+    frames("fragments-unfinished", "RFC 6274 §4.1.1", many, KEPT),
+    frames("fragments-one-source", "RFC 6274 §4.1.1", one, KEPT),
+    frames("fragments-of-a-64", "RFC 6274 §4.1.1", of_a_64, &["drop:net_fragment_limit"]),
+    frames("fragments-duplicate", "RFC 6274 §4.1.1", duplicates, &["drop:net_fragment_duplicate"]),
+    frames("fragments-overlap", "RFC 5722 §4, 1858 §4", overlap, KEPT),
+    frames(
+        "fragments-tiny",
+        "RFC 1858 §3",
+        tiny,
+        &["drop:net_fragment_tiny", "drop:net_fragment_limit"],
+    ),
+    frames("fragments-too-long", "RFC 6274 §4.1.1", too_long, &["drop:net_fragment*"]),
+    frames("fragments-of-8-bytes", "RFC 6274 §4.1.1", small, KEPT),
+    frames("ip-options-and-headers", "RFC 8200 §4, 6274 §3", headers, &["drop:net_*"]),
+];
+
+/// Fragments of a round.
+const ROUND: usize = 512;
+
+fn many(field: &mut Field<'_>) -> Result<()> {
+    field.flood(Profile::FragmentFlood, "fd98::/32", PREY, ROUND)
+}
+
+fn one(field: &mut Field<'_>) -> Result<()> {
+    field.flood(Profile::FragmentFlood, "fd98::1/128", PREY, ROUND)
+}
+
+/// A fragment of a TCP segment, or of SCTP.
+fn piece(
+    field: &mut Field<'_>,
+    from: IpAddr,
+    (id, offset, more): (u32, u16, bool),
+    payload: &[u8],
+) -> Result<()> {
+    let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
+    field.attempts += 1;
+    let fragment = Fragment { id, offset, more };
+    field.station.ip((from, to), IpNumber::TCP, Some(&fragment), payload)
+}
+
+/// A source of the attacker.
+fn anybody(field: &mut Field<'_>) -> IpAddr {
+    let (net, host) = (field.random.u16(..), field.random.u16(1..));
+    Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
+}
+
+/// One subscriber's /64: each packet from another address. Together they have the share of one peer, and what they
+/// leave is for others.
+fn of_a_64(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
+        let id = field.random.u32(..);
+        piece(field, from.into(), (id, 0, true), &[9; 64])?;
+    }
+    Ok(())
+}
+
+/// The same middle fragment again and again, of a packet with as many pieces as are kept.
+fn duplicates(field: &mut Field<'_>) -> Result<()> {
+    let from = anybody(field);
+    let id = field.random.u32(..);
+    for n in 0..20 {
+        piece(field, from, (id, 8 * (2 * n + 1), true), &[9; 64])?;
+    }
+    for n in 0..ROUND as u16 {
+        piece(field, from, (id, 8 * (2 * (n % 20) + 1), true), &[9; 64])?;
+    }
+    Ok(())
+}
+
+fn overlap(field: &mut Field<'_>) -> Result<()> {
+    for _ in 0..ROUND / 4 {
+        let (from, id) = (anybody(field), field.random.u32(..));
+        piece(field, from, (id, 0, true), &[1; 64])?;
+        piece(field, from, (id, 4, true), &[2; 64])?;
+        piece(field, from, (id, 8, true), &[3; 8])?;
+        piece(field, from, (id, 4, false), &[4; 61])?;
+    }
+    Ok(())
+}
+
+/// The first one ends inside TCP's header, or another begins there.
+fn tiny(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let (from, id) = (anybody(field), field.random.u32(..));
+        if n % 2 == 0 {
+            piece(field, from, (id, 0, true), &[1; 8])?;
+        } else {
+            piece(field, from, (id, 1, true), &[1; 64])?;
+        }
+    }
+    Ok(())
+}
+
+/// Beyond 65,535 bytes, and lengths that no fragment but the last may have.
+fn too_long(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let (from, id) = (anybody(field), field.random.u32(..));
+        if n % 2 == 0 {
+            piece(field, from, (id, 0x1fff, false), &[1; 1000])?;
+        } else {
+            piece(field, from, (id, 64, true), &[1; 61])?;
+        }
+    }
+    Ok(())
+}
+
+/// A packet in more pieces than are kept.
+fn small(field: &mut Field<'_>) -> Result<()> {
+    let (from, id) = (anybody(field), field.random.u32(..));
+    for n in 0..ROUND as u16 {
+        piece(field, from, (id, 3 + 2 * n, true), &[n as u8; 8])?;
+    }
+    Ok(())
+}
+
+/// Headers that lie about lengths, unknown protocols, and extension headers without end.
+fn headers(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..ROUND {
+        let from: IpAddr =
+            if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
+        let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
+        let ends = field.station.ends(from, to);
+        // Destination options that are followed by more of them (RFC 8200 §4.6).
+        let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
+        let protocol = if from.is_ipv4() { 253 } else { 60 };
+        body.truncate(8 * (1 + n % 20));
+        let mut packet =
+            load::frames::build::packet(from, to, IpNumber(protocol), 64, None, &body)?;
+        if from.is_ipv4() {
+            match n % 8 {
+                // A length beyond the frame, a header that is too short, another version, a wrong checksum.
+                0 => packet[2] = 0xff,
+                2 => packet[0] = 0x44,
+                4 => packet[0] = 0x65,
+                _ => packet[10] ^= 0x55,
+            }
+        }
+        let frame = load::frames::build::frame(&ends, &packet)?;
+        field.hostile(&frame)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! A hostile peer at MPA's start-up and framing: RFC 5044, 5042 §5.2 and §6.5.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::{Attack, dialogue};
+use crate::bed::{PREY, PREY_MARKERS, PREY_VERBS};
+use crate::field::Field;
+use crate::socket::{Attacker, End};
+use crate::ulp;
+
+const REFUSED: &[&str] =
+    &["control:streams_refused", "error:*", "control:stream_errors", "segments"];
+
+pub(super) const ATTACKS: &[Attack] = &[
+    dialogue("mpa-silent", "RFC 5042 §6.5.1, 5044 §7.1", silent, REFUSED),
+    dialogue("mpa-slow", "RFC 5042 §6.5.1, 5044 §7.1", slow, REFUSED),
+    dialogue("mpa-requests", "RFC 5044 §7.1", requests, REFUSED),
+    dialogue("mpa-crc-damage", "RFC 5042 §5.2, 5044 §8", crc, &["error:*"]),
+    dialogue("mpa-marker-damage", "RFC 5044 §8", marker, &["error:*"]),
+    dialogue("mpa-lengths", "RFC 5044 §4", lengths, &["error:*"]),
+    dialogue("mpa-cut-short", "RFC 5042 §5.2", cut, REFUSED),
+];
+
+/// Connections that say nothing: they end in time, and no more than a peer's share are kept.
+fn silent(field: &mut Field<'_>) -> Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..40 {
+        field.attempts += 1;
+        if let Ok(attacker) = Attacker::connect(PREY) {
+            all.push(attacker);
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(3);
+    for mut attacker in all {
+        if attacker.end_within(until.saturating_duration_since(Instant::now()))? == End::Open {
+            field.find("a connection without a request is open after 3 s, its time is 1 s");
+        }
+    }
+    Ok(())
+}
+
+/// A request byte by byte, which takes longer than a start-up may.
+fn slow(field: &mut Field<'_>) -> Result<()> {
+    let mut attacker = Attacker::connect(PREY)?;
+    let request = ulp::request(1, false, true);
+    let began = Instant::now();
+    for byte in request {
+        field.attempts += 1;
+        attacker.send(&[byte])?;
+        field.rest(Duration::from_millis(75));
+    }
+    if attacker.reply()?.is_some_and(|reply| reply[16] & 0x20 == 0) {
+        field.find(format!("a request of {:?} was accepted", began.elapsed()));
+    }
+    Ok(())
+}
+
+/// Requests that are none: none is accepted.
+fn requests(field: &mut Field<'_>) -> Result<()> {
+    let mut wrong_key = ulp::request(1, false, true);
+    wrong_key[0] ^= 1;
+    let mut reply_key = ulp::request(1, false, true);
+    reply_key[..16].copy_from_slice(&wire::mpa::REPLY_KEY);
+    let mut too_long = ulp::request_with(1, false, true, &[7; 513]);
+    too_long.extend([7; 600]);
+    let cases = [
+        ("a wrong key", wrong_key),
+        ("a reply for a request", reply_key),
+        ("revision 3", ulp::request(3, false, true)),
+        ("revision 255", ulp::request(255, false, true)),
+        ("513 bytes of private data", too_long),
+        ("garbage", vec![0xff; 2000]),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: target\r\n\r\n".to_vec()),
+        ("TLS", [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[9; 500]].concat()),
+    ];
+    for (what, bytes) in cases {
+        field.attempts += 1;
+        let mut attacker = Attacker::connect(PREY)?;
+        attacker.send(&bytes)?;
+        if let Some(reply) = attacker.reply()?
+            && reply.get(16).is_none_or(|flags| flags & 0x20 == 0)
+        {
+            field.find(format!("{what} was accepted"));
+        }
+    }
+    // A request of revision 2 without what its S flag promises.
+    field.attempts += 1;
+    let mut attacker = Attacker::connect(PREY_VERBS)?;
+    let mut request = ulp::request(2, false, true);
+    request[16] |= 0x10;
+    attacker.send(&request)?;
+    if let Some(reply) = attacker.reply()?
+        && reply[16] & 0x20 == 0
+    {
+        field.find("S without IRD and ORD was accepted");
+    }
+    Ok(())
+}
+
+/// One bit of an FPDU, each time another.
+fn crc(field: &mut Field<'_>) -> Result<()> {
+    for n in 0..8 {
+        field.attempts += 1;
+        let mut attacker = Attacker::start(PREY)?;
+        // Before a good first FPDU a responder may send none (RFC 5044 §7.1.2). Without payload no STag is checked.
+        attacker.segment(&ulp::tagged(1, 2, true, &[]))?;
+        let mut fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 100]));
+        // Behind the length, whose damage is another.
+        let at = 2 + (fpdu.len() - 2) * n / 8;
+        fpdu[at] ^= 1 << n;
+        attacker.send(&fpdu)?;
+        let end = attacker.end()?;
+        if end != End::Error((0x20, 2)) {
+            field.find(format!("a wrong CRC: {end:x?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Markers that point elsewhere, where the target asked for them.
+fn marker(field: &mut Field<'_>) -> Result<()> {
+    for pointer in [4u16, 8, 0x3ff, 0xffff] {
+        field.attempts += 1;
+        let mut attacker = Attacker::start(PREY_MARKERS)?;
+        // The first marker is in front of the first FPDU and points to it: 0. Its CRC begins with it.
+        let begin = [&[0; 4][..], &ulp::fpdu(&ulp::tagged(1, 2, true, &[]))].concat();
+        attacker.send(&crc_again(begin))?;
+        // The next one is 512 bytes further on, in the middle of this FPDU, which begins at byte 24.
+        let fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 700]));
+        let [high, low] = pointer.to_be_bytes();
+        let bytes = [&fpdu[..488], &[0, 0, high, low], &fpdu[488..]].concat();
+        attacker.send(&crc_again(bytes))?;
+        let end = attacker.end()?;
+        if !matches!(end, End::Error((0x20, 2 | 3))) {
+            field.find(format!("a marker that points to {pointer}: {end:x?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The FPDU with its last four bytes made right.
+fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
+    fpdu.truncate(fpdu.len() - 4);
+    let sum = wire::crc32c::field(&fpdu);
+    fpdu.extend(sum);
+    fpdu
+}
+
+/// ULPDUs that are too short for a DDP header.
+fn lengths(field: &mut Field<'_>) -> Result<()> {
+    for len in [0usize, 1, 2, 13] {
+        field.attempts += 1;
+        let mut attacker = Attacker::start(PREY)?;
+        let segment = ulp::tagged(1, 2, true, &[]);
+        attacker.segment(&segment[..len])?;
+        let end = attacker.end()?;
+        if !matches!(end, End::Error(_)) {
+            field.find(format!("a ULPDU of {len} bytes: {end:x?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Half an FPDU, and the end.
+fn cut(field: &mut Field<'_>) -> Result<()> {
+    for n in 1..8 {
+        field.attempts += 1;
+        let mut attacker = Attacker::start(PREY)?;
+        let fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 1000]));
+        attacker.send(&fpdu[..fpdu.len() * n / 8])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! The appliance under attack and the good peer's, on the two ends of a veth.
+//!
+//! ```text
+//!  namespace A                    namespace B, in which this program runs
+//!  target: ddpd on one end   ──   peer: ddpd on the other end        10.77.0.3, fd77::3
+//!  10.77.0.1, fd77::1             the kernel's TCP                   10.77.0.2 (good), 10.77.0.4 (an attacker's)
+//!                                 the attacker's raw frames          all other addresses, and the gateway's
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use control::api::{Client, RegionInfo};
+use load::bed::Appliance;
+use load::frames::Mac;
+
+/// The target's addresses.
+pub(crate) const TARGET_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// The same of IPv6.
+pub(crate) const TARGET_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+/// The good peer's.
+pub(crate) const PEER_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
+/// Of the kernel's sockets that attack.
+pub(crate) const SOCKETS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
+
+/// Bare DDP with markers, of good peers.
+pub(crate) const FILES: u16 = 7471;
+/// The same over SCTP.
+pub(crate) const FILES_SCTP: u16 = 7472;
+/// RDMAP, of good peers.
+pub(crate) const VERBS: u16 = 7473;
+/// Bare DDP without markers, that is attacked.
+pub(crate) const PREY: u16 = 7481;
+/// RDMAP, that is attacked.
+pub(crate) const PREY_VERBS: u16 = 7482;
+/// Bare DDP over SCTP, that is attacked.
+pub(crate) const PREY_SCTP: u16 = 7483;
+/// Bare DDP with markers, that is attacked.
+pub(crate) const PREY_MARKERS: u16 = 7484;
+/// RDMAP over SCTP, that is attacked.
+pub(crate) const PREY_VERBS_SCTP: u16 = 7486;
+
+/// RDMAP whose Sends are discarded, that is attacked.
+pub(crate) const PREY_SINK: u16 = 7487;
+
+/// Bytes of each region.
+pub(crate) const REGION: usize = 256 << 10;
+/// Bytes that streams of the target may hold.
+pub(crate) const HELD: u64 = 8 << 20;
+/// Reads that a peer of the attacked RDMAP listener may have under way.
+pub(crate) const IRD: u16 = 4;
+/// Untagged buffers of the attacked listeners, and their bytes.
+pub(crate) const BUFFERS: (u32, u32) = (4, 4000);
+
+/// Regions that no attack may change, and that no good peer writes.
+pub(crate) const GUARDS: [&str; 3] = ["readonly", "nobodys", "secret"];
+
+/// True for an address that the attacker must not answer for.
+pub(crate) fn is_taken(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[3] < 16,
+        IpAddr::V6(address) => address.segments()[1..7] == [0; 6] && address.segments()[7] < 16,
+    }
+}
+
+/// A port of the target over IPv4.
+pub(crate) fn target(port: u16) -> SocketAddr {
+    (TARGET_V4, port).into()
+}
+
+/// Both appliances.
+pub(crate) struct Bed {
+    /// The good peer.
+    pub(crate) peer: Appliance,
+    /// What is attacked.
+    pub(crate) target: Appliance,
+    /// The target's hardware address.
+    pub(crate) mac: Mac,
+}
+
+/// Where the two are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// The program.
+    pub(crate) ddpd: &'a Path,
+    /// Namespace of the target.
+    pub(crate) namespace: &'a str,
+    /// The target's device there.
+    pub(crate) target_device: &'a str,
+    /// The device here.
+    pub(crate) device: &'a str,
+    /// Of configurations, sockets and logs.
+    pub(crate) directory: &'a Path,
+}
+
+impl Bed {
+    /// Starts both and waits until their links are up.
+    pub(crate) fn start(place: &Place<'_>) -> Result<Bed> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", place.namespace]).arg(place.ddpd);
+        let config = target_config(place);
+        let target = Appliance::spawn(command, place.directory, "target", &config)?;
+        let peer = Appliance::start(place.ddpd, place.directory, "peer", &peer_config(place))?;
+        target.wait_for_links()?;
+        peer.wait_for_links()?;
+        let ports: Vec<serde_json::Value> = target.client.get("/v1/ports")?;
+        let text = ports.first().and_then(|port| port["mac"].as_str()).unwrap_or_default();
+        let mac = parse_mac(text).with_context(|| format!("the target's MAC address: {text:?}"))?;
+        Ok(Bed { peer, target, mac })
+    }
+}
+
+fn parse_mac(text: &str) -> Option<Mac> {
+    let bytes: Result<Vec<u8>, _> =
+        text.split(':').map(|part| u8::from_str_radix(part, 16)).collect();
+    bytes.ok()?.try_into().ok()
+}
+
+/// The STag of a region, and the TO of its first byte.
+pub(crate) fn stag(client: &Client, region: &str) -> Result<(u32, u64)> {
+    let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
+    let region = regions.iter().find(|r| r.name == region).context("no such region")?;
+    let stag = u32::from_str_radix(region.stag.trim_start_matches("0x"), 16)?;
+    Ok((stag, region.base_to.parse()?))
+}
+
+/// Memory that is the same in each run: ordinary pages, so that RSS shows what grows.
+const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n";
+
+fn target_config(place: &Place<'_>) -> String {
+    let mut text = format!(
+        "name = \"target\"\n{COMMON}\
+         [management]\nsocket = \"{}/target.sock\"\nlog = \"info\"\n\
+         [tcp]\ntime_wait = \"1s\"\ninitial_rto = \"200ms\"\n\
+         [sctp]\nreceive_window = \"1 MiB\"\n\
+         [limits]\nstreams = 256\nheld_per_stream = \"1 MiB\"\nheld_per_worker = \"{} MiB\"\nneighbours = 256\n\
+         [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
+         [[interface]]\nname = \"front\"\nport = \"wire\"\naddresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n\
+         gateway = [\"10.77.0.254\", \"fd77::fe\"]\n",
+        place.directory.display(),
+        HELD >> 20,
+        place.target_device,
+    );
+    let regions = [
+        ("tcp", "w"),
+        ("kernel", "w"),
+        ("sctp", "w"),
+        ("verbs", "rw"),
+        ("prey", "w"),
+        ("prey-v", "rw"),
+        ("prey-s", "w"),
+        ("prey-m", "w"),
+        ("writeonly", "w"),
+        ("readonly", "r"),
+        ("nobodys", "rw"),
+        ("secret", "rw"),
+    ];
+    for (name, access) in regions {
+        text += &format!(
+            "[[region]]\nname = \"{name}\"\nsize = {REGION}\naccess = \"{access}\"\nshared = true\n"
+        );
+    }
+    text += &listener("files", FILES, "ddp", "regions = [\"tcp\", \"kernel\"]");
+    text +=
+        &listener("files-sctp", FILES_SCTP, "ddp", "transport = \"sctp\"\nregions = [\"sctp\"]");
+    text += &listener("verbs", VERBS, "rdmap", "regions = [\"verbs\"]");
+    // Of nobody: its regions must stay out of reach of other listeners' streams.
+    text += &listener("private", 7490, "rdmap", "regions = [\"secret\"]");
+    let queue = format!(
+        "[[listener.queue]]\nqn = 0\nbuffers = {}\nbuffer_size = {}\ndeliver_to = \"discard\"\n",
+        BUFFERS.0, BUFFERS.1
+    );
+    let limits =
+        "[listener.limits]\nstreams = 48\nstreams_per_peer = 24\nstartup_timeout = \"1s\"\n";
+    let prey = |name: &str, port, ulp: &str, keys: &str, queue: &str| {
+        listener(name, port, ulp, keys) + limits + queue
+    };
+    text +=
+        &prey("prey", PREY, "ddp", "markers = false\nregions = [\"prey\", \"readonly\"]", &queue);
+    text += &prey("prey-markers", PREY_MARKERS, "ddp", "regions = [\"prey-m\"]", &queue);
+    text += &prey(
+        "prey-verbs",
+        PREY_VERBS,
+        "rdmap",
+        &format!("ird = {IRD}\nregions = [\"prey-v\", \"writeonly\", \"readonly\"]"),
+        "",
+    );
+    let keys = "service = \"sink\"\nregions = [\"prey-v\"]";
+    text += &prey("prey-sink", PREY_SINK, "rdmap", keys, "");
+    let keys = "transport = \"sctp\"\nregions = [\"prey-s\"]";
+    text += &prey("prey-sctp", PREY_SCTP, "ddp", keys, &queue);
+    text + &prey("prey-verbs-sctp", PREY_VERBS_SCTP, "rdmap", keys, "")
+}
+
+fn listener(name: &str, port: u16, ulp: &str, keys: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"{name}\"\ninterface = \"front\"\nport = {port}\nulp = \"{ulp}\"\n{keys}\n"
+    )
+}
+
+fn peer_config(place: &Place<'_>) -> String {
+    format!(
+        "name = \"peer\"\n{COMMON}\
+         [management]\nsocket = \"{}/peer.sock\"\nlog = \"info\"\nbench = true\n\
+         [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
+         [[interface]]\nname = \"lan\"\nport = \"wire\"\naddresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n\
+         [[region]]\nname = \"back\"\nsize = {REGION}\naccess = \"none\"\nshared = true\n",
+        place.directory.display(),
+        place.device,
+    )
+}

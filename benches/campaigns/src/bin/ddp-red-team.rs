@@ -1,0 +1,21 @@
+//! Attacks an appliance while good peers transfer, and judges each attack. `scripts/red-team` makes the namespaces.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::process::ExitCode;
+
+use campaigns::red_team::{Arguments, run};
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(report) => {
+            println!("{}", report.text);
+            if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("ddp-red-team: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

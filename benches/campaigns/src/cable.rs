@@ -1,0 +1,37 @@
+//! What the veth between the two namespaces lost: frames that the kernel dropped because a queue or the appliance's
+//! receive ring was full. No appliance can count them.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+/// The cable.
+#[derive(Clone, Debug)]
+pub(crate) struct Cable {
+    namespace: String,
+    target_device: String,
+    statistics: PathBuf,
+}
+
+impl Cable {
+    /// From the device here to that of the target.
+    pub(crate) fn new(device: &str, namespace: &str, target_device: &str) -> Cable {
+        Cable {
+            namespace: namespace.to_owned(),
+            target_device: target_device.to_owned(),
+            statistics: PathBuf::from(format!("/sys/class/net/{device}/statistics")),
+        }
+    }
+
+    /// Frames that this end dropped, and frames that arrived at the other end, so far.
+    pub(crate) fn counts(&self) -> Result<(u64, u64)> {
+        let dropped = std::fs::read_to_string(self.statistics.join("tx_dropped"))?;
+        let output = Command::new("ip")
+            .args(["-n", &self.namespace, "-j", "-s", "link", "show", "dev", &self.target_device])
+            .output()?;
+        let links: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        let arrived = links[0]["stats64"]["rx"]["packets"].as_u64();
+        Ok((dropped.trim().parse()?, arrived.context("no statistics of the target's device")?))
+    }
+}

@@ -1,0 +1,295 @@
+//! Good peers: streams that stay open and are written to (and read from) all the time, each transfer compared byte by
+//! byte, and the kernel's TCP, which opens a stream for each file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use control::Transport;
+use control::api::{
+    Client, ConnectSpec, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, StreamInfo,
+    UlpChoice, Via,
+};
+use serde::Serialize;
+
+use crate::bed::{self, Bed, REGION};
+
+/// Names of the good peers.
+pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
+
+/// A transfer that takes longer has stalled for good.
+const GIVEN_UP: Duration = Duration::from_secs(15);
+/// Between two transfers of a peer.
+const REST: Duration = Duration::from_millis(5);
+
+/// What one good peer has done so far.
+#[derive(Debug, Default)]
+struct Progress {
+    bytes: AtomicU64,
+    transfers: AtomicU64,
+    /// When the last transfer ended, milliseconds from the start.
+    last: AtomicU64,
+    /// The longest time from one transfer's end to the next one's since it was last asked for, milliseconds.
+    longest: AtomicU64,
+    /// It rests because it was told to.
+    rests: AtomicBool,
+    failures: Mutex<Vec<String>>,
+}
+
+/// What one good peer did in a time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Done {
+    /// Who.
+    pub(crate) name: &'static str,
+    /// Bytes that were moved and found equal.
+    pub(crate) bytes: u64,
+    /// Transfers.
+    pub(crate) transfers: u64,
+    /// Longest time without the end of a transfer, milliseconds.
+    pub(crate) longest_ms: u64,
+    /// What went wrong.
+    pub(crate) failures: Vec<String>,
+}
+
+/// All good peers, which work until this is dropped.
+pub(crate) struct Good {
+    began: Instant,
+    peers: Vec<(&'static str, Arc<Progress>)>,
+    over: Arc<AtomicBool>,
+    hold: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    /// The good TCP stream: its own address and the appliance's.
+    pub(crate) tcp: StreamInfo,
+}
+
+impl Good {
+    /// Opens their streams and starts them.
+    pub(crate) fn start(bed: &Bed, ddpctl: &Path, directory: &Path) -> Result<Good> {
+        let (over, hold) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let connect = |spec: &ConnectSpec| -> Result<StreamInfo> {
+            bed.peer.client.post("/v1/connect", spec).context("a good peer's stream")
+        };
+        let tcp = connect(&ConnectSpec::to(bed::target(bed::FILES)))?;
+        let over_sctp = ConnectSpec {
+            transport: Transport::Sctp,
+            ..ConnectSpec::to(bed::target(bed::FILES_SCTP))
+        };
+        let sctp = connect(&over_sctp)?;
+        let v6 = SocketAddr::new(bed::TARGET_V6.into(), bed::VERBS);
+        let rdmap = ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to(v6) };
+        let verbs = connect(&rdmap)?;
+        let mut good = Good {
+            began: Instant::now(),
+            peers: Vec::new(),
+            over,
+            hold,
+            threads: Vec::new(),
+            tcp: tcp.clone(),
+        };
+        let streams = [Some(tcp), Some(sctp), Some(verbs), None];
+        for (index, (name, stream)) in NAMES.into_iter().zip(streams).enumerate() {
+            let progress = Arc::new(Progress::default());
+            good.peers.push((name, progress.clone()));
+            let work = Work {
+                name,
+                stream,
+                peer: Client::new(&bed.peer.socket)?,
+                target: Client::new(&bed.target.socket)?,
+                ddpctl: ddpctl.to_owned(),
+                file: directory.join(format!("good-{name}.bin")),
+                random: fastrand::Rng::with_seed(5041 + index as u64),
+            };
+            let (over, hold, began) = (good.over.clone(), good.hold.clone(), good.began);
+            good.threads
+                .push(std::thread::spawn(move || work.run(&progress, (&over, &hold), began)));
+        }
+        Ok(good)
+    }
+
+    /// Lets them rest between two transfers; true when all do within `time`.
+    pub(crate) fn hold(&self, time: Duration) -> bool {
+        self.hold.store(true, Ordering::Relaxed);
+        let until = Instant::now() + time;
+        loop {
+            if self.peers.iter().all(|(_, peer)| peer.rests.load(Ordering::Relaxed)) {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets them go on.
+    pub(crate) fn go_on(&self) {
+        let now = self.began.elapsed().as_millis() as u64;
+        for (_, peer) in &self.peers {
+            peer.last.store(now, Ordering::Relaxed);
+        }
+        self.hold.store(false, Ordering::Relaxed);
+    }
+
+    /// Transfers of each so far, and milliseconds since the last one.
+    pub(crate) fn transfers(&self) -> Vec<(&'static str, u64, u64)> {
+        let now = self.began.elapsed().as_millis() as u64;
+        let each = self.peers.iter().map(|(name, peer)| {
+            let silent = now.saturating_sub(peer.last.load(Ordering::Relaxed));
+            (*name, peer.transfers.load(Ordering::Relaxed), silent)
+        });
+        each.collect()
+    }
+
+    /// What each did since the last time that this was asked.
+    pub(crate) fn take(&self, before: &mut Vec<(u64, u64)>) -> Vec<Done> {
+        let now = self.began.elapsed().as_millis() as u64;
+        before.resize(self.peers.len(), (0, 0));
+        let each = self.peers.iter().zip(before);
+        each.map(|((name, progress), before)| {
+            let bytes = progress.bytes.load(Ordering::Relaxed);
+            let transfers = progress.transfers.load(Ordering::Relaxed);
+            let silent = now.saturating_sub(progress.last.load(Ordering::Relaxed));
+            let longest_ms = progress.longest.swap(0, Ordering::Relaxed).max(silent);
+            let failures = match progress.failures.lock() {
+                Ok(mut failures) => std::mem::take(&mut *failures),
+                Err(_) => vec!["panicked".into()],
+            };
+            let done = Done {
+                name,
+                bytes: bytes - before.0,
+                transfers: transfers - before.1,
+                longest_ms,
+                failures,
+            };
+            *before = (bytes, transfers);
+            done
+        })
+        .collect()
+    }
+}
+
+impl Drop for Good {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // It has said what went wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One good peer at work.
+struct Work {
+    name: &'static str,
+    stream: Option<StreamInfo>,
+    peer: Client,
+    target: Client,
+    ddpctl: PathBuf,
+    file: PathBuf,
+    random: fastrand::Rng,
+}
+
+impl Work {
+    fn run(
+        mut self,
+        progress: &Progress,
+        (over, hold): (&AtomicBool, &AtomicBool),
+        began: Instant,
+    ) {
+        while !over.load(Ordering::Relaxed) {
+            let rests = hold.load(Ordering::Relaxed);
+            progress.rests.store(rests, Ordering::Relaxed);
+            if rests {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let result = self.transfer();
+            let now = began.elapsed().as_millis() as u64;
+            let last = progress.last.swap(now, Ordering::Relaxed);
+            progress.longest.fetch_max(now - last, Ordering::Relaxed);
+            match result {
+                Ok(bytes) => {
+                    progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+                    progress.transfers.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    if let Ok(mut failures) = progress.failures.lock()
+                        && failures.len() < 8
+                    {
+                        failures.push(format!("{error:#}"));
+                    }
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+            std::thread::sleep(REST);
+        }
+    }
+
+    /// Bytes that were moved and are what they were.
+    fn transfer(&mut self) -> Result<u64> {
+        let mut bytes = vec![0; REGION];
+        self.random.fill(&mut bytes);
+        std::fs::write(&self.file, &bytes)?;
+        match self.stream.as_ref().map(|stream| stream.id) {
+            Some(id) => {
+                let target = RemotePlace::Region { name: self.name.into(), offset: 0 };
+                let put = PutSpec { file: self.file.clone(), via: Via::Stream(id), target };
+                self.finish(self.peer.post("/v1/put", &put).context("put")?)?;
+            }
+            None => self.kernel()?,
+        }
+        let path = format!("/v1/regions/{}/data?offset=0&length={REGION}", self.name);
+        ensure!(self.target.bytes(&path)? == bytes, "the region {} differs", self.name);
+        if self.name != "verbs" {
+            return Ok(REGION as u64);
+        }
+        // Read back what was written.
+        let id = self.stream.as_ref().context("a stream")?.id;
+        let get = GetSpec {
+            via: Via::Stream(id),
+            source: RemotePlace::Region { name: self.name.into(), offset: 0 },
+            length: Some(REGION as u64),
+            sink: GetSink::Region { name: "back".into(), offset: 0 },
+        };
+        self.finish(self.peer.post("/v1/get", &get).context("get")?)?;
+        let path = format!("/v1/regions/back/data?offset=0&length={REGION}");
+        ensure!(self.peer.bytes(&path)? == bytes, "what was read from {} differs", self.name);
+        Ok(2 * REGION as u64)
+    }
+
+    fn finish(&self, job: JobInfo) -> Result<()> {
+        let path = format!("/v1/jobs/{}", job.id);
+        let until = Instant::now() + GIVEN_UP;
+        loop {
+            let job: JobInfo = self.peer.get(&path)?;
+            match job.state {
+                JobState::Done => return Ok(()),
+                state if state.is_final() => bail!("{}", job.error.unwrap_or_default()),
+                _ => {
+                    ensure!(Instant::now() < until, "{} bytes after {GIVEN_UP:?}", job.acknowledged)
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// A stream of the kernel's TCP, for this file alone.
+    fn kernel(&self) -> Result<()> {
+        let url = format!("tcp://{}:{}/kernel", bed::TARGET_V4, bed::FILES);
+        let output = Command::new(&self.ddpctl)
+            .args(["put", "--kernel"])
+            .arg(&self.file)
+            .arg(url)
+            .output()
+            .with_context(|| format!("{} does not start", self.ddpctl.display()))?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "put --kernel: {}", text.trim());
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! A cable that loses, reorders, repeats and damages frames: two `af_packet` ports, and a thread between them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
+use link::{Config, Counters, FaultyLink, Frame};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Longest sleep of the thread.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// A frame on its way.
+struct OnTheWay(Vec<u8>);
+
+impl Frame for OnTheWay {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// What a checksum covers: damage elsewhere, in ARP for instance, would be believed.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self.0.get(12..14) {
+            Some([0x08, 0x00] | [0x86, 0xdd]) => &mut self.0[14..],
+            _ => &mut [],
+        }
+    }
+
+    fn duplicate(&self) -> Option<Self> {
+        Some(OnTheWay(self.0.clone()))
+    }
+}
+
+/// The cable, until it is dropped.
+pub(crate) struct Lossy {
+    wanted: Arc<Mutex<Config>>,
+    counted: Arc<Mutex<[Counters; 2]>>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One end.
+struct End {
+    queue: PortQueue,
+    /// Behind the queue: the device closes when both are gone.
+    _port: Port,
+    /// Frames that came in here.
+    faults: FaultyLink<OnTheWay>,
+}
+
+impl Lossy {
+    /// Joins the two devices.
+    pub(crate) fn start(devices: [&str; 2]) -> Result<Lossy> {
+        let config = |device: &str| PortConfig {
+            checksum: ChecksumMode::Software,
+            rx_descriptors: 1024,
+            tx_descriptors: 1024,
+            ..PortConfig::new(device, PortKind::AfPacket { device: device.to_owned() })
+        };
+        let all = devices.map(config);
+        let bytes: u64 = all.iter().map(PortConfig::pool_bytes).sum();
+        let eal = EalConfig {
+            hugepages: Hugepages::Never,
+            memory_mib: 64 + (bytes >> 20) as u32,
+            log_level: LogLevel::Error,
+            ..EalConfig::default()
+        };
+        let ports = Ports::new(Eal::start(&eal)?);
+        let open = |config: &PortConfig| -> Result<End> {
+            let mut port = ports.open(config)?;
+            let queue = port.take_queues().pop().context("a port without a queue")?;
+            Ok(End { queue, _port: port, faults: FaultyLink::new(Config::default()) })
+        };
+        let ends = [open(&all[0])?, open(&all[1])?];
+        let wanted = Arc::new(Mutex::new(Config::default()));
+        let counted = Arc::new(Mutex::new([Counters::default(); 2]));
+        let over = Arc::new(AtomicBool::new(false));
+        let shared = (wanted.clone(), counted.clone(), over.clone());
+        let thread =
+            Some(std::thread::spawn(move || forward(ends, &shared.0, &shared.1, &shared.2)));
+        Ok(Lossy { wanted, counted, over, thread })
+    }
+
+    /// What frames suffer from now on.
+    pub(crate) fn set(&self, config: Config) {
+        if let Ok(mut wanted) = self.wanted.lock() {
+            *wanted = config;
+        }
+    }
+
+    /// What both directions did.
+    pub(crate) fn counters(&self) -> [Counters; 2] {
+        self.counted.lock().map(|counted| *counted).unwrap_or_default()
+    }
+}
+
+impl Drop for Lossy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only forwards.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn forward(
+    mut ends: [End; 2],
+    wanted: &Mutex<Config>,
+    counted: &Mutex<[Counters; 2]>,
+    over: &AtomicBool,
+) {
+    let began = Instant::now();
+    let now = || base::Instant::from_nanos(began.elapsed().as_nanos() as u64);
+    let mut current = Config::default();
+    while !over.load(Ordering::Relaxed) {
+        if let Ok(wanted) = wanted.lock()
+            && *wanted != current
+        {
+            current = wanted.clone();
+            for (index, end) in ends.iter_mut().enumerate() {
+                // The two directions differ, or they lose in step.
+                let seed = current.seed.wrapping_mul(2).wrapping_add(index as u64);
+                end.faults.set_config(Config { seed, ..current.clone() });
+            }
+        }
+        let mut moved = 0;
+        for index in 0..2 {
+            let mut batch = RxBatch::new();
+            moved += ends[index].queue.rx_burst(now(), &mut batch);
+            for frame in batch {
+                // What becomes of it is counted.
+                let _ = ends[index].faults.push(now(), OnTheWay(frame.data().to_vec()));
+            }
+            while let Some(OnTheWay(frame)) = ends[index].faults.pop(now()) {
+                send(&mut ends[1 - index].queue, &frame);
+                moved += 1;
+            }
+            ends[1 - index].queue.flush();
+        }
+        if let Ok(mut counted) = counted.lock() {
+            *counted = [*ends[0].faults.counters(), *ends[1].faults.counters()];
+        }
+        if moved == 0 {
+            sleep(&ends);
+        }
+    }
+}
+
+fn send(queue: &mut PortQueue, frame: &[u8]) {
+    if queue.room() == 0 {
+        queue.flush();
+    }
+    // Without a buffer, or with a full ring, it is lost as on a wire.
+    let Some(mut buffer) = queue.alloc() else { return };
+    if let Some(room) = buffer.append(frame.len()) {
+        room.copy_from_slice(frame);
+        queue.tx(buffer);
+    }
+}
+
+fn sleep(ends: &[End; 2]) {
+    let fds: Vec<_> = ends.iter().filter_map(|end| end.queue.fd()).collect();
+    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let time = Timespec { tv_sec: 0, tv_nsec: LOOK_AGAIN.as_nanos() as _ };
+    // An interrupted wait is a short one.
+    let _ = poll(&mut fds, Some(&time));
+}

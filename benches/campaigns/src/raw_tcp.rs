@@ -1,0 +1,160 @@
+//! A TCP client of raw frames: it does what a conversation needs, and what no kernel would do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use etherparse::{IpNumber, TcpHeader, TcpOptionElement, TcpSlice};
+use load::frames::build;
+
+use crate::field::Field;
+use crate::station::Answer;
+
+/// Longest time for an answer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A segment of the appliance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segment {
+    pub(crate) seq: u32,
+    pub(crate) syn: bool,
+    pub(crate) rst: bool,
+    pub(crate) fin: bool,
+    pub(crate) timestamps: Option<(u32, u32)>,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// One connection.
+#[derive(Clone, Debug)]
+pub(crate) struct RawTcp {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// SND.NXT.
+    pub(crate) seq: u32,
+    /// RCV.NXT.
+    pub(crate) ack: u32,
+    /// TSval that is sent, and the last one received.
+    pub(crate) clock: u32,
+    pub(crate) echo: u32,
+}
+
+impl RawTcp {
+    /// A connection that has sent nothing yet.
+    pub(crate) fn new(field: &mut Field<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
+        let local = SocketAddr::new(from, field.next_port());
+        RawTcp { local, remote, seq: field.random.u32(..), ack: 0, clock: 1000, echo: 0 }
+    }
+
+    /// A segment at SND.NXT, changed by `change`; SND.NXT stays.
+    pub(crate) fn frame(
+        &self,
+        field: &Field<'_>,
+        change: impl FnOnce(&mut TcpHeader),
+        payload: &[u8],
+    ) -> Result<Vec<u8>> {
+        let mut header = TcpHeader::new(self.local.port(), self.remote.port(), self.seq, 64_000);
+        header.acknowledgment_number = self.ack;
+        header.ack = true;
+        change(&mut header);
+        let stamp = TcpOptionElement::Timestamp(self.clock, if header.ack { self.echo } else { 0 });
+        if header.syn {
+            header.set_options(&[
+                TcpOptionElement::MaximumSegmentSize(1400),
+                TcpOptionElement::SelectiveAcknowledgementPermitted,
+                stamp,
+            ])?;
+        } else if !header.rst {
+            header.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, stamp])?;
+        }
+        build::tcp_frame(&field.station.ends(self.local.ip(), self.remote.ip()), header, payload)
+    }
+
+    /// Sends a segment and moves SND.NXT.
+    pub(crate) fn send(
+        &mut self,
+        field: &mut Field<'_>,
+        change: impl FnOnce(&mut TcpHeader),
+        payload: &[u8],
+    ) -> Result<()> {
+        self.clock += 1;
+        let mut flags = 0;
+        let frame = self.frame(
+            field,
+            |header| {
+                change(header);
+                flags = u32::from(header.syn) + u32::from(header.fin);
+            },
+            payload,
+        )?;
+        self.seq = self.seq.wrapping_add(payload.len() as u32 + flags);
+        field.station.send(&frame)
+    }
+
+    /// SYN, SYN-ACK and ACK.
+    pub(crate) fn open(&mut self, field: &mut Field<'_>) -> Result<()> {
+        self.syn(field)?;
+        self.send(field, |_| {}, &[])
+    }
+
+    /// SYN and SYN-ACK.
+    pub(crate) fn syn(&mut self, field: &mut Field<'_>) -> Result<Segment> {
+        self.send(
+            field,
+            |header| {
+                header.syn = true;
+                header.ack = false;
+                header.acknowledgment_number = 0;
+            },
+            &[],
+        )?;
+        let answer = self.next(field, PATIENCE).context("no answer to a SYN")?;
+        anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
+        Ok(answer)
+    }
+
+    /// The next segment that moves something; RCV.NXT moves with it.
+    pub(crate) fn next(&mut self, field: &mut Field<'_>, time: Duration) -> Option<Segment> {
+        let (local, remote) = (self.local, self.remote);
+        let (ack, any) = (self.ack, self.ack == 0);
+        let segment = field.station.wait(time, |answer| {
+            let segment = parse(answer, local, remote)?;
+            let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
+            // Those sent again move nothing.
+            (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
+        })?;
+        let len = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);
+        self.ack = segment.seq.wrapping_add(len);
+        if let Some((value, _)) = segment.timestamps {
+            self.echo = value;
+        }
+        Some(segment)
+    }
+
+    /// Resets the connection.
+    pub(crate) fn reset(&mut self, field: &mut Field<'_>) -> Result<()> {
+        self.send(field, |header| header.rst = true, &[])
+    }
+}
+
+/// A segment from `remote` to `local`.
+fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
+    if answer.protocol != IpNumber::TCP || answer.to != local.ip() {
+        return None;
+    }
+    let tcp = TcpSlice::from_slice(&answer.payload).ok()?;
+    if (tcp.source_port(), tcp.destination_port()) != (remote.port(), local.port()) {
+        return None;
+    }
+    let timestamps = tcp.options_iterator().find_map(|option| match option {
+        Ok(TcpOptionElement::Timestamp(value, echo)) => Some((value, echo)),
+        _ => None,
+    });
+    Some(Segment {
+        seq: tcp.sequence_number(),
+        syn: tcp.syn(),
+        rst: tcp.rst(),
+        fin: tcp.fin(),
+        timestamps,
+        payload: tcp.payload().to_vec(),
+    })
+}

@@ -1,0 +1,422 @@
+//! The run: each attack beside the good peers, with everything counted before and after.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use comfy_table::{Table, presets};
+use load::watch::Flow;
+use serde::Serialize;
+
+use crate::attacks::{self, Attack};
+use crate::bed::{self, Bed, GUARDS, Place};
+use crate::cable::Cable;
+use crate::field::Field;
+use crate::good::Good;
+use crate::sample::{Sample, refusals, unaccounted};
+use crate::station::Station;
+use crate::verdict::{STALL_MS, Seen, judge, stall_ms};
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(
+    about = "Attacks a live appliance with raw frames and hostile streams while good peers transfer"
+)]
+pub struct Arguments {
+    /// Names of attacks; all of them by default
+    names: Vec<String>,
+    /// The appliance's program
+    #[arg(long)]
+    ddpd: PathBuf,
+    /// The program of the good peer on the kernel's TCP
+    #[arg(long)]
+    ddpctl: PathBuf,
+    /// Network namespace of the appliance that is attacked
+    #[arg(long)]
+    namespace: String,
+    /// Its device there
+    #[arg(long)]
+    target_device: String,
+    /// The device here, at the other end of the cable
+    #[arg(long)]
+    device: String,
+    /// Seconds of an attack that is a flood
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Of all that is random
+    #[arg(long, default_value_t = 5042)]
+    seed: u64,
+    /// One JSON object with everything instead of the table
+    #[arg(long)]
+    json: bool,
+    /// List the attacks and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// The outcome.
+#[derive(Debug)]
+pub struct Report {
+    /// For the terminal.
+    pub text: String,
+    /// Attacks whose verdict is bad.
+    pub failed: usize,
+}
+
+/// An attack in the report.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    source: &'static str,
+    #[serde(flatten)]
+    seen: Seen,
+    refusals: crate::sample::Numbers,
+    /// What is wrong.
+    wrong: Vec<String>,
+}
+
+/// What a run was.
+#[derive(Debug, Serialize)]
+struct Results {
+    seed: u64,
+    seconds: f64,
+    /// Bytes a second of each good peer without attack.
+    quiet: Vec<(&'static str, f64)>,
+    /// Of all attacks.
+    totals: Totals,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Totals {
+    attacks: usize,
+    failed: usize,
+    attempts: u64,
+    frames: u64,
+    good_bytes: u64,
+    memory_first: u64,
+    memory_last: u64,
+}
+
+/// Time without attack, in which good peers show what they can.
+const QUIET: Duration = Duration::from_secs(3);
+/// An attack takes no longer, or its verdict is bad.
+const LONGEST: f64 = 12.0;
+
+/// Runs the attacks.
+///
+/// # Errors
+/// The bed does not come up, or an attack cannot be made.
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    let all = chosen(&arguments.names)?;
+    if arguments.list {
+        let lines: Vec<String> =
+            all.iter().map(|attack| format!("{:28} {}", attack.name, attack.source)).collect();
+        return Ok(Report { text: lines.join("\n"), failed: 0 });
+    }
+    let directory = tempfile::tempdir()?;
+    let place = Place {
+        ddpd: &arguments.ddpd,
+        namespace: &arguments.namespace,
+        target_device: &arguments.target_device,
+        device: &arguments.device,
+        directory: directory.path(),
+    };
+    let began = Instant::now();
+    let results = attack_all(&all, &place, arguments)?;
+    let failed = results.totals.failed;
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&results)?,
+        false => table(&results, began.elapsed()),
+    };
+    Ok(Report { text, failed })
+}
+
+fn chosen(names: &[String]) -> Result<Vec<Attack>> {
+    let mut all = attacks::all();
+    for name in names {
+        ensure!(all.iter().any(|attack| attack.name == *name), "no attack is called {name}");
+    }
+    all.retain(|attack| names.is_empty() || names.iter().any(|name| name == attack.name));
+    Ok(all)
+}
+
+fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Result<Results> {
+    let bed = Bed::start(place)?;
+    // It watches before the good peers' streams begin.
+    let mut station = Station::open(place.device, bed.mac)?;
+    let good = Good::start(&bed, &arguments.ddpctl, place.directory)?;
+    let flow = Flow { source: good.tcp.remote.parse()?, destination: good.tcp.local.parse()? };
+    let cable = Cable::new(place.device, place.namespace, place.target_device);
+    let mut scene = Scene { bed: &bed, good: &good, cable, before: Vec::new(), quiet: Vec::new() };
+    scene.measure_quiet(&mut station)?;
+    let guards = guards(&bed)?;
+    let mut totals = Totals { attacks: all.len(), ..Totals::default() };
+    let mut rows = Vec::new();
+    for (index, attack) in all.iter().enumerate() {
+        let mut field = Field {
+            station: &mut station,
+            target: &bed.target,
+            flow,
+            random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(index as u64)),
+            findings: Vec::new(),
+            attempts: 0,
+            // Each attack has ports of its own.
+            ports: 20_000 + 500 * index as u16,
+        };
+        let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
+        say(&row);
+        totals.failed += usize::from(!row.wrong.is_empty());
+        totals.attempts += row.seen.attempts;
+        totals.frames += row.seen.sent.frames;
+        totals.good_bytes += row.seen.good.iter().map(|done| done.bytes).sum::<u64>();
+        totals.memory_last = row.seen.memory_after;
+        if index == 0 {
+            totals.memory_first = row.seen.memory_before;
+        }
+        rows.push(row);
+    }
+    let quiet = scene.quiet;
+    Ok(Results { seed: arguments.seed, seconds: arguments.seconds, quiet, totals, rows })
+}
+
+/// Progress on the standard error.
+#[allow(clippy::print_stderr)]
+fn say(row: &Row) {
+    let verdict = if row.wrong.is_empty() { "ok" } else { "FAILED" };
+    eprintln!("{verdict:7} {:28} {}", row.name, row.source);
+    row.wrong.iter().for_each(|wrong| eprintln!("        {wrong}"));
+}
+
+/// What guard regions hold.
+fn guards(bed: &Bed) -> Result<Vec<Vec<u8>>> {
+    GUARDS.iter().map(|name| region(bed, name)).collect()
+}
+
+fn region(bed: &Bed, name: &str) -> Result<Vec<u8>> {
+    let path = format!("/v1/regions/{name}/data?offset=0&length={}", bed::REGION);
+    Ok(bed.target.client.bytes(&path)?)
+}
+
+struct Scene<'a> {
+    bed: &'a Bed,
+    good: &'a Good,
+    cable: Cable,
+    before: Vec<(u64, u64)>,
+    quiet: Vec<(&'static str, f64)>,
+}
+
+impl Scene<'_> {
+    fn measure_quiet(&mut self, station: &mut Station) -> Result<()> {
+        self.good.take(&mut self.before);
+        self.good.go_on();
+        let began = Instant::now();
+        let _: Option<()> = station.wait(QUIET, |_| None);
+        let seconds = began.elapsed().as_secs_f64();
+        for done in self.good.take(&mut self.before) {
+            ensure!(
+                done.failures.is_empty() && done.bytes > 0,
+                "without attack the good peer {} fails: {}",
+                done.name,
+                done.failures.join("; ")
+            );
+            self.quiet.push((done.name, done.bytes as f64 / seconds));
+        }
+        self.good.hold(Duration::from_millis(STALL_MS));
+        Ok(())
+    }
+
+    fn attack(
+        &mut self,
+        attack: &Attack,
+        field: &mut Field<'_>,
+        seconds: f64,
+        guards: &[Vec<u8>],
+    ) -> Result<Row> {
+        let (before, wire) = (Sample::take(&self.bed.target)?, self.cable.counts()?);
+        let (sent, answers) = (field.station.sent, field.station.answers);
+        self.good.take(&mut self.before);
+        self.good.go_on();
+        let first = self.good.transfers();
+        let began = Instant::now();
+        let mut rounds = 0;
+        loop {
+            if rounds > 0 && attack.once {
+                field.rest(Duration::from_millis(10));
+            } else if let Err(error) = (attack.round)(field) {
+                field.find(format!("{error:#}"));
+                break;
+            }
+            rounds += 1;
+            if began.elapsed().as_secs_f64() >= seconds && self.have_moved(&first) {
+                break;
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let good = self.good.take(&mut self.before);
+        // Frames are accounted for where no more come.
+        self.good.hold(Duration::from_millis(STALL_MS));
+        field.rest(Duration::from_millis(20));
+        let (after, unaccounted) = self.settled(&before)?;
+        let now = self.cable.counts()?;
+        if seconds > LONGEST {
+            field.find(format!("it took {seconds:.1} s"));
+        }
+        let counted = after.since(&before);
+        let taken = counted.get("rx_frames").copied().unwrap_or(0);
+        let seen = Seen {
+            seconds,
+            attempts: field.attempts,
+            sent: field.station.sent.since(sent),
+            answers: field.station.answers.since(answers),
+            unaccounted,
+            lost: now.0 - wire.0 + (now.1 - wire.1).saturating_sub(taken),
+            memory_before: before.memory,
+            memory_after: after.memory,
+            log: after.log - before.log,
+            good,
+            bounds: bounds(&after),
+            changed: self.changed(guards)?,
+            findings: std::mem::take(&mut field.findings),
+            counted,
+        };
+        let wrong = judge(&attack.rule, &seen, &self.quiet);
+        let refusals = refusals(&seen.counted);
+        Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
+    }
+
+    /// Each good peer has ended two transfers since `first`, one of which began after it; or it has stalled.
+    fn have_moved(&self, first: &[(&'static str, u64, u64)]) -> bool {
+        let both = self.good.transfers().into_iter().zip(first);
+        both.into_iter()
+            .all(|((name, now, silent), (_, then, _))| now >= then + 2 || silent > stall_ms(name))
+    }
+
+    /// A sample in which all frames are accounted for: a running worker may hold some. The last one where that does not
+    /// come.
+    fn settled(&self, before: &Sample) -> Result<(Sample, i64)> {
+        let mut after = Sample::take(&self.bed.target)?;
+        for _ in 0..20 {
+            if unaccounted(&after.since(before)) == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            after = Sample::take(&self.bed.target)?;
+        }
+        let lost = unaccounted(&after.since(before));
+        Ok((after, lost))
+    }
+
+    fn changed(&self, guards: &[Vec<u8>]) -> Result<Vec<String>> {
+        let mut changed = Vec::new();
+        for (name, before) in GUARDS.iter().zip(guards) {
+            if region(self.bed, name)? != *before {
+                changed.push((*name).to_owned());
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// Gauges and their bounds, of the target's configuration or of `docs/ddpd.reference.toml`.
+fn bounds(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
+    let all = [
+        ("held_bytes", bed::HELD),
+        ("held_bytes_max", bed::HELD),
+        ("reassembly_bytes", 1 << 20),
+        ("neighbours", 256),
+        ("streams", 256),
+        ("associations", 256),
+        ("kept_bytes", 64 << 20),
+        ("untagged_bytes", 64 << 20),
+    ];
+    all.into_iter()
+        .map(|(name, bound)| (name, sample.gauges.get(name).copied().unwrap_or(0), bound))
+        .collect()
+}
+
+fn table(results: &Results, took: Duration) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table.set_header([
+        "attack",
+        "source",
+        "sent",
+        "answers KiB",
+        "refused",
+        "good MiB",
+        "longest ms",
+        "memory KiB",
+        "verdict",
+    ]);
+    for row in &results.rows {
+        let seen = &row.seen;
+        let mut most: Vec<_> = row.refusals.iter().collect();
+        most.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+        let refused: Vec<String> = most
+            .iter()
+            .take(3)
+            .map(|(name, n)| format!("{} {n}", name.split_once(':').map_or(name.as_str(), |p| p.1)))
+            .collect();
+        let good: u64 = seen.good.iter().map(|done| done.bytes).sum();
+        let longest = seen.good.iter().map(|done| done.longest_ms).max().unwrap_or(0);
+        table.add_row([
+            row.name.to_owned(),
+            row.source.to_owned(),
+            seen.attempts.to_string(),
+            (seen.answers.bytes >> 10).to_string(),
+            refused.join("\n"),
+            format!("{:.1}", good as f64 / (1 << 20) as f64),
+            longest.to_string(),
+            format!(
+                "{} {:+}",
+                seen.memory_before >> 10,
+                (seen.memory_after as i64 - seen.memory_before as i64) >> 10
+            ),
+            if row.wrong.is_empty() {
+                "ok".into()
+            } else {
+                format!("FAILED\n{}", row.wrong.join("\n"))
+            },
+        ]);
+    }
+    let totals = &results.totals;
+    format!(
+        "{table}\n{} attacks, {} FAILED; {} attempts, {} raw frames; good peers moved and compared {} MiB; \
+         memory {} KiB at first, {} KiB at last; {:.0} s",
+        totals.attacks,
+        totals.failed,
+        totals.attempts,
+        totals.frames,
+        totals.good_bytes >> 20,
+        totals.memory_first >> 10,
+        totals.memory_last >> 10,
+        took.as_secs_f64(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_attack_has_a_name_of_its_own_a_source_and_an_explanation() {
+        let all = attacks::all();
+        let names: HashSet<_> = all.iter().map(|attack| attack.name).collect();
+        assert_eq!(names.len(), all.len());
+        for attack in &all {
+            assert!(attack.source.starts_with("RFC "), "{}", attack.name);
+            assert!(!attack.rule.explained_by.is_empty(), "{}", attack.name);
+        }
+        // The ports of an attack are those of no other.
+        assert!(20_000 + 500 * all.len() <= 65_000, "{} attacks", all.len());
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused() {
+        assert!(chosen(&["rst-in-window".into()]).is_ok_and(|all| all.len() == 1));
+        assert!(chosen(&["rst".into()]).is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! What the target counts at one moment, by name, and differences.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use control::api::Stats;
+use load::bed::Appliance;
+
+/// Counters that account for a frame each, beside the drops (docs/api.md, stats).
+const ENDS: [&str; 9] = [
+    "segments",
+    "sctp_packets",
+    "cookies_sent",
+    "sctp_cookies_sent",
+    "fragments",
+    "echo_replies",
+    "neighbour_claims",
+    "icmp_errors",
+    "mesh_out",
+];
+
+/// Frames and messages that workers take.
+const TAKEN: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
+
+/// Named numbers.
+pub(crate) type Numbers = BTreeMap<String, u64>;
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    /// What only grows: workers' counters by their names, `drop:NAME`, `error:NAME`, `control:NAME`.
+    pub(crate) counters: Numbers,
+    /// What goes up and down.
+    pub(crate) gauges: Numbers,
+    /// RSS, bytes.
+    pub(crate) memory: u64,
+    /// Bytes of the log.
+    pub(crate) log: u64,
+}
+
+impl Sample {
+    /// Of an appliance, now.
+    pub(crate) fn take(appliance: &Appliance) -> Result<Sample> {
+        let stats = appliance.stats()?;
+        Ok(Sample { memory: appliance.memory()?, log: appliance.log_bytes()?, ..of(&stats) })
+    }
+
+    /// What was counted since `before`, only what is not zero.
+    pub(crate) fn since(&self, before: &Sample) -> Numbers {
+        let grown = self.counters.iter().filter_map(|(name, now)| {
+            let more = now.saturating_sub(before.counters.get(name).copied().unwrap_or(0));
+            (more > 0).then(|| (name.clone(), more))
+        });
+        grown.collect()
+    }
+}
+
+fn of(stats: &Stats) -> Sample {
+    let mut sample = Sample::default();
+    let mut add = |prefix: &str, counters: &control::api::Counters| {
+        for (name, n) in counters {
+            *sample.counters.entry(format!("{prefix}{name}")).or_default() += n;
+        }
+    };
+    add("control:", &stats.control);
+    for worker in &stats.workers {
+        add("", &worker.counters);
+        add("drop:", &worker.drops);
+        add("error:", &worker.errors);
+    }
+    for worker in &stats.workers {
+        for (name, n) in &worker.gauges {
+            *sample.gauges.entry(name.clone()).or_default() += n;
+        }
+    }
+    sample
+}
+
+/// Frames of workers that no counter accounts for.
+pub(crate) fn unaccounted(counted: &Numbers) -> i64 {
+    let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| counted.get(name)).sum() };
+    let drops: u64 =
+        counted.iter().filter(|(name, _)| name.starts_with("drop:")).map(|(_, n)| n).sum();
+    sum(&TAKEN) as i64 - (sum(&ENDS) + drops) as i64
+}
+
+/// What was refused, by reason: drops, protocol errors and streams that listeners refused.
+pub(crate) fn refusals(counted: &Numbers) -> Numbers {
+    const ALSO: [&str; 8] = [
+        "control:streams_refused",
+        "cookies_failed",
+        "sctp_cookies_failed",
+        "reassembly_evicted",
+        "reassembly_timeouts",
+        "sessions_refused",
+        "half_open_evicted",
+        "icmp_soft_errors",
+    ];
+    let is_one = |name: &str| {
+        name.starts_with("drop:") || name.starts_with("error:") || ALSO.contains(&name)
+    };
+    counted.iter().filter(|(name, _)| is_one(name)).map(|(name, n)| (name.clone(), *n)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(entries: &[(&str, u64)]) -> Numbers {
+        entries.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
+    }
+
+    #[test]
+    fn a_frame_without_counter_is_seen() {
+        let counted = [("rx_frames", 10), ("segments", 3), ("drop:net_no_stream", 7)];
+        assert_eq!(unaccounted(&numbers(&counted)), 0);
+        assert_eq!(unaccounted(&numbers(&counted[..2])), 7);
+        let refused = refusals(&numbers(&counted));
+        assert_eq!(refused, numbers(&counted[2..]));
+    }
+
+    #[test]
+    fn a_difference_has_what_grew_alone() {
+        let before = Sample { counters: numbers(&[("a", 5), ("b", 1)]), ..Sample::default() };
+        let now = Sample { counters: numbers(&[("a", 5), ("b", 3), ("c", 1)]), ..before.clone() };
+        assert_eq!(now.since(&before), numbers(&[("b", 2), ("c", 1)]));
+    }
+}

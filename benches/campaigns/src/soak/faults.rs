@@ -1,0 +1,138 @@
+//! What goes wrong during a soak, one after the other.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use link::{BurstLoss, Config, Loss, Probability, Reorder};
+use load::bed::Appliance;
+
+use super::place;
+use crate::bed::Place;
+use crate::lossy::Lossy;
+
+/// The faults.
+pub(super) struct Faults<'a> {
+    place: Place<'a>,
+    lossy: &'a Lossy,
+    peer: Option<Appliance>,
+    random: fastrand::Rng,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> Faults<'a> {
+    pub(super) fn new(place: Place<'a>, lossy: &'a Lossy, peer: Appliance, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed ^ 0x5a5a);
+        Faults { place, lossy, peer: Some(peer), random, counts: BTreeMap::new() }
+    }
+
+    /// One of them, and time after it.
+    pub(super) fn next(&mut self, target: &Appliance, lives: &AtomicU64) -> Result<()> {
+        match self.random.u8(..8) {
+            0 | 1 => self.kill(lives)?,
+            2 | 3 => self.reload(target)?,
+            4 => self.clear("cable made good again"),
+            _ => self.cable()?,
+        }
+        std::thread::sleep(Duration::from_millis(self.random.u64(200..2000)));
+        Ok(())
+    }
+
+    /// The cable is good and the configuration as it was.
+    pub(super) fn none(&mut self, target: &Appliance) {
+        self.clear("cable made good again");
+        // A refusal shows in what is left.
+        let _ = self.load(target, 512);
+    }
+
+    /// How often each was, and what the cable did.
+    pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = self.counts.clone();
+        for direction in self.lossy.counters() {
+            for (name, n) in [
+                ("frames carried", direction.delivered),
+                ("frames lost", direction.all_lost()),
+                ("frames reordered", direction.reordered),
+                ("frames repeated", direction.duplicated),
+                ("frames damaged", direction.corrupted),
+            ] {
+                *counts.entry(name).or_default() += n;
+            }
+        }
+        counts
+    }
+
+    fn count(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    fn kill(&mut self, lives: &AtomicU64) -> Result<()> {
+        self.count("peer killed and started");
+        lives.fetch_add(1, Ordering::Relaxed);
+        if let Some(peer) = self.peer.take() {
+            peer.kill()?;
+        }
+        self.peer = Some(place::peer(&self.place).context("the peer does not start again")?);
+        lives.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reload(&mut self, target: &Appliance) -> Result<()> {
+        self.count("configuration reloaded");
+        let streams = 256 + self.random.u32(..256);
+        self.load(target, streams).context("reload")
+    }
+
+    fn load(&self, target: &Appliance, streams: u32) -> Result<()> {
+        let file = self.place.directory.join("target.toml");
+        std::fs::write(file, place::target_config(&self.place, streams))?;
+        let _: serde_json::Value = target.client.post("/v1/reload", &serde_json::json!({}))?;
+        Ok(())
+    }
+
+    fn clear(&mut self, name: &'static str) {
+        self.count(name);
+        self.lossy.set(Config::default());
+    }
+
+    fn cable(&mut self) -> Result<()> {
+        let percent = |percent: f64| Probability::from_percent(percent);
+        let mut config = Config::seeded(self.random.u64(..));
+        match self.random.u8(..5) {
+            0 => {
+                self.count("cable loses in bursts");
+                config.loss = Loss::Burst(BurstLoss {
+                    good_to_bad: percent(0.2)?,
+                    bad_to_good: percent(20.0)?,
+                    loss_in_good: Probability::NEVER,
+                    loss_in_bad: percent(100.0)?,
+                });
+            }
+            1 => {
+                self.count("cable reorders and repeats");
+                config.reorder =
+                    Reorder { probability: percent(2.0)?, delay: Duration::from_millis(2) };
+                config.duplicate = percent(1.0)?;
+            }
+            2 => {
+                self.count("cable damages");
+                config.corrupt = percent(1.0)?;
+            }
+            3 => {
+                self.count("cable cut for a moment");
+                self.lossy.set(Config { loss: Loss::Random(percent(100.0)?), ..config });
+                std::thread::sleep(Duration::from_millis(self.random.u64(20..300)));
+                self.lossy.set(Config::default());
+                return Ok(());
+            }
+            _ => {
+                self.count("cable loses at random");
+                config.loss = Loss::Random(percent([0.1, 1.0, 3.0][self.random.usize(..3)])?);
+                config.delay = Duration::from_micros(self.random.u64(..500));
+            }
+        }
+        self.lossy.set(config);
+        Ok(())
+    }
+}

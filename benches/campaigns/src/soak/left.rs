@@ -1,0 +1,157 @@
+//! What an appliance has: memory, buffers, descriptors, tables. Afterwards it has what it had before.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use load::bed::Appliance;
+use serde::Serialize;
+
+/// Bytes by which memory may be larger: the allocator keeps what it had at the busiest moment.
+const GROWTH: u64 = 24 << 20;
+/// Packet buffers that may be in a cache or a descriptor ring, where the pool does not count them as free.
+const CACHED: u64 = 600;
+/// Hosts that there are: neighbours and path MTUs of them stay.
+const HOSTS: u64 = 8;
+
+/// Everything that is to return.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Left {
+    /// RSS, bytes.
+    pub(crate) memory: u64,
+    /// Packet buffers that are free.
+    pub(crate) buffers_free: u64,
+    /// File descriptors.
+    pub(crate) descriptors: u64,
+    /// Threads.
+    pub(crate) threads: u64,
+    /// Regions, and their names.
+    pub(crate) regions: Vec<String>,
+    /// Listeners.
+    pub(crate) listeners: Vec<String>,
+    /// Gauges of workers and of the whole; not those that are maxima.
+    pub(crate) gauges: BTreeMap<String, u64>,
+}
+
+impl Left {
+    /// Of an appliance, now.
+    pub(crate) fn take(appliance: &Appliance) -> Result<Left> {
+        let stats = appliance.stats()?;
+        let mut gauges: BTreeMap<String, u64> = BTreeMap::new();
+        for worker in &stats.workers {
+            for (name, n) in &worker.gauges {
+                *gauges.entry(format!("worker {name}")).or_default() += n;
+            }
+        }
+        for (name, n) in &stats.gauges {
+            gauges.insert(name.clone(), *n);
+        }
+        gauges.retain(|name, _| !name.ends_with("_max"));
+        let free = |name: &str| -> u64 {
+            stats.ports.iter().filter_map(|port| port.counters.get(name)).sum()
+        };
+        let process = format!("/proc/{}", appliance.pid());
+        Ok(Left {
+            memory: appliance.memory()?,
+            buffers_free: free("buffers_free"),
+            descriptors: std::fs::read_dir(format!("{process}/fd"))?.count() as u64,
+            threads: std::fs::read_dir(format!("{process}/task"))?.count() as u64,
+            regions: names(appliance, "/v1/regions")?,
+            listeners: names(appliance, "/v1/listeners")?,
+            gauges,
+        })
+    }
+
+    /// What is more than it was `before`, or otherwise; nothing when all is back.
+    pub(crate) fn beyond(&self, before: &Left) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut more = |what: &str, now: u64, then: u64, by: u64| {
+            if now > then + by {
+                wrong.push(format!("{what}: {now}, before {then}"));
+            }
+        };
+        more("bytes of memory", self.memory, before.memory, GROWTH);
+        more("buffers not free", before.buffers_free, self.buffers_free, CACHED);
+        more("descriptors", self.descriptors, before.descriptors, 0);
+        more("threads", self.threads, before.threads, 0);
+        for (name, now) in &self.gauges {
+            let then = before.gauges.get(name).copied().unwrap_or(0);
+            let by = match name.as_str() {
+                "worker neighbours" | "worker path_mtus" => HOSTS.saturating_sub(then),
+                _ => 0,
+            };
+            more(name, *now, then, by);
+        }
+        for (what, now, then) in [
+            ("regions", &self.regions, &before.regions),
+            ("listeners", &self.listeners, &before.listeners),
+        ] {
+            if now != then {
+                wrong.push(format!("{what}: {}, before {}", now.join(" "), then.join(" ")));
+            }
+        }
+        wrong
+    }
+}
+
+fn names(appliance: &Appliance, path: &str) -> Result<Vec<String>> {
+    let all: Vec<serde_json::Value> = appliance.client.get(path)?;
+    let mut names: Vec<String> =
+        all.iter().filter_map(|one| one["name"].as_str()).map(str::to_owned).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn before() -> Left {
+        Left {
+            memory: 100 << 20,
+            buffers_free: 4000,
+            descriptors: 20,
+            threads: 5,
+            regions: vec!["a".into(), "b".into()],
+            listeners: vec!["l".into()],
+            gauges: [("streams".to_owned(), 1), ("worker neighbours".to_owned(), 3)].into(),
+        }
+    }
+
+    /// The one thing that is wrong after `spoil`.
+    fn only(spoil: impl FnOnce(&mut Left)) -> String {
+        let mut after = before();
+        spoil(&mut after);
+        let mut wrong = after.beyond(&before());
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        wrong.remove(0)
+    }
+
+    #[test]
+    fn everything_that_stays_is_seen() {
+        assert_eq!(before().beyond(&before()), Vec::<String>::new());
+        assert!(only(|left| left.memory += GROWTH + 1).contains("memory"));
+        assert!(only(|left| left.buffers_free -= CACHED + 1).contains("buffers"));
+        assert!(only(|left| left.descriptors += 1).contains("descriptors: 21"));
+        assert!(only(|left| left.threads += 1).contains("threads"));
+        assert!(only(|left| left.regions.push("c".into())).contains("regions: a b c"));
+        // Also what is missing.
+        assert!(only(|left| left.listeners.clear()).contains("listeners"));
+        assert!(only(|left| *left.gauges.get_mut("streams").unwrap() += 1).contains("streams: 2"));
+        assert!(
+            only(|left| left.gauges.insert("held_bytes".into(), 1).map_or((), drop))
+                .contains("held")
+        );
+        assert!(
+            only(|left| left.gauges.insert("worker neighbours".into(), 9).map_or((), drop))
+                .contains("neigh")
+        );
+    }
+
+    #[test]
+    fn less_is_no_fault() {
+        let mut after = before();
+        (after.memory, after.descriptors, after.buffers_free) = (1, 1, 5000);
+        after.gauges.insert("worker neighbours".into(), 8);
+        assert_eq!(after.beyond(&before()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,304 @@
+//! Streams of all kinds come and go over a cable that loses frames, while the peer is killed and started again and the
+//! configuration is reloaded; afterwards everything is back where it was.
+//!
+//! ```text
+//!  namespace A                 namespace B, in which this program runs
+//!  target: ddpd   ── veth ──   this program, which loses frames   ── veth ──   peer: ddpd, and the kernel's TCP
+//! ```
+
+mod faults;
+mod left;
+mod ops;
+mod place;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use control::api::Client;
+use serde::Serialize;
+
+use self::faults::Faults;
+use self::left::Left;
+use self::ops::{Kind, Worker};
+use self::place::THREADS;
+use crate::bed::Place;
+use crate::lossy::Lossy;
+
+/// The command line.
+#[derive(clap::Parser)]
+#[command(
+    about = "Streams of all kinds come and go with faults; afterwards everything is back where it was"
+)]
+pub struct Arguments {
+    /// Minutes of streams and faults
+    #[arg(long, default_value_t = 10.0)]
+    minutes: f64,
+    /// Of all that is random
+    #[arg(long, default_value_t = 5043)]
+    seed: u64,
+    /// One JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+    /// The appliance's program
+    #[arg(long)]
+    ddpd: PathBuf,
+    /// The program that writes over the kernel's TCP
+    #[arg(long)]
+    ddpctl: PathBuf,
+    /// Network namespace of the appliance
+    #[arg(long)]
+    namespace: String,
+    /// Its device there
+    #[arg(long)]
+    target_device: String,
+    /// The peer's device here
+    #[arg(long)]
+    device: String,
+    /// The other ends of those two, here
+    #[arg(long, num_args = 2)]
+    between: Vec<String>,
+}
+
+/// The outcome.
+#[derive(Debug)]
+pub struct Report {
+    /// For the terminal.
+    pub text: String,
+    /// All is well.
+    pub good: bool,
+}
+
+/// What was done, by kind.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Tally {
+    /// To the end, every byte compared.
+    done: u64,
+    /// Failed because the peer was killed meanwhile.
+    cut_off: u64,
+    /// Bytes that were compared.
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Results {
+    seed: u64,
+    minutes: f64,
+    streams: BTreeMap<Kind, Tally>,
+    faults: BTreeMap<&'static str, u64>,
+    before: Left,
+    after: Left,
+    /// Seconds until everything was back.
+    back_after: f64,
+    wrong: Vec<String>,
+}
+
+/// Everything is back after this time at the latest: unfinished packets have 15 s, streams of a peer that is gone 5 s.
+const BACK: Duration = Duration::from_secs(40);
+
+/// What all threads share.
+struct Shared {
+    over: AtomicBool,
+    /// Grows when the peer is killed and when it is there again: what failed across that is excused.
+    lives: AtomicU64,
+    tallies: Mutex<BTreeMap<Kind, Tally>>,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl Shared {
+    fn wrong(&self, what: String) {
+        if let Ok(mut wrong) = self.wrong.lock()
+            && wrong.len() < 50
+        {
+            wrong.push(what);
+        }
+    }
+}
+
+/// Runs a soak.
+///
+/// # Errors
+/// The bed does not come up.
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    let [near, far] = &arguments.between[..] else { anyhow::bail!("--between takes two devices") };
+    let directory = tempfile::tempdir()?;
+    let place = Place {
+        ddpd: &arguments.ddpd,
+        namespace: &arguments.namespace,
+        target_device: &arguments.target_device,
+        device: &arguments.device,
+        directory: directory.path(),
+    };
+    let lossy = Lossy::start([near, far])?;
+    let target = place::target(&place)?;
+    target.wait_for_links()?;
+    let peer = place::peer(&place)?;
+    let shared = Shared {
+        over: AtomicBool::new(false),
+        lives: AtomicU64::new(0),
+        tallies: Mutex::default(),
+        wrong: Mutex::default(),
+    };
+    let sockets = (peer.socket.clone(), target.socket.clone());
+    let worker = |thread: usize| -> Result<Worker> {
+        Ok(Worker {
+            thread,
+            peer: Client::new(&sockets.0)?,
+            target: Client::new(&sockets.1)?,
+            ddpctl: arguments.ddpctl.clone(),
+            file: directory.path().join(format!("file{thread}.bin")),
+            random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),
+        })
+    };
+    let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
+    // What is allocated once is there before the first look. Nothing may fail without faults.
+    for worker in &mut workers {
+        for kind in Kind::ALL {
+            worker.once(kind)?;
+        }
+    }
+    let before = settled(&target, None)?.0;
+    let mut faults = Faults::new(place, &lossy, peer, arguments.seed);
+    let time = Duration::from_secs_f64(60.0 * arguments.minutes);
+    std::thread::scope(|scope| -> Result<()> {
+        for worker in workers {
+            scope.spawn(|| work(worker, &shared));
+        }
+        let until = Instant::now() + time;
+        let mut made = Ok(());
+        while Instant::now() < until && made.is_ok() {
+            made = faults.next(&target, &shared.lives);
+        }
+        // Without faults, what goes on comes to its end.
+        faults.none(&target);
+        shared.over.store(true, Ordering::Relaxed);
+        made
+    })?;
+    let (after, back_after) = settled(&target, Some(&before))?;
+    let mut wrong = shared.wrong.into_inner().unwrap_or_default();
+    wrong.extend(after.beyond(&before));
+    let streams = shared.tallies.into_inner().unwrap_or_default();
+    for kind in Kind::ALL {
+        if streams.get(&kind).is_none_or(|tally| tally.done == 0) {
+            wrong.push(format!("no stream of the kind {kind:?} came to its end"));
+        }
+    }
+    let (seed, minutes) = (arguments.seed, arguments.minutes);
+    let faults = faults.counts();
+    let results = Results { seed, minutes, streams, faults, before, after, back_after, wrong };
+    let good = results.wrong.is_empty();
+    let text =
+        if arguments.json { serde_json::to_string_pretty(&results)? } else { text(&results) };
+    Ok(Report { text, good })
+}
+
+fn work(mut worker: Worker, shared: &Shared) {
+    while !shared.over.load(Ordering::Relaxed) {
+        let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];
+        let life = shared.lives.load(Ordering::Relaxed);
+        if life % 2 == 1 {
+            // The peer is being started.
+            std::thread::sleep(Duration::from_millis(5));
+            continue;
+        }
+        let result = worker.once(kind);
+        let cut_off = shared.lives.load(Ordering::Relaxed) != life;
+        if let Ok(mut tallies) = shared.tallies.lock() {
+            let tally = tallies.entry(kind).or_default();
+            match &result {
+                Ok(bytes) => {
+                    tally.done += 1;
+                    tally.bytes += bytes;
+                }
+                Err(_) if cut_off => tally.cut_off += 1,
+                Err(_) => {}
+            }
+        }
+        if let Err(error) = result {
+            let text = format!("{error:#}");
+            // No fault excuses other bytes.
+            if !cut_off || text.contains("DIFFERS") {
+                shared.wrong(text);
+            }
+        }
+    }
+}
+
+/// What the target has when it has come to rest: nothing beyond `before`, or the time is over; and the seconds until
+/// then. Without `before`, when two looks a second apart are the same but for memory.
+fn settled(target: &load::bed::Appliance, before: Option<&Left>) -> Result<(Left, f64)> {
+    let began = Instant::now();
+    let mut last = Left::take(target)?;
+    loop {
+        let rested = match before {
+            Some(before) => last.beyond(before).is_empty(),
+            None => {
+                std::thread::sleep(Duration::from_secs(1));
+                let now = Left::take(target)?;
+                let same = now.gauges == last.gauges && now.descriptors == last.descriptors;
+                last = now;
+                let streams = ["worker streams", "worker associations", "streams"];
+                same && streams.iter().all(|name| last.gauges.get(*name) == Some(&0))
+            }
+        };
+        if rested {
+            return Ok((last, began.elapsed().as_secs_f64()));
+        }
+        if began.elapsed() > BACK {
+            ensure!(before.is_some(), "the target does not come to rest: {:?}", last.gauges);
+            return Ok((last, began.elapsed().as_secs_f64()));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        last = Left::take(target)?;
+    }
+}
+
+fn text(results: &Results) -> String {
+    let mut lines =
+        vec![format!("{:14} {:>8} {:>8} {:>12}", "streams", "done", "cut off", "MiB compared")];
+    let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
+    let mut sum = Tally::default();
+    for (kind, tally) in &results.streams {
+        let name = format!("{kind:?}");
+        lines.push(format!(
+            "{name:14} {:>8} {:>8} {:>12.1}",
+            tally.done,
+            tally.cut_off,
+            mib(tally.bytes)
+        ));
+        sum.done += tally.done;
+        sum.cut_off += tally.cut_off;
+        sum.bytes += tally.bytes;
+    }
+    lines.push(format!("{:14} {:>8} {:>8} {:>12.1}", "all", sum.done, sum.cut_off, mib(sum.bytes)));
+    lines.push(String::new());
+    lines.extend(results.faults.iter().map(|(name, n)| format!("{name:28} {n:>8}")));
+    lines.push(String::new());
+    let (before, after) = (&results.before, &results.after);
+    let rows = [
+        ("memory, KiB", before.memory >> 10, after.memory >> 10),
+        ("packet buffers free", before.buffers_free, after.buffers_free),
+        ("descriptors", before.descriptors, after.descriptors),
+        ("threads", before.threads, after.threads),
+        ("regions", before.regions.len() as u64, after.regions.len() as u64),
+        ("listeners", before.listeners.len() as u64, after.listeners.len() as u64),
+    ];
+    lines.push(format!("{:28} {:>10} {:>10}", "", "before", "after"));
+    lines.extend(rows.iter().map(|(name, then, now)| format!("{name:28} {then:>10} {now:>10}")));
+    for (name, now) in &after.gauges {
+        let then = before.gauges.get(name).copied().unwrap_or(0);
+        if (then, *now) != (0, 0) {
+            lines.push(format!("{name:28} {then:>10} {now:>10}"));
+        }
+    }
+    let verdict = if results.wrong.is_empty() { "all is well" } else { "FAILED" };
+    lines.push(format!(
+        "\nseed {}: {verdict}, back after {:.1} s",
+        results.seed, results.back_after
+    ));
+    lines.extend(results.wrong.iter().map(|wrong| format!("  {wrong}")));
+    lines.join("\n")
+}

@@ -1,0 +1,360 @@
+//! What a thread of a soak does: one stream of some kind, every byte of which is compared.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use control::Transport;
+use control::api::{
+    Client, ConnectSpec, GetSink, GetSpec, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace,
+    SendSpec, Sent, StreamInfo, UlpChoice, Via,
+};
+use serde::Serialize;
+
+use super::place::{CHURN, MARKERS, PLAIN, SCRAP, SCTP, VERBS, VERBS_SCTP, slot};
+use crate::bed::{self, PEER_V4, REGION};
+use crate::socket::Attacker;
+use crate::ulp;
+
+/// A transfer that takes longer has stalled for good.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// What a thread may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// The kernel's TCP writes, MPA revision 0 or 1, with and without markers and CRC.
+    Kernel,
+    /// The peer writes over TCP.
+    Tcp,
+    /// Over SCTP.
+    Sctp,
+    /// Writes and Reads of RDMAP over TCP.
+    Verbs,
+    /// Over SCTP.
+    VerbsSctp,
+    /// Messages that come back, over TCP or SCTP.
+    Echo,
+    /// The target opens the stream.
+    FromTarget,
+    /// Reads whose answers are taken late.
+    SlowReader,
+    /// A stream that ends in the middle: cancelled, aborted by the target, or cut off by the peer.
+    Interrupted,
+    /// A region and a listener are made, used and removed, also while they are in use.
+    Churn,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Kind; 10] = [
+        Kind::Kernel,
+        Kind::Tcp,
+        Kind::Sctp,
+        Kind::Verbs,
+        Kind::VerbsSctp,
+        Kind::Echo,
+        Kind::FromTarget,
+        Kind::SlowReader,
+        Kind::Interrupted,
+        Kind::Churn,
+    ];
+}
+
+/// One thread's tools.
+pub(crate) struct Worker {
+    /// Its number.
+    pub(crate) thread: usize,
+    pub(crate) peer: Client,
+    pub(crate) target: Client,
+    pub(crate) ddpctl: PathBuf,
+    pub(crate) file: PathBuf,
+    pub(crate) random: fastrand::Rng,
+}
+
+impl Worker {
+    /// Does one; the bytes that were compared.
+    pub(crate) fn once(&mut self, kind: Kind) -> Result<u64> {
+        match kind {
+            Kind::Kernel => self.kernel(),
+            Kind::Tcp => {
+                let spec = self.over_tcp();
+                self.put(spec)
+            }
+            Kind::Sctp => self.put(sctp(SCTP)),
+            Kind::Verbs => self.verbs(VERBS, Transport::Tcp),
+            Kind::VerbsSctp => self.verbs(VERBS_SCTP, Transport::Sctp),
+            Kind::Echo => self.echo(),
+            Kind::FromTarget => self.opened_by_target(),
+            Kind::SlowReader => self.slow_reader(),
+            Kind::Interrupted => self.interrupted(),
+            Kind::Churn => self.churn(),
+        }
+        .with_context(|| format!("{kind:?}"))
+    }
+
+    /// A new file of random bytes and length.
+    fn fill(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.random.usize(1..=REGION)];
+        self.random.fill(&mut bytes);
+        std::fs::write(&self.file, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn place(&self) -> RemotePlace {
+        RemotePlace::Region { name: slot(self.thread), offset: 0 }
+    }
+
+    /// The region of that name begins with `bytes`.
+    fn compare(&self, at: &Client, region: &str, bytes: &[u8]) -> Result<u64> {
+        let path = format!("/v1/regions/{region}/data?offset=0&length={}", bytes.len());
+        ensure!(at.bytes(&path)? == bytes, "DIFFERS: the region {region}");
+        Ok(bytes.len() as u64)
+    }
+
+    fn over_tcp(&mut self) -> ConnectSpec {
+        let port = if self.random.bool() { MARKERS } else { PLAIN };
+        let mpa = MpaChoice {
+            revision: Some(self.random.u8(0..=1)),
+            start_key: false,
+            markers: Some(self.random.bool()),
+            crc: self.random.bool(),
+        };
+        let to = if self.random.bool() {
+            bed::target(port)
+        } else {
+            SocketAddr::new(bed::TARGET_V6.into(), port)
+        };
+        let mpa = if mpa.revision == Some(0) {
+            // Revision 0 in request frames.
+            MpaChoice { crc: true, ..mpa }
+        } else {
+            mpa
+        };
+        ConnectSpec { mpa, ..ConnectSpec::to(to) }
+    }
+
+    fn put(&mut self, spec: ConnectSpec) -> Result<u64> {
+        let bytes = self.fill()?;
+        let put =
+            PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
+        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        self.compare(&self.target, &slot(self.thread), &bytes)
+    }
+
+    fn opened_by_target(&mut self) -> Result<u64> {
+        let bytes = self.fill()?;
+        let spec = match self.random.u8(..3) {
+            0 => ConnectSpec::to((PEER_V4, MARKERS).into()),
+            1 => ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to((PEER_V4, VERBS).into()) },
+            _ => ConnectSpec {
+                transport: Transport::Sctp,
+                ..ConnectSpec::to((PEER_V4, SCTP).into())
+            },
+        };
+        let put =
+            PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
+        finish(&self.target, self.target.post("/v1/put", &put)?)?;
+        self.compare(&self.peer, &slot(self.thread), &bytes)
+    }
+
+    fn kernel(&mut self) -> Result<u64> {
+        let bytes = self.fill()?;
+        let port = if self.random.bool() { MARKERS } else { PLAIN };
+        let url = format!("tcp://{}:{port}/{}", bed::TARGET_V4, slot(self.thread));
+        let on = |on: bool| if on { "on" } else { "off" };
+        let output = Command::new(&self.ddpctl)
+            .args(["put", "--kernel", "--timeout", "30s", "--mpa-rev"])
+            .arg(self.random.u8(0..=1).to_string())
+            .args(["--markers", on(self.random.bool()), "--crc", on(self.random.bool())])
+            .arg(&self.file)
+            .arg(url)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}", text.trim());
+        self.compare(&self.target, &slot(self.thread), &bytes)
+    }
+
+    /// Written and read back on one stream.
+    fn verbs(&mut self, port: u16, transport: Transport) -> Result<u64> {
+        let bytes = self.fill()?;
+        let spec =
+            ConnectSpec { ulp: UlpChoice::Rdmap, transport, ..ConnectSpec::to(bed::target(port)) };
+        let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+        let via = Via::Stream(stream.id);
+        let put = PutSpec { file: self.file.clone(), via: via.clone(), target: self.place() };
+        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        let region = slot(self.thread);
+        let get = GetSpec {
+            via,
+            source: self.place(),
+            length: Some(bytes.len() as u64),
+            sink: GetSink::Region { name: region.clone(), offset: 0 },
+        };
+        finish(&self.peer, self.peer.post("/v1/get", &get)?)?;
+        let sum = self.compare(&self.target, &region, &bytes)?
+            + self.compare(&self.peer, &region, &bytes)?;
+        let _: serde_json::Value = self.peer.delete(&format!("/v1/streams/{}", stream.id))?;
+        Ok(sum)
+    }
+
+    fn echo(&mut self) -> Result<u64> {
+        let spec =
+            if self.random.bool() { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
+        let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+        let mut sum = 0;
+        for _ in 0..self.random.usize(1..8) {
+            let mut data = vec![0; self.random.usize(1..16 << 10)];
+            self.random.fill(&mut data);
+            let send = SendSpec {
+                via: Via::Stream(stream.id),
+                queue: 0,
+                data: data.clone(),
+                wait_reply_us: GIVEN_UP.as_micros() as u64,
+            };
+            let sent: Sent = self.peer.post("/v1/send", &send)?;
+            ensure!(sent.reply.as_ref() == Some(&data), "DIFFERS: an echo");
+            sum += 2 * data.len() as u64;
+        }
+        let _: serde_json::Value = self.peer.delete(&format!("/v1/streams/{}", stream.id))?;
+        Ok(sum)
+    }
+
+    /// Four Reads of a region at once, whose answers are taken after a while.
+    fn slow_reader(&mut self) -> Result<u64> {
+        const READS: u32 = 4;
+        let bytes = self.whole_slot()?;
+        let (stag, base) = bed::stag(&self.target, &slot(self.thread))?;
+        let mut reader = Attacker::start_at(VERBS, false)?;
+        for n in 0..READS {
+            reader.segment(&ulp::read(1 + n, (stag, base), REGION as u32))?;
+        }
+        std::thread::sleep(Duration::from_millis(self.random.u64(100..1500)));
+        let (mut at, mut sum) = (0, 0);
+        let until = Instant::now() + GIVEN_UP;
+        while sum < u64::from(READS) * REGION as u64 {
+            let segment = reader.next(until)?.context("the answers end early")?;
+            let payload = segment.get(14..).context("a short segment")?;
+            ensure!(segment[0] & 0x80 != 0, "no Read Response: {:x?}", &segment[..18]);
+            ensure!(
+                bytes.get(at..at + payload.len()) == Some(payload),
+                "DIFFERS: a Read Response at {at}"
+            );
+            at = (at + payload.len()) % REGION;
+            sum += payload.len() as u64;
+        }
+        Ok(sum)
+    }
+
+    /// The thread's region at the target, as it is.
+    fn whole_slot(&self) -> Result<Vec<u8>> {
+        let path = format!("/v1/regions/{}/data?offset=0&length={REGION}", slot(self.thread));
+        Ok(self.target.bytes(&path)?)
+    }
+
+    fn interrupted(&mut self) -> Result<u64> {
+        self.fill()?;
+        let wait = Duration::from_micros(self.random.u64(0..20_000));
+        match self.random.u8(..3) {
+            0 => {
+                let mut cut = Attacker::start_at(PLAIN, true)?;
+                let fpdu = ulp::fpdu(&ulp::tagged(1, 0, true, &[7; 1000]));
+                cut.send(&fpdu[..self.random.usize(1..fpdu.len())])?;
+            }
+            1 => {
+                let over_sctp = self.random.bool();
+                let spec =
+                    if over_sctp { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
+                let job = self.put_scrap(Via::Connect(spec))?;
+                std::thread::sleep(wait);
+                let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
+                // It may have been done before; either way it ends.
+                ended(&self.peer, job)?;
+            }
+            _ => {
+                let spec = ConnectSpec::to(bed::target(MARKERS));
+                let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+                let job = self.put_scrap(Via::Stream(stream.id))?;
+                std::thread::sleep(wait);
+                let all: Vec<StreamInfo> = self.target.get("/v1/streams")?;
+                if let Some(there) = all.iter().find(|there| there.remote == stream.local) {
+                    let path = format!("/v1/streams/{}?abort=true", there.id);
+                    let _: serde_json::Value = self.target.delete(&path)?;
+                }
+                ended(&self.peer, job)?;
+                // The reset may have been lost, and the file may have been there before.
+                let path = format!("/v1/streams/{}?abort=true", stream.id);
+                let _: Result<serde_json::Value, _> = self.peer.delete(&path);
+            }
+        }
+        Ok(0)
+    }
+
+    fn put_scrap(&self, via: Via) -> Result<JobInfo> {
+        let target = RemotePlace::Region { name: SCRAP.into(), offset: 0 };
+        Ok(self.peer.post("/v1/put", &PutSpec { file: self.file.clone(), via, target })?)
+    }
+
+    /// Region and listener of its own.
+    fn churn(&mut self) -> Result<u64> {
+        let name = format!("churn{}", self.thread);
+        let port = CHURN + self.thread as u16;
+        let size = REGION + (self.random.usize(..4) << 12);
+        let region =
+            serde_json::json!({"name": name, "size": size, "access": "rw", "shared": true});
+        let _: serde_json::Value = self.target.post("/v1/regions", &region)?;
+        let listener = serde_json::json!({
+            "name": name, "interface": "lan", "port": port, "ulp": "ddp", "regions": [name],
+        });
+        let made: Result<serde_json::Value, _> = self.target.post("/v1/listeners", &listener);
+        let result = made.map_err(anyhow::Error::from).and_then(|_| self.use_churn(&name, port));
+        // While it is in use, or after.
+        let _: Result<serde_json::Value, _> = self.target.delete(&format!("/v1/listeners/{name}"));
+        let path = format!("/v1/regions/{name}?force=true");
+        let _: serde_json::Value = self.target.delete(&path)?;
+        result
+    }
+
+    fn use_churn(&mut self, name: &str, port: u16) -> Result<u64> {
+        let bytes = self.fill()?;
+        let put = PutSpec {
+            file: self.file.clone(),
+            via: Via::Connect(ConnectSpec::to(bed::target(port))),
+            target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
+        };
+        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        let sum = self.compare(&self.target, name, &bytes)?;
+        // Another one, in the middle of which the region goes.
+        let _: JobInfo = self.peer.post("/v1/put", &put)?;
+        std::thread::sleep(Duration::from_micros(self.random.u64(0..10_000)));
+        Ok(sum)
+    }
+}
+
+fn sctp(port: u16) -> ConnectSpec {
+    ConnectSpec { transport: Transport::Sctp, ..ConnectSpec::to(bed::target(port)) }
+}
+
+/// Waits for a job's end, which must be a good one.
+fn finish(at: &Client, job: JobInfo) -> Result<()> {
+    match ended(at, job)? {
+        JobInfo { state: JobState::Done, .. } => Ok(()),
+        job => bail!("{}", job.error.unwrap_or_else(|| format!("{:?}", job.state))),
+    }
+}
+
+/// Waits for a job's end, whichever.
+fn ended(at: &Client, job: JobInfo) -> Result<JobInfo> {
+    let path = format!("/v1/jobs/{}", job.id);
+    let until = Instant::now() + GIVEN_UP;
+    loop {
+        let job: JobInfo = at.get(&path)?;
+        if job.state.is_final() {
+            return Ok(job);
+        }
+        ensure!(Instant::now() < until, "STALLED: {} bytes after {GIVEN_UP:?}", job.acknowledged);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

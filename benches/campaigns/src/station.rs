@@ -1,0 +1,310 @@
+//! The attacker on the link: raw frames through an `af_packet` port, and what the appliance sends back.
+//!
+//! It answers ARP and neighbour solicitations for every address that is not of a good peer or of the kernel, and is the
+//! gateway of everything else: whatever the appliance sends to an address of an attack arrives here and is counted.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
+use etherparse::{
+    ArpHardwareId, ArpOperation, ArpPacket, EtherType, Icmpv6Header, Icmpv6Type, IpNumber,
+    NetSlice, SlicedPacket, TransportSlice, icmpv6,
+};
+use load::frames::Mac;
+use load::frames::build::{self, Ends, Fragment};
+use load::watch::{Flow, Position, Watch};
+
+use crate::bed;
+
+/// The attacker's hardware address: of nobody else, so that what is sent to it is an answer to an attack.
+pub(crate) const MAC: Mac = [2, 0, 0, 0, 0x66, 0x66];
+/// Frames between two looks at what has arrived.
+const BURST: u64 = 32;
+/// Time that a burst takes at least: about 30,000 frames a second.
+const PACE: Duration = Duration::from_millis(1);
+/// Answers that are kept for a conversation; older ones go.
+const KEPT: usize = 1024;
+
+/// Frames and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Traffic {
+    /// Frames.
+    pub(crate) frames: u64,
+    /// Bytes with Ethernet header.
+    pub(crate) bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, bytes: usize) {
+        self.frames += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// What came after `before`.
+    pub(crate) fn since(self, before: Traffic) -> Traffic {
+        Traffic { frames: self.frames - before.frames, bytes: self.bytes - before.bytes }
+    }
+}
+
+/// An answer: its frame, and where its IP payload is.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// To whom.
+    pub(crate) to: IpAddr,
+    /// What IP carries.
+    pub(crate) protocol: IpNumber,
+    /// From the IP payload's first byte on.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The attacker.
+pub(crate) struct Station {
+    queue: PortQueue,
+    began: Instant,
+    burst: Instant,
+    appliance: Mac,
+    /// Sent by attacks.
+    pub(crate) sent: Traffic,
+    /// IP packets that came back to addresses of attacks.
+    pub(crate) answers: Traffic,
+    /// They, the last of them.
+    pub(crate) inbox: VecDeque<Answer>,
+    watch: Watch,
+    /// The good peer's end and the appliance's of associations, and the tag of packets to the good peer.
+    pub(crate) association: Option<(SocketAddr, SocketAddr, u32)>,
+    /// Behind the queue: the device closes when both are gone.
+    _port: Port,
+}
+
+impl Station {
+    /// Opens the port on `device`.
+    pub(crate) fn open(device: &str, appliance: Mac) -> Result<Station> {
+        let kind = PortKind::AfPacket { device: device.to_owned() };
+        let config = PortConfig {
+            checksum: ChecksumMode::Software,
+            rx_descriptors: 1024,
+            tx_descriptors: 512,
+            ..PortConfig::new("attacker", kind)
+        };
+        let eal = EalConfig {
+            hugepages: Hugepages::Never,
+            memory_mib: 64 + (config.pool_bytes() >> 20) as u32,
+            log_level: LogLevel::Error,
+            ..EalConfig::default()
+        };
+        let mut port = Ports::new(Eal::start(&eal)?).open(&config)?;
+        let queue = port.take_queues().pop().context("a port without a queue")?;
+        let now = Instant::now();
+        Ok(Station {
+            queue,
+            began: now,
+            burst: now,
+            appliance,
+            sent: Traffic::default(),
+            answers: Traffic::default(),
+            inbox: VecDeque::new(),
+            watch: Watch::default(),
+            association: None,
+            _port: port,
+        })
+    }
+
+    /// From `source` to `destination`, through the appliance's hardware address.
+    pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> Ends {
+        Ends { source_mac: MAC, destination_mac: self.appliance, source, destination }
+    }
+
+    /// An IP packet to the appliance, in pieces where `fragment` says so.
+    pub(crate) fn ip(
+        &mut self,
+        (source, destination): (IpAddr, IpAddr),
+        protocol: IpNumber,
+        fragment: Option<&Fragment>,
+        payload: &[u8],
+    ) -> Result<()> {
+        let packet = build::packet(source, destination, protocol, 64, fragment, payload)?;
+        let frame = build::frame(&self.ends(source, destination), &packet)?;
+        self.send(&frame)
+    }
+
+    /// Sends a frame and counts it, no faster than [`PACE`] allows.
+    pub(crate) fn send(&mut self, frame: &[u8]) -> Result<()> {
+        self.sent.add(frame.len());
+        self.put(frame)?;
+        if self.sent.frames.is_multiple_of(BURST) {
+            self.queue.flush();
+            self.receive();
+            let due = self.burst + PACE;
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.burst = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, frame: &[u8]) -> Result<()> {
+        let mut buffer = self.queue.alloc();
+        for _ in 0..1000 {
+            if buffer.is_some() {
+                break;
+            }
+            self.queue.flush();
+            std::thread::sleep(Duration::from_micros(100));
+            buffer = self.queue.alloc();
+        }
+        let mut buffer = buffer.context("the attacker's port has no free buffer")?;
+        buffer.append(frame.len()).context("a frame longer than a buffer")?.copy_from_slice(frame);
+        if self.queue.room() == 0 {
+            self.queue.flush();
+        }
+        self.queue.tx(buffer);
+        Ok(())
+    }
+
+    /// Takes what has arrived: answers requests for addresses, counts and keeps the rest.
+    pub(crate) fn receive(&mut self) {
+        self.queue.flush();
+        loop {
+            let mut batch = RxBatch::new();
+            let now = base::Instant::from_nanos(self.began.elapsed().as_nanos() as u64);
+            if self.queue.rx_burst(now, &mut batch) == 0 {
+                break;
+            }
+            for frame in batch {
+                self.input(frame.data());
+            }
+        }
+        self.queue.flush();
+    }
+
+    /// Waits for an answer that `pick` wants, at most `time`. Those before it are gone.
+    pub(crate) fn wait<T>(
+        &mut self,
+        time: Duration,
+        mut pick: impl FnMut(&Answer) -> Option<T>,
+    ) -> Option<T> {
+        let until = Instant::now() + time;
+        loop {
+            self.receive();
+            while let Some(answer) = self.inbox.pop_front() {
+                if let Some(picked) = pick(&answer) {
+                    return Some(picked);
+                }
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Where a good peer's TCP stream to `port` of the appliance is now: the peer's end, the appliance's, RCV.NXT and
+    /// SND.NXT of the appliance, and its timestamps.
+    pub(crate) fn position(&mut self, flow: &Flow) -> Option<Position> {
+        self.receive();
+        self.watch.position(flow)
+    }
+
+    fn input(&mut self, frame: &[u8]) {
+        if frame.len() < 14 || frame[6..12] != self.appliance {
+            return;
+        }
+        if frame[12..14] == [8, 6] {
+            return self.arp(frame);
+        }
+        let Ok(packet) = SlicedPacket::from_ethernet(frame) else { return };
+        let (to, payload) = match &packet.net {
+            Some(NetSlice::Ipv4(ip)) => {
+                (IpAddr::V4(ip.header().destination_addr()), ip.payload().clone())
+            }
+            Some(NetSlice::Ipv6(ip)) => {
+                (IpAddr::V6(ip.header().destination_addr()), ip.payload().clone())
+            }
+            _ => return,
+        };
+        if let (IpNumber::IPV6_ICMP, [135, ..], 24..) =
+            (payload.ip_number, payload.payload, payload.payload.len())
+        {
+            return self.solicited(frame, payload.payload);
+        }
+        if frame[..6] == MAC {
+            self.answers.add(frame.len());
+            if self.inbox.len() == KEPT {
+                self.inbox.pop_front();
+            }
+            let (protocol, payload) = (payload.ip_number, payload.payload.to_vec());
+            self.inbox.push_back(Answer { to, protocol, payload });
+        } else if matches!(packet.transport, Some(TransportSlice::Tcp(_))) {
+            self.watch.see(frame);
+        } else if payload.ip_number == IpNumber::SCTP && payload.payload.len() > 12 {
+            let bytes = payload.payload;
+            let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+            let tag = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            let here = SocketAddr::new(bed::TARGET_V4.into(), port(0));
+            self.association = Some((SocketAddr::new(to, port(2)), here, tag));
+        }
+    }
+
+    /// Answers for any address of the link that is of nobody.
+    fn arp(&mut self, frame: &[u8]) {
+        let Some(arp) = frame.get(14..42) else { return };
+        let target = Ipv4Addr::new(arp[24], arp[25], arp[26], arp[27]);
+        if arp[6..8] != [0, 1] || bed::is_taken(target.into()) {
+            return;
+        }
+        let answer = ArpPacket::new(
+            ArpHardwareId::ETHERNET,
+            EtherType::IPV4,
+            ArpOperation::REPLY,
+            &MAC,
+            &target.octets(),
+            &arp[8..14],
+            &arp[14..18],
+        );
+        let Ok(answer) = answer else { return };
+        if let Ok(frame) = build::ethernet(MAC, self.appliance, EtherType::ARP, &answer.to_bytes())
+        {
+            // Lost like a frame on the wire: it asks again.
+            let _ = self.put(&frame);
+        }
+    }
+
+    fn solicited(&mut self, frame: &[u8], message: &[u8]) {
+        let Ok(target) = <[u8; 16]>::try_from(&message[8..24]) else { return };
+        let target = Ipv6Addr::from(target);
+        let source: Option<[u8; 16]> = frame.get(22..38).and_then(|bytes| bytes.try_into().ok());
+        let (Some(source), false) = (source.map(Ipv6Addr::from), bed::is_taken(target.into()))
+        else {
+            return;
+        };
+        // It must not be asked about by the appliance's own check for duplicates.
+        if source.is_unspecified() {
+            return;
+        }
+        let flags = icmpv6::NeighborAdvertisementHeader {
+            router: false,
+            solicited: true,
+            r#override: true,
+        };
+        let mut body = target.octets().to_vec();
+        body.extend([2, 1]);
+        body.extend(MAC);
+        let kind = Icmpv6Type::NeighborAdvertisement(flags);
+        let Ok(header) = Icmpv6Header::with_checksum(kind, target.octets(), source.octets(), &body)
+        else {
+            return;
+        };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.extend(body);
+        let ends = self.ends(target.into(), source.into());
+        let frame =
+            build::packet(ends.source, ends.destination, IpNumber::IPV6_ICMP, 255, None, &bytes)
+                .and_then(|packet| build::frame(&ends, &packet));
+        if let Ok(frame) = frame {
+            let _ = self.put(&frame);
+        }
+    }
+}

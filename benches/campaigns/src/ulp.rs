@@ -1,0 +1,144 @@
+//! Bytes of MPA, DDP and RDMAP as an attacker writes them: every field as it says, right or wrong.
+
+use wire::crc32c;
+use wire::ddp::{Control as DdpControl, DdpVersion};
+use wire::mpa::{self, FrameKind};
+use wire::rdmap::{Control, Opcode, ReadRequestRepr};
+use wire::{Stag, TaggedOffset};
+
+/// An MPA Request without private data.
+pub(crate) fn request(revision: u8, markers: bool, crc: bool) -> Vec<u8> {
+    request_with(revision, markers, crc, &[])
+}
+
+/// An MPA Request.
+pub(crate) fn request_with(revision: u8, markers: bool, crc: bool, private: &[u8]) -> Vec<u8> {
+    let mut bytes = FrameKind::Request.key().to_vec();
+    bytes.push(u8::from(markers) << 7 | u8::from(crc) << 6);
+    bytes.push(revision);
+    bytes.extend((private.len() as u16).to_be_bytes());
+    bytes.extend(private);
+    bytes
+}
+
+/// A request of revision 2 with IRD and ORD.
+pub(crate) fn enhanced(ird: u16, ord: u16) -> Vec<u8> {
+    let private = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
+    let mut bytes = request_with(2, false, true, &private);
+    bytes[16] |= 0x10;
+    bytes
+}
+
+/// An FPDU without markers.
+pub(crate) fn fpdu(ulpdu: &[u8]) -> Vec<u8> {
+    let mut bytes = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    bytes.extend(ulpdu);
+    bytes.resize(mpa::fpdu_len(ulpdu.len()) - mpa::CRC_LEN, 0);
+    let crc = crc32c::field(&bytes);
+    bytes.extend(crc);
+    bytes
+}
+
+/// A tagged segment of bare DDP.
+pub(crate) fn tagged(stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+    tagged_with(0, stag, to, last, payload)
+}
+
+/// A tagged segment of RDMAP: an RDMA Write.
+pub(crate) fn write(stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+    tagged_with(Control::new(DdpVersion::V1, Opcode::Write).0, stag, to, last, payload)
+}
+
+/// A tagged segment with this first byte of the ULP's.
+pub(crate) fn tagged_with(ulp: u8, stag: u32, to: u64, last: bool, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![DdpControl::new(true, last, DdpVersion::V1).0, ulp];
+    bytes.extend(stag.to_be_bytes());
+    bytes.extend(to.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Where an untagged segment belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) qn: u32,
+    pub(crate) msn: u32,
+    pub(crate) mo: u32,
+}
+
+/// An untagged segment of bare DDP.
+pub(crate) fn untagged(at: At, last: bool, payload: &[u8]) -> Vec<u8> {
+    untagged_with([0; 5], at, last, payload)
+}
+
+/// An untagged segment with these bytes of the ULP's.
+pub(crate) fn untagged_with(ulp: [u8; 5], at: At, last: bool, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![DdpControl::new(false, last, DdpVersion::V1).0];
+    bytes.extend(ulp);
+    for word in [at.qn, at.msn, at.mo] {
+        bytes.extend(word.to_be_bytes());
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+/// An untagged RDMAP message in one segment.
+pub(crate) fn rdmap(opcode: Opcode, invalidate: Option<u32>, msn: u32, payload: &[u8]) -> Vec<u8> {
+    let control = Control::new(DdpVersion::V1, opcode);
+    let ulp = control.with_invalidate(invalidate.map(Stag));
+    let qn = opcode.queue().map_or(0, |queue| queue.0);
+    untagged_with(ulp, At { qn, msn, mo: 0 }, true, payload)
+}
+
+/// A Read Request into a sink that nobody checks here.
+pub(crate) fn read(msn: u32, source: (u32, u64), size: u32) -> Vec<u8> {
+    let request = ReadRequestRepr {
+        sink_stag: Stag(0x5151_0001),
+        sink_to: TaggedOffset(0),
+        size,
+        source_stag: Stag(source.0),
+        source_to: TaggedOffset(source.1),
+    };
+    rdmap(Opcode::ReadRequest, None, msn, &request.emit())
+}
+
+/// Layer and type, and code, of the error that ends a stream: from a Terminate, or from bare DDP's last message.
+pub(crate) type Error = (u8, u8);
+
+/// The error in an untagged segment to the Terminate queue, which bare DDP's last message uses, too.
+pub(crate) fn error_of(segment: &[u8], bare: bool) -> Option<Error> {
+    let header = segment.get(..18)?;
+    let untagged = header[0] & 0x80 == 0;
+    if !untagged || header[6..10] != [0, 0, 0, 2] {
+        return None;
+    }
+    let payload = &segment[18..];
+    let payload = if bare { payload.get(1..)? } else { payload };
+    Some((*payload.first()?, *payload.get(1)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_the_wire_document() {
+        // docs/protocol.md §3 without its marker, and so with another CRC.
+        let segment = tagged(0x0102_0304, 0x1122_3344_5566_7788, true, b"hello");
+        let bytes = fpdu(&segment);
+        assert_eq!(bytes[..4], [0, 0x13, 0xc1, 0]);
+        assert_eq!(bytes.len(), 2 + 19 + 3 + 4);
+        assert_eq!(crc32c::field(&bytes[..24]), bytes[24..]);
+    }
+
+    #[test]
+    fn errors_are_found_in_both_forms() {
+        let at = At { qn: 2, msn: 1, mo: 0 };
+        let last = untagged(at, true, &[1, 0x11, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(error_of(&last, true), Some((0x11, 2)));
+        let terminate = rdmap(Opcode::Terminate, None, 1, &[0x01, 2, 0, 0]);
+        assert_eq!(error_of(&terminate, false), Some((0x01, 2)));
+        assert_eq!(error_of(&untagged(At { qn: 0, ..at }, true, &[1, 2, 3]), true), None);
+        assert_eq!(error_of(&tagged(1, 2, true, b"x"), true), None);
+    }
+}

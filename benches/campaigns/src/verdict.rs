@@ -1,0 +1,263 @@
+//! What an attack must not do. Every rule can fail; the tests at the end show that it does.
+
+use serde::Serialize;
+
+use crate::good::Done;
+use crate::sample::Numbers;
+use crate::station::Traffic;
+
+/// A good peer without the end of a transfer for so long has stalled, milliseconds. The attack goes on until each has
+/// ended two transfers in it, or stalls.
+pub(crate) const STALL_MS: u64 = 3000;
+/// The same of one that opens a stream for each: the kernel sends a lost SYN again after 1, 3 and 7 s.
+pub(crate) const STALL_OPENING_MS: u64 = 8000;
+/// A good peer moves at least this share of what it moved in as much time without attack.
+pub(crate) const LEAST_SHARE: f64 = 0.02;
+/// The target may grow so much in one attack, bytes.
+pub(crate) const GROWTH: i64 = 16 << 20;
+/// It may log so much in one attack, bytes.
+pub(crate) const LOG: u64 = 64 << 10;
+/// Answers of so many bytes are no amplification, whatever was sent.
+pub(crate) const FREE_ANSWERS: u64 = 16 << 10;
+
+/// What an attack is expected to come to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Counters under which what it sends must end: by name, or all that begin so where it ends with `*`.
+    pub(crate) explained_by: &'static [&'static str],
+    /// The least share of its attempts that must.
+    pub(crate) share: f64,
+    /// Counters that must not move.
+    pub(crate) never: &'static [&'static str],
+    /// Most bytes of answers to the attacker for each byte that it sent.
+    pub(crate) amplification: f64,
+}
+
+/// What was seen of one attack.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Seen {
+    /// Seconds that it took.
+    pub(crate) seconds: f64,
+    /// Hostile frames, or messages on the attacker's own streams.
+    pub(crate) attempts: u64,
+    /// Raw frames of the attacker.
+    pub(crate) sent: Traffic,
+    /// What the target sent to addresses of the attacker's frames.
+    pub(crate) answers: Traffic,
+    /// What the target counted.
+    pub(crate) counted: Numbers,
+    /// Frames of the target's workers under no counter.
+    pub(crate) unaccounted: i64,
+    /// Frames of anybody that the kernel lost on the way to the target.
+    pub(crate) lost: u64,
+    /// The target's memory before, bytes.
+    pub(crate) memory_before: u64,
+    /// And after it.
+    pub(crate) memory_after: u64,
+    /// Bytes that the target logged.
+    pub(crate) log: u64,
+    /// The good peers.
+    pub(crate) good: Vec<Done>,
+    /// Gauges with a bound: name, the most that was seen, the bound.
+    pub(crate) bounds: Vec<(&'static str, u64, u64)>,
+    /// Regions that changed though nobody may change them.
+    pub(crate) changed: Vec<String>,
+    /// What the attack itself found wrong: another error than the right one, or none.
+    pub(crate) findings: Vec<String>,
+}
+
+impl Seen {
+    /// How much of it ended under one of these names.
+    pub(crate) fn explained(&self, names: &[&str]) -> u64 {
+        let is_one = |counter: &str| {
+            names.iter().any(|name| match name.strip_suffix('*') {
+                Some(begin) => counter.starts_with(begin),
+                None => counter == *name,
+            })
+        };
+        self.counted.iter().filter(|(name, _)| is_one(name)).map(|(_, n)| n).sum()
+    }
+}
+
+/// What is wrong; nothing when all is well. `quiet` is what each good peer moved per second without attack.
+pub(crate) fn judge(rule: &Rule, seen: &Seen, quiet: &[(&'static str, f64)]) -> Vec<String> {
+    let mut wrong = seen.findings.clone();
+    for done in &seen.good {
+        good_peer(done, seen.seconds, quiet, &mut wrong);
+    }
+    for region in &seen.changed {
+        wrong.push(format!("the region {region} was changed"));
+    }
+    let explained = seen.explained(rule.explained_by);
+    let (share, lost) = (rule.share * seen.attempts as f64, seen.lost.min(seen.sent.frames));
+    if seen.attempts == 0 {
+        wrong.push("nothing was sent".into());
+    } else if 2 * lost > seen.attempts {
+        wrong.push(format!("{lost} of {} frames did not arrive: it proves nothing", seen.attempts));
+    } else if ((explained + lost) as f64) < share {
+        wrong.push(format!(
+            "only {explained} of {} attempts are explained by {}",
+            seen.attempts,
+            rule.explained_by.join(", ")
+        ));
+    }
+    for name in rule.never {
+        if let Some(n) = seen.counted.get(*name) {
+            wrong.push(format!("{name} grew by {n}"));
+        }
+    }
+    if seen.unaccounted != 0 {
+        wrong.push(format!("{} frames are under no counter", seen.unaccounted));
+    }
+    let growth = seen.memory_after as i64 - seen.memory_before as i64;
+    if growth > GROWTH {
+        wrong.push(format!("memory grew by {} KiB", growth >> 10));
+    }
+    if seen.log > LOG {
+        wrong.push(format!("{} KiB were logged", seen.log >> 10));
+    }
+    let most = FREE_ANSWERS as f64 + rule.amplification * seen.sent.bytes as f64;
+    if seen.answers.bytes as f64 > most {
+        wrong.push(format!("{} bytes of answers to {} bytes", seen.answers.bytes, seen.sent.bytes));
+    }
+    for (name, most, bound) in &seen.bounds {
+        if most > bound {
+            wrong.push(format!("{name} was {most}, its bound is {bound}"));
+        }
+    }
+    wrong
+}
+
+/// When the good peer of this name has stalled.
+pub(crate) fn stall_ms(name: &str) -> u64 {
+    if name == "kernel" { STALL_OPENING_MS } else { STALL_MS }
+}
+
+fn good_peer(done: &Done, seconds: f64, quiet: &[(&'static str, f64)], wrong: &mut Vec<String>) {
+    let name = done.name;
+    wrong.extend(done.failures.iter().map(|failure| format!("good peer {name}: {failure}")));
+    if done.longest_ms > stall_ms(name) {
+        wrong.push(format!("good peer {name} stood still for {} ms", done.longest_ms));
+    }
+    let rate = quiet.iter().find(|(who, _)| *who == name).map_or(0.0, |(_, rate)| *rate);
+    let least = LEAST_SHARE * rate * seconds;
+    if done.bytes == 0 || (done.bytes as f64) < least {
+        wrong.push(format!(
+            "good peer {name} moved {} KiB, without attack {:.0}",
+            done.bytes >> 10,
+            rate * seconds / 1024.0
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Rule = Rule {
+        explained_by: &["drop:tcp_*", "cookies_sent"],
+        share: 0.9,
+        never: &["path_mtu_updates"],
+        amplification: 1.0,
+    };
+    const QUIET: &[(&str, f64)] = &[("tcp", 1e6)];
+
+    fn well() -> Seen {
+        let counted = [("drop:tcp_blind_reset", 60), ("cookies_sent", 35), ("segments", 1000)];
+        Seen {
+            seconds: 1.0,
+            attempts: 100,
+            sent: Traffic { frames: 100, bytes: 6000 },
+            answers: Traffic { frames: 10, bytes: 600 },
+            counted: counted.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
+            memory_before: 100 << 20,
+            memory_after: 101 << 20,
+            good: vec![Done {
+                name: "tcp",
+                bytes: 500_000,
+                transfers: 2,
+                longest_ms: 400,
+                failures: Vec::new(),
+            }],
+            bounds: vec![("held_bytes", 10, 20)],
+            ..Seen::default()
+        }
+    }
+
+    /// The one thing that is wrong after `spoil`.
+    fn only(spoil: impl FnOnce(&mut Seen)) -> String {
+        let mut seen = well();
+        spoil(&mut seen);
+        let mut wrong = judge(&RULE, &seen, QUIET);
+        assert_eq!(wrong.len(), 1, "{wrong:?}");
+        wrong.remove(0)
+    }
+
+    #[test]
+    fn nothing_is_wrong_when_all_is_well() {
+        assert_eq!(judge(&RULE, &well(), QUIET), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_good_peer_that_fails_stalls_or_slows_down_is_seen() {
+        let failure = only(|seen| seen.good[0].failures.push("the region tcp differs".into()));
+        assert!(failure.contains("differs"), "{failure}");
+        assert!(only(|seen| seen.good[0].longest_ms = STALL_MS + 1).contains("stood still"));
+        assert!(only(|seen| seen.good[0].bytes = 19_999).contains("moved"));
+        // One that opens streams has longer.
+        let mut seen = well();
+        seen.good[0].longest_ms = STALL_MS + 1;
+        seen.good[0].name = "kernel";
+        assert_eq!(judge(&RULE, &seen, QUIET), Vec::<String>::new());
+        seen.good[0].longest_ms = STALL_OPENING_MS + 1;
+        assert_eq!(judge(&RULE, &seen, QUIET).len(), 1);
+        // Also where there is no rate to compare with.
+        let mut seen = well();
+        seen.good[0].bytes = 0;
+        assert_eq!(judge(&RULE, &seen, &[]).len(), 1);
+    }
+
+    #[test]
+    fn changed_memory_is_seen() {
+        assert!(only(|seen| seen.changed.push("nobodys".into())).contains("nobodys"));
+    }
+
+    #[test]
+    fn attempts_that_no_counter_explains_are_seen() {
+        assert!(only(|seen| seen.attempts = 106).contains("only 95 of 106"));
+        assert!(only(|seen| seen.unaccounted = 1).contains("no counter"));
+        assert!(only(|seen| seen.unaccounted = -1).contains("no counter"));
+        assert!(only(|seen| seen.attempts = 0).contains("nothing was sent"));
+        // What did not arrive needs no counter; where most did not, it is no proof.
+        let mut seen = well();
+        (seen.attempts, seen.lost) = (106, 5);
+        assert_eq!(judge(&RULE, &seen, QUIET), Vec::<String>::new());
+        assert!(only(|seen| seen.lost = 51).contains("did not arrive"));
+        // A name without a star is that one alone.
+        let mut seen = well();
+        seen.counted.remove("cookies_sent");
+        seen.counted.insert("cookies_sent_too".into(), 100);
+        assert_eq!(judge(&RULE, &seen, QUIET).len(), 1);
+    }
+
+    #[test]
+    fn a_counter_that_must_not_move_is_seen() {
+        let moved = only(|seen| {
+            seen.counted.insert("path_mtu_updates".into(), 2);
+        });
+        assert_eq!(moved, "path_mtu_updates grew by 2");
+    }
+
+    #[test]
+    fn growth_log_answers_and_bounds_are_seen() {
+        assert!(only(|seen| seen.memory_after += 16 << 20).contains("memory"));
+        assert!(only(|seen| seen.log = LOG + 1).contains("logged"));
+        assert!(only(|seen| seen.answers.bytes = FREE_ANSWERS + 6001).contains("answers"));
+        assert!(only(|seen| seen.bounds[0].1 = 21).contains("held_bytes"));
+    }
+
+    #[test]
+    fn what_the_attack_finds_is_seen() {
+        assert_eq!(only(|seen| seen.findings.push("no Terminate".into())), "no Terminate");
+    }
+}

@@ -1,0 +1,192 @@
+//! The log's limit: many lines are caused by what peers and local programs do, and a peer can do it at any rate.
+//!
+//! It is one for all of the process and needs nothing of the place that writes a line: each place (a `tracing` callsite)
+//! writes at most [`LINES_PER_SECOND`] in a second. The rest is counted, and once a second one line says how many there were
+//! and where most of them come from. What a line would have said is in the events and counters all the same.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Lines of one place in a second; few enough for a disk, many enough for a start with many ports.
+pub const LINES_PER_SECOND: u32 = 50;
+
+/// How long suppressed lines are counted before one line reports them.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The process's limit.
+static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
+
+/// What was counted, as a sum over all places.
+static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
+
+/// The layer of the log's subscriber that leaves lines out.
+#[derive(Debug)]
+pub struct LogLimit;
+
+impl<S: Subscriber> Layer<S> for LogLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        LIMIT.allows(event.metadata(), Instant::now())
+    }
+}
+
+/// Lines that were left out so far.
+pub fn suppressed() -> u64 {
+    SUPPRESSED.load(Ordering::Relaxed)
+}
+
+/// Writes the line about suppressed lines if it is due. Returns when the next one is, if any.
+pub fn report(now: Instant) -> Option<Instant> {
+    if let Some(sentence) = LIMIT.sentence(now) {
+        tracing::warn!("{sentence}");
+    }
+    LIMIT.due()
+}
+
+/// Lines by place. A process has as many places as its source has: the table is bounded.
+#[derive(Debug)]
+struct Limit {
+    per_second: u32,
+    places: Mutex<Places>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    places: HashMap<Identifier, Place>,
+    /// Suppressed since the last report, and when the first of them was.
+    unreported: u64,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Place {
+    target: &'static str,
+    line: u32,
+    since: Instant,
+    written: u32,
+    /// Since the last report.
+    suppressed: u64,
+}
+
+impl Limit {
+    fn new(per_second: u32) -> Limit {
+        Limit { per_second, places: Mutex::default() }
+    }
+
+    /// True when a line of this place may be written now; it is then counted.
+    fn allows(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = places.places.entry(place.callsite()).or_insert_with(|| Place {
+            target: place.target(),
+            line: place.line().unwrap_or_default(),
+            since: now,
+            written: 0,
+            suppressed: 0,
+        });
+        if now.saturating_duration_since(entry.since) >= PERIOD {
+            (entry.since, entry.written) = (now, 0);
+        }
+        if entry.written < self.per_second {
+            entry.written += 1;
+            return true;
+        }
+        entry.suppressed += 1;
+        places.unreported += 1;
+        places.since.get_or_insert(now);
+        SUPPRESSED.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    /// When the next report is due.
+    fn due(&self) -> Option<Instant> {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.since.map(|since| since + PERIOD)
+    }
+
+    /// The report, if it is due.
+    fn sentence(&self, now: Instant) -> Option<String> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = places.since?;
+        if now.saturating_duration_since(since) < PERIOD {
+            return None;
+        }
+        let all = core::mem::take(&mut places.unreported);
+        places.since = None;
+        let most = places.places.values().max_by_key(|place| place.suppressed);
+        let most = most.map(|place| (place.target, place.line, place.suppressed));
+        places.places.values_mut().for_each(|place| place.suppressed = 0);
+        let (target, line, of_place) = most?;
+        Some(format!("{all} log lines suppressed, {of_place} of them of {target}:{line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// Counts lines, and remembers the last one.
+    #[derive(Clone, Default)]
+    struct Written(std::sync::Arc<Mutex<Vec<String>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A limit of its own, at a time that stands still.
+    struct Frozen(std::sync::Arc<Limit>, Instant);
+
+    impl<S: Subscriber> Layer<S> for Frozen {
+        fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+            self.0.allows(event.metadata(), self.1)
+        }
+    }
+
+    /// What is written of so many lines of one place, and one of another, in a moment.
+    fn write(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
+        let written = Written::default();
+        let sink = written.clone();
+        let writer = tracing_subscriber::fmt::layer().with_writer(move || sink.clone());
+        let registry = tracing_subscriber::registry().with(Frozen(limit.clone(), now)).with(writer);
+        tracing::subscriber::with_default(registry, || {
+            for n in 0..lines {
+                tracing::warn!("stream {n}: a peer's doing");
+            }
+            tracing::warn!("something else");
+        });
+        let lines = written.0.lock().unwrap();
+        assert!(lines.last().is_some_and(|line| line.contains("something else")));
+        lines.len() - 1
+    }
+
+    #[test]
+    fn a_place_writes_so_many_lines_a_second_and_the_rest_is_counted() {
+        let (limit, now) = (std::sync::Arc::new(Limit::new(20)), Instant::now());
+        let before = suppressed();
+        assert_eq!(write(&limit, now, 1000), 20);
+        assert!(suppressed() - before >= 980);
+        assert_eq!(limit.due(), Some(now + PERIOD));
+        assert_eq!(limit.sentence(now), None, "not yet");
+        let later = now + PERIOD;
+        let sentence = limit.sentence(later).expect("due");
+        assert!(sentence.starts_with("980 log lines suppressed, 980 of them of "), "{sentence}");
+        assert_eq!((limit.sentence(later + PERIOD), limit.due()), (None, None));
+        // The next second has its own.
+        assert_eq!(write(&limit, later, 5), 5);
+        assert_eq!(write(&limit, later, 100), 15);
+    }
+}

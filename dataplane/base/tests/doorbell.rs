@@ -1,0 +1,70 @@
+//! All interleavings of a consumer that goes to sleep and of producers that put something into its ring: nobody sleeps
+//! beside a ring with something in it that no producer rings for. The ring is a counter, and so is the
+//! descriptor, whose lock in the kernel orders what it counts.
+
+#![cfg(loom)]
+
+use base::Doorbell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+#[derive(Default)]
+struct Shared {
+    bell: Doorbell,
+    ring: AtomicUsize,
+    rung: AtomicUsize,
+}
+
+impl Shared {
+    fn produce(&self) {
+        self.ring.fetch_add(1, Ordering::Release);
+        if self.bell.must_ring() {
+            self.rung.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// What the last look before the sleep finds.
+    fn rest(&self) -> usize {
+        self.bell.arm();
+        self.ring.load(Ordering::Acquire)
+    }
+}
+
+#[test]
+fn what_the_last_look_misses_is_rung_for() {
+    for producers in 1..=2 {
+        loom::model(move || {
+            let shared = Arc::new(Shared::default());
+            let produce = || {
+                let shared = shared.clone();
+                thread::spawn(move || shared.produce())
+            };
+            let threads: Vec<_> = (0..producers).map(|_| produce()).collect();
+            let seen = shared.rest();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let rung = shared.rung.load(Ordering::Acquire);
+            assert!(seen == producers || rung >= 1, "{seen} of {producers} seen, {rung} rung");
+        });
+    }
+}
+
+#[test]
+fn a_consumer_that_sleeps_again_is_rung_again() {
+    loom::model(|| {
+        let shared = Arc::new(Shared::default());
+        let producer = shared.clone();
+        let thread = thread::spawn(move || {
+            producer.produce();
+            producer.produce();
+        });
+        // Woken by nothing, or by the first: the second look is as good as the first one.
+        shared.rest();
+        shared.bell.disarm();
+        let before = shared.rung.load(Ordering::Acquire);
+        let seen = shared.rest();
+        thread.join().unwrap();
+        let rung = shared.rung.load(Ordering::Acquire) - before;
+        assert!(seen == 2 || rung >= 1, "{seen} of 2 seen, {rung} rung");
+    });
+}

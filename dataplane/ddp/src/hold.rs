@@ -1,0 +1,140 @@
+//! The budget of one worker for received bytes that cannot go up yet: what TCP holds beyond gaps, and fragments of SCTP's
+//! messages.
+//!
+//! TCP's streams take what there is room for; each may exceed it by one FPDU in order. Associations ask first, and get
+//! no more than the budget has. Fragments beyond a gap share half of it, so that they cannot keep out those that complete
+//! messages in order. Peers share it by the rule of the untagged buffers ([`share_of`]).
+
+use std::collections::HashMap;
+
+use crate::buffers::{PeerId, share_of};
+
+/// Bytes that all streams of a worker together may hold.
+#[derive(Debug)]
+pub struct HoldBudget {
+    limit: u64,
+    used: u64,
+    /// Peers that hold fragments.
+    peers: HashMap<PeerId, u64>,
+}
+
+impl HoldBudget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        HoldBudget { limit, used: 0, peers: HashMap::new() }
+    }
+
+    /// Bytes held now. May exceed the limit: a TCP stream may always hold one FPDU in order.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Bytes that may be held ahead of gaps.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How many more bytes may be held ahead of a gap.
+    #[inline]
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
+    /// Counts bytes that a TCP stream holds from now on.
+    #[inline]
+    pub fn take(&mut self, bytes: usize) {
+        self.used += bytes as u64;
+    }
+
+    /// Counts bytes that a TCP stream holds no more.
+    #[inline]
+    pub fn give(&mut self, bytes: usize) {
+        self.used = self.used.saturating_sub(bytes as u64);
+    }
+
+    /// Takes `bytes` for a fragment of this peer, or refuses.
+    #[must_use]
+    pub fn reserve(&mut self, peer: PeerId, bytes: u64, in_order: bool) -> bool {
+        let limit = if in_order { self.limit } else { self.limit / 2 };
+        let left = limit.saturating_sub(self.used);
+        let has = self.peers.get(&peer).copied().unwrap_or(0);
+        if bytes > left || (has > 0 && bytes > share_of(left, has)) {
+            return false;
+        }
+        self.used += bytes;
+        *self.peers.entry(peer).or_default() += bytes;
+        true
+    }
+
+    /// Releases what [`reserve`](Self::reserve) took.
+    pub fn release(&mut self, peer: PeerId, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.used = self.used.saturating_sub(bytes);
+        if let Some(has) = self.peers.get_mut(&peer) {
+            *has = has.saturating_sub(bytes);
+            if *has == 0 {
+                self.peers.remove(&peer);
+            }
+        }
+    }
+
+    /// Bytes in order that a peer gets when it is the only one, whatever it holds beyond gaps.
+    pub fn largest(&self) -> u64 {
+        self.limit / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn peer(n: u8) -> PeerId {
+        PeerId::of([192, 0, 2, n].into())
+    }
+
+    fn fill(budget: &mut HoldBudget, who: u8, in_order: bool) -> u64 {
+        10 * (0..).take_while(|_| budget.reserve(peer(who), 10, in_order)).count() as u64
+    }
+
+    #[test]
+    fn a_peer_leaves_room_for_others_and_for_its_own_messages_in_order() {
+        let mut budget = HoldBudget::new(4000);
+        assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
+        assert_eq!(fill(&mut budget, 1, true), budget.largest());
+        assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
+        // What TCP holds is in the same budget, and may exceed it.
+        budget.take(5000);
+        assert!(!budget.reserve(peer(3), 10, true));
+        budget.give(5000);
+        budget.release(peer(1), 2000);
+        budget.release(peer(2), 1000);
+        assert_eq!((budget.used(), budget.peers.len()), (0, 0));
+    }
+
+    proptest! {
+        // Whoever takes and gives: never more than there is, and everything comes back.
+        #[test]
+        fn never_more_than_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
+            let mut budget = HoldBudget::new(2000);
+            let mut has = [0; 5];
+            for (who, bytes, in_order, give) in steps {
+                let of_who = &mut has[usize::from(who)];
+                if give {
+                    let bytes = bytes.min(*of_who);
+                    budget.release(peer(who), bytes);
+                    *of_who -= bytes;
+                } else if budget.reserve(peer(who), bytes, in_order) {
+                    *of_who += bytes;
+                }
+                prop_assert!(budget.used() <= 2000);
+                prop_assert_eq!(budget.used(), has.iter().sum::<u64>());
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A receive interrupt of a device: an epoll descriptor with it, and whether it is on.
+//!
+//! The kinds of interrupts (VFIO, UIO, verbs, virtual devices) are acknowledged in different ways, which DPDK knows: its
+//! descriptor is never read here, but cleared by `rte_epoll_wait` without waiting.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use dpdk_sys as sys;
+use rustix::event::epoll;
+
+use crate::handle::Handle;
+
+/// That of one queue.
+pub(crate) struct RxInterrupt {
+    device: Arc<Handle>,
+    queue: u16,
+    epoll: OwnedFd,
+    on: bool,
+}
+
+impl RxInterrupt {
+    /// `None` where the driver has none for the queue.
+    pub(crate) fn new(device: Arc<Handle>, queue: u16) -> Option<RxInterrupt> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+        // SAFETY: the device is started, and its queue is set up.
+        let code = unsafe { sys::ddpd_port_rx_epoll(device.port(), queue, epoll.as_raw_fd(), 1) };
+        if code != 0 {
+            return None;
+        }
+        let mut interrupt = RxInterrupt { device, queue, epoll, on: false };
+        // Some drivers give a descriptor and cannot turn it on.
+        interrupt.turn_on();
+        let works = interrupt.on;
+        interrupt.turn_off();
+        works.then_some(interrupt)
+    }
+
+    /// What arrives from now on makes [`fd`](Self::fd) readable.
+    pub(crate) fn turn_on(&mut self) {
+        // SAFETY: the device is started and stays so while its handle lives.
+        self.on = unsafe { sys::rte_eth_dev_rx_intr_enable(self.device.port(), self.queue) } == 0;
+    }
+
+    /// The queue is polled.
+    pub(crate) fn turn_off(&mut self) {
+        if std::mem::take(&mut self.on) {
+            // SAFETY: as above. Should it fail, the descriptor reports too much.
+            unsafe { sys::rte_eth_dev_rx_intr_disable(self.device.port(), self.queue) };
+        }
+        // SAFETY: the descriptor has only the interrupt in it, whose record the device keeps.
+        unsafe { sys::ddpd_epoll_clear(self.epoll.as_raw_fd()) }
+    }
+
+    /// `None` while it is off.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.on.then(|| self.epoll.as_fd())
+    }
+}
+
+impl Drop for RxInterrupt {
+    fn drop(&mut self) {
+        let (port, epoll) = (self.device.port(), self.epoll.as_raw_fd());
+        // SAFETY: as above. The device must forget the descriptor before it is closed.
+        unsafe { sys::ddpd_port_rx_epoll(port, self.queue, epoll, 0) };
+    }
+}

@@ -1,0 +1,207 @@
+//! Conversations in which one field of one message is wrong: each header of MPA, DDP, RDMAP and SCTP's adaptation, each
+//! field, each with 0, its largest value, one more, one less, and each bit changed. The CRC is that of the changed
+//! bytes, so that the field's own check is reached.
+//!
+//! Each time: no panic; no byte outside what the peer may write; the stream ends with a reason when the peer closes, and
+//! everything that it held is back; a Terminate has the reason's numbers; a second stream of the same worker goes on.
+//!
+//! What comes of each field is in `tcp.txt` and `sctp.txt`, one line for each outcome: the conversation, the field, the
+//! outcome, and the values in hexadecimal where a field has several outcomes.
+//!
+//! | outcome | |
+//! |---|---|
+//! | `harmless` | everything is as with the legal value |
+//! | `goes on` | the message means something else, or is dropped; the one behind it is delivered |
+//! | `waits, then ...` | nothing behind it is delivered; the stream ends when the peer ends it |
+//! | a reason, layer/type/code | the stream ended; `told`: the peer was sent a Terminate or last message with these numbers |
+//!
+//! The first three need a reason in [`WHY`]. `ONE_FIELD_BLESS=1` writes the files; what changes in them is to be compared
+//! with the RFCs.
+
+#![allow(clippy::print_stdout)]
+
+mod association;
+mod fields;
+mod line;
+mod sctp;
+mod table;
+mod tcp;
+
+use table::Table;
+
+#[test]
+fn one_wrong_field_has_the_outcome_that_the_rfcs_give() {
+    let mut tcp = Table::default();
+    tcp::run(&mut tcp);
+    compare("tcp.txt", &tcp);
+    let mut sctp = Table::default();
+    sctp::run(&mut sctp);
+    compare("sctp.txt", &sctp);
+    let mut used = vec![false; WHY.len()];
+    reasons(&tcp.lines(), &mut used);
+    reasons(&sctp.lines(), &mut used);
+    let unused = WHY.iter().zip(used).filter(|(_, used)| !used).map(|(why, _)| why.2);
+    assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
+}
+
+/// Why a wrong value of a field is not refused at once: the field, `harmless`, `goes on` or `waits`, the reason.
+const WHY: &[(&[&str], &[&str], &str)] = &[
+    (&["DDP reserved"], &["harmless"], "not checked on receipt, RFC 5041 §4.1"),
+    (&["RDMAP reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.1"),
+    (
+        &["Invalidate STag"],
+        &["harmless"],
+        "without meaning but in a Send with Invalidate, RFC 5040 §4.1",
+    ),
+    (&["RsvdULP"], &["goes on"], "the ULP's, RFC 5041 §4: handed up as it is"),
+    (
+        &["L"],
+        &["goes on", "waits"],
+        "the message goes on in the next segment that fits, RFC 5041 §5.2",
+    ),
+    (
+        &["opcode"],
+        &["goes on"],
+        "another message of the same queue with the same length, RFC 5040 §4.2",
+    ),
+    (&["TO", "atomic TO"], &["goes on"], "another place in the region, within its bounds"),
+    (
+        &["source TO"],
+        &["harmless"],
+        "other bytes of the region, which are alike, within its bounds",
+    ),
+    (&["read size"], &["goes on"], "within the region's bounds"),
+    (
+        &["sink STag", "sink TO", "request identifier"],
+        &["harmless"],
+        "the requester's: returned as it is",
+    ),
+    (&["atomic opcode"], &["goes on"], "Compare and Swap in place of Fetch and Add"),
+    (&["atomic reserved"], &["harmless"], "not checked on receipt, RFC 7306 §5.2.1"),
+    (&["add or swap data"], &["goes on"], "an operand"),
+    (
+        &["add or swap mask", "compare data", "compare mask"],
+        &["harmless"],
+        "an operand that this addition does not use",
+    ),
+    (&["original remote data"], &["goes on"], "the result"),
+    (&["terminate reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.8"),
+    (&["PAD"], &["harmless"], "not checked on receipt, RFC 5044 §4.1"),
+    (&["CRC"], &["harmless"], "not checked where both ends agreed to none, RFC 5044 §4.4"),
+    (&["marker reserved"], &["harmless"], "not checked on receipt, RFC 5044 §4.3"),
+    (&["FPDUPTR"], &["harmless"], "its two low bits are taken as zero, RFC 5044 §4.3"),
+    (&["ULPDU_Length"], &["goes on"], "the pad is taken for payload: nothing shows it"),
+    (
+        &["ULPDU_Length", "PD_Length"],
+        &["waits"],
+        "more bytes may still come; the stream's end is error 1, RFC 5044 §8",
+    ),
+    (&["M", "C"], &["harmless"], "the peer's choice for each direction, RFC 5044 §7.1.1"),
+    (&["R", "Res"], &["harmless"], "not checked in a request, RFC 5044 §7.1.1"),
+    (
+        &["S"],
+        &["harmless"],
+        "a reserved bit below revision 2; without it there is no enhanced data, RFC 6581 §6",
+    ),
+    (&["Rev"], &["harmless"], "another revision that the responder takes"),
+    (
+        &["A", "B", "C (RTR)", "D"],
+        &["harmless"],
+        "offers of the peer-to-peer model beside what is used, RFC 6581 §9.2",
+    ),
+    (
+        &["IRD", "ORD"],
+        &["harmless"],
+        "a smaller or larger depth, within what this end takes, RFC 6581 §9.1",
+    ),
+    (&["chunk flags"], &["harmless"], "reserved bits and I: not checked, RFC 9260 §3.2"),
+    (
+        &["chunk flags"],
+        &["goes on", "waits"],
+        "another part of a message that is not whole, or a tag that is reflected: dropped",
+    ),
+    (
+        &["chunk type"],
+        &["harmless", "goes on", "waits"],
+        "another chunk, unknown or not expected here, RFC 9260 §3.2",
+    ),
+    (
+        &["chunk length"],
+        &["harmless", "goes on", "waits"],
+        "a shorter message, or dropped when it does not fit the packet, RFC 9260 §6.10",
+    ),
+    (&["verification tag"], &["harmless", "goes on", "waits"], "dropped in silence, RFC 9260 §8.5"),
+    (&["initiate tag"], &["harmless"], "the peer's choice"),
+    (&["initiate tag"], &["waits"], "zero: dropped, RFC 9260 §3.3.2"),
+    (
+        &["a_rwnd", "inbound streams", "outbound streams"],
+        &["harmless"],
+        "the peer's limits, enough for one session",
+    ),
+    (
+        &["initial TSN"],
+        &["harmless", "waits"],
+        "the first DATA is another one's: a gap, or far away",
+    ),
+    (
+        &["TSN"],
+        &["harmless", "goes on"],
+        "beyond a gap, or in the place of a lost one: DDP-SSN gives the order, RFC 5043 §5.2",
+    ),
+    (
+        &["TSN"],
+        &["waits"],
+        "a duplicate, or outside what may be outstanding: dropped, RFC 9260 §6.2",
+    ),
+    (
+        &["stream identifier"],
+        &["goes on", "waits"],
+        "another session's, or an ERROR, RFC 9260 §6.5",
+    ),
+    (
+        &["stream sequence number"],
+        &["harmless"],
+        "without meaning in an unordered chunk, RFC 9260 §6.6",
+    ),
+    (&["PPID"], &["goes on", "waits"], "a segment before the session, or no session's message"),
+    (&["DDP-SSN"], &["goes on", "waits"], "what is before it has still to come, RFC 5043 §5.2"),
+    (&["function code"], &["goes on"], "an enhanced Initiate"),
+    (&["function code"], &["waits"], "no Initiate: no session, RFC 5043 §6.1"),
+    (&["cumulative TSN"], &["harmless"], "an old acknowledgement, RFC 9260 §6.2.1"),
+    (
+        &["gaps", "duplicates"],
+        &["harmless"],
+        "does not fit the chunk: dropped, the next one counts",
+    ),
+    (&["cause", "cause length"], &["harmless", "goes on"], "told to the operator at most"),
+    (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
+];
+
+/// Each line that is no refusal has a reason, and each reason a line.
+fn reasons(lines: &[String], used: &mut [bool]) {
+    for line in lines {
+        let parts: Vec<&str> = line.split(" | ").collect();
+        let kind =
+            ["harmless", "goes on", "waits"].into_iter().find(|kind| parts[2].starts_with(kind));
+        let Some(kind) = kind else { continue };
+        let why = WHY
+            .iter()
+            .position(|(fields, kinds, _)| fields.contains(&parts[1]) && kinds.contains(&kind));
+        let why = why.unwrap_or_else(|| panic!("{line}: nothing says why"));
+        used[why] = true;
+    }
+}
+
+fn compare(name: &str, table: &Table) {
+    let path = format!("{}/tests/one_field/{name}", env!("CARGO_MANIFEST_DIR"));
+    let lines = table.lines();
+    if std::env::var_os("ONE_FIELD_BLESS").is_some() {
+        std::fs::write(&path, lines.join("\n") + "\n").expect("a writable file");
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let expected: Vec<&str> = text.lines().collect();
+    let more: Vec<_> = lines.iter().filter(|line| !expected.contains(&line.as_str())).collect();
+    let less: Vec<_> = expected.iter().filter(|line| !lines.iter().any(|l| l == *line)).collect();
+    assert!(more.is_empty() && less.is_empty(), "not expected: {more:#?}\nexpected: {less:#?}");
+    println!("{} conversations, {} outcomes", table.conversations, lines.len());
+}

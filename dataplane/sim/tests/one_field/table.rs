@@ -1,0 +1,68 @@
+//! What came of each value of each field, beside what must come of it (`expected.txt`).
+
+use std::collections::BTreeMap;
+
+/// Conversation and field; by outcome, the values.
+type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
+
+/// The message behind the changed one was delivered.
+pub(crate) fn has_last(events: &[String]) -> bool {
+    let text = format!("{:?}", b"last");
+    events.iter().any(|event| event.contains(&text))
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    /// In the order in which they came, by conversation.
+    order: Vec<&'static str>,
+    outcomes: Outcomes,
+    /// Of each value, in which setting it was seen first.
+    known: BTreeMap<(&'static str, &'static str, u64, String), &'static str>,
+    pub(crate) conversations: usize,
+}
+
+impl Table {
+    pub(crate) fn enter(
+        &mut self,
+        conversation: &'static str,
+        setting: &'static str,
+        field: &'static str,
+        value: u64,
+        outcome: String,
+    ) {
+        self.conversations += 1;
+        if !self.order.contains(&conversation) {
+            self.order.push(conversation);
+        }
+        let key = (conversation, field, value, outcome.clone());
+        if self.known.insert(key, setting).is_some() {
+            return;
+        }
+        let outcomes = self.outcomes.entry((conversation, field)).or_default();
+        outcomes.entry(outcome).or_default().push(value);
+    }
+
+    /// One line per conversation, field and outcome; the values of an outcome that is not the only one.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for conversation in &self.order {
+            for ((of, field), outcomes) in &self.outcomes {
+                if of != conversation {
+                    continue;
+                }
+                for (outcome, values) in outcomes {
+                    let mut line = format!("{conversation} | {field} | {outcome}");
+                    if outcomes.len() > 1 {
+                        let mut values = values.clone();
+                        values.sort_unstable();
+                        values.dedup();
+                        let values: Vec<_> = values.iter().map(|v| format!("{v:x}")).collect();
+                        line += &format!(" | {}", values.join(" "));
+                    }
+                    lines.push(line);
+                }
+            }
+        }
+        lines
+    }
+}

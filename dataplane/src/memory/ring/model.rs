@@ -1,0 +1,144 @@
+//! All interleavings of the two ends of a completion ring, and all values that the memory model lets a load see: the
+//! functions that run, over loom's atomics. A ring of two slots is lapped once by three records; of a record's fields
+//! two are modelled, and one byte of the region.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+
+use super::*;
+
+const CAPACITY: u64 = 2;
+const RECORDS: u64 = 3;
+
+/// What is left out of the ring's orderings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Weaker {
+    Nothing,
+    /// Stores of the sequence words and of the head are relaxed, or only those at this offset.
+    Stores(Option<usize>),
+    /// Loads, likewise.
+    Loads(Option<usize>),
+    ReleaseFence,
+    AcquireFence,
+}
+
+struct Ring {
+    words: BTreeMap<usize, AtomicU64>,
+    /// A byte of the region: as many as were written before their records were published.
+    region: AtomicU64,
+    weaker: Weaker,
+}
+
+impl Ring {
+    fn new(weaker: Weaker) -> Ring {
+        let fields = [SLOT_SEQUENCE, SLOT_OFFSET, SLOT_LEN];
+        let slots = (0..CAPACITY).flat_map(|n| fields.map(|field| slot(n, CAPACITY) + field));
+        let words = slots.chain([HEAD_AT]).map(|at| (at, AtomicU64::new(0))).collect();
+        Ring { words, region: AtomicU64::new(0), weaker }
+    }
+}
+
+impl Words for Ring {
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        let weaker =
+            matches!(self.weaker, Weaker::Loads(only) if only.is_none_or(|only| only == at));
+        let order = if weaker { Ordering::Relaxed } else { order };
+        // A field that is not modelled is that of every record.
+        self.words.get(&at).map_or(1 << 32, |word| word.load(order))
+    }
+
+    fn store(&self, at: usize, value: u64, order: Ordering) {
+        let weaker =
+            matches!(self.weaker, Weaker::Stores(only) if only.is_none_or(|only| only == at));
+        let order = if weaker { Ordering::Relaxed } else { order };
+        if let Some(word) = self.words.get(&at) {
+            word.store(value, order);
+        }
+    }
+
+    fn fence(&self, order: Ordering) {
+        let left_out = match order {
+            Ordering::Release => Weaker::ReleaseFence,
+            _ => Weaker::AcquireFence,
+        };
+        if self.weaker != left_out {
+            loom::sync::atomic::fence(order);
+        }
+    }
+}
+
+/// The consumer's state, and what must hold of each record that it reads.
+#[derive(Default)]
+struct Reader {
+    next: u64,
+    lost: u64,
+    seen: u64,
+}
+
+impl Reader {
+    fn poll(&mut self, ring: &Ring) {
+        let Some((number, record)) = poll(ring, CAPACITY, &mut self.next, &mut self.lost) else {
+            return;
+        };
+        self.seen += 1;
+        assert_eq!(number + 1, self.seen + self.lost, "a record is lost and not counted");
+        let parts = (record.offset, record.len);
+        assert_eq!(parts, (number + 10, number + 20), "record {number} is made of two");
+        let region = ring.region.load(Ordering::Relaxed);
+        assert!(region > number, "the bytes of record {number} are not visible");
+    }
+}
+
+fn check(weaker: Weaker) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let ring = Arc::new(Ring::new(weaker));
+        let producer = loom::thread::spawn({
+            let ring = ring.clone();
+            move || {
+                for number in 0..RECORDS {
+                    ring.region.store(number + 1, Ordering::Relaxed);
+                    let (offset, len) = (number + 10, number + 20);
+                    let record = Completion {
+                        kind: Kind::Data,
+                        rsvd_ulp: 0,
+                        stag: 0,
+                        offset,
+                        len,
+                        stream: 0,
+                        unix_nanos: 0,
+                    };
+                    publish(&*ring, CAPACITY, number, &record);
+                }
+            }
+        });
+        let mut reader = Reader::default();
+        reader.poll(&ring);
+        reader.poll(&ring);
+        producer.join().unwrap();
+        (0..RECORDS).for_each(|_| reader.poll(&ring));
+        assert_eq!(reader.seen + reader.lost, RECORDS);
+    });
+}
+
+#[test]
+fn a_record_is_whole_and_its_bytes_visible_or_it_is_counted_lost() {
+    check(Weaker::Nothing);
+    // The release of the head, and that of the sequence word, each suffice for a reader that loads both.
+    check(Weaker::Stores(Some(HEAD_AT)));
+    check(Weaker::Loads(Some(HEAD_AT)));
+}
+
+#[test]
+fn the_model_finds_each_ordering_that_is_left_out() {
+    for weaker in
+        [Weaker::Stores(None), Weaker::Loads(None), Weaker::ReleaseFence, Weaker::AcquireFence]
+    {
+        let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
+        assert!(found, "{weaker:?} changes nothing that the model sees");
+    }
+}

@@ -1,0 +1,182 @@
+//! All interleavings of the rings between two threads: a worker's mesh, its commands and its events. The ring is `rtrb`'s
+//! algorithm (0.4: either end keeps what it last saw of the other), written here over loom's atomics; the end of a
+//! worker is that of `WorkerHandle::poll` and `Exit`. What wakes a sleeping reader is not in this model.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const CAPACITY: usize = 2;
+const MESSAGES: usize = 3;
+/// A slot whose message was taken.
+const EMPTY: usize = 0;
+
+/// What is left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Weaker {
+    Nothing,
+    TailStore,
+    TailLoad,
+    HeadStore,
+    HeadLoad,
+    EndStore,
+    EndLoad,
+    /// The look at the ring once the worker is seen to have ended.
+    SecondLook,
+}
+
+struct Shared {
+    head: AtomicUsize,
+    tail: AtomicUsize,
+    slots: [AtomicUsize; CAPACITY],
+    ended: AtomicBool,
+    weaker: Weaker,
+}
+
+impl Shared {
+    fn order(&self, of: Weaker, order: Ordering) -> Ordering {
+        if self.weaker == of { Ordering::Relaxed } else { order }
+    }
+}
+
+/// The worker's end of its events.
+struct Writer {
+    shared: Arc<Shared>,
+    tail: usize,
+    seen_head: usize,
+}
+
+impl Writer {
+    fn push(&mut self, message: usize) -> bool {
+        let shared = &self.shared;
+        if self.tail - self.seen_head == CAPACITY {
+            self.seen_head = shared.head.load(shared.order(Weaker::HeadLoad, Ordering::Acquire));
+            if self.tail - self.seen_head == CAPACITY {
+                return false;
+            }
+        }
+        let slot = &shared.slots[self.tail % CAPACITY];
+        assert_eq!(slot.load(Ordering::Relaxed), EMPTY, "a message that was not taken");
+        slot.store(message, Ordering::Relaxed);
+        self.tail += 1;
+        shared.tail.store(self.tail, shared.order(Weaker::TailStore, Ordering::Release));
+        true
+    }
+
+    fn end(self) {
+        let order = self.shared.order(Weaker::EndStore, Ordering::Release);
+        self.shared.ended.store(true, order);
+    }
+}
+
+/// The control thread's.
+struct Reader {
+    shared: Arc<Shared>,
+    head: usize,
+    seen_tail: Cell<usize>,
+    seen: usize,
+    over: bool,
+}
+
+impl Reader {
+    fn pop(&mut self) -> Option<usize> {
+        let shared = &self.shared;
+        if self.head == self.seen_tail.get() {
+            let tail = shared.tail.load(shared.order(Weaker::TailLoad, Ordering::Acquire));
+            self.seen_tail.set(tail);
+            if self.head == tail {
+                return None;
+            }
+        }
+        let slot = &shared.slots[self.head % CAPACITY];
+        let message = slot.load(Ordering::Relaxed);
+        slot.store(EMPTY, Ordering::Relaxed);
+        self.head += 1;
+        shared.head.store(self.head, shared.order(Weaker::HeadStore, Ordering::Release));
+        Some(message)
+    }
+
+    /// As `WorkerHandle::poll`: what was pushed comes before the end.
+    fn poll(&mut self) {
+        if self.over {
+            return;
+        }
+        if let Some(message) = self.pop() {
+            return self.took(message);
+        }
+        if !self.shared.ended.load(self.shared.order(Weaker::EndLoad, Ordering::Acquire)) {
+            return;
+        }
+        if self.shared.weaker != Weaker::SecondLook
+            && let Some(message) = self.pop()
+        {
+            return self.took(message);
+        }
+        self.over = true;
+    }
+
+    fn took(&mut self, message: usize) {
+        self.seen += 1;
+        assert_eq!(message, self.seen, "not the next message, or not whole");
+    }
+}
+
+fn check(weaker: Weaker) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let shared = Arc::new(Shared {
+            head: AtomicUsize::new(0),
+            tail: AtomicUsize::new(0),
+            slots: std::array::from_fn(|_| AtomicUsize::new(EMPTY)),
+            ended: AtomicBool::new(false),
+            weaker,
+        });
+        let mut reader = Reader {
+            shared: shared.clone(),
+            head: 0,
+            seen_tail: Cell::new(0),
+            seen: 0,
+            over: false,
+        };
+        let worker = loom::thread::spawn(move || {
+            let mut writer = Writer { shared, tail: 0, seen_head: 0 };
+            // What finds no room is not sent, and is the next one then.
+            let mut pushed = 0;
+            for _ in 0..MESSAGES {
+                pushed += usize::from(writer.push(pushed + 1));
+            }
+            writer.end();
+            pushed
+        });
+        (0..MESSAGES).for_each(|_| reader.poll());
+        let seen_at_end = reader.over.then_some(reader.seen);
+        let pushed = worker.join().unwrap();
+        assert!(seen_at_end.is_none_or(|seen| seen == pushed), "the end overtakes a message");
+        (0..=MESSAGES + 1).for_each(|_| reader.poll());
+        assert_eq!((reader.seen, reader.over), (pushed, true));
+    });
+}
+
+#[test]
+fn messages_come_whole_once_in_order_and_before_the_end() {
+    check(Weaker::Nothing);
+}
+
+#[test]
+fn the_model_finds_each_ordering_that_is_left_out() {
+    for weaker in [
+        Weaker::TailStore,
+        Weaker::TailLoad,
+        Weaker::HeadStore,
+        Weaker::HeadLoad,
+        Weaker::EndStore,
+        Weaker::EndLoad,
+        Weaker::SecondLook,
+    ] {
+        let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
+        assert!(found, "{weaker:?} changes nothing that the model sees");
+    }
+}

@@ -1,0 +1,121 @@
+//! The services of `ulp = "rdmap"` that read what peers send: rping's server and perftest's servers.
+//!
+//! Input: one byte (bit 0: rping and not perftest), then records
+//!
+//! ```text
+//!   what (1)    bits 0, 1: stream    bits 2 to 4: 0, 1 a Send of those bytes; 2 a Write of as many bytes as the first
+//!               says; 3 a Read is done; 4 a Write is done; 5 the stream opens; 6 it ends; 7 so many 100 ms pass
+//!   length (1)
+//!   that many bytes
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use control::config::ServiceKind;
+use control::service::{Action, Actions, Arrival, Input, Service, Slot};
+use ddp::{Stag, StreamId};
+
+/// Bytes of a stream's memory.
+const SLOT: u64 = 8192;
+/// Most that one input may bring about: an answer for each stream, and what goes with it.
+const ACTIONS: usize = 16;
+
+pub(crate) fn service(data: &[u8]) {
+    let Some((&how, mut records)) = data.split_first() else { return };
+    let kind = if how & 1 != 0 { ServiceKind::Rping } else { ServiceKind::Perftest };
+    let mut host = Host {
+        service: Service::new(kind, 64),
+        now: Instant::now(),
+        open: BTreeSet::new(),
+        next: [0, 1, 2, 3],
+    };
+    while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
+        let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
+        records = next;
+        host.record(what, bytes);
+    }
+    let mut out = Actions::new();
+    for stream in host.open {
+        host.service.closed(stream, host.now, &mut out);
+    }
+    assert_eq!(host.service.sessions(), 0, "sessions of streams that are gone");
+    assert_eq!(host.service.poll_timeout(), None, "a timer of streams that are gone");
+}
+
+struct Host {
+    service: Service,
+    now: Instant,
+    open: BTreeSet<StreamId>,
+    /// The number of the stream of each place; they are not used again.
+    next: [u64; 4],
+}
+
+impl Host {
+    fn record(&mut self, what: u8, bytes: &[u8]) {
+        let place = usize::from(what & 3);
+        let stream = StreamId(self.next[place]);
+        let first = bytes.first().copied().unwrap_or(0);
+        let mut out = Actions::new();
+        let input = match what >> 2 & 7 {
+            0 | 1 => Input::Received(bytes.to_vec()),
+            2 => Input::Written { len: u64::from(first) },
+            3 => Input::ReadDone,
+            4 => Input::WriteDone,
+            5 => {
+                if self.open.insert(stream) {
+                    let slot = Slot { stag: Stag(5 + place as u32), to: 4096, len: SLOT };
+                    let peer = IpAddr::from([10, 0, 0, first & 1]);
+                    let arrival = Arrival { peer, slot: Some(slot), reads: first & 2 != 0 };
+                    self.service.opened(stream, arrival);
+                }
+                return;
+            }
+            6 => return self.close(stream),
+            _ => {
+                self.now += Duration::from_millis(100) * u32::from(first);
+                if self.service.poll_timeout().is_some_and(|at| at <= self.now) {
+                    self.service.handle_timeout(self.now, &mut out);
+                }
+                return self.act(out);
+            }
+        };
+        // Also of streams that are not open: what was under way when they ended.
+        self.service.input(stream, input, self.now, &mut out);
+        self.act(out);
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        let mut out = Actions::new();
+        if self.open.remove(&stream) {
+            self.next[(stream.0 % 4) as usize] += 4;
+            self.service.closed(stream, self.now, &mut out);
+        }
+        self.act(out);
+    }
+
+    fn act(&mut self, out: Actions) {
+        assert!(out.len() <= ACTIONS, "{} actions", out.len());
+        assert!(self.service.sessions() <= self.open.len());
+        let mut ended = Vec::new();
+        for (stream, action) in out {
+            assert!(self.open.contains(&stream), "{action:?} on a stream that is not open");
+            match action {
+                Action::Write { len, .. } | Action::Read { len, .. } => {
+                    assert!(u64::from(len) <= SLOT, "{len} bytes of a slot of {SLOT}");
+                }
+                Action::Send { bytes, .. } => assert!(bytes.len() <= 256),
+                Action::WriteBytes { bytes, .. } => assert!(bytes.len() as u64 <= SLOT),
+                Action::End(why) => {
+                    assert!(!why.is_empty());
+                    ended.push(stream);
+                }
+                Action::GiveBack | Action::PeerIsReady => {}
+            }
+        }
+        for stream in ended {
+            self.close(stream);
+        }
+    }
+}

@@ -323,6 +323,7 @@ impl End {
     /// Asks for a stream, from the `n`-th address.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
         self.command(Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
             local: Some(product::asking_address(&self.rig, n)),

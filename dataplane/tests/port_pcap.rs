@@ -85,6 +85,7 @@ fn stack() -> DataplaneConfig {
         }],
         ports: vec![PortAttachment { workers: vec![id] }],
         interfaces: vec![InterfaceConfig {
+            ip: Default::default(),
             name: "capture".into(),
             port: PortId(0),
             vlan: None,

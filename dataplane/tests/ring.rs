@@ -89,6 +89,7 @@ impl End {
             workers: ids.iter().map(worker).collect(),
             ports: vec![PortAttachment { workers: ids.clone() }],
             interfaces: vec![InterfaceConfig {
+                ip: Default::default(),
                 name: "ring".into(),
                 port: PortId(0),
                 vlan: None,
@@ -175,6 +176,7 @@ impl End {
 
     fn listen(&mut self) {
         let listener = Arc::new(ListenerConfig {
+            ip: Default::default(),
             id: ListenerId(1),
             interface: None,
             address: None,
@@ -188,6 +190,7 @@ impl End {
 
     fn connect(&mut self, worker: usize, remote: SocketAddr) {
         let connect = Connect {
+            ip: Default::default(),
             ticket: Ticket(7),
             interface: InterfaceId(0),
             local: None,

@@ -15,6 +15,7 @@ const NEIGHBOURS: usize = 8;
 fn stack() -> Stack {
     let interface = |id: u16, vlan| {
         let config = InterfaceConfig {
+            ip: Default::default(),
             name: String::new(),
             port: PortId(0),
             vlan,

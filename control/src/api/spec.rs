@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::StreamId;
+use crate::config::IpFields;
 use crate::transport::Transport;
 
 /// MPA parameters of a stream that the appliance opens.
@@ -77,6 +78,12 @@ pub struct ConnectSpec {
     /// Over SCTP, the peer's UDP port where packets are to go in UDP (RFC 6951).
     #[serde(default)]
     pub udp_port: Option<u16>,
+    /// Differentiated services codepoint, 0 to 63; by default the interface's.
+    #[serde(default)]
+    pub dscp: Option<u8>,
+    /// Time to live, or hop limit, 1 to 255; by default the interface's.
+    #[serde(default)]
+    pub ttl: Option<u8>,
     /// The protocol above DDP.
     #[serde(default)]
     pub ulp: UlpChoice,
@@ -99,11 +106,18 @@ impl ConnectSpec {
             interface: None,
             transport: Transport::default(),
             udp_port: None,
+            dscp: None,
+            ttl: None,
             ulp: UlpChoice::default(),
             rdmap: RdmapChoice::default(),
             mpa: MpaChoice::default(),
             regions: Vec::new(),
         }
+    }
+
+    /// Fields of the IP headers.
+    pub fn ip_fields(&self) -> IpFields {
+        IpFields { dscp: self.dscp, ttl: self.ttl }
     }
 
     /// MPA's revision.

@@ -29,6 +29,7 @@ pub fn listener_config(
 ) -> ListenerConfig {
     let pending = section.limits.pending.div_ceil(workers.max(1)).max(1);
     ListenerConfig {
+        ip: section.ip,
         id,
         interface,
         address: section.address,

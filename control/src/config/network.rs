@@ -29,6 +29,8 @@ pub(super) fn interface(
     let port_mtu = port.as_ref().and_then(|port| ports.iter().find(|p| p.name == *port));
     let port_mtu = port_mtu.map(|port| port.mtu);
     let mtu = section.or("mtu", port_mtu.unwrap_or(1500), tables::interface::mtu());
+    let dscp = section.optional("dscp", tables::interface::dscp());
+    let ttl = section.optional("ttl", tables::interface::ttl());
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,
@@ -37,6 +39,7 @@ pub(super) fn interface(
         addresses,
         routes,
         mtu,
+        ip: IpFields { dscp, ttl },
     });
     (interface, section.finish())
 }

@@ -176,6 +176,8 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         key::listener::port(),
     );
     let transport = section.or("transport", Transport::Tcp, key::listener::transport());
+    let dscp = section.optional("dscp", key::listener::dscp());
+    let ttl = section.optional("ttl", key::listener::ttl());
     let mut ulp = rdmap::ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
         // Kinds of peer differ in MPA alone.
@@ -198,6 +200,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         address,
         port,
         transport,
+        ip: IpFields { dscp, ttl },
         ulp,
         mpa,
         regions,

@@ -82,6 +82,10 @@ pub(super) mod interface {
         gateway: Vec<IpAddr> = one_or_more(ADDRESS), "";
         /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
         mtu: u16 = int(MIN_MTU, MAX_MTU), "the port's";
+        /// Differentiated services codepoint of TCP and SCTP packets. The two bits of ECN beside it are not set by it.
+        dscp: u8 = int(0u8, MAX_DSCP), "0";
+        /// Time to live, or hop limit, of TCP and SCTP packets.
+        ttl: u8 = int(1u8, u8::MAX), "64";
     }}
 }
 
@@ -139,6 +143,10 @@ pub(super) mod listener {
         port: u16 = int(1u16, u16::MAX), "";
         /// What carries its streams.
         transport: Transport = one_of(&Transport::WORDS), "\"tcp\"";
+        /// Differentiated services codepoint of its streams.
+        dscp: u8 = int(0u8, MAX_DSCP), "the interface's";
+        /// Time to live, or hop limit, of its streams' packets.
+        ttl: u8 = int(1u8, u8::MAX), "the interface's";
         /// The protocol above DDP.
         ulp: &'static str = one_of(&[("ddp", "ddp"), ("rdmap", "rdmap")]), "\"ddp\"";
         /// For `rdmap`: what the listener does for its peers.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::transport::Transport;
-pub use port_kind::policy::{Hugepages, Idle, Route, SynCookieMode};
+pub use port_kind::policy::{Hugepages, Idle, IpFields, Route, SynCookieMode};
 pub use ports::*;
 pub use rdmap::*;
 pub use tcp_lite::mpa::OnBadCrc;
@@ -42,6 +42,8 @@ pub struct InterfaceSection {
     pub routes: Vec<Route>,
     /// Largest IP packet, bytes: the port's or less, 1280 or more if there is an IPv6 address.
     pub mtu: u16,
+    /// DSCP and TTL of its TCP and SCTP packets.
+    pub ip: IpFields,
 }
 
 /// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
@@ -115,6 +117,8 @@ pub struct ListenerSection {
     pub port: u16,
     /// What carries its streams.
     pub transport: Transport,
+    /// DSCP and TTL of its streams, where they are not the interface's.
+    pub ip: IpFields,
     /// The protocol above DDP.
     pub ulp: Ulp,
     /// MPA parameters; over SCTP only the limit of private data applies.
@@ -236,3 +240,6 @@ pub fn access_word(read: bool, write: bool, atomic: bool) -> &'static str {
         (false, false) => "-",
     }
 }
+
+/// Most of a differentiated services codepoint (RFC 2474 §3).
+pub const MAX_DSCP: u8 = 63;

@@ -303,6 +303,12 @@ pub struct Opening {
     /// With sctp://: SCTP in UDP (RFC 6951), to this UDP port of the peer, such as 9899
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub udp_port: Option<u16>,
+    /// Differentiated services codepoint; by default the interface's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
+    pub dscp: Option<u8>,
+    /// Time to live, or hop limit; by default the interface's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub ttl: Option<u8>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub mpa: Mpa,

@@ -405,7 +405,7 @@ fn connect_spec(
     let remote = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    let Opening { interface, udp_port, mpa, ird, ord, .. } = opening;
+    let Opening { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
     let Opening { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
     if udp_port.is_some() && peer.transport != Transport::Sctp {
         let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
@@ -414,7 +414,8 @@ fn connect_spec(
     let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
     let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
     let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
-    Ok(ConnectSpec { remote, interface, transport, udp_port, ulp, rdmap, mpa, regions })
+    let to = ConnectSpec::to(remote);
+    Ok(ConnectSpec { interface, transport, udp_port, dscp, ttl, ulp, rdmap, mpa, regions, ..to })
 }
 
 fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

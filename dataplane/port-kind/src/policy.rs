@@ -84,3 +84,13 @@ pub struct Route {
     /// The router: in a connected prefix of the interface and of the destination's family.
     pub via: IpAddr,
 }
+
+/// What the IP headers of TCP and SCTP packets carry besides addresses and ECN, which is the transport's (RFC 9293
+/// §3.9.2 MUST-48, MUST-49).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IpFields {
+    /// Differentiated services codepoint, 0 to 63 (RFC 2474 §3); `None` for the interface's, or 0.
+    pub dscp: Option<u8>,
+    /// Time to live, hop limit, 1 to 255; `None` for the interface's, or 64.
+    pub ttl: Option<u8>,
+}

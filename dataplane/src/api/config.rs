@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use port_kind::policy::{Idle, Route, SynCookieMode};
+use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::transport::EndpointConfig;
@@ -76,6 +76,8 @@ pub struct InterfaceConfig {
     pub routes: Vec<Route>,
     /// Bytes of an IP packet, at least 576 (IPv4) or 1280 (IPv6), at most the port's.
     pub mtu: u16,
+    /// What the IP headers of its TCP and SCTP packets carry.
+    pub ip: IpFields,
 }
 
 /// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.
@@ -91,6 +93,8 @@ pub struct ListenerConfig {
     pub port: u16,
     /// LLP and parameters of its streams.
     pub endpoint: EndpointConfig,
+    /// What the IP headers of its streams carry, where that is not the interface's.
+    pub ip: IpFields,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,

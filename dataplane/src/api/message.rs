@@ -9,6 +9,7 @@ use ddp::{Access, Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, 
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
+use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
@@ -218,6 +219,9 @@ pub struct Connect {
     /// LLP and parameters. Streams over SCTP to one peer whose configuration is the same object
     /// share associations.
     pub endpoint: EndpointConfig,
+    /// What its IP headers carry, where that is not the interface's. A stream that shares an association has the
+    /// association's: other fields need another configuration object.
+    pub ip: IpFields,
     /// Its protocol above the LLP, with its queues and its Reads.
     pub ulp: UlpConfig,
     /// The service that handles received messages.

@@ -23,7 +23,7 @@ pub use message::{
     Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
     Sources, StreamInfo,
 };
-pub use port_kind::policy::{Idle, Route, SynCookieMode};
+pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,
 };

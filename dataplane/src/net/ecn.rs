@@ -38,6 +38,18 @@ pub fn set_capable(ip: &mut [u8]) {
     }
 }
 
+/// Sets the DSCP in front of the ECN field (RFC 2474 §3).
+pub fn set_dscp(ip: &mut [u8], dscp: u8) {
+    match ip {
+        [first, second, ..] if *first >> 4 == 4 => *second = dscp << 2 | *second & MASK,
+        [first, second, ..] if *first >> 4 == 6 => {
+            *first = *first & 0xf0 | dscp >> 2 & 0x0f;
+            *second = dscp << 6 | *second & 0x3f;
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv6Net};
 
 use super::neighbour::{Mac, NeighbourCache};
-use crate::api::{InterfaceConfig, InterfaceId, Route};
+use crate::api::{InterfaceConfig, InterfaceId, IpFields, Route};
 
 /// An interface.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub struct Interface {
     pub mtu: u16,
     /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951).
     pub encapsulation: Option<u16>,
+    /// What the IP headers of TCP and SCTP packets carry.
+    pub ip: IpFields,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
@@ -66,6 +68,7 @@ impl Interface {
             mac,
             mtu: config.mtu,
             encapsulation: None,
+            ip: config.ip,
             neighbours: NeighbourCache::new(neighbours, key),
             addresses,
             routes,
@@ -192,6 +195,7 @@ impl Interface {
         let addresses = addresses
             .map(|a| IpNet::new_assert(a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
         let config = InterfaceConfig {
+            ip: Default::default(),
             name: String::new(),
             port: crate::api::PortId(0),
             vlan,
@@ -218,6 +222,7 @@ mod tests {
 
     fn interface() -> Interface {
         let config = InterfaceConfig {
+            ip: Default::default(),
             name: "lan".into(),
             port: PortId(0),
             vlan: None,

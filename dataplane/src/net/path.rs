@@ -17,6 +17,7 @@ use super::demux::TCP;
 use super::interface::Interface;
 use super::neighbour::Mac;
 use super::{checksum, ecn};
+use crate::api::IpFields;
 use crate::port::ChecksumBy;
 
 /// Most bytes of headers in front of a segment.
@@ -33,6 +34,8 @@ const IPV6_PROTOCOL: usize = 6;
 const IPV4_LEN: core::ops::Range<usize> = 2..4;
 const IPV4_CHECKSUM: core::ops::Range<usize> = 10..12;
 const IPV6_LEN: core::ops::Range<usize> = 4..6;
+const IPV4_TTL: usize = 8;
+const IPV6_HOP_LIMIT: usize = 7;
 const HOP_LIMIT: u8 = 64;
 
 /// Who fills in the checksums of what is sent.
@@ -144,7 +147,22 @@ impl Path {
             l3: l3 as u8,
             addresses: checksum::addresses(source, destination),
         };
-        Some(path.with_sum())
+        Some(path.with_fields(interface.ip))
+    }
+
+    /// With other fields of the IP header, where there are some; ECN is not among them (RFC 9293 §3.9.2 MUST-48,
+    /// MUST-49).
+    #[must_use]
+    pub fn with_fields(mut self, IpFields { dscp, ttl }: IpFields) -> Path {
+        let (l3, is_v6) = (self.l2_len(), self.is_v6());
+        let ip = &mut self.headers.bytes_mut()[l3..];
+        if let Some(ttl) = ttl {
+            ip[if is_v6 { IPV6_HOP_LIMIT } else { IPV4_TTL }] = ttl;
+        }
+        if let Some(dscp) = dscp {
+            ecn::set_dscp(ip, dscp);
+        }
+        self.with_sum()
     }
 
     /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
@@ -410,6 +428,37 @@ mod tests {
                     Kind::Tcp { source: local, destination: remote, segment: range }
                 );
             }
+        }
+    }
+
+    // RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49, RFC 2474 §3, RFC 3168 §5: DSCP and TTL are as told, of the interface or of
+    // the stream; ECN stays the transport's, and IPv4's checksum is right.
+    #[test]
+    fn dscp_and_ttl_are_configured_and_ecn_is_not() {
+        let mut a =
+            Interface::with_addresses(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        a.ip = IpFields { dscp: Some(0b10_1110), ttl: None };
+        let own = IpFields { dscp: None, ttl: Some(255) };
+        let both = IpFields { dscp: Some(0b00_1001), ttl: Some(1) };
+        for (from, to) in [("10.0.0.1:7", "10.0.0.2:8"), ("[2001:db8::1]:7", "[2001:db8::2]:8")] {
+            let path = Path::new(0, &a, from.parse().unwrap(), to.parse().unwrap()).unwrap();
+            let seen = |path: Path, ect: bool| {
+                let path = path.carrying(IpProtocol::Unknown(132));
+                let mut frame = vec![0; path.header_len() + 40];
+                path.finish(&mut frame, TxChecksum::SOFTWARE, ect);
+                let ip = &frame[14..];
+                if path.is_v6() {
+                    let ip = Ipv6Packet::new_checked(ip).unwrap();
+                    return (ip.traffic_class() >> 2, ip.traffic_class() & 3, ip.hop_limit());
+                }
+                let ip = Ipv4Packet::new_checked(ip).unwrap();
+                assert!(ip.verify_checksum(), "{ip}");
+                (ip.dscp(), ip.ecn(), ip.hop_limit())
+            };
+            assert_eq!(seen(path.clone(), false), (0b10_1110, 0, 64));
+            assert_eq!(seen(path.clone().with_fields(own), true), (0b10_1110, 2, 255));
+            assert_eq!(seen(path.clone().with_fields(both), true), (0b00_1001, 2, 1));
+            assert_eq!(seen(path.with_fields(both), false), (0b00_1001, 0, 1));
         }
     }
 

@@ -15,6 +15,7 @@ const NOW: Instant = Instant::from_millis(1000);
 /// An interface of host `n`: 10.0.0.n and 2001:db8::n.
 pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
+        ip: Default::default(),
         name: String::new(),
         port: PortId(0),
         vlan,

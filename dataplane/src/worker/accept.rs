@@ -18,7 +18,7 @@ use super::lower::Lower;
 use super::schedule::CarrierKind;
 use super::{Core, Env, Phase};
 use crate::api::{
-    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerId, PostFailure, Service,
+    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, PostFailure, Service,
     Ticket, Transport,
 };
 use crate::flow::FlowKey;
@@ -92,11 +92,11 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.only_cookies() {
-            return self.send_cookie(endpoint, &flow, mac, segment, now);
+            return self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now);
         }
-        match self.accept((listener.id, endpoint), flow, segment, last, now) {
+        match self.accept((&listener, endpoint), flow, segment, last, now) {
             Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
-                self.send_cookie(endpoint, &flow, mac, segment, now)
+                self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now)
             }
             outcome => outcome,
         }
@@ -104,7 +104,7 @@ impl<Io: PortIo> Core<Io> {
 
     fn accept(
         &mut self,
-        (listener, config): (ListenerId, &Arc<endpoint::EndpointConfig>),
+        (listener, config): (&ListenerConfig, &Arc<endpoint::EndpointConfig>),
         flow: FlowKey,
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
@@ -112,6 +112,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
+        let (listener, ip) = (listener.id, listener.ip);
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
         // Last: most SYNs of a flood do not come so far.
@@ -120,6 +121,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.admission.listeners_mut().gone(listener, peer, stream, progress);
             return Err(DropReason::NoRoute);
         };
+        let path = path.with_fields(ip);
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
         let mut start = self.env.admission.start(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
@@ -176,7 +178,8 @@ impl<Io: PortIo> Core<Io> {
             None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
         };
         let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
-            .ok_or(ConnectError::NoRoute)?;
+            .ok_or(ConnectError::NoRoute)?
+            .with_fields(connect.ip);
         let endpoint = match &connect.endpoint {
             EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
             EndpointConfig::Sctp(config) => {

@@ -13,7 +13,7 @@ use super::conn::Origin;
 use super::listen::Progress;
 use super::{Core, Phase};
 use crate::api::{
-    DropReason, EndpointConfig as OverTransport, ListenerConfig, SynCookieMode, Transport,
+    DropReason, EndpointConfig as OverTransport, IpFields, ListenerConfig, SynCookieMode, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
     /// no longer than it could have been: a forged SYN makes us send its victim no more than it cost.
     pub(super) fn send_cookie(
         &mut self,
-        endpoint: &EndpointConfig,
+        (endpoint, ip): (&EndpointConfig, IpFields),
         flow: &FlowKey,
         mac: Mac,
         syn: &Segment<'_>,
@@ -75,7 +75,7 @@ impl<Io: PortIo> Core<Io> {
         let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local, flow.remote);
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
-        let mut path = path.ok_or(DropReason::NoRoute)?;
+        let mut path = path.ok_or(DropReason::NoRoute)?.with_fields(ip);
         path.set_mac(mac);
         let mss = self.env.network.mss(&path);
         let slot = self.env.ports.get_mut(path.port());
@@ -120,6 +120,7 @@ impl<Io: PortIo> Core<Io> {
             return Ok(false);
         };
         let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
+        let path = path.with_fields(listener.ip);
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }

@@ -19,7 +19,7 @@ use crate::appliance::env::api_id;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then};
 use crate::appliance::streams::{Ends, must_settle};
-use crate::config::MAX_DEPTH;
+use crate::config::{MAX_DEPTH, MAX_DSCP};
 use crate::transport::Transport;
 
 /// Time for all of an active open.
@@ -144,6 +144,7 @@ impl Core {
         let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
         let ulp = opened_ulp(&plan.spec, version);
         let mut connect = Connect {
+            ip: plan.spec.ip_fields(),
             ticket: Ticket(0),
             interface: plan.interface,
             local: None,
@@ -298,6 +299,12 @@ impl Core {
 fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));
     let over_sctp = spec.transport == Transport::Sctp;
+    if spec.dscp.is_some_and(|dscp| dscp > MAX_DSCP) {
+        return refused(format!("dscp is 0 to {MAX_DSCP}"));
+    }
+    if spec.ttl == Some(0) {
+        return refused("ttl is 1 to 255".into());
+    }
     if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
         return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
     }

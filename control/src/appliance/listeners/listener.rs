@@ -184,7 +184,7 @@ fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
 fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
     let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
     place(old) != place(new)
-        || (old.mpa, &old.ulp) != (new.mpa, &new.ulp)
+        || (old.mpa, &old.ulp, old.ip) != (new.mpa, &new.ulp, new.ip)
         || old.limits.pending != new.limits.pending
         || old.limits.startup_timeout != new.limits.startup_timeout
 }

@@ -8,7 +8,7 @@ use tcp_lite::mpa;
 
 use crate::api::ConnectSpec;
 use crate::appliance::endpoints::{connect_endpoint, connect_sctp};
-use crate::config::Config;
+use crate::config::{Config, IpFields};
 use crate::transport::Transport;
 
 /// Ways to open streams that are remembered, and as many to open associations.
@@ -69,11 +69,14 @@ struct SctpKind {
     udp_port: Option<u16>,
     /// The peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
+    /// Fields of the IP headers: streams that share an association have the same.
+    ip: IpFields,
 }
 
 impl SctpKind {
     fn of(spec: &ConnectSpec) -> SctpKind {
-        SctpKind { udp_port: spec.udp_port, peer_to_peer: spec.rdmap.peer_to_peer }
+        let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
+        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields() }
     }
 }
 

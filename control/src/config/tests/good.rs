@@ -56,6 +56,32 @@ fn a_lost_memif_ends_its_streams_and_a_lost_cable_does_not() {
     assert_eq!(parse(&text).unwrap().config.ports[0].link_down_timeout, None);
 }
 
+// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49
+#[test]
+fn dscp_and_ttl_are_of_interfaces_and_listeners() {
+    let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7471\n";
+    let text = |interface: &str, more: &str| {
+        let addresses = "addresses = ";
+        let text = MINIMAL.replacen(addresses, &format!("{interface}\n{addresses}"), 1);
+        format!("{text}\n{listener}{more}\n")
+    };
+    let fields = |interface, more| {
+        let text = text(interface, more);
+        let config = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")).config;
+        (config.interfaces[0].ip, config.listeners[0].ip)
+    };
+    let of = |dscp, ttl| IpFields { dscp, ttl };
+    assert_eq!(fields("", ""), (of(None, None), of(None, None)));
+    let seen = fields("dscp = 63\nttl = 1", "dscp = 0\nttl = 255");
+    assert_eq!(seen, (of(Some(63), Some(1)), of(Some(0), Some(255))));
+    assert_eq!(fields("ttl = 8", "dscp = 46"), (of(None, Some(8)), of(Some(46), None)));
+    for (interface, more) in
+        [("dscp = 64", ""), ("ttl = 0", ""), ("", "dscp = 64"), ("", "ttl = 0")]
+    {
+        assert!(parse(&text(interface, more)).is_err(), "{interface}{more}");
+    }
+}
+
 #[test]
 fn a_pcap_port_belongs_to_one_worker() {
     let pcap = "kind = \"pcap\"\nrx_file = \"in.pcap\"";

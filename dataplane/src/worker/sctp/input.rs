@@ -8,7 +8,7 @@ use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
-use crate::api::{ConnectError, DropReason, EndpointConfig, Transport};
+use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::net::demux::{self, Kind};
@@ -185,6 +185,7 @@ impl<Io: PortIo> Core<Io> {
         // Answers to unknown senders are bounded by address. Those to INITs have a bound of their own, which leaves room
         // for many honest peers: an INIT that is not answered comes again.
         let begins = jar.is_some() && begins_with_init(packet);
+        let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
         let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
         path.set_mac(from.mac);
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };

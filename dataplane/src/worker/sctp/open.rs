@@ -50,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
         let at = usize::from(from.flow.interface);
         let interface = self.env.network.interface(at);
         let path = Path::new(at, interface, from.flow.local, from.flow.remote);
-        let path = path.ok_or(DropReason::NoRoute)?;
+        let path = path.ok_or(DropReason::NoRoute)?.with_fields(listener.ip);
         let path = SctpPath::new(path, self.associations.udp_ports(from.udp));
         let room = path.packet_limit(interface.mtu);
         if self.associations.vacancy().is_none() {

@@ -1,11 +1,13 @@
 //! ECN from IP header to congestion window and back (RFC 3168).
 
+use std::cell::Cell;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use ddp::{Access, RegionMemory, Stag};
 
 use super::wire_pair::*;
-use crate::api::Event;
+use crate::api::{Event, IpFields, SynCookieMode};
 use crate::net::checksum;
 
 const PORT: u16 = 4791;
@@ -86,5 +88,50 @@ fn marks_slow_a_stream_down_over_both_versions_of_ip() {
         assert!(marked > 500, "{marked}");
         // Once per window of data, not once per mark.
         assert!(reductions > 3 && reductions < marked / 2, "{reductions} for {marked} marks");
+    }
+}
+
+/// DSCP and TTL of a TCP or SCTP packet without a tag.
+fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
+    match frame[12..14] {
+        [8, 0] if matches!(frame[23], 6 | 132) => Some((frame[15] >> 2, frame[22])),
+        [0x86, 0xdd] if matches!(frame[20], 6 | 132) => {
+            Some(((frame[14] & 15) << 2 | frame[15] >> 6, frame[21]))
+        }
+        _ => None,
+    }
+}
+
+// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49: all packets of a listener and of a stream that was opened, the answers before
+// there is a connection included.
+#[test]
+fn each_end_sends_its_own_dscp_and_ttl() {
+    for (remote, over_sctp) in [(v4(2), false), (v6(2), false), (v4(2), true), (v6(2), true)] {
+        for mode in [SynCookieMode::Always, SynCookieMode::Never] {
+            let mut plan = Plan::new(2);
+            plan.limits.syn_cookies = mode;
+            let mut net = Net::new(&[Plan::new(1), plan]);
+            net.hosts[0].ip = IpFields { dscp: Some(46), ttl: None };
+            net.hosts[1].ip = IpFields { dscp: Some(10), ttl: Some(7) };
+            let seen = Rc::new(Cell::new([0; 2]));
+            let counted = Rc::clone(&seen);
+            net.loses = Box::new(move |from, frame| {
+                if let Some(fields) = dscp_and_ttl(frame) {
+                    assert_eq!(fields, [(46, 64), (10, 7)][from], "{remote} {over_sctp} {mode:?}");
+                    let mut seen = counted.get();
+                    seen[from] += 1;
+                    counted.set(seen);
+                }
+                false
+            });
+            if over_sctp {
+                net.hosts[1].listen_as(PORT, 200, 200, super::sctp::config());
+                net.open_as(0, 0, 1, (remote, PORT).into(), super::sctp::config());
+            } else {
+                net.hosts[1].listen(PORT);
+                net.open(0, 0, 1, (remote, PORT).into());
+            }
+            assert!(seen.get().iter().all(|&packets| packets > 1), "{:?}", seen.get());
+        }
     }
 }

@@ -120,6 +120,7 @@ fn open(
 ) -> StreamId {
     net.hosts[from].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket,
             interface: InterfaceId(0),
             local: None,

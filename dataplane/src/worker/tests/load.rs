@@ -44,6 +44,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
     net.hosts[1].listen(PORT);
     net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket,
             interface: InterfaceId(0),
             local: None,

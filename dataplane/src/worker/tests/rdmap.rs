@@ -61,6 +61,7 @@ fn connect(net: &mut Net, mpa: mpa::Config) -> Ticket {
 fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
     net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket,
             interface: InterfaceId(0),
             local: None,

@@ -322,6 +322,7 @@ fn rdmap_reads_and_sends() {
     let ulp = || ddp::rdmap::Config { recv_buffers: 16, ..Default::default() };
     let ticket = net.hosts[0].command(0, |ticket| {
         Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket,
             interface: InterfaceId(0),
             local: None,
@@ -506,6 +507,7 @@ pub(super) fn frame(
     let sum = wire::sctp::checksum(&packet);
     packet[8..12].copy_from_slice(&sum);
     let config = InterfaceConfig {
+        ip: Default::default(),
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,

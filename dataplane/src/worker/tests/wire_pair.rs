@@ -109,6 +109,8 @@ pub(super) struct Host {
     pub(super) events: Vec<(usize, Event)>,
     /// The control thread takes events.
     pub(super) listens: bool,
+    /// Of its listeners, and of the streams that it opens.
+    pub(super) ip: crate::api::IpFields,
     steering: Steering,
     rss: Rss,
     tickets: u64,
@@ -165,6 +167,7 @@ impl Host {
             workers: ids.clone(),
         });
         let interface = InterfaceConfig {
+            ip: Default::default(),
             name: "test".into(),
             port: PortId(0),
             vlan: plan.vlan,
@@ -197,6 +200,7 @@ impl Host {
             Core::new(parts, START)
         });
         Host {
+            ip: Default::default(),
             cores: cores.collect(),
             handles,
             events: Vec::new(),
@@ -242,6 +246,7 @@ impl Host {
         endpoint: impl Into<api::EndpointConfig>,
     ) {
         let listener = Arc::new(ListenerConfig {
+            ip: self.ip,
             id: ListenerId(u32::from(port)),
             interface: None,
             address: None,
@@ -286,9 +291,10 @@ impl Host {
         remote: SocketAddr,
         endpoint: impl Into<api::EndpointConfig>,
     ) -> Ticket {
-        let endpoint = endpoint.into();
+        let (endpoint, ip) = (endpoint.into(), self.ip);
         self.command(worker, |ticket| {
             Command::Connect(Box::new(Connect {
+                ip,
                 ticket,
                 interface: InterfaceId(0),
                 local: None,

@@ -260,6 +260,7 @@ fn configurations_that_do_not_fit_are_refused() {
         Err("worker 1 is not at the place of its number".into())
     );
     let interface = |port| InterfaceConfig {
+        ip: Default::default(),
         name: "lan".into(),
         port: PortId(port),
         vlan: None,

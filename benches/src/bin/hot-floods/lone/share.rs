@@ -147,6 +147,7 @@ impl Pair {
         let entry = entry(SINK, Access::REMOTE_WRITE, &memory);
         self.answer(Command::AddStag { entry, ticket: Ticket(2) })?;
         self.ask(Command::Connect(Box::new(Connect {
+            ip: Default::default(),
             ticket: Ticket(1),
             interface: InterfaceId(0),
             local: Some(product::asking_address(rig, 0)),

@@ -314,10 +314,14 @@ impl Worker {
         let _: Result<serde_json::Value, _> = self.target.delete(&format!("/v1/listeners/{name}"));
         let path = format!("/v1/regions/{name}?force=true");
         let _: serde_json::Value = self.target.delete(&path)?;
-        result
+        let (sum, job) = result?;
+        // However it ends: a late connect would find the next region of this name.
+        ended(&self.peer, job)?;
+        Ok(sum)
     }
 
-    fn use_churn(&mut self, name: &str, port: u16) -> Result<u64> {
+    /// Bytes compared, and a transfer that goes on.
+    fn use_churn(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
         let bytes = self.fill()?;
         let put = PutSpec {
             file: self.file.clone(),
@@ -327,9 +331,9 @@ impl Worker {
         finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
         let sum = self.compare(&self.target, name, &bytes)?;
         // Another one, in the middle of which the region goes.
-        let _: JobInfo = self.peer.post("/v1/put", &put)?;
+        let job: JobInfo = self.peer.post("/v1/put", &put)?;
         std::thread::sleep(Duration::from_micros(self.random.u64(0..10_000)));
-        Ok(sum)
+        Ok((sum, job))
     }
 }
 

@@ -94,7 +94,9 @@ const FRAGMENTS: &[&str] = &[
     "drop:net_fragment_overlap",
     "drop:net_overload",
 ];
-const INITS: &[&str] = &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload"];
+// `sctp_no_room`: past the limit on INIT ACKs.
+const INITS: &[&str] =
+    &["sctp_cookies_sent", "drop:sctp_no_room", "drop:net_rate_limited", "drop:net_overload"];
 const REPLAY: &[&str] = &[
     "segments",
     "cookies_sent",

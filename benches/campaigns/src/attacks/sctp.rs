@@ -13,6 +13,7 @@ use super::{Attack, frames};
 use crate::bed::{self, PREY_SCTP};
 use crate::field::Field;
 use crate::raw_sctp::RawSctp;
+use crate::verdict::Rule;
 
 const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
@@ -25,7 +26,11 @@ const BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", reflection, INIT),
+    // Each host that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host gets is limited.
+    Attack {
+        rule: Rule { explained_by: INIT, share: 0.9, never: &[], amplification: 3.0 },
+        ..frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", reflection, INIT)
+    },
     frames("init-reflection-one", "RFC 5062 §2, 9260 §12.2.4.1", reflection_one, INIT),
     frames("init-blind", "RFC 9260 §5.2.2", blind_init, INIT_THERE),
     frames("init-with-addresses", "RFC 5062 §3, 9260 §12.2.4", addresses, INIT),

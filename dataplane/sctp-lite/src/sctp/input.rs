@@ -368,6 +368,9 @@ impl Association {
         };
         let reason = match self.state {
             State::CookieWait => CloseReason::Refused { cause },
+            // The peer has no association any more: it ended with the SHUTDOWN COMPLETE that did not arrive, and both
+            // ends' messages were acknowledged before (RFC 9260 §9.2, §8.4 (8)).
+            State::ShutdownAckSent if reflected => CloseReason::Shutdown,
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
         };
         self.close(reason);

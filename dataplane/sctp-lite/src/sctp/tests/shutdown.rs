@@ -192,6 +192,18 @@ fn an_init_before_the_shutdown_is_complete() {
     assert_eq!(rig.event(), CLOSED);
 }
 
+// §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet with an ABORT that
+// bears its own tag. One with our tag is of an association: it aborted.
+#[test]
+fn an_abort_out_of_the_blue_completes_the_shutdown() {
+    let mut rig = Rig::in_state(State::ShutdownAckSent);
+    rig.give_tagged(PEER_TAG, |b| b.abort(true, &[]).expect("room")).expect("expected");
+    assert_eq!(rig.event(), CLOSED);
+    let mut rig = Rig::in_state(State::ShutdownAckSent);
+    rig.give(|b| b.abort(false, &[]).expect("room")).expect("expected");
+    assert!(matches!(rig.event(), Some(Event::Closed(CloseReason::PeerAborted { .. }))));
+}
+
 // On the way up there is nothing to shut down.
 #[test]
 fn shutting_down_on_the_way_up() {

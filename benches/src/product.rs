@@ -338,7 +338,7 @@ buffers = 256
         let EndpointConfig::Tcp(endpoint) = &ours.connect else { panic!("TCP") };
         assert!(endpoint.tcp.acks.pushed && endpoint.tcp.push_segments);
         assert_eq!(endpoint.tcp.acks.delay.as_millis(), 20);
-        assert_eq!(endpoint.tcp.send_window, 4 << 20);
+        assert_eq!(endpoint.tcp.send_window, 128 << 20);
     }
 
     #[test]

@@ -25,6 +25,13 @@ pub trait SpanSink {
     /// Bytes beyond the in-order point that the upper layer can still take now; bounds the window
     /// TCP advertises. An upper layer that places everything at arrival says `u64::MAX`.
     fn room(&self) -> u64;
+
+    /// The window, which has grown by `has` bytes, is to grow by `more`. False: it may not, for the sake of other
+    /// streams.
+    fn widen(&mut self, has: u64, more: u64) -> bool {
+        let _ = (has, more);
+        true
+    }
 }
 
 /// Send side: what TCP asks when it may send.

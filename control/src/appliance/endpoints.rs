@@ -127,6 +127,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
         path_mtu_raise: section.path_mtu_raise,
         receive: Arc::new(sctp::receive::ReceiveConfig {
             window: section.receive_window,
+            window_limit: section.receive_window_limit,
             sack_delay: section.sack_delay,
             ..sctp::receive::ReceiveConfig::default()
         }),
@@ -232,6 +233,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
         congestion: section.congestion,
         send_window: u64::from(section.send_window),
         receive_window: section.receive_window,
+        receive_window_limit: section.receive_window_limit,
         pacing: section.pacing,
         tail_loss_probe: section.tail_loss_probe,
         push_segments: true,

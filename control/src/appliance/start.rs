@@ -166,6 +166,7 @@ fn worker_limits(config: &Config) -> Limits {
         untagged_bytes: bytes(limits.buffers_per_worker),
         hold_bytes: bytes(limits.held_per_worker),
         keep_bytes: bytes(limits.kept_per_worker),
+        window_bytes: bytes(limits.windows_per_worker),
         ..defaults
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::errors::Places;
 use super::keys::section;
 use super::reader::Section;
+use super::tuning::window_limit;
 use super::types::Congestion;
 use super::values::*;
 
@@ -38,11 +39,14 @@ section! {
         cookie_life: Duration = duration(ms(1000), ms(600_000)), or ms(60_000);
         /// Pairs of streams of an association: so many sessions at one time.
         streams: u16 = int(1, u16::MAX), or 256;
-        /// The a_rwnd that is advertised, bytes.
+        /// The a_rwnd that is advertised at first, bytes.
         receive_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        /// It grows by itself up to this size, bytes, while the peer uses more than half of it in a round trip: at least
+        /// `receive_window`.
+        receive_window_limit: u32 = size32(16 << 10, 1 << 30), or 128 << 20;
         /// Send window, bytes: what is sent and not acknowledged, in at most 65535 messages (RFC 9260 §3.3.4), and the
         /// congestion window.
-        send_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        send_window: u32 = size32(16 << 10, 1 << 30), or 128 << 20;
         /// Bursts are spread over the round trip where that is long enough.
         pacing: bool = boolean(), or true;
         /// Overdue acknowledgements are asked for (RFC 8985 §7).
@@ -61,7 +65,9 @@ section! {
 }
 
 pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
-    let sctp = SctpSection::read(&mut section);
+    let mut sctp = SctpSection::read(&mut section);
+    sctp.receive_window_limit =
+        window_limit(&mut section, sctp.receive_window, sctp.receive_window_limit);
     if sctp.min_rto > sctp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
     }

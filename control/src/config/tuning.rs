@@ -33,10 +33,13 @@ section! {
         time_wait: Duration = duration(ms(0), ms(240_000)), or ms(10_000);
         /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 §3.8.6.3).
         delayed_ack: Duration = duration(ms(0), ms(500)), or ms(20);
-        /// Receive window, bytes.
+        /// Receive window of a new stream, bytes.
         receive_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        /// The receive window grows by itself up to this size, bytes, while the peer uses more than half of it in a round
+        /// trip: at least `receive_window`. Without markers it is no larger than `limits.held_per_stream`.
+        receive_window_limit: u32 = size32(16 << 10, 1 << 30), or 128 << 20;
         /// Most unacknowledged bytes, in at most one segment for each 512 of them, or 32768.
-        send_window: u32 = size32(16 << 10, 1 << 30), or 4 << 20;
+        send_window: u32 = size32(16 << 10, 1 << 30), or 128 << 20;
         /// Selective acknowledgements (RFC 2018).
         sack: bool = boolean(), or true;
         /// Find the path's MTU by probes where routers do not report it (RFC 4821).
@@ -74,7 +77,9 @@ keys! { keepalive_keys in "tcp", reload: false {
 }}
 
 pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
-    let tcp = TcpSection::read(&mut section);
+    let mut tcp = TcpSection::read(&mut section);
+    tcp.receive_window_limit =
+        window_limit(&mut section, tcp.receive_window, tcp.receive_window_limit);
     if tcp.min_rto > tcp.initial_rto {
         section.fail("min_rto", "is longer than `initial_rto`: lower it, or raise `initial_rto`");
     }
@@ -86,6 +91,17 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
     }
     section.finish();
     tcp
+}
+
+/// The limit of a receive window that begins with `window` bytes.
+pub(super) fn window_limit(section: &mut Section<'_, '_>, window: u32, limit: u32) -> u32 {
+    if limit < window && section.has("receive_window_limit") {
+        section.fail(
+            "receive_window_limit",
+            "is less than `receive_window`: raise it, or lower the other",
+        );
+    }
+    limit.max(window)
 }
 
 fn read_keepalive(section: &mut Section<'_, '_>) -> Option<Keepalive> {
@@ -150,6 +166,9 @@ section! {
         /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
         /// change.
         kept_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
+        /// Bytes by which the receive windows of one worker's streams may grow together. No stream gets more of it than it
+        /// leaves to the others.
+        windows_per_worker: u64 = size(64 << 10, TIB), or 1 << 30;
         /// Bytes of untagged receive buffers of one worker.
         buffers_per_worker: u64 = size(4096, TIB), or 64 << 20;
         /// Entries of one interface's neighbour cache.

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use crate::buffers::{PeerId, share_of};
+use crate::windows::WindowBudget;
 
 /// Bytes that all streams of a worker together may hold.
 #[derive(Debug)]
@@ -16,12 +17,29 @@ pub struct HoldBudget {
     used: u64,
     /// Peers that hold fragments.
     peers: HashMap<PeerId, u64>,
+    windows: WindowBudget,
 }
 
 impl HoldBudget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        HoldBudget { limit, used: 0, peers: HashMap::new() }
+        HoldBudget { limit, used: 0, peers: HashMap::new(), windows: WindowBudget::default() }
+    }
+
+    /// The same, with this budget for receive windows.
+    #[must_use]
+    pub fn with_windows(self, windows: WindowBudget) -> Self {
+        HoldBudget { windows, ..self }
+    }
+
+    /// The budget for what receive windows grow.
+    pub fn windows(&self) -> &WindowBudget {
+        &self.windows
+    }
+
+    /// The same, to take from.
+    pub fn windows_mut(&mut self) -> &mut WindowBudget {
+        &mut self.windows
     }
 
     /// Bytes held now. May exceed the limit: a TCP stream may always hold one FPDU in order.

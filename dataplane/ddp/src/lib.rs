@@ -33,6 +33,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 mod ulp;
+mod windows;
 
 pub use buffers::{BufferPool, PeerId, share_of};
 pub use config::{ERROR_QUEUE, MESSAGE_QUEUE, QueueConfig, StreamConfig, VersionPolicy};
@@ -46,4 +47,5 @@ pub use policy::EndpointPolicy;
 pub use stag::{Access, PdId, StagEntry, StagError, StagTable, StreamId};
 pub use stream::{Context, Sink, Stream};
 pub use ulp::{OnPeerClose, Open, Origin, Ulp, UlpConfig, UlpEvent, UlpKind, UlpSink};
+pub use windows::WindowBudget;
 pub use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};

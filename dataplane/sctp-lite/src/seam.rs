@@ -57,6 +57,13 @@ pub trait MessageSink {
         let _ = bytes;
     }
 
+    /// The window, which has grown by `has` bytes, is to grow by `more`. False: it may not, for the sake of other
+    /// associations. What was granted is released by the end of the association or its restart.
+    fn widen(&mut self, has: u64, more: u64) -> bool {
+        let _ = (has, more);
+        true
+    }
+
     /// Bytes of user data that the upper layer can still take; bounds the a_rwnd that SCTP advertises. An
     /// upper layer that places everything at arrival says `u32::MAX`.
     fn room(&self) -> u32;

@@ -10,7 +10,7 @@ use base::Instant;
 use ddp::rdmap::{self, Event as RdmapEvent, Outcome, WorkRequest};
 use ddp::{
     Access, BufferPool, Cookie, Message, PdId, PostError, Qn, QueueConfig, RegionMemory, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, WindowBudget,
 };
 use tcp_lite::endpoint::{
     AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
@@ -51,6 +51,8 @@ pub struct HostConfig {
     pub buffer_size: u32,
     /// Bytes that may be held ahead of gaps.
     pub hold: u64,
+    /// Bytes by which receive windows may grow.
+    pub windows: u64,
     /// A passive host answers SYNs with cookies and keeps no state until one is returned.
     pub syn_cookies: bool,
     /// Initial sequence number.
@@ -69,6 +71,7 @@ impl Default for HostConfig {
             region: 1 << 20,
             buffer_size: 64 * 1024,
             hold: 16 << 20,
+            windows: 1 << 30,
             syn_cookies: false,
             iss: 1000,
             private_data: Vec::new(),
@@ -136,7 +139,7 @@ impl Host {
             endpoint: None,
             stags,
             buffers: BufferPool::new(POOL),
-            hold: HoldBudget::new(config.hold),
+            hold: HoldBudget::new(config.hold).with_windows(WindowBudget::new(config.windows)),
             memory,
             sink,
             outbox: VecDeque::new(),
@@ -164,6 +167,18 @@ impl Host {
         )?;
         self.endpoint = Some(endpoint);
         Ok(())
+    }
+
+    /// What is delivered is taken no more for now, or again.
+    pub fn pause(&mut self, paused: bool) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.pause(paused);
+        }
+    }
+
+    /// The budget for windows.
+    pub fn windows(&self) -> &WindowBudget {
+        self.hold.windows()
     }
 
     /// Queues a message to be posted.
@@ -406,7 +421,7 @@ impl Host {
 
     /// Bytes of untagged buffers and of held pieces that are in use: zero after the stream has ended.
     pub fn in_use(&self) -> (u64, u64) {
-        (self.buffers.in_use(), self.hold.used())
+        (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
 
     fn post(&mut self) {

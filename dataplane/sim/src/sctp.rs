@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::Instant;
 use ddp::{
     Access, BufferPool, Cookie, HoldBudget, Message, PdId, PostError, QueueConfig, StagEntry,
-    StagTable, StreamConfig, StreamId, UlpConfig, VecMemory,
+    StagTable, StreamConfig, StreamId, UlpConfig, VecMemory, WindowBudget,
 };
 use sctp_lite::endpoint::{
     CloseReason, Context, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent,
@@ -46,6 +46,8 @@ pub struct SctpConfig {
     pub buffer_size: u32,
     /// Sessions that the client opens; the server waits for as many.
     pub sessions: u16,
+    /// Bytes by which receive windows may grow.
+    pub windows: u64,
     /// Key of its secrets.
     pub key: [u8; 16],
     /// Private data of Initiate and Accept.
@@ -61,6 +63,7 @@ impl Default for SctpConfig {
             region: 1 << 20,
             buffer_size: 64 * 1024,
             sessions: 1,
+            windows: 1 << 30,
             key: [0x51; 16],
             private_data: Vec::new(),
         }
@@ -139,7 +142,7 @@ impl SctpHost {
             endpoint: None,
             stags,
             buffers: BufferPool::new(POOL),
-            hold: HoldBudget::new(POOL),
+            hold: HoldBudget::new(POOL).with_windows(WindowBudget::new(config.windows)),
             memory,
             streams: (0..config.sessions).map(|_| Stream::default()).collect(),
             down: None,
@@ -151,6 +154,19 @@ impl SctpHost {
     /// The endpoint, to look at.
     pub fn endpoint(&self) -> Option<&Endpoint<VecMemory>> {
         self.endpoint.as_ref()
+    }
+
+    /// What is delivered is taken no more for now, or again.
+    pub fn pause(&mut self, paused: bool) {
+        let Some(endpoint) = &mut self.endpoint else { return };
+        for session in self.streams.iter().filter_map(|stream| stream.session) {
+            endpoint.pause_session(session, paused);
+        }
+    }
+
+    /// The budget for windows.
+    pub fn windows(&self) -> &WindowBudget {
+        self.hold.windows()
     }
 
     /// Why the association ended, if it has.
@@ -396,7 +412,7 @@ impl End for SctpHost {
     }
 
     fn in_use(&self) -> (u64, u64) {
-        (self.buffers.in_use(), 0)
+        (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
 
     fn is_unborn(&self) -> bool {

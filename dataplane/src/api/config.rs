@@ -124,6 +124,8 @@ pub struct Limits {
     /// Bytes of what was sent that streams may keep until they are acknowledged, because their source may change:
     /// regions that peers or programs write, responses to Reads.
     pub keep_bytes: usize,
+    /// Bytes by which receive windows may grow together.
+    pub window_bytes: usize,
     /// Resets sent per second for segments without a stream.
     pub resets_per_second: u32,
     /// INIT ACKs sent per second to hosts that may have forged their address; to one peer a small part of them.
@@ -156,6 +158,7 @@ impl Default for Limits {
             untagged_bytes: 64 << 20,
             hold_bytes: 16 << 20,
             keep_bytes: 64 << 20,
+            window_bytes: 1 << 30,
             resets_per_second: 1000,
             inits_per_second: 32_000,
             icmp_per_second: 1000,

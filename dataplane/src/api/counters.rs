@@ -223,6 +223,10 @@ counters! {
         kept_bytes_max: Maximum Bytes,
         /// Times that a stream or association sent nothing because as much was kept for it or its peer as may be.
         keep_waits: Counter,
+        /// Bytes by which receive windows have grown.
+        window_bytes: Gauge Bytes,
+        /// Times that a receive window did not grow because others had grown by as much as may be.
+        window_refusals: Counter,
         /// Bytes of untagged receive buffers in use.
         untagged_bytes: Gauge Bytes,
         /// The most that has been in use at a time.

@@ -1,7 +1,10 @@
 //! The worker's state that the endpoints of its streams borrow while they run: STags, buffers and budgets; and which regions
 //! unacknowledged messages are sent from.
 
-use ddp::{Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId};
+use ddp::{
+    Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId,
+    WindowBudget,
+};
 use hashbrown::HashMap;
 use sctp_lite::endpoint::Context as SessionContext;
 use tcp_lite::endpoint::Context;
@@ -29,7 +32,8 @@ impl Tables {
         Tables {
             stags: StagTable::new(),
             buffers: BufferPool::new(limits.untagged_bytes as u64),
-            hold: HoldBudget::new(limits.hold_bytes as u64),
+            hold: HoldBudget::new(limits.hold_bytes as u64)
+                .with_windows(WindowBudget::new(limits.window_bytes as u64)),
             keep: KeepBudget::new(limits.keep_bytes as u64),
             sources: HashMap::new(),
             removals: Vec::new(),
@@ -163,5 +167,7 @@ impl Tables {
         counters.memory.held_bytes_max.max(self.hold.used());
         counters.memory.kept_bytes.set(self.keep.used());
         counters.memory.kept_bytes_max.set(self.keep.high_water());
+        counters.memory.window_bytes.set(self.hold.windows().used());
+        counters.memory.window_refusals.set(self.hold.windows().refused());
     }
 }

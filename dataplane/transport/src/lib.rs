@@ -1,7 +1,7 @@
-//! Code shared by the send halves of TCP and SCTP: congestion control ([`congestion`], [`prr`], [`pacing`],
+//! Code shared by TCP and SCTP, most of it by their send halves: congestion control ([`congestion`], [`prr`], [`pacing`],
 //! [`usage`]), loss detection ([`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`]), spurious losses
 //! ([`episode`], [`frto`]), all of which [`loss_recovery`] puts together, round trips ([`rtt`]), the search for the
-//! path's MTU ([`pmtu`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
+//! path's MTU ([`pmtu`]), the size of receive windows ([`right_size`]), and the numbers all of it counts in ([`seq`], [`ranges`]).
 //!
 //! A sequence number is a byte for TCP and a DATA chunk (TSN) for SCTP; amounts are bytes for both. The
 //! scoreboard and the selection of data to send are in each protocol.
@@ -20,6 +20,7 @@ pub mod prr;
 pub mod rack;
 pub mod ranges;
 pub mod recovery;
+pub mod right_size;
 pub mod rtt;
 pub mod seq;
 pub mod tlp;

@@ -75,6 +75,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.upper.stage = Stage::Over;
             }
         }
+        cx.hold.windows_mut().release(self.conn.window_growth());
         self.report = true;
     }
 

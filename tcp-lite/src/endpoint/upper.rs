@@ -412,6 +412,13 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
             Stage::Over => u64::MAX,
         }
     }
+
+    fn widen(&mut self, has: u64, more: u64) -> bool {
+        let Some(cx) = self.cx.as_deref_mut() else { return false };
+        // After an error what comes is thrown away.
+        self.upper.full().is_some_and(|full| !full.receiver.discards())
+            && cx.hold.windows_mut().widen(has, more)
+    }
 }
 
 impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {

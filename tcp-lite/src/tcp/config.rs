@@ -167,6 +167,9 @@ pub struct Config {
     /// Receive window to advertise when the upper layer has the room, bytes, at most 1 GiB
     /// (RFC 7323 §2.3).
     pub receive_window: u32,
+    /// The window grows to this size while the peer uses more than half of it in a round trip, bytes, at most 1 GiB;
+    /// below `receive_window`: it does not grow.
+    pub receive_window_limit: u32,
     /// Most ranges kept beyond a gap in what was received; what would need more is refused.
     pub max_ranges: usize,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
@@ -195,6 +198,7 @@ impl Default for Config {
             push_segments: false,
             tail_loss_probe: true,
             receive_window: 4 << 20,
+            receive_window_limit: 0,
             max_ranges: 256,
             keepalive: None,
             min_mss: 88,
@@ -211,10 +215,16 @@ impl Config {
         (self.send_window >> 9).max(LEAST_RECORDS) as usize
     }
 
-    /// The window scale shift to offer: the smallest with which the receive window fits 16 bits
+    /// The largest receive window, bytes.
+    #[inline]
+    pub fn window_limit(&self) -> u64 {
+        self.receive_window_limit.max(self.receive_window).into()
+    }
+
+    /// The window scale shift to offer: the smallest with which the largest receive window fits 16 bits
     /// (RFC 7323 §2.3: at most 14).
     pub fn window_shift(&self) -> u8 {
-        (0..14).find(|s| self.receive_window >> s <= u32::from(u16::MAX)).unwrap_or(14)
+        (0..14).find(|s| self.window_limit() >> s <= u64::from(u16::MAX)).unwrap_or(14)
     }
 }
 
@@ -247,6 +257,15 @@ mod tests {
         assert_eq!(shift(65_536), 1);
         assert_eq!(shift(4 << 20), 7);
         assert_eq!(shift(1 << 30), 14);
+    }
+
+    // RFC 7323 §2.3: the scale is fixed by the SYN, so it must do for what the window may become.
+    #[test]
+    fn the_shift_is_that_of_the_largest_window() {
+        let config = Config { receive_window_limit: 128 << 20, ..Config::default() };
+        assert_eq!((config.window_limit(), config.window_shift()), (128 << 20, 12));
+        let smaller = Config { receive_window_limit: 1 << 20, ..Config::default() };
+        assert_eq!((smaller.window_limit(), smaller.window_shift()), (4 << 20, 7));
     }
 
     // RFC 9293 §3.8.4 MUST-25, MUST-28; §3.8.6.3 MUST-40; §3.8.3 MUST-23, SHLD-11.

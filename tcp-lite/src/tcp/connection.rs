@@ -296,6 +296,11 @@ impl Connection {
         }
     }
 
+    /// Bytes by which the receive window has grown.
+    pub fn window_growth(&self) -> u64 {
+        self.recv.grown(&self.config)
+    }
+
     /// The fraction of what is sent that meets congestion, where the congestion controller keeps an estimate of
     /// it (RFC 8257 §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::congestion::Echo;
+use transport::right_size::Usage;
 use transport::seq::ExtSeq;
 
 use super::acks::AckInfo;
@@ -388,6 +389,9 @@ impl Connection {
             }
             let (config, stats) = (&self.config, &mut self.stats);
             text = self.recv.text(now, start, seg.payload, config, stats, up);
+            if self.recv.is_half_used() {
+                self.widen(now, up);
+            }
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
         // A FIN beyond the window is trimmed off (§3.10.7.4, first check).
@@ -404,6 +408,25 @@ impl Connection {
             Text::Taken => Ok(()),
             Text::Refused => Err(DropReason::Refused),
         }
+    }
+
+    /// Half a window has come: it grows if that took no longer than a round trip, the upper layer has the room for it, and
+    /// the worker allows it. At most once in a round trip.
+    #[cold]
+    fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
+        let config = &self.config;
+        if let (Some((next, more)), Some(rtt)) =
+            (self.recv.next_growth(config), self.send.recovery.base_rtt())
+        {
+            match self.recv.usage(now, rtt, config) {
+                Usage::Early => return,
+                Usage::Tight if up.room() >= next && up.widen(self.recv.grown(config), more) => {
+                    self.recv.grow();
+                }
+                Usage::Tight | Usage::Ample => {}
+            }
+        }
+        self.recv.measure(now, config);
     }
 
     /// What the mark of a data segment asks for, before its text is taken.

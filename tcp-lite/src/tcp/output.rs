@@ -354,7 +354,7 @@ impl Connection {
         if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
-        let window = self.recv.advertise(up.room());
+        let window = self.recv.advertise(up.room(), &self.config);
         self.head(now, self.send.nxt, flags, window, out);
         fin
     }
@@ -375,7 +375,7 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) -> Sent {
-        let window = self.recv.advertise(up.room());
+        let window = self.recv.advertise(up.room(), &self.config);
         let seg = self.header(now, self.send.nxt, Flags::FIN, window);
         if !self.put(&seg, tx) {
             return Sent::BatchFull;
@@ -442,7 +442,7 @@ impl Connection {
         if resend.fin {
             flags = flags.with(Flags::FIN);
         }
-        let window = self.recv.advertise(up.room());
+        let window = self.recv.advertise(up.room(), &self.config);
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
@@ -550,7 +550,7 @@ impl Connection {
         if !self.keepalive.due {
             return;
         }
-        let window = self.recv.advertise(room);
+        let window = self.recv.advertise(room, &self.config);
         let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
         if self.put(&seg, tx) {
             self.keepalive.due = false;
@@ -575,14 +575,17 @@ impl Connection {
     }
 
     fn send_acks(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
+        if self.state.may_receive()
+            && !self.recv.ack_now
+            && self.recv.update_due(room, &self.config)
+        {
             self.recv.ack_now = true;
         }
         // RFC 5681 §4.2: a peer without SACK gets one duplicate for each segment beyond a gap.
         let mut owed = if self.send.sack { 1 } else { self.recv.owed.max(1) };
         self.recv.owed = 0;
         while self.recv.ack_now && owed > 0 {
-            let window = self.recv.advertise(room);
+            let window = self.recv.advertise(room, &self.config);
             let mut seg = self.header(now, self.send.control_seq(), Flags::default(), window);
             let d_sack = self.recv.has_d_sack();
             if self.send.sack {

@@ -3,8 +3,9 @@
 //! Every byte goes up at once and at most once; this half remembers ranges only.
 
 use arrayvec::ArrayVec;
-use base::{Blank, Instant, Lazy};
+use base::{Blank, Instant, Lazy, Nanos};
 use transport::ranges::{Range, Ranges};
+use transport::right_size::{self, Usage};
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
@@ -47,9 +48,13 @@ pub(crate) struct Receiver {
     ts_recent: u32,
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
-    last_ack_sent: ExtSeq,
-    /// Configured window, bytes.
-    target: u32,
+    last_ack_sent: SeqNumber,
+    /// When the measurement of the window's use began, in [`right_size::ticks`].
+    measured_since: u32,
+    /// RCV.NXT in [units](Self::units) when half a window will have come since.
+    half_used_at: u16,
+    /// Times that the window has doubled.
+    growth: u8,
     /// RMSS: most bytes of payload that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
@@ -64,6 +69,9 @@ pub(crate) struct Receiver {
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed: u8,
 }
+
+// One cache line of each stream.
+const _: () = assert!(size_of::<Receiver>() <= 64);
 
 /// What is there only beside the order.
 #[derive(Clone, Debug)]
@@ -114,7 +122,7 @@ impl Receiver {
     /// unless both sides scale.
     pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u16, shift: u8, now: Instant) -> Self {
         let nxt = ExtSeq::initial(irs).plus(1);
-        Receiver {
+        let mut receiver = Receiver {
             nxt,
             edge: nxt,
             irs,
@@ -123,15 +131,19 @@ impl Receiver {
             fin: ExtSeq::NONE,
             ts_recent: 0,
             ts_recent_at: coarse(now),
-            last_ack_sent: nxt,
-            target: config.receive_window,
+            last_ack_sent: nxt.wire(),
+            measured_since: 0,
+            half_used_at: 0,
+            growth: 0,
             rmss,
             shift,
             ack_now: false,
             unacked_segments: 0,
             quick: 0,
             owed: 0,
-        }
+        };
+        receiver.measure(now, config);
+        receiver
     }
 
     /// IRS.
@@ -219,6 +231,9 @@ impl Receiver {
         let quick = self.acknowledges_at_once();
         if had_gap || quick || taken < len || full || self.unacked_segments >= 2 {
             self.ack_now = true;
+        }
+        if taken < fresh {
+            self.measure(now, config); // the window is not what limits the peer
         }
         if beyond && self.owed < MAX_OWED {
             self.owed += 1;
@@ -371,28 +386,92 @@ impl Receiver {
 
     // --- window -------------------------------------------------------------------------------------
 
-    fn window(&self, room: u64) -> ReceiveWindow {
+    /// The window that is wanted now, bytes. It never becomes smaller.
+    #[inline]
+    fn target(&self, config: &Config) -> u64 {
+        self.target_at(self.growth, config)
+    }
+
+    /// The same after so many doublings: as far as it may grow, and the scale reaches.
+    #[inline]
+    fn target_at(&self, growth: u8, config: &Config) -> u64 {
+        let most = config.window_limit().min(u64::from(u16::MAX) << self.shift);
+        (u64::from(config.receive_window) << growth).min(most)
+    }
+
+    fn window(&self, room: u64, config: &Config) -> ReceiveWindow {
+        let target = self.target(config);
         ReceiveWindow {
             rcv_nxt: self.nxt,
             right_edge: self.edge,
-            wanted: u64::from(self.target).min(room),
-            step: u64::from(self.rmss).min(u64::from(self.target) / 2), // RFC 9293 §3.8.6.2.2
+            wanted: target.min(room),
+            step: u64::from(self.rmss).min(target / 2), // RFC 9293 §3.8.6.2.2
             shift: self.shift,
         }
     }
 
     /// The window field of a segment sent now; `room` is what the upper layer takes.
-    pub(crate) fn advertise(&mut self, room: u64) -> u16 {
-        let window = self.window(room);
+    pub(crate) fn advertise(&mut self, room: u64, config: &Config) -> u16 {
+        let window = self.window(room, config);
         self.edge = window.next_edge();
-        self.last_ack_sent = self.nxt;
+        self.last_ack_sent = self.nxt.wire();
         window.field(self.edge)
+    }
+
+    // --- growth of the window -----------------------------------------------------------------------
+
+    /// RCV.NXT in units of twice the window's: a window has 32,768 of them at most.
+    #[inline]
+    fn units(&self) -> u16 {
+        (self.nxt.since(ExtSeq::NONE) >> (self.shift + 1)) as u16
+    }
+
+    fn half_in_units(&self, config: &Config) -> u16 {
+        ((self.target(config) / 2) >> (self.shift + 1)) as u16
+    }
+
+    /// The use of the window is measured from now on.
+    pub(crate) fn measure(&mut self, now: Instant, config: &Config) {
+        self.measured_since = right_size::ticks(now);
+        self.half_used_at = self.units().wrapping_add(self.half_in_units(config) + 1);
+    }
+
+    /// Half a window has been taken in order since the measurement began.
+    #[inline]
+    pub(crate) fn is_half_used(&self) -> bool {
+        self.units().wrapping_sub(self.half_used_at) < 1 << 15
+    }
+
+    /// How much of the window is used, when half of it has come.
+    pub(crate) fn usage(&self, now: Instant, rtt: Nanos, config: &Config) -> Usage {
+        let units = self.units().wrapping_sub(self.half_used_at);
+        // Less than a unit came before.
+        let delivered = u64::from(units) + u64::from(self.half_in_units(config));
+        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
+        right_size::judge(delivered << (self.shift + 1), self.target(config), ticks, rtt)
+    }
+
+    /// The window after it has grown once more, and the bytes that this is more; none if it may not.
+    pub(crate) fn next_growth(&self, config: &Config) -> Option<(u64, u64)> {
+        let (now, next) = (self.target(config), self.target_at(self.growth + 1, config));
+        (next > now).then_some((next, next - now))
+    }
+
+    /// Bytes by which the window has grown.
+    pub(crate) fn grown(&self, config: &Config) -> u64 {
+        self.target(config) - self.target_at(0, config)
+    }
+
+    /// The window grows.
+    pub(crate) fn grow(&mut self) {
+        self.growth += 1;
     }
 
     /// All that came so far is acknowledged with `echo`, ahead of what comes now (RFC 8257 §3.2). Nothing is, if
     /// it was acknowledged already.
     pub(crate) fn acknowledge_so_far(&mut self, echo: bool) {
-        let acked = self.apart.earlier.last().map_or(self.last_ack_sent, |(ack, _)| *ack);
+        let acked = self.nxt.near(self.last_ack_sent);
+        let acked = self.apart.earlier.last().map_or(acked, |(ack, _)| *ack);
         if self.nxt > acked && !self.apart.earlier.is_full() {
             self.apart.earlier.push((self.nxt, echo));
         }
@@ -408,7 +487,7 @@ impl Receiver {
 
     /// It was sent.
     pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
-        self.last_ack_sent = self.last_ack_sent.max(earlier.ack);
+        self.last_ack_sent = self.nxt.near(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
         if let Some(apart) = self.apart.get_mut() {
             apart.earlier.remove(0);
@@ -426,13 +505,13 @@ impl Receiver {
     }
 
     /// True when a window update should be sent although nothing else is to be sent.
-    pub(crate) fn update_due(&self, room: u64) -> bool {
+    pub(crate) fn update_due(&self, room: u64, config: &Config) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
         }
-        self.window(room).worth_an_update(self.rmss.into(), self.target.into())
+        self.window(room, config).worth_an_update(self.rmss.into(), self.target(config))
     }
 
     /// The acknowledgement that was due was sent. With a gap left, one on a data segment does not count:
@@ -468,7 +547,7 @@ impl Receiver {
 
     /// RFC 7323 §4.3 (2), §5.3 R3: the timestamp of an acceptable segment at `seq`.
     pub(crate) fn record_timestamp(&mut self, seq: ExtSeq, stamps: Timestamps, now: Instant) {
-        if seq <= self.last_ack_sent {
+        if seq <= seq.near(self.last_ack_sent) {
             self.set_ts_recent(stamps.val, now);
         }
     }

@@ -238,6 +238,14 @@ fn values() {
             "t.toml:3: limits.streams_per_peer: is 6, more than `streams` (5): lower it",
         ),
         (
+            "[tcp]\nreceive_window_limit = \"2 MiB\"",
+            "t.toml:2: tcp.receive_window_limit: is less than `receive_window`: raise it, or lower the other",
+        ),
+        (
+            "[sctp]\nreceive_window = \"8 MiB\"\nreceive_window_limit = \"4 MiB\"",
+            "t.toml:3: sctp.receive_window_limit: is less than `receive_window`: raise it, or lower the other",
+        ),
+        (
             "[limits]\nheld_per_stream = \"1 GiB\"",
             "t.toml:2: limits.held_per_stream: is more than `held_per_worker`: lower it, or raise the \
              other",

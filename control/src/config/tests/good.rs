@@ -148,10 +148,25 @@ fn defaults() {
     let on_bad_crc = OnBadCrc::Error;
     assert_eq!(config.mpa, MpaReceiveSection { max_fpdu: 65536, on_bad_crc, bad_crc_tries: 5 });
     assert!(config.limits.held_per_stream >= u64::from(config.tcp.receive_window));
+    // What sim's tests of windows begin with.
+    let (tcp, sctp) = (&config.tcp, &config.sctp);
+    assert_eq!((tcp.receive_window, sctp.receive_window), (4 << 20, 4 << 20));
+    assert_eq!((tcp.receive_window_limit, sctp.receive_window_limit), (128 << 20, 128 << 20));
+    assert_eq!((tcp.send_window, sctp.send_window), (128 << 20, 128 << 20));
+    assert_eq!(config.limits.windows_per_worker, 1 << 30);
     assert!(config.tcp.ecn);
     assert_eq!(config.tcp.syn_cookies, SynCookieMode::Auto);
     assert_eq!(config.tcp.zero_window_timeout, Some(Duration::from_secs(600)));
     assert_eq!(config.limits.streams_per_peer, None);
+}
+
+// A window that is larger than the default limit is a limit itself.
+#[test]
+fn a_large_receive_window_raises_its_limit() {
+    let text = with("[tcp]\nreceive_window = \"256 MiB\"\n[sctp]\nreceive_window = \"512 MiB\"");
+    let config = parse(&text).unwrap().config;
+    assert_eq!(config.tcp.receive_window_limit, 256 << 20);
+    assert_eq!(config.sctp.receive_window_limit, 512 << 20);
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(super) struct Upper<M: RegionMemory> {
     kept: u64,
     /// What fragments of messages take of the worker's budget.
     held: u64,
+    /// Bytes by which SCTP's window has grown.
+    widened: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
     touched: VecDeque<u16>,
@@ -95,6 +97,7 @@ impl<M: RegionMemory> Upper<M> {
             live: 0,
             kept: 0,
             held: 0,
+            widened: 0,
             slots: Vec::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
@@ -143,9 +146,10 @@ impl<M: RegionMemory> Upper<M> {
         self.timers.clear();
     }
 
-    /// SCTP keeps no fragments any more.
+    /// SCTP keeps no fragments any more, and its window is what it was at first.
     pub(super) fn release_held(&mut self, cx: &mut Context<'_, M>) {
         cx.hold.release(self.peer, core::mem::take(&mut self.held));
+        cx.hold.windows_mut().release(core::mem::take(&mut self.widened));
     }
 
     fn forget(&mut self, slot: &SessionSlot<M>) {

@@ -2,6 +2,7 @@
 //! (§6.10).
 
 use base::Instant;
+use transport::right_size::Usage;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
@@ -175,7 +176,11 @@ impl Association {
             self.receiver.acknowledge_now(); // RFC 9260 §5.1
         }
         match self.receiver.data(now, chunk, sink) {
-            Arrival::Delivered | Arrival::Held | Arrival::Duplicate => {}
+            Arrival::Delivered | Arrival::Held | Arrival::Duplicate => {
+                if self.receiver.is_half_used() {
+                    self.widen(now, sink);
+                }
+            }
             Arrival::Refused(why) => return Err(why.into()),
             Arrival::InvalidStream => {
                 self.complain(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
@@ -191,6 +196,23 @@ impl Association {
             }
         }
         Ok(After::GoOn)
+    }
+
+    /// Half a window has come: it grows if that took no longer than a round trip, and the worker allows it. At most once in
+    /// a round trip.
+    #[cold]
+    fn widen(&mut self, now: Instant, sink: &mut impl MessageSink) {
+        if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
+            let (has, more) = (self.receiver.grown(), next - self.receiver.whole_window());
+            match self.receiver.usage(now, rtt) {
+                Usage::Early => return,
+                Usage::Tight if sink.room() >= next && sink.widen(has, more.into()) => {
+                    self.receiver.grow(next);
+                }
+                Usage::Tight | Usage::Ample => {}
+            }
+        }
+        self.receiver.measure(now);
     }
 
     fn sack(

@@ -17,4 +17,5 @@ mod sctp;
 mod sctp_attacks;
 mod sctp_paths;
 mod streams;
+mod windows;
 mod wire_pair;

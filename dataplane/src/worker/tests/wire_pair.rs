@@ -419,12 +419,15 @@ pub(super) struct Net {
     pub(super) now: Instant,
     /// Frames for which this returns true are lost.
     pub(super) loses: Losses,
+    /// What a turn takes in which something happens: none, unless the test says so.
+    pub(super) turn_time: Duration,
 }
 
 impl Net {
     pub(super) fn new(plans: &[Plan]) -> Net {
         let hosts = plans.iter().map(Host::new).collect();
-        Net { hosts, now: START, loses: Box::new(|_, _| false) }
+        let turn_time = Duration::ZERO;
+        Net { hosts, now: START, loses: Box::new(|_, _| false), turn_time }
     }
 
     /// One turn of each worker, and the frames on their way. Returns whether anything happened.
@@ -476,6 +479,8 @@ impl Net {
                     Some(next) => self.now = next.max(self.now + Duration::from_micros(1)),
                     None => panic!("nothing happens any more; waiting for {what}"),
                 }
+            } else {
+                self.now = self.now + self.turn_time;
             }
         }
         panic!("too many turns; waiting for {what}");

@@ -97,6 +97,11 @@ impl LossRecovery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
+    /// The shortest round trip known: of the last minutes, or the smoothed one if that is shorter.
+    pub fn base_rtt(&self) -> Option<Nanos> {
+        [self.rack.min_rtt(), self.rtt.srtt()].into_iter().flatten().min()
+    }
+
     /// The shortest round trip of the path in the last minutes, without the queue that this sender makes.
     #[inline]
     pub fn min_rtt(&self) -> Option<Nanos> {

@@ -97,6 +97,13 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
         }
     }
 
+    fn widen(&mut self, has: u64, more: u64) -> bool {
+        let Some(cx) = self.cx.as_deref_mut() else { return false };
+        let granted = cx.hold.windows_mut().widen(has, more);
+        self.upper.widened += if granted { more } else { 0 };
+        granted
+    }
+
     fn room(&self) -> u32 {
         // Everything is placed at arrival; what cannot be is refused.
         u32::MAX

@@ -8,6 +8,9 @@ pub struct ReceiveConfig {
     /// The a_rwnd that is advertised when the upper layer has the room, bytes, at least 1500 (RFC 9260
     /// §3.3.2).
     pub window: u32,
+    /// It grows to this size while the peer uses more than half of it in a round trip, bytes; below `window`: it does not
+    /// grow.
+    pub window_limit: u32,
     /// A window below this is advertised as closed, bytes.
     pub least_window: u32,
     /// Packets with data after which a SACK is sent at once; two by RFC 9260 §6.2.
@@ -30,6 +33,7 @@ impl Default for ReceiveConfig {
     fn default() -> Self {
         ReceiveConfig {
             window: 4 << 20,
+            window_limit: 0,
             least_window: 1500,
             packets_per_sack: 2,
             sack_delay: Duration::from_millis(40),

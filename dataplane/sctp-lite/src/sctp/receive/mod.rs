@@ -19,8 +19,9 @@ mod fragments;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use base::Instant;
+use base::{Instant, Nanos};
 use transport::ranges::{Range, Ranges};
+use transport::right_size::{self, Usage};
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{Data, Full, GapBlock, PacketBuilder, SackHeader, Tsn};
 
@@ -132,6 +133,12 @@ pub struct Receiver {
     ack_at: Option<Instant>,
     /// The a_rwnd of the last SACK, less what has arrived since.
     advertised: u32,
+    /// What a_rwnd is when nothing is kept: it grows, and never becomes smaller.
+    window: u32,
+    /// When the measurement of the window's use began, in [`right_size::ticks`].
+    measured_since: u32,
+    /// Bytes that have been taken when half a window has since.
+    half_used_at: u64,
     config: Arc<ReceiveConfig>,
     stats: ReceiveStats,
 }
@@ -150,6 +157,9 @@ impl Receiver {
             ack_now: false,
             ack_at: None,
             advertised: config.window,
+            window: config.window,
+            measured_since: 0,
+            half_used_at: u64::from(config.window / 2),
             config: config.clone(),
             stats: ReceiveStats::default(),
         }
@@ -167,6 +177,9 @@ impl Receiver {
                 self.stats.chunks += 1;
                 self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
+                if arrival == Arrival::Held {
+                    self.measure(now); // fragments have bounds of their own
+                }
             }
             Arrival::Duplicate => {
                 self.packet.urgent = true; // RFC 9260 §6.2
@@ -178,6 +191,7 @@ impl Receiver {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
+                self.measure(now); // the window is not what limits the peer
             }
             Arrival::Abort(_) => {}
         }
@@ -340,7 +354,7 @@ impl Receiver {
     /// True when a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that has opened
     /// by a quarter since the last SACK is reported (RFC 9260 §6.2).
     pub fn sack_due(&self, room: u32) -> bool {
-        self.ack_now || self.window(room).saturating_sub(self.advertised) > self.config.window / 4
+        self.ack_now || self.window(room).saturating_sub(self.advertised) > self.window / 4
     }
 
     /// True when something was received since the last SACK: one that is bundled with DATA saves a packet
@@ -398,9 +412,49 @@ impl Receiver {
     /// Advertised Receiver Window Credit now: what the upper layer takes, less the fragments that are kept
     /// (RFC 9260 §6.2 B, D). Zero rather than silly (RFC 1122 §4.2.3.3).
     pub fn window(&self, room: u32) -> u32 {
-        let window = self.config.window.min(room);
+        let window = self.window.min(room);
         let free = window.saturating_sub(self.fragments.held() as u32);
         if free < self.config.least_window { 0 } else { free }
+    }
+
+    /// The use of the window is measured from now on.
+    pub(super) fn measure(&mut self, now: Instant) {
+        self.measured_since = right_size::ticks(now);
+        self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
+    }
+
+    /// Half a window has been taken since the measurement began.
+    #[inline]
+    pub(super) fn is_half_used(&self) -> bool {
+        self.stats.bytes >= self.half_used_at
+    }
+
+    /// How much of the window is used, when half of it has come.
+    pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
+        let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
+        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
+        right_size::judge(delivered, self.window.into(), ticks, rtt)
+    }
+
+    /// The window after it has grown once more; none if it may not.
+    pub(super) fn next_window(&self) -> Option<u32> {
+        let next = self.window.saturating_mul(2).min(self.config.window_limit);
+        (next > self.window).then_some(next)
+    }
+
+    /// Bytes by which the window has grown.
+    pub(super) fn grown(&self) -> u64 {
+        u64::from(self.window - self.config.window)
+    }
+
+    /// The window grows to this size.
+    pub(super) fn grow(&mut self, window: u32) {
+        self.window = window;
+    }
+
+    /// The largest a_rwnd now.
+    pub fn whole_window(&self) -> u32 {
+        self.window
     }
 
     /// A SHUTDOWN was sent, which acknowledges as a SACK does (RFC 9260 §9.2).

@@ -325,6 +325,27 @@ fn kept_fragments_close_the_window() {
     assert_eq!(side.sack().1, 100_000);
 }
 
+// Fragments have bounds of their own, which a larger window would only fill.
+#[test]
+fn fragments_do_not_widen_the_window() {
+    let config = ReceiveConfig { window_limit: 400_000, ..config() };
+    for fragments in [false, true] {
+        let mut side = side_with(&config);
+        side.receiver.measure(side.now);
+        for n in 0..80 {
+            let flags = if n % 2 == 0 { "B" } else { "E" };
+            let header = if fragments { piece(n, flags) } else { whole(n) };
+            side.packet(&[(header, &[0; 1000])]);
+        }
+        side.now += core::time::Duration::from_millis(11);
+        assert_eq!(side.receiver.is_half_used(), !fragments);
+        if !fragments {
+            let usage = side.receiver.usage(side.now, Nanos::from_millis(10));
+            assert_eq!((usage, side.receiver.next_window()), (Usage::Tight, Some(200_000)));
+        }
+    }
+}
+
 // RFC 9260 §6.9: an ordered message keeps its mark; what is refused at its last fragment comes again.
 #[test]
 fn a_message_that_is_not_taken_waits_for_its_last_fragment() {

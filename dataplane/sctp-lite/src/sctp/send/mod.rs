@@ -32,7 +32,7 @@ mod timers;
 use core::time::Duration;
 use std::sync::Arc;
 
-use base::Instant;
+use base::{Instant, Nanos};
 use transport::congestion::Congestion;
 use transport::loss_recovery::{FlightState, LossRecovery};
 use transport::pacing::Pace;
@@ -185,6 +185,11 @@ impl Sender {
     /// Estimate of the bytes of DATA chunks in the network.
     pub fn pipe(&self) -> u64 {
         self.board.pipe()
+    }
+
+    /// The shortest round trip known.
+    pub(super) fn base_rtt(&self) -> Option<Nanos> {
+        self.recovery.base_rtt()
     }
 
     /// Smoothed round-trip time, once measured.

@@ -1,0 +1,89 @@
+//! The budget of one worker for what receive windows grow beyond their configured size.
+//!
+//! A window is a promise. What is placed at arrival takes no memory of the worker's, and what must be held has its own
+//! budget ([`HoldBudget`](crate::HoldBudget)); this one bounds what all peers together may have on their way.
+
+/// Bytes by which the windows of a worker's streams may grow together.
+#[derive(Debug)]
+pub struct WindowBudget {
+    limit: u64,
+    used: u64,
+    refused: u64,
+}
+
+impl Default for WindowBudget {
+    fn default() -> Self {
+        WindowBudget::new(1 << 30)
+    }
+}
+
+impl WindowBudget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        WindowBudget { limit, used: 0, refused: 0 }
+    }
+
+    /// Bytes by which windows have grown.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Times that a window was not allowed to grow.
+    #[inline]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// A window that has grown by `has` bytes is to grow by `more`, or is refused. No stream gets more than it leaves to
+    /// the others.
+    #[must_use]
+    pub fn widen(&mut self, has: u64, more: u64) -> bool {
+        let left = self.limit.saturating_sub(self.used);
+        let granted = has.saturating_add(more) <= left.saturating_sub(more);
+        match granted {
+            true => self.used += more,
+            false => self.refused += 1,
+        }
+        granted
+    }
+
+    /// The stream of a window that has grown by `bytes` has ended.
+    pub fn release(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_first_leaves_as_much_as_it_gets() {
+        let mut budget = WindowBudget::new(1000);
+        assert!(budget.widen(0, 500) && !budget.widen(500, 1));
+        assert!(budget.widen(0, 250) && !budget.widen(0, 126));
+        budget.release(500);
+        assert!(budget.widen(0, 375) && !budget.widen(0, 188));
+        assert_eq!((budget.used(), budget.refused()), (625, 3));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_limit(steps in prop::collection::vec((0usize..8, 1u64..300, any::<bool>()), 0..300)) {
+            let mut budget = WindowBudget::new(1000);
+            let mut has = [0; 8];
+            for (who, more, ends) in steps {
+                if ends {
+                    budget.release(core::mem::take(&mut has[who]));
+                } else if budget.widen(has[who], more) {
+                    has[who] += more;
+                }
+                prop_assert!(budget.used() <= 1000);
+                prop_assert_eq!(budget.used(), has.iter().sum::<u64>());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Receive windows that grow by themselves, over TCP and SCTP, in virtual time: how much of a long path is used, and
+//! when they do not grow.
+//! `cargo test -p sim --test windows -- --nocapture` prints the rates.
+#![allow(clippy::print_stdout, reason = "the rates are what a reader wants to see")]
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+use std::sync::Arc;
+
+use ddp::VecMemory;
+use link::{Loss, Probability, Rate};
+use sim::end::{End, Setup};
+use sim::host::{Host, HostConfig};
+use sim::pair::{Config, Pair};
+use sim::path;
+use sim::sctp::{SctpConfig, SctpHost};
+
+/// What the appliance has without configuration.
+const WINDOW: u64 = 4 << 20;
+const LIMIT: u64 = 128 << 20;
+const SEND: u64 = 128 << 20;
+
+const GIGABITS: u64 = 10;
+const MTU: usize = 9000;
+/// Bytes of the region, which is written again and again.
+const REGION: u64 = 16 << 20;
+const MESSAGE: u64 = 1 << 20;
+
+trait Window: End {
+    /// Bytes by which the receive window has grown.
+    fn growth(&self) -> u64;
+    /// The right edge of the window, if nothing is missing.
+    fn edge(&self) -> Option<u64>;
+    fn pause(&mut self, paused: bool);
+    /// Times that the budget for windows allowed no growth.
+    fn window_refusals(&self) -> u64;
+}
+
+impl Window for Host {
+    fn growth(&self) -> u64 {
+        self.endpoint().map_or(0, |e| e.connection().window_growth())
+    }
+
+    fn edge(&self) -> Option<u64> {
+        let connection = self.endpoint()?.connection();
+        let info = connection.info();
+        (info.ranges == 0).then(|| connection.stats().recv.bytes + info.receive_window)
+    }
+
+    fn pause(&mut self, paused: bool) {
+        Host::pause(self, paused);
+    }
+
+    fn window_refusals(&self) -> u64 {
+        self.windows().refused()
+    }
+}
+
+impl Window for SctpHost {
+    fn growth(&self) -> u64 {
+        let window = |e: &sctp_lite::endpoint::Endpoint<VecMemory>| {
+            u64::from(e.association().receiver().whole_window())
+        };
+        self.endpoint().map_or(0, window).saturating_sub(WINDOW)
+    }
+
+    fn edge(&self) -> Option<u64> {
+        None
+    }
+
+    fn pause(&mut self, paused: bool) {
+        SctpHost::pause(self, paused);
+    }
+
+    fn window_refusals(&self) -> u64 {
+        self.windows().refused()
+    }
+}
+
+fn tcp(limit: u64) -> HostConfig {
+    let mut host = HostConfig { mtu: MTU, region: REGION as usize, ..HostConfig::default() };
+    host.endpoint.tcp = Arc::new(tcp_lite::tcp::Config {
+        receive_window: WINDOW as u32,
+        receive_window_limit: limit as u32,
+        send_window: SEND,
+        ..Default::default()
+    });
+    host
+}
+
+fn sctp(limit: u64) -> SctpConfig {
+    let mut host = SctpConfig { mtu: MTU, region: REGION as usize, ..SctpConfig::default() };
+    let receive = Arc::make_mut(&mut host.sctp.receive);
+    (receive.window, receive.window_limit) = (WINDOW as u32, limit as u32);
+    Arc::make_mut(&mut host.sctp.send).send_window = SEND;
+    host
+}
+
+/// A path of 10 Gbit/s whose queue holds what is on its way.
+fn path(rtt: Duration) -> path::Config {
+    let bits_per_second = NonZeroU64::new(GIGABITS * 1_000_000_000).expect("a rate");
+    let queue_bytes = bits_per_second.get() / 8 * rtt.as_micros() as u64 / 1_000_000;
+    let rate = Some(Rate { bits_per_second, queue_bytes });
+    let link =
+        link::Config { delay: rtt / 2, rate, max_frames: 1 << 20, ..link::Config::default() };
+    path::Config::new(MTU, link)
+}
+
+/// A client and a server with a stream between them.
+fn pair<S: Setup>(host: &S, forward: path::Config, backward: path::Config) -> Pair<S> {
+    let mut pair = Pair::new(Config {
+        client: host.clone(),
+        server: host.clone(),
+        forward,
+        backward,
+        icmp: false,
+        cost: Default::default(),
+    });
+    pair.client.connect(pair.now).expect("no private data");
+    pair.run_until(Duration::from_secs(2), |pair| pair.client.is_established()).expect("opens");
+    pair
+}
+
+/// Posts so many messages of 1 MiB.
+fn write<H: End>(client: &mut H, source: &VecMemory, messages: u64) {
+    for n in 0..messages {
+        let at = n * MESSAGE % REGION;
+        client.write_to(0, source, at..at + MESSAGE, at);
+    }
+}
+
+fn source() -> VecMemory {
+    VecMemory::new(REGION as usize).into_stable()
+}
+
+/// Lets time pass, while the window never becomes smaller.
+fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
+    let until = pair.now + time;
+    let (mut growth, mut edge) = (pair.server.growth(), 0);
+    let over = |pair: &Pair<S>| {
+        let now = pair.server.growth();
+        assert!(now >= growth, "the window shrank from {growth} to {now}");
+        growth = now;
+        if let Some(at) = pair.server.edge() {
+            assert!(at >= edge, "the right edge went from {edge} to {at}");
+            edge = at;
+        }
+        pair.now >= until
+    };
+    pair.run_until(time + Duration::from_secs(1), over).expect("goes on");
+}
+
+/// Gbit/s of data, once the stream has had so many round trips; and by how much the window has grown.
+fn rate<S: Setup<Host: Window>>(
+    what: &str,
+    host: &S,
+    rtt: Duration,
+    warm: u32,
+    measured: u32,
+) -> f64 {
+    let mut pair = pair(host, path(rtt), path(rtt));
+    let bytes =
+        GIGABITS * 1_000_000_000 / 8 * u64::from(warm + measured) * rtt.as_millis() as u64 / 1000;
+    write(&mut pair.client, &source(), bytes / MESSAGE + 1);
+    pass(&mut pair, warm * rtt);
+    let before = pair.server.totals().bytes_in;
+    pass(&mut pair, measured * rtt);
+    let bits = (pair.server.totals().bytes_in - before) as f64 * 8.0;
+    let rate = bits / (measured * rtt).as_secs_f64() / 1e9;
+    let (grown, resent) = (pair.server.growth() >> 20, pair.client.totals().retransmitted);
+    println!(
+        "{what}, {} ms: {rate:.2} Gbit/s, grown by {grown} MiB, {resent} sent again",
+        rtt.as_millis()
+    );
+    rate
+}
+
+const TEN: Duration = Duration::from_millis(10);
+const HUNDRED: Duration = Duration::from_millis(100);
+
+// With 4 MiB it is 3.3 Gbit/s.
+#[test]
+fn ten_gigabits_over_ten_milliseconds() {
+    assert!(rate("TCP", &tcp(LIMIT), TEN, 30, 10) > 9.5);
+    assert!(rate("SCTP", &sctp(LIMIT), TEN, 30, 10) > 9.5);
+}
+
+// With 4 MiB it is 0.33 Gbit/s.
+#[test]
+fn ten_gigabits_over_a_hundred_milliseconds() {
+    assert!(rate("TCP", &tcp(LIMIT), HUNDRED, 20, 4) > 9.0);
+    assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
+}
+
+/// A server that takes 1 MiB, and nothing in the 20 ms after it, over a path of 10 ms.
+fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
+    let mut pair = pair(host, path(TEN), path(TEN));
+    write(&mut pair.client, &source(), 400);
+    for _ in 0..100 {
+        let most = pair.server.totals().bytes_in + MESSAGE;
+        pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().bytes_in >= most)
+            .expect("goes on");
+        pair.server.pause(true);
+        pass(&mut pair, 2 * TEN);
+        pair.server.pause(false);
+    }
+    pair
+}
+
+#[test]
+fn the_window_of_a_slow_reader_does_not_grow() {
+    assert_eq!(slow_reader(&tcp(LIMIT)).server.growth(), 0);
+    assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
+}
+
+/// A client that writes 1 MiB over a path of 10 ms when the one before has been delivered.
+fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
+    let (mut pair, source) = (pair(host, path(TEN), path(TEN)), source());
+    for n in 1..=50 {
+        write(&mut pair.client, &source, 1);
+        pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().tagged_delivered >= n)
+            .expect("arrives");
+        pair.now = pair.now + TEN;
+    }
+    pair.server.growth()
+}
+
+#[test]
+fn nor_does_that_of_a_slow_writer() {
+    assert_eq!(slow_writer(&tcp(LIMIT)), 0);
+    assert_eq!(slow_writer(&sctp(LIMIT)), 0);
+}
+
+/// By how much the window grows within this budget, and whether it would have grown further.
+fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
+    let mut pair = pair(host, path(TEN), path(TEN));
+    write(&mut pair.client, &source(), 200);
+    pass(&mut pair, 30 * TEN);
+    (pair.server.growth(), pair.server.window_refusals() > 0)
+}
+
+// A stream gets no more than it leaves to others: 4 MiB of 20 MiB, since 12 of them are more than the 8 left.
+#[test]
+fn the_budget_of_the_worker_holds() {
+    let windows = 20 << 20;
+    assert_eq!(within_budget(&HostConfig { windows, ..tcp(LIMIT) }), (4 << 20, true));
+    assert_eq!(within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
+}
+
+/// Over a path of 10 ms that loses one packet in a thousand: bytes refused and sent again, and by how much the window has
+/// grown, of 256 MiB.
+fn lossy(markers: bool) -> (u64, u64, u64) {
+    let mut host = tcp(LIMIT);
+    host.endpoint.mpa.markers = markers;
+    host.endpoint.mpa.hold_limit = 256 << 10;
+    let mut forward = path(TEN);
+    forward.link.loss = Loss::Random(Probability::from_percent(0.1).expect("a percentage"));
+    let mut pair = pair(&host, forward, path(TEN));
+    write(&mut pair.client, &source(), 256);
+    pair.run_until(Duration::from_secs(60), |pair| pair.server.totals().tagged_delivered >= 256)
+        .expect("arrives");
+    let (client, server) = (pair.client.stats().tcp, pair.server.stats().tcp);
+    let result = (server.recv.bytes_refused, client.loss.bytes_retransmitted, pair.server.growth());
+    println!("markers {markers}: refused, sent again, grown: {result:?}");
+    result
+}
+
+// A window larger than what may be held: nothing is refused, and what is sent again is what was lost.
+#[test]
+fn a_window_that_has_grown_makes_no_storm() {
+    let (refused, resent, _) = lossy(true);
+    assert_eq!(refused, 0);
+    assert!(resent < (256 << 20) / 500, "{resent}");
+}
+
+// Without markers the window is no larger than what may be held, and does not grow.
+#[test]
+fn without_markers_it_is_no_larger_than_what_may_be_held() {
+    let (_, resent, grown) = lossy(false);
+    assert_eq!(grown, 0);
+    assert!(resent < (256 << 20) / 500, "{resent}");
+}

@@ -1,0 +1,88 @@
+//! Receive windows that grow by themselves take no more together than the worker's budget, and give it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag};
+
+use super::wire_pair::*;
+use crate::api::{Command, EndpointConfig, Limits, SctpConfig, Ticket};
+use crate::memory::Memory;
+
+const PORT: u16 = 4791;
+const SOURCE: Stag = Stag(8);
+const SINK: Stag = Stag(100);
+const LEN: usize = 1 << 20;
+const STREAMS: u32 = 8;
+/// Windows begin with this size.
+const WINDOW: u32 = 16 << 10;
+const LIMIT: u32 = 512 << 10;
+
+fn tcp() -> EndpointConfig {
+    let tcp = tcp_lite::tcp::Config {
+        receive_window: WINDOW,
+        receive_window_limit: LIMIT,
+        ..tcp_lite::tcp::Config::default()
+    };
+    let mut endpoint = tcp_lite::endpoint::EndpointConfig::default();
+    endpoint.tcp = Arc::new(tcp);
+    endpoint.into()
+}
+
+fn sctp() -> EndpointConfig {
+    let receive = sctp_lite::sctp::receive::ReceiveConfig {
+        window: WINDOW,
+        window_limit: LIMIT,
+        ..Default::default()
+    };
+    let sctp = sctp_lite::sctp::Config { receive: Arc::new(receive), ..Default::default() };
+    SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
+}
+
+/// Eight streams at once to a worker with this budget; the most that their windows had grown by together, and how often
+/// one was not allowed to.
+fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64) {
+    let limits = Limits { window_bytes, ..Limits::default() };
+    let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
+    net.turn_time = Duration::from_micros(200);
+    net.hosts[1].listen_as(PORT, 100, 100, endpoint());
+    let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
+    source.write(0, &pattern(LEN));
+    net.settle();
+    // Each with a configuration of its own, so that each has an association of its own.
+    let streams: Vec<_> =
+        (0..STREAMS).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
+    let writes: Vec<(Ticket, Memory)> = (0..)
+        .zip(&streams)
+        .map(|(n, &stream)| {
+            let stag = Stag(SINK.0 + n);
+            let sink = net.hosts[1].region(stag.0, LEN, Access::REMOTE_WRITE);
+            (net.hosts[0].write(stream, (SOURCE, &source), stag, LEN as u32), sink)
+        })
+        .collect();
+    let mut most = 0;
+    for (ticket, sink) in writes {
+        net.wait_sent(0, ticket);
+        most = most.max(net.hosts[1].count("window_bytes"));
+        assert!(bytes_of(&sink) == pattern(LEN));
+    }
+    for stream in streams {
+        net.hosts[0].command(0, |_| Command::Close { stream, abort: true });
+    }
+    net.pass(Duration::from_secs(1));
+    assert_eq!(net.hosts[1].count("window_bytes"), 0, "released with the streams");
+    (most, net.hosts[1].count("window_refusals"))
+}
+
+#[test]
+fn windows_of_many_streams_stay_within_their_budget() {
+    for endpoint in [tcp, sctp] {
+        let budget = 256 << 10;
+        let (most, refusals) = transfer(endpoint, budget);
+        assert!(most > budget as u64 / 4 && most <= budget as u64, "{most}");
+        assert!(refusals > 0);
+        // It is the budget that bounds it.
+        let (most, _) = transfer(endpoint, 64 << 20);
+        assert!(most > budget as u64, "{most}");
+    }
+}

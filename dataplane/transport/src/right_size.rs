@@ -1,0 +1,81 @@
+//! When a receive window grows by itself (dynamic right-sizing, Fisk and Feng 2001), for TCP and SCTP.
+//!
+//! A peer that may have a window on its way delivers at most a window in each round trip. While it delivers more than
+//! half of it, the window may be what limits it, and doubles. In slow start a window that is twice the congestion window
+//! stays so. Delivered counts what was taken in order: what was refused does not.
+//!
+//! The round trip is the shortest one measured: a queue on the path makes it longer, and a window that followed it would
+//! fill the queue further.
+
+use base::{Instant, Nanos};
+
+/// A measurement takes this long at least, so that its ends are known well enough: a quarter of a millisecond.
+const LEAST_TICKS: u64 = 4;
+
+/// Length of a tick as a power of two, nanoseconds: 65.5 µs.
+const TICK: u32 = 16;
+
+/// How much of a window is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Usage {
+    /// No round trip is over yet: ask again.
+    Early,
+    /// Less than half of it in each round trip.
+    Ample,
+    /// More than half of it: it may be what limits the peer.
+    Tight,
+}
+
+/// A moment in ticks, which wrap after 78 hours.
+#[inline]
+pub fn ticks(at: Instant) -> u32 {
+    (at.as_nanos() >> TICK) as u32
+}
+
+/// Judges a `window` of which `delivered` bytes have come, in order, within so many [`ticks`]. `rtt`: the shortest round
+/// trip.
+pub fn judge(delivered: u64, window: u64, ticks: u32, rtt: Nanos) -> Usage {
+    let (ticks, rtt) = (u64::from(ticks), rtt.get());
+    // The first tick had begun already.
+    if ticks < ((rtt >> TICK) + 2).max(LEAST_TICKS) {
+        return Usage::Early;
+    }
+    let elapsed = u128::from(ticks + 1) << TICK;
+    let in_a_round_trip = u128::from(delivered) * u128::from(rtt);
+    match 2 * in_a_round_trip > u128::from(window) * elapsed {
+        true => Usage::Tight,
+        false => Usage::Ample,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: u64 = 4 << 20;
+
+    fn judged(delivered: u64, ms: u32, rtt_ms: u64) -> Usage {
+        judge(delivered, WINDOW, ticks(Instant::from_millis(ms.into())), Nanos::from_millis(rtt_ms))
+    }
+
+    #[test]
+    fn more_than_half_a_window_in_a_round_trip_is_much() {
+        assert_eq!(judged(WINDOW, 10, 10), Usage::Early);
+        assert_eq!(judged(WINDOW, 11, 10), Usage::Tight);
+        assert_eq!(judged(WINDOW / 2, 11, 10), Usage::Ample);
+        assert_eq!(judged(WINDOW / 2, 10_000, 10), Usage::Ample);
+        assert_eq!(judged(10 * WINDOW, 110, 10), Usage::Tight);
+        assert_eq!(judged(5 * WINDOW, 110, 10), Usage::Ample);
+    }
+
+    // Round trips shorter than a tick: the rate counts.
+    #[test]
+    fn a_short_path_needs_no_large_window() {
+        let short = Nanos::new(40_000);
+        // 10 Gbit/s are 50 kB in 40 µs.
+        assert_eq!(judge(1_250_000, WINDOW, 15, short), Usage::Ample);
+        // A window in each round trip.
+        assert_eq!(judge(WINDOW * 1_000_000 / 40_000, WINDOW, 15, short), Usage::Tight);
+        assert_eq!(judge(WINDOW, WINDOW, 3, short), Usage::Early);
+    }
+}

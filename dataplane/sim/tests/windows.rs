@@ -220,7 +220,7 @@ fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
         write(&mut pair.client, &source, 1);
         pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().tagged_delivered >= n)
             .expect("arrives");
-        pair.now = pair.now + TEN;
+        pair.now += TEN;
     }
     pair.server.growth()
 }

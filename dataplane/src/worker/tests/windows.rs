@@ -24,8 +24,7 @@ fn tcp() -> EndpointConfig {
         receive_window_limit: LIMIT,
         ..tcp_lite::tcp::Config::default()
     };
-    let mut endpoint = tcp_lite::endpoint::EndpointConfig::default();
-    endpoint.tcp = Arc::new(tcp);
+    let endpoint = tcp_lite::endpoint::EndpointConfig { tcp: Arc::new(tcp), ..Default::default() };
     endpoint.into()
 }
 

@@ -480,7 +480,7 @@ impl Net {
                     None => panic!("nothing happens any more; waiting for {what}"),
                 }
             } else {
-                self.now = self.now + self.turn_time;
+                self.now += self.turn_time;
             }
         }
         panic!("too many turns; waiting for {what}");

@@ -208,7 +208,15 @@ deliver_to = "events"
     assert!(
         matches!(logged, EventKind::Message { queue: 6, msn: 1, data, .. } if data == b"for the log")
     );
-    let closed = ddpd.source.delete::<serde_json::Value>(&format!("/v1/streams/{}", stream.id));
+    let path = format!("/v1/streams/{}", stream.id);
+    let flow = ddpd.source.get::<StreamInfo>(&path).unwrap().flow.expect("its worker knows it");
+    assert!(flow.rtt_us > Some(0) && flow.min_rtt_us <= flow.rtt_us, "{flow:?}");
+    assert!(flow.cwnd > 0 && flow.path_mtu > 0 && flow.own_window > 0, "{flow:?}");
+    let whole: f64 = flow.limited.values().sum();
+    assert!((whole - 1.0).abs() < 1e-6 && flow.limited.contains_key(&flow.limited_by), "{flow:?}");
+    let workers: Vec<control::api::WorkerInfo> = ddpd.source.get("/v1/workers").unwrap();
+    assert!(workers[0].busy.is_none_or(|share| (0.0..=1.0).contains(&share)), "{workers:?}");
+    let closed = ddpd.source.delete::<serde_json::Value>(&path);
     assert!(closed.is_ok(), "{closed:?}");
     wait_for(&ddpd.sink, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     let (status, dir) = ddpd.end();

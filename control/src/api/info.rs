@@ -241,8 +241,46 @@ pub struct StreamInfo {
     pub peer_regions: Vec<PeerRegion>,
     /// Time since it was established, seconds.
     pub age_seconds: f64,
+    /// Present state of its connection, or of its association; none while its worker does not know it.
+    #[serde(default)]
+    pub flow: Option<FlowInfo>,
     /// Its counters.
     pub counters: Counters,
+}
+
+/// Present state of a TCP connection or an SCTP association: what `ss -ti` shows of a kernel's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowInfo {
+    /// Smoothed round trip (RFC 6298 §2), microseconds; none before one was measured.
+    pub rtt_us: Option<u64>,
+    /// Its variation, microseconds.
+    pub rttvar_us: u64,
+    /// The shortest round trip of the last minutes, microseconds.
+    pub min_rtt_us: Option<u64>,
+    /// Retransmission time-out, microseconds.
+    pub rto_us: u64,
+    /// Congestion window, bytes.
+    pub cwnd: u64,
+    /// Slow-start threshold, bytes; none before the first loss.
+    pub ssthresh: Option<u64>,
+    /// Bytes that are thought to be in the network.
+    pub in_flight: u64,
+    /// Bytes per second at which bursts leave; none while they are not paced.
+    pub pacing_rate: Option<u64>,
+    /// Bytes per second that the peer acknowledged, when it was last measured: over 10 ms or more in which something
+    /// else than the application was the limit.
+    pub delivery_rate: Option<u64>,
+    /// Window that the peer offered last, bytes.
+    pub peer_window: u64,
+    /// Window that was offered to the peer last, bytes.
+    pub own_window: u64,
+    /// Bytes of the largest IP packet that the path is thought to carry.
+    pub path_mtu: u16,
+    /// What keeps it from sending more now: `application`, `peer_window`, `send_window`, `congestion_window`, `pacing`
+    /// or `port`.
+    pub limited_by: String,
+    /// The share of its time for which each was the limit, 0 to 1.
+    pub limited: BTreeMap<String, f64>,
 }
 
 /// An SCTP association (RFC 5043): streams over it are its sessions.
@@ -278,6 +316,9 @@ pub struct AssociationInfo {
     pub peer_window: u64,
     /// Retransmissions and heartbeats in a row that went unanswered.
     pub unanswered: u32,
+    /// All of its present state; what stands above, too.
+    #[serde(default)]
+    pub flow: FlowInfo,
     /// Its counters, those of all of its sessions.
     pub counters: Counters,
 }

@@ -24,6 +24,7 @@ use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
 use self::reload::ReloadPlan;
+use super::busy::Busy;
 use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
 use super::links::Links;
@@ -67,6 +68,7 @@ pub struct Setup {
 /// The control thread's state: the parts, and the routing between them.
 pub struct Core {
     env: Env,
+    busy: Busy,
     links: Links,
     regions: Regions,
     listeners: Listeners,
@@ -98,6 +100,7 @@ impl Core {
             started: now,
         };
         let mut core = Core {
+            busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
             regions: Regions::new(&facts.config.listeners),
             env: Env::new(facts, setup.log, setup.writer, setup.shm),
@@ -342,6 +345,16 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// When [`look_at_workers`](Self::look_at_workers) is due.
+    pub fn next_look(&self) -> Instant {
+        self.busy.poll_timeout()
+    }
+
+    /// Measures how busy the workers are.
+    pub fn look_at_workers(&mut self, now: Instant) {
+        self.busy.handle_timeout(self.env.facts.counters.iter().map(|counters| &**counters), now);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

@@ -117,6 +117,7 @@ impl Driver {
                 self.core.shm().turn();
             }
             self.core.handle_timeout(now);
+            self.core.look_at_workers(now);
             self.core.finish_turn(now);
             self.report_at = log_limit::report(now);
             if self.core.is_set_up()
@@ -199,7 +200,8 @@ impl Driver {
             return false;
         }
         let now = Instant::now();
-        let until = [self.core.poll_timeout(), self.report_at].into_iter().flatten().min();
+        let look = Some(self.core.next_look());
+        let until = [self.core.poll_timeout(), self.report_at, look].into_iter().flatten().min();
         let until = until.map(|at| at.saturating_duration_since(now));
         let until = if full { Some(until.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { until };
         let timeout = until.map(|wait| Timespec {

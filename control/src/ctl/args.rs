@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::streams::Selection;
 use super::url::{Peer, RegionAt, Url};
 use crate::api::StreamId;
 use crate::config::{DEFAULT_SOCKET, parse_u64};
@@ -193,9 +194,9 @@ pub enum Listeners {
 /// `ddpctl streams`.
 #[derive(Debug, Subcommand)]
 pub enum Streams {
-    /// All streams
-    List,
-    /// One stream with its counters
+    /// All streams, or some
+    List(Selection),
+    /// One stream: round trip, windows, what limits it, counters
     Show {
         /// Its number
         id: StreamId,

@@ -10,6 +10,7 @@ mod generate;
 mod put;
 mod serve;
 mod show;
+mod streams;
 mod url;
 mod verbs;
 
@@ -285,9 +286,9 @@ fn associations(
 
 fn streams(command: Streams, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     match command {
-        Streams::List => {
-            let list = client.get::<Vec<StreamInfo>>("/v1/streams")?;
-            output.answer(&list, |list| show::streams(list))
+        Streams::List(selection) => {
+            let list = selection.apply(client.get::<Vec<StreamInfo>>("/v1/streams")?);
+            output.answer(&list, |list| show::streams(list, selection.columns()))
         }
         Streams::Show { id } => {
             output.answer(&client.get::<StreamInfo>(&format!("/v1/streams/{id}"))?, show::stream)

@@ -1,5 +1,7 @@
 //! Answers for people.
 
+mod streams;
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytesize::ByteSize;
@@ -7,10 +9,12 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::printable;
 use crate::api::{
-    AssociationInfo, Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo,
-    ReloadReport, Sent, Stats, Status, StreamInfo, WorkerInfo,
+    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, ReloadReport, Sent,
+    Stats, Status, WorkerInfo,
 };
 use crate::config::show_size;
+
+pub(super) use streams::{association, associations, stream, streams};
 
 /// A table without lines: it reads well and cuts well.
 fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -239,106 +243,6 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
             ]
         }),
     )
-}
-
-pub(super) fn streams(streams: &[StreamInfo]) -> String {
-    table(
-        &["STREAM", "LISTENER", "OVER", "LOCAL", "REMOTE", "STATE", "REV", "MARKERS", "CRC", "AGE"],
-        streams.iter().map(|stream| {
-            let markers = stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
-                (true, true) => "both",
-                (true, false) => "sent",
-                (false, true) => "received",
-                (false, false) => "no",
-            });
-            vec![
-                stream.id.to_string(),
-                or_dash(stream.listener.as_ref()),
-                stream.transport.word().into(),
-                stream.local.clone(),
-                stream.remote.clone(),
-                stream.state.clone(),
-                or_dash(stream.mpa.map(|mpa| mpa.revision)),
-                or_dash(markers),
-                or_dash(stream.mpa.map(|mpa| yes(mpa.crc))),
-                seconds(stream.age_seconds),
-            ]
-        }),
-    )
-}
-
-pub(super) fn stream(stream: &StreamInfo) -> String {
-    let mut text = streams(std::slice::from_ref(stream));
-    text += "\n";
-    let regions = ("regions".to_owned(), list(&stream.regions));
-    let mulpdu = stream.mulpdu.or(stream.mpa.map(|mpa| mpa.mulpdu));
-    let mulpdu = ("mulpdu".to_owned(), or_dash(mulpdu));
-    let association = stream.association.map(|id| ("association".to_owned(), id.to_string()));
-    let worker = ("worker".to_owned(), stream.worker.to_string());
-    let counters = stream.counters.iter().map(|(name, value)| (name.clone(), value.to_string()));
-    let known = [worker, mulpdu, regions].into_iter().chain(association);
-    text += &pairs(known.chain(counters));
-    if !stream.peer_regions.is_empty() {
-        text += "\n";
-        let rows = stream.peer_regions.iter().map(|region| {
-            vec![
-                region.name.clone(),
-                show_size(region.size),
-                region.access.clone(),
-                region.stag.clone(),
-                region.base_to.clone(),
-            ]
-        });
-        text += &table(&["PEER'S REGION", "SIZE", "ACCESS", "STAG", "BASE TO"], rows);
-    }
-    text
-}
-
-pub(super) fn associations(associations: &[AssociationInfo]) -> String {
-    table(
-        &[
-            "ASSOCIATION",
-            "LOCAL",
-            "REMOTE",
-            "UDP",
-            "STATE",
-            "SESSIONS",
-            "PATH MTU",
-            "RTT",
-            "CWND",
-            "IN FLIGHT",
-            "RETRANSMITTED",
-        ],
-        associations.iter().map(|association| {
-            let retransmitted = association.counters.get("retransmitted_segments");
-            vec![
-                association.id.to_string(),
-                association.local.clone(),
-                association.remote.clone(),
-                or_dash(association.udp.map(|[local, remote]| format!("{local}>{remote}"))),
-                association.state.clone(),
-                format!("{}/{}", association.sessions, association.streams),
-                association.path_mtu.to_string(),
-                or_dash(association.round_trip_us.map(|us| format!("{us} us"))),
-                association.cwnd.to_string(),
-                association.in_flight.to_string(),
-                or_dash(retransmitted),
-            ]
-        }),
-    )
-}
-
-pub(super) fn association(association: &AssociationInfo) -> String {
-    let known = [
-        ("worker", association.worker.to_string()),
-        ("rto", format!("{} us", association.rto_us)),
-        ("peer_window", association.peer_window.to_string()),
-        ("unanswered", association.unanswered.to_string()),
-    ];
-    let known = known.map(|(name, value)| (name.to_owned(), value)).into_iter();
-    let counters = association.counters.iter();
-    let counters = counters.map(|(name, value)| (name.clone(), value.to_string()));
-    format!("{}\n{}", associations(std::slice::from_ref(association)), pairs(known.chain(counters)))
 }
 
 pub(super) fn stats(stats: &Stats, all: bool) -> String {

@@ -62,6 +62,22 @@ fn tables_for_people() {
     let streams = fake.good(&["streams", "list"]);
     assert!(streams.contains("0001000000000007  ingest"), "{streams}");
     let stream = fake.good(&["streams", "show", "1000000000007"]);
+    for line in [
+        "rtt            420 us +- 31 us\n",
+        "cwnd           140.0 KiB\n",
+        "delivery_rate  1.00 Gbit/s\n",
+        "pacing_rate    -\n",
+        "limited_by     congestion_window (75.0 % of its time)\n",
+        "limited        congestion_window 75.0 %, application 25.0 %\n",
+    ] {
+        assert!(stream.contains(line), "{line:?} in {stream}");
+    }
+    let columns = fake.good(&["streams", "list", "--columns", "stream,rtt,limited-by"]);
+    assert_eq!(
+        columns,
+        "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
+    );
+    assert_eq!(fake.good(&["streams", "list", "--listener", "other"]), "none\n");
     assert!(stream.contains("placed_bytes  1048576"), "{stream}");
     assert_eq!(
         fake.good(&["associations", "list"]),
@@ -71,7 +87,7 @@ fn tables_for_people() {
          210 us  65536  2800       5\n"
     );
     let association = fake.good(&["associations", "show", "0001000000000009"]);
-    assert!(association.contains("\nrto                     1000000 us\n"), "{association}");
+    assert!(association.contains("\nrto            50.4 ms\n"), "{association}");
     assert!(association.ends_with("\nsctp_packets_in         77\n"), "{association}");
     let stats = fake.good(&["stats"]);
     assert!(stats.contains("worker 0: dropped\n  bad_checksum  2\n"), "{stats}");

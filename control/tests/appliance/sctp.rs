@@ -133,6 +133,7 @@ fn what_is_put_in_udp_is_got_in_udp() {
         let list: Vec<AssociationInfo> = client.get("/v1/associations").unwrap();
         assert!(!list.is_empty());
         assert!(list.iter().all(|association| association.udp == Some([9899, 9899])), "{list:?}");
+        assert!(list.iter().all(|association| association.flow.cwnd > 0), "{list:?}");
     }
     let list: Vec<AssociationInfo> = ddpd.source.get("/v1/associations").unwrap();
     assert!(list.iter().any(|association| Some(association.id) == stream.association));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ddp::StreamId;
 
+use super::flow::FlowInfo;
 use super::ids::InterfaceId;
 
 /// An SCTP association as the operator sees it.
@@ -26,18 +27,10 @@ pub struct AssociationInfo {
     pub sessions: u32,
     /// Pairs of streams that it has, so many sessions at most.
     pub streams: u16,
-    /// Bytes of the largest IP packet that its path is known to carry.
-    pub path_mtu: u16,
-    /// Smoothed round trip, once measured.
-    pub round_trip: Option<Duration>,
-    /// Retransmission time-out.
-    pub rto: Duration,
-    /// Congestion window, bytes.
-    pub cwnd: u64,
-    /// Bytes of DATA chunks that are thought to be in the network.
-    pub in_flight: u64,
-    /// The peer's window as last received, bytes.
-    pub peer_window: u64,
+    /// Time since it was opened or accepted.
+    pub age: Duration,
+    /// The state of its two halves.
+    pub flow: FlowInfo,
     /// Retransmissions and heartbeats in a row that went unanswered (RFC 9260 §8.1).
     pub unanswered: u32,
     /// What it did.

@@ -12,6 +12,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
+use super::flow::FlowInfo;
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
@@ -571,6 +572,8 @@ pub struct StreamInfo {
     pub state: &'static str,
     /// Time since the SYN.
     pub age: Duration,
+    /// Present state of its connection, or of its association.
+    pub flow: FlowInfo,
     /// What it did.
     pub stats: StreamStats,
 }

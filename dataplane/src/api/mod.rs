@@ -3,6 +3,7 @@
 mod association;
 mod config;
 mod counters;
+mod flow;
 mod handle;
 mod ids;
 mod load;
@@ -15,6 +16,7 @@ pub use config::{
     DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Secret, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
+pub use flow::{FlowInfo, Limit, LimitInfo};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::StreamId;
 use hashbrown::HashMap;
 use sctp_lite::endpoint::{Endpoint, SessionId};
@@ -10,7 +11,7 @@ use wire::sctp::Tag;
 
 use super::by_age::ByAge;
 use super::carrier::Carrier;
-use super::packets::path_mtu;
+use super::flow_info;
 use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
@@ -44,6 +45,8 @@ pub(super) enum Counts {
 /// An association.
 pub(super) struct Association {
     pub(super) carrier: Carrier<Endpoint<Memory>>,
+    /// When it was opened or accepted.
+    since: Instant,
     /// Ours, as it stands in `tags`.
     tag: Tag,
     /// What it was opened with; `None` for accepted ones.
@@ -59,10 +62,11 @@ pub(super) struct Association {
 
 impl Association {
     /// One without a listener, sessions and configuration of its own.
-    pub(super) fn new(carrier: Carrier<Endpoint<Memory>>) -> Self {
+    pub(super) fn new(carrier: Carrier<Endpoint<Memory>>, now: Instant) -> Self {
         Association {
             tag: carrier.endpoint().association().local_tag(),
             carrier,
+            since: now,
             opened: None,
             listener: None,
             counts: Counts::Nothing,
@@ -101,7 +105,7 @@ impl Association {
         }
     }
 
-    fn info(&self, association: StreamId) -> AssociationInfo {
+    fn info(&self, association: StreamId, now: Instant) -> AssociationInfo {
         let (sctp, flow) = (self.endpoint().association(), self.carrier.flow());
         AssociationInfo {
             association,
@@ -112,12 +116,8 @@ impl Association {
             state: sctp.state().name(),
             sessions: self.sessions.len() as u32,
             streams: sctp.streams(),
-            path_mtu: path_mtu(self.endpoint(), self.carrier.path()),
-            round_trip: sctp.sender().srtt(),
-            rto: sctp.sender().rto(),
-            cwnd: sctp.sender().cwnd(),
-            in_flight: sctp.sender().pipe(),
-            peer_window: sctp.sender().peer_window(),
+            age: now - self.since,
+            flow: flow_info::of_association(self, now),
             unanswered: sctp.error_count(),
             stats: self.stats(),
         }
@@ -232,8 +232,8 @@ impl Associations {
     }
 
     /// All of them, as operators see them.
-    pub(super) fn infos(&self) -> Vec<AssociationInfo> {
-        let info = |at| Some(self.all.get(at)?.info(self.all.name(at)?));
+    pub(super) fn infos(&self, now: Instant) -> Vec<AssociationInfo> {
+        let info = |at| Some(self.all.get(at)?.info(self.all.name(at)?, now));
         self.all.occupied().filter_map(info).collect()
     }
 

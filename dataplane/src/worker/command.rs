@@ -264,7 +264,7 @@ impl<Io: PortIo> Core<Io> {
         loop {
             let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
             let last = infos.peek().is_none();
-            let associations = if last { self.associations.infos() } else { Vec::new() };
+            let associations = if last { self.associations.infos(now) } else { Vec::new() };
             let part = Event::Streams { ticket, streams, associations, last };
             self.env.control.send(part);
             if last {

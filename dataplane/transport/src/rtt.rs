@@ -113,6 +113,11 @@ impl RttEstimator {
 }
 
 impl RttEstimator {
+    /// RTTVAR; zero before the first measurement.
+    pub fn rttvar(&self) -> Nanos {
+        Nanos::new(self.rttvar)
+    }
+
     /// Four times RTTVAR.
     #[inline]
     pub(crate) fn variation(&self) -> Nanos {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
+use transport::limits::LimitInfo;
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
@@ -277,15 +278,20 @@ impl Connection {
 
     /// Present condition.
     pub fn info(&self) -> Info {
+        let rtt = self.send.recovery.rtt();
         Info {
             state: self.state,
             emss: self.send.emss(),
-            srtt: self.send.recovery.rtt().srtt().map(Into::into),
-            rto: self.send.recovery.rtt().rto(&self.config).into(),
+            srtt: rtt.srtt().map(Into::into),
+            rttvar: rtt.rttvar().into(),
+            min_rtt: self.send.recovery.min_rtt().map(Into::into),
+            rto: rtt.rto(&self.config).into(),
+            pacing_rate: self.send.pace(&self.config, false).map(|pace| pace.rate),
             cwnd: self.send.recovery.cc().cwnd(),
             ssthresh: self.send.recovery.cc().ssthresh(),
             send_window: self.send.window.size().into(),
             flight: self.send.flight(),
+            in_flight: self.send.pipe(),
             receive_window: self.recv.edge.since(self.recv.nxt),
             ranges: self.recv.ranges(),
             sack: self.send.sack,
@@ -294,6 +300,11 @@ impl Connection {
             send_window_shift: self.scales.then_some(self.send.window_shift),
             receive_window_shift: self.recv.shift,
         }
+    }
+
+    /// What limits the sender, and since when.
+    pub fn limits(&self, now: Instant) -> LimitInfo {
+        self.stats.seen().map(|rare| rare.limits.info(now)).unwrap_or_default()
     }
 
     /// Bytes by which the receive window has grown.

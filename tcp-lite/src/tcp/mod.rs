@@ -67,4 +67,5 @@ pub use segment::{
 };
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
+pub use transport::limits::{Limit, LimitInfo};
 pub use transport::seq::SeqNumber;

@@ -2,6 +2,7 @@
 
 use base::{Instant, Nanos};
 use transport::congestion::Run;
+use transport::limits::Limit;
 use transport::recovery::{Choice, NextSeg};
 use transport::seq::SeqNumber;
 
@@ -181,7 +182,26 @@ impl Connection {
         if limited || self.send.last_sent != before {
             self.note_usage(now, limited);
         }
+        let limit = self.limit(stopped_by, up.has_data());
+        self.stats.note_limit(now, limit, self.send.acknowledged_offset());
         self.arm_send_timers(now, up.has_data());
+    }
+
+    /// What a transmission was stopped by.
+    #[inline]
+    fn limit(&self, stopped_by: Sent, has_data: bool) -> Limit {
+        match stopped_by {
+            Sent::CwndFull => Limit::CongestionWindow,
+            Sent::Paced(_) => Limit::Pacing,
+            Sent::BatchFull => Limit::Port,
+            _ if !has_data || self.room_for_new() != SendRoom::Closed => Limit::Application,
+            _ if self.send.out.board.len() < self.config.max_records()
+                && self.send.right_edge().since(self.send.nxt) == self.send.usable() =>
+            {
+                Limit::PeerWindow
+            }
+            _ => Limit::SendWindow,
+        }
     }
 
     /// RFC 2861 §3.2, RFC 7661 §4.3.

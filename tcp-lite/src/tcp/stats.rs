@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use base::Instant;
+use transport::limits::{Limit, Limits};
 
 use super::challenge::ChallengeLimit;
 use super::state::State;
@@ -130,6 +131,8 @@ pub(crate) struct Rare {
     pub(crate) challenge: Option<ChallengeLimit>,
     /// When the peer closed its window, while it is closed.
     pub(crate) closed_since: Option<Instant>,
+    /// What limits the sender.
+    pub(crate) limits: Limits,
 }
 
 base::prefetch!(Rare:);
@@ -162,6 +165,14 @@ impl Counts {
         self.rare.as_deref_mut()
     }
 
+    /// A transmission ended because of `limit`. Nothing else than the application being the limit is rare enough.
+    #[inline]
+    pub(crate) fn note_limit(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
+        if limit != Limit::Application || self.rare.is_some() {
+            self.rare().limits.note(now, limit, acknowledged);
+        }
+    }
+
     /// Times the congestion window was reduced, for whatever reason.
     pub(crate) fn window_reductions(&self) -> u64 {
         let reductions = |s: &Stats| s.loss.reductions() + s.ecn_reductions;
@@ -188,16 +199,24 @@ pub struct Info {
     pub emss: usize,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Duration>,
+    /// Its variation (RFC 6298 §2); zero before the first measurement.
+    pub rttvar: Duration,
+    /// The shortest round trip of the last minutes, once measured.
+    pub min_rtt: Option<Duration>,
     /// Retransmission time-out with its present backing off.
     pub rto: Duration,
     /// Congestion window, bytes.
     pub cwnd: u64,
     /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
+    /// Bytes per second at which bursts leave, while they are paced.
+    pub pacing_rate: Option<u64>,
     /// Window the peer grants beyond what it acknowledged, bytes.
     pub send_window: u64,
     /// Bytes sent and not acknowledged.
     pub flight: u64,
+    /// Of these, bytes that are thought to be in the network.
+    pub in_flight: u64,
     /// Window last advertised to the peer, bytes.
     pub receive_window: u64,
     /// Ranges taken beyond a gap.

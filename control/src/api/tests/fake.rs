@@ -324,7 +324,7 @@ fn listener(name: &str) -> ListenerInfo {
     }
 }
 
-fn stream() -> StreamInfo {
+pub(crate) fn stream() -> StreamInfo {
     StreamInfo {
         id: StreamId(0x0001_0000_0000_0007),
         worker: 1,
@@ -345,7 +345,28 @@ fn stream() -> StreamInfo {
         regions: vec!["inbox".into()],
         peer_regions: vec![],
         age_seconds: 12.0,
+        flow: Some(flow()),
         counters: counters(&[("placed_bytes", 1 << 20)]),
+    }
+}
+
+fn flow() -> FlowInfo {
+    let shares = [("application", 0.25), ("congestion_window", 0.75), ("pacing", 0.0)];
+    FlowInfo {
+        rtt_us: Some(420),
+        rttvar_us: 31,
+        min_rtt_us: Some(300),
+        rto_us: 50_420,
+        cwnd: 143_360,
+        in_flight: 141_912,
+        pacing_rate: None,
+        delivery_rate: Some(125_000_000),
+        peer_window: 4 << 20,
+        own_window: 4 << 20,
+        path_mtu: 1500,
+        limited_by: "congestion_window".into(),
+        limited: shares.into_iter().map(|(name, share)| (name.into(), share)).collect(),
+        ..FlowInfo::default()
     }
 }
 
@@ -435,6 +456,7 @@ fn association() -> AssociationInfo {
         in_flight: 2800,
         peer_window: 1 << 20,
         unanswered: 0,
+        flow: flow(),
         counters: [("sctp_packets_in", 77), ("retransmitted_segments", 5)]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),

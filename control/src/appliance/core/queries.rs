@@ -62,7 +62,7 @@ impl Core {
                 core: section.core,
                 idle: section.idle.word().into(),
                 streams: counters.streams.streams.get() as u32,
-                busy: None,
+                busy: self.busy.share(id),
                 counters: counters::worker_values(counters).0,
             })
             .collect()

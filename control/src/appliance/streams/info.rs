@@ -1,11 +1,13 @@
 //! Streams and associations as operators see them.
 
-use dataplane::{StreamInfo as WorkerStream, StreamParams};
+use std::time::Duration;
+
+use dataplane::{Limit, StreamInfo as WorkerStream, StreamParams};
 use ddp::last_message::LastMessage;
 
 use super::stream::Stream;
 use crate::advert::Advertised;
-use crate::api::{AssociationInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
+use crate::api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
 use crate::appliance::counters::{live_counters, of_association};
 use crate::config::access_word;
 use crate::transport::Transport;
@@ -36,11 +38,42 @@ pub(super) fn stream(
         regions: known.regions.clone(),
         peer_regions: known.peer_regions.iter().map(peer_region).collect(),
         age_seconds: now.duration_since(known.since).as_secs_f64(),
+        flow: found.map(|found| flow(&found.flow, found.age)),
         counters,
     }
 }
 
-fn micros(time: std::time::Duration) -> u64 {
+/// `age`: what the shares of time are parts of.
+fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
+    let limits = &info.limits;
+    let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
+    // What was not counted was the application's.
+    let others: f64 = times.iter().skip(1).sum();
+    let whole = age.as_secs_f64().max(times.iter().sum()).max(1e-9);
+    let share = |limit: Limit, time: f64| match limit {
+        Limit::Application => (whole - others) / whole,
+        _ => time / whole,
+    };
+    let shares = Limit::ALL.into_iter().zip(times);
+    FlowInfo {
+        rtt_us: info.rtt.map(micros),
+        rttvar_us: micros(info.rttvar),
+        min_rtt_us: info.min_rtt.map(micros),
+        rto_us: micros(info.rto),
+        cwnd: info.cwnd,
+        ssthresh: info.ssthresh,
+        in_flight: info.in_flight,
+        pacing_rate: info.pacing_rate,
+        delivery_rate: limits.delivery_rate,
+        peer_window: info.peer_window,
+        own_window: info.own_window,
+        path_mtu: info.path_mtu,
+        limited_by: limits.limit.name().into(),
+        limited: shares.map(|(limit, time)| (limit.name().into(), share(limit, time))).collect(),
+    }
+}
+
+fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -54,13 +87,14 @@ pub(in crate::appliance) fn association(info: &dataplane::AssociationInfo) -> As
         state: info.state.into(),
         sessions: info.sessions,
         streams: info.streams,
-        path_mtu: info.path_mtu,
-        round_trip_us: info.round_trip.map(micros),
-        rto_us: micros(info.rto),
-        cwnd: info.cwnd,
-        in_flight: info.in_flight,
-        peer_window: info.peer_window,
+        path_mtu: info.flow.path_mtu,
+        round_trip_us: info.flow.rtt.map(micros),
+        rto_us: micros(info.flow.rto),
+        cwnd: info.flow.cwnd,
+        in_flight: info.flow.in_flight,
+        peer_window: info.flow.peer_window,
         unanswered: info.unanswered,
+        flow: flow(&info.flow, info.age),
         counters: of_association(&info.stats),
     }
 }

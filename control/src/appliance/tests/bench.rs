@@ -116,6 +116,7 @@ fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
         association: None,
         state: "established",
         age: Duration::ZERO,
+        flow: dataplane::FlowInfo::default(),
         stats: StreamStats::Tcp(stats),
     }
 }

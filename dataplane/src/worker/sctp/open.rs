@@ -198,7 +198,7 @@ impl<Io: PortIo> Core<Io> {
         let ports = (key.local.port(), key.remote.port());
         let mut carrier = Carrier::new(endpoint, path, ports, now);
         carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
-        self.associations.insert(at, Association::new(carrier));
+        self.associations.insert(at, Association::new(carrier, now));
         at
     }
 

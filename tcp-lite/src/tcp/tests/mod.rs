@@ -5,6 +5,7 @@ mod channel;
 mod close;
 mod data;
 mod hostile;
+mod limits;
 mod loss;
 mod open;
 mod options;

@@ -457,6 +457,11 @@ impl Receiver {
         self.window
     }
 
+    /// The a_rwnd that the peer was sent last.
+    pub fn advertised(&self) -> u32 {
+        self.advertised
+    }
+
     /// A SHUTDOWN was sent, which acknowledges as a SACK does (RFC 9260 §9.2).
     pub fn shutdown_sent(&mut self) {
         self.sack_sent(self.advertised);

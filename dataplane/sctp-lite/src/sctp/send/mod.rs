@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use base::{Instant, Nanos};
 use transport::congestion::Congestion;
+use transport::limits::{LimitInfo, Limits};
 use transport::loss_recovery::{FlightState, LossRecovery};
 use transport::pacing::Pace;
 use transport::ranges::Range;
@@ -90,6 +91,8 @@ pub struct Sender {
     sent: bool,
     /// Many streams share the port.
     shared: bool,
+    /// What limits it; none while that was only the source.
+    limits: Option<Box<Limits>>,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
@@ -125,6 +128,7 @@ impl Sender {
             cwnd_limited: false,
             sent: false,
             shared: false,
+            limits: None,
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -195,6 +199,31 @@ impl Sender {
     /// Smoothed round-trip time, once measured.
     pub fn srtt(&self) -> Option<Duration> {
         self.recovery.rtt().srtt().map(Duration::from)
+    }
+
+    /// Its variation (RFC 6298 §2); zero before the first measurement.
+    pub fn rttvar(&self) -> Duration {
+        self.recovery.rtt().rttvar().into()
+    }
+
+    /// The shortest round trip of the last minutes, once measured.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.recovery.min_rtt().map(Duration::from)
+    }
+
+    /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
+    pub fn ssthresh(&self) -> u64 {
+        self.recovery.cc().ssthresh()
+    }
+
+    /// Bytes per second at which bursts leave, while they are paced.
+    pub fn pacing_rate(&self) -> Option<u64> {
+        self.pace().map(|pace| pace.rate)
+    }
+
+    /// What limits it, and since when.
+    pub fn limits(&self, now: Instant) -> LimitInfo {
+        self.limits.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
     }
 
     /// The RTO, which T1 and T2 use too, and which is part of the HEARTBEAT interval (RFC 9260 §8.3).

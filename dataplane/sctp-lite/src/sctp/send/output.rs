@@ -2,6 +2,7 @@
 
 use base::Instant;
 use transport::congestion::Run;
+use transport::limits::Limit;
 use transport::recovery::{Choice, NextSeg, Phase};
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
@@ -77,12 +78,43 @@ impl Sender {
         if core::mem::take(&mut self.sent) || limited {
             self.note_usage(now, limited);
         }
+        let has_data = source.has_data();
+        self.note_limit(now, limited, has_data);
         if self.board.is_empty() {
-            if source.has_data() {
+            if has_data {
                 self.arm_window_probe(now);
             }
         } else if self.timers_stopped() {
             self.restart_rto(now); // RFC 9260 §6.3.2 R1
+        }
+    }
+
+    /// Counts what nothing more is written for. Nothing else than the source being the limit is rare enough.
+    #[inline]
+    fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
+        let limit = self.limit(now, cwnd_limited, has_data);
+        if limit != Limit::Application || self.limits.is_some() {
+            let acknowledged = self.stats.bytes_acknowledged;
+            self.limits.get_or_insert_default().note(now, limit, acknowledged);
+        }
+    }
+
+    fn limit(&self, now: Instant, cwnd_limited: bool, has_data: bool) -> Limit {
+        let lost = self.board.awaits_retransmission();
+        match () {
+            () if !has_data && !lost => Limit::Application,
+            () if cwnd_limited => Limit::CongestionWindow,
+            () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
+            // A message that is longer than the room for it waits.
+            () if !lost && self.room_for_new() < self.most => {
+                let peer = self.board.len() < self.max_records() && self.rwnd() <= self.own_room();
+                if peer { Limit::PeerWindow } else { Limit::SendWindow }
+            }
+            // Max.Burst packets have left.
+            () if self.burst == 0 && self.board.pipe() > 0 && self.pace().is_none() => {
+                Limit::Pacing
+            }
+            () => Limit::Port,
         }
     }
 
@@ -156,10 +188,13 @@ impl Sender {
         if self.board.len() >= self.max_records() {
             return 0;
         }
-        // What is in flight counts with its chunk headers.
+        usize::try_from(self.rwnd().min(self.own_room())).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that the send window leaves. What is in flight counts with its chunk headers.
+    fn own_room(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
-        let own = self.recovery.cc().send_window().saturating_sub(used);
-        usize::try_from(self.rwnd().min(own)).unwrap_or(usize::MAX)
+        self.recovery.cc().send_window().saturating_sub(used)
     }
 
     /// Place of the message that the next packet sends again, if it does.

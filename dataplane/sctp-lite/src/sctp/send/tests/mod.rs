@@ -2,6 +2,7 @@
 
 mod acks;
 mod hostile;
+mod limits;
 mod loss;
 mod path;
 mod source;

@@ -1,0 +1,75 @@
+//! How busy workers are: the share of the last second in which they had work.
+
+use std::time::{Duration, Instant};
+
+use dataplane::Counters;
+
+/// Time between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What was seen last, and the shares between the last two looks.
+#[derive(Debug)]
+pub(super) struct Busy {
+    looked_at: Instant,
+    nanoseconds: Vec<u64>,
+    shares: Vec<Option<f64>>,
+}
+
+impl Busy {
+    pub(super) fn new(workers: usize, now: Instant) -> Busy {
+        Busy { looked_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
+    }
+
+    /// When to look again.
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.looked_at + EVERY
+    }
+
+    /// Looks, if it is time to.
+    pub(super) fn handle_timeout<'a>(
+        &mut self,
+        counters: impl Iterator<Item = &'a Counters>,
+        now: Instant,
+    ) {
+        let passed = now.saturating_duration_since(self.looked_at);
+        if passed < EVERY {
+            return;
+        }
+        self.looked_at = now;
+        for ((seen, share), counters) in
+            self.nanoseconds.iter_mut().zip(&mut self.shares).zip(counters)
+        {
+            let busy = counters.run.busy_nanoseconds.get();
+            let worked = Duration::from_nanos(busy.saturating_sub(*seen));
+            *seen = busy;
+            *share = Some((worked.as_secs_f64() / passed.as_secs_f64()).min(1.0));
+        }
+    }
+
+    /// Of one worker, 0 to 1; none in the first second.
+    pub(super) fn share(&self, worker: usize) -> Option<f64> {
+        self.shares.get(worker).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_that_of_the_time_between_two_looks() {
+        let (start, counters) = (Instant::now(), Counters::default());
+        let mut busy = Busy::new(1, start);
+        let at = |ms| start + Duration::from_millis(ms);
+        counters.run.busy_nanoseconds.add(100_000_000);
+        busy.handle_timeout([&counters].into_iter(), at(999));
+        assert_eq!(busy.share(0), None);
+        busy.handle_timeout([&counters].into_iter(), at(1000));
+        assert_eq!(busy.share(0), Some(0.1));
+        counters.run.busy_nanoseconds.add(1_000_000_000);
+        busy.handle_timeout([&counters].into_iter(), at(1999));
+        assert_eq!(busy.share(0), Some(0.1));
+        busy.handle_timeout([&counters].into_iter(), at(3000));
+        assert_eq!((busy.share(0), busy.poll_timeout()), (Some(0.5), at(4000)));
+    }
+}

@@ -1,0 +1,54 @@
+//! What limits the sender.
+
+use super::*;
+use transport::limits::Limit;
+
+fn limit(side: &Side) -> Limit {
+    side.sender.limits(side.now).limit
+}
+
+#[test]
+fn each_limit_is_told() {
+    let wide = SendConfig { initial_window: Some(100), ..config() };
+    let mut side = side_with(wide.clone(), 4000);
+    side.source.push(3, 1000);
+    side.send();
+    assert_eq!((limit(&side), side.sender.limits.is_none()), (Limit::Application, true));
+    side.source.push(100, 1000);
+    side.send();
+    assert_eq!(limit(&side), Limit::PeerWindow);
+    side.wait(20 * MS);
+    let since = side.sender.limits(side.now).times[Limit::PeerWindow as usize];
+    assert_eq!(Duration::from(since), 20 * MS);
+
+    let mut side = side_with(SendConfig { send_window: 4000, ..wide.clone() }, ROOM);
+    side.source.push(100, 1000);
+    side.send();
+    assert_eq!(limit(&side), Limit::SendWindow);
+
+    let mut side = side_with(SendConfig { initial_window: Some(2), ..config() }, ROOM);
+    side.source.push(100, 1000);
+    side.send();
+    assert_eq!(limit(&side), Limit::CongestionWindow);
+
+    let mut side = side_with(SendConfig { max_burst: 4, ..wide }, ROOM);
+    side.source.push(100, usize::MAX);
+    side.send();
+    assert_eq!(limit(&side), Limit::Pacing);
+
+    let mut side =
+        side_with(SendConfig { initial_window: Some(50), ..SendConfig::default() }, ROOM);
+    side.sender.measured(50 * MS);
+    side.source.push(40, usize::MAX);
+    side.send();
+    assert_eq!(limit(&side), Limit::Pacing);
+}
+
+#[test]
+fn a_batch_that_is_full_is_the_ports_limit() {
+    let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
+    side.source.push(100, usize::MAX);
+    assert!(side.packet().is_some());
+    side.sender.written(side.now, &mut side.source);
+    assert_eq!(limit(&side), Limit::Port);
+}

@@ -1,0 +1,64 @@
+//! The present state of connections and associations, gathered for operators.
+
+use base::Instant;
+
+use super::associations::{Association, Associations};
+use super::carrier::{Carrier, CarrierEndpoint};
+use super::lower::Lower;
+use super::packets::path_mtu;
+use crate::api::FlowInfo;
+use crate::memory::Memory;
+
+/// Of a stream's connection, or of its association.
+pub(super) fn of_stream(lower: &Lower, associations: &Associations, now: Instant) -> FlowInfo {
+    match lower {
+        Lower::Tcp(carrier) => of_connection(carrier, now),
+        Lower::Sctp(session) => match associations.get(session.association) {
+            Some(association) => of_association(association, now),
+            None => FlowInfo::default(),
+        },
+    }
+}
+
+fn of_connection(
+    carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
+    now: Instant,
+) -> FlowInfo {
+    let connection = carrier.endpoint().connection();
+    let info = connection.info();
+    let mss = u16::try_from(carrier.endpoint().path_len()).unwrap_or(u16::MAX);
+    FlowInfo {
+        rtt: info.srtt,
+        rttvar: info.rttvar,
+        min_rtt: info.min_rtt,
+        rto: info.rto,
+        cwnd: info.cwnd,
+        ssthresh: Some(info.ssthresh).filter(|bytes| *bytes != u64::MAX),
+        in_flight: info.in_flight,
+        pacing_rate: info.pacing_rate,
+        peer_window: info.send_window,
+        own_window: info.receive_window,
+        path_mtu: mss.saturating_add(carrier.path().tcp_headers()),
+        limits: connection.limits(now),
+    }
+}
+
+/// Of an association.
+pub(super) fn of_association(association: &Association, now: Instant) -> FlowInfo {
+    let sctp = association.endpoint().association();
+    let sender = sctp.sender();
+    FlowInfo {
+        rtt: sender.srtt(),
+        rttvar: sender.rttvar(),
+        min_rtt: sender.min_rtt(),
+        rto: sender.rto(),
+        cwnd: sender.cwnd(),
+        ssthresh: Some(sender.ssthresh()).filter(|bytes| *bytes != u64::MAX),
+        in_flight: sender.pipe(),
+        pacing_rate: sender.pacing_rate(),
+        peer_window: sender.peer_window(),
+        own_window: sctp.receiver().advertised().into(),
+        path_mtu: path_mtu(association.endpoint(), association.carrier.path()),
+        limits: sender.limits(now),
+    }
+}

@@ -1,0 +1,70 @@
+//! What limits the sender, and for how long.
+
+use super::script::{Script, config, established, with};
+use crate::tcp::{Config, Limit};
+use base::Instant;
+
+/// What limits it `ms` after the start, and by [`Limit::ALL`] for how many milliseconds each has.
+fn limits(script: &Script, ms: u64) -> (Limit, [u64; 6]) {
+    let info = script.conn.limits(Instant::ZERO + core::time::Duration::from_millis(ms));
+    (info.limit, info.times.map(|time| time.get() / 1_000_000))
+}
+
+#[test]
+fn the_application_limits_what_has_nothing_to_send() {
+    let script = established(
+        config(),
+        "1.0 write 500
+         1.0 > P. 1:501(500) ack 1
+         1.1 < . 1:1(0) ack 501 win 5000",
+    );
+    assert_eq!(limits(&script, 2000), (Limit::Application, [0; 6]));
+}
+
+#[test]
+fn the_peers_window_limits_until_it_opens() {
+    let script = established(
+        config(),
+        "1.0 < . 1:1(0) ack 1 win 1000
+         1.0 write 2000
+         1.0 > . 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 1001 win 0
+         1.2 < . 1:1(0) ack 1001 win 2000
+         1.2 > P. 1001:2001(1000) ack 1
+         1.3 < . 1:1(0) ack 2001 win 2000",
+    );
+    assert_eq!(limits(&script, 1300), (Limit::Application, [100, 200, 0, 0, 0, 0]));
+}
+
+#[test]
+fn our_own_windows_are_told_from_the_peers() {
+    let limited = |change: fn(&mut Config)| {
+        let script = established(
+            with(config(), change),
+            "1.0 < . 1:1(0) ack 1 win 9000
+             1.0 write 3000
+             1.0 > . 1:1001(1000) ack 1
+             1.0 > . 1001:2001(1000) ack 1
+             1.1 < . 1:1(0) ack 2001 win 9000
+             1.1 > P. 2001:3001(1000) ack 1
+             1.2 < . 1:1(0) ack 3001 win 9000",
+        );
+        limits(&script, 1300)
+    };
+    let by_window = limited(|config| (config.send_window, config.initial_window) = (2000, 4));
+    assert_eq!(by_window, (Limit::Application, [200, 0, 100, 0, 0, 0]));
+}
+
+#[test]
+fn the_congestion_window_limits_what_could_be_sent() {
+    let script = established(
+        with(config(), |config| config.initial_window = 1),
+        "1.0 < . 1:1(0) ack 1 win 9000
+         1.0 write 3000
+         1.0 > . 1:1001(1000) ack 1
+         1.1 < . 1:1(0) ack 1001 win 9000
+         1.1 > . 1001:2001(1000) ack 1
+         1.1 > P. 2001:3001(1000) ack 1",
+    );
+    assert_eq!(limits(&script, 1150), (Limit::Application, [50, 0, 0, 100, 0, 0]));
+}

@@ -1,10 +1,12 @@
 //! What keeps a sender from sending more, and for how long each cause did, for people who ask why a stream is slow; and
 //! the rate at which the peer acknowledges meanwhile.
 
+use core::num::NonZeroU32;
+
 use base::{Instant, Nanos};
 
-/// The delivery rate is measured over at least this long.
-const MEASURED_OVER: Nanos = Nanos::from_millis(10);
+/// The delivery rate is measured over at least this long, in [`FINE`] ticks: 10 ms.
+const MEASURED_OVER: u32 = 10_000_000 >> FINE;
 
 /// What stopped the last transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,26 +51,34 @@ impl Limit {
 }
 
 /// The causes of one sender and their times. A sender that only its application has limited so far needs none.
+///
+/// It is small, because each stream that ever waited keeps one: times are in ticks of a millisecond (2^20 ns), which last
+/// for 52 days and then stand. A time is the difference of the ticks at its ends, so that short times add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     limit: Limit,
-    since: Instant,
-    /// By [`Limit::ALL`], the present one up to `since`.
-    times: [Nanos; Limit::ALL.len()],
-    measured_at: Instant,
-    /// Bytes that had been acknowledged at `measured_at`.
-    measured: u64,
-    /// Bytes per second, once measured.
-    rate: Option<u64>,
+    /// When it began, ticks.
+    since: u32,
+    /// By [`Limit::ALL`] without the application, the present one up to `since`.
+    times: [u32; Limit::ALL.len() - 1],
+    /// When the rate was measured last, in [`FINE`] ticks, and the bytes that had been acknowledged then, modulo 2^32.
+    measured_at: u32,
+    measured: u32,
+    /// KiB per second, once measured.
+    rate: Option<NonZeroU32>,
 }
+
+/// Length of a tick as a power of two, nanoseconds: about a millisecond.
+const TICK: u32 = 20;
+/// The same for the rate: 65.5 µs, which wrap after 78 hours.
+const FINE: u32 = 16;
 
 /// [`Limits`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
     /// What limits the sender now.
     pub limit: Limit,
-    /// For how long each has limited it, by [`Limit::ALL`]; the application's time counts from when anything else was
-    /// the limit first.
+    /// For how long each has limited it, by [`Limit::ALL`]; all other time, which is not counted, is the application's.
     pub times: [Nanos; Limit::ALL.len()],
     /// Bytes that the peer acknowledged per second when it was measured last, over 10 ms or more in which something
     /// else than the application was the limit.
@@ -82,48 +92,62 @@ impl Limits {
         if limit != self.limit {
             self.change(now, limit, acknowledged);
         }
-        if now.nanos_since(self.measured_at) >= MEASURED_OVER {
+        if ticks(now, FINE).wrapping_sub(self.measured_at) >= MEASURED_OVER {
             self.measure(now, acknowledged);
         }
     }
 
     fn change(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
-        if self.since != Instant::ZERO {
-            self.times[self.limit as usize] =
-                self.times[self.limit as usize].saturating_add(now.nanos_since(self.since));
+        let tick = ticks(now, TICK);
+        match (self.limit as usize).checked_sub(1) {
+            Some(at) => {
+                let time = &mut self.times[at];
+                *time = time.saturating_add(tick.wrapping_sub(self.since));
+            }
+            None => (self.measured_at, self.measured) = (ticks(now, FINE), acknowledged as u32),
         }
-        if self.limit == Limit::Application {
-            (self.measured_at, self.measured) = (now, acknowledged);
-        }
-        (self.limit, self.since) = (limit, now);
+        (self.limit, self.since) = (limit, tick);
     }
 
     fn measure(&mut self, now: Instant, acknowledged: u64) {
-        let nanos = u128::from(now.nanos_since(self.measured_at).get().max(1));
-        let bytes = u128::from(acknowledged.saturating_sub(self.measured));
+        let fine = ticks(now, FINE);
+        let nanos = u64::from(fine.wrapping_sub(self.measured_at).max(1)) << FINE;
+        let bytes = (acknowledged as u32).wrapping_sub(self.measured);
         if self.limit != Limit::Application {
-            self.rate = Some(u64::try_from(bytes * 1_000_000_000 / nanos).unwrap_or(u64::MAX));
+            let rate = u64::from(bytes) * (1_000_000_000 >> 10) / nanos;
+            self.rate = u32::try_from(rate).ok().and_then(NonZeroU32::new);
         }
-        (self.measured_at, self.measured) = (now, acknowledged);
+        (self.measured_at, self.measured) = (fine, acknowledged as u32);
     }
 
     /// What is known now.
     pub fn info(&self, now: Instant) -> LimitInfo {
-        let mut times = self.times;
-        let present = &mut times[self.limit as usize];
-        if self.since != Instant::ZERO {
-            *present = present.saturating_add(now.nanos_since(self.since));
+        let mut times = [Nanos::default(); Limit::ALL.len()];
+        for (time, ticks) in times[1..].iter_mut().zip(self.times) {
+            *time = Nanos::new(u64::from(ticks) << TICK);
         }
-        LimitInfo { limit: self.limit, times, delivery_rate: self.rate }
+        if self.limit != Limit::Application {
+            let present = u64::from(ticks(now, TICK).wrapping_sub(self.since)) << TICK;
+            let time = &mut times[self.limit as usize];
+            *time = time.saturating_add(Nanos::new(present));
+        }
+        let delivery_rate = self.rate.map(|rate| u64::from(rate.get()) << 10);
+        LimitInfo { limit: self.limit, times, delivery_rate }
     }
+}
+
+#[inline]
+fn ticks(at: Instant, tick: u32) -> u32 {
+    (at.as_nanos() >> tick) as u32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(ms: u64) -> Instant {
-        Instant::from_millis(1000 + ms)
+    /// So many ticks after some time.
+    fn at(ticks: u64) -> Instant {
+        Instant::from_nanos((1000 + ticks) << TICK)
     }
 
     #[test]
@@ -135,9 +159,25 @@ mod tests {
         limits.note(at(6), Limit::Application, 0);
         limits.note(at(16), Limit::PeerWindow, 0);
         let info = limits.info(at(20));
-        let ms = info.times.map(|time| time.get() / 1_000_000);
-        assert_eq!((info.limit, ms), (Limit::PeerWindow, [10, 4, 0, 5, 1, 0]));
+        let times = info.times.map(|time| time.get() >> TICK);
+        assert_eq!((info.limit, times), (Limit::PeerWindow, [0, 4, 0, 5, 1, 0]));
         assert_eq!(Limit::ALL.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5]);
+        assert!(size_of::<Limits>() <= 40);
+    }
+
+    // Ten thousand times 100 µs, in turn.
+    #[test]
+    fn short_times_add_up() {
+        let (mut limits, mut now) = (Limits::default(), Instant::from_millis(1));
+        for _ in 0..5000 {
+            limits.note(now, Limit::PeerWindow, 0);
+            now += core::time::Duration::from_micros(100);
+            limits.note(now, Limit::Pacing, 0);
+            now += core::time::Duration::from_micros(100);
+        }
+        let times = limits.info(now).times.map(|time| time.get() / 1_000_000);
+        let [peer, pacing] = [Limit::PeerWindow, Limit::Pacing].map(|limit| times[limit as usize]);
+        assert!(peer.abs_diff(500) < 25 && pacing.abs_diff(500) < 25, "{times:?}");
     }
 
     #[test]
@@ -147,11 +187,17 @@ mod tests {
         limits.note(at(9), Limit::CongestionWindow, 9000);
         assert_eq!(limits.info(at(9)).delivery_rate, None);
         limits.note(at(10), Limit::CongestionWindow, 11_000);
-        assert_eq!(limits.info(at(10)).delivery_rate, Some(1_000_000));
+        let rate = |limits: Limits| limits.info(at(0)).delivery_rate.unwrap();
+        assert_eq!(rate(limits) >> 10, 931); // 10 000 bytes in 10 ticks
         // Silence of the application does not count.
         limits.note(at(11), Limit::Application, 12_000);
         limits.note(at(5011), Limit::PeerWindow, 12_000);
         limits.note(at(5031), Limit::PeerWindow, 52_000);
-        assert_eq!(limits.info(at(5031)).delivery_rate, Some(2_000_000));
+        assert_eq!(rate(limits) >> 10, 2 * 931);
+        // Bytes are counted modulo 2^32.
+        let mut limits = Limits::default();
+        limits.note(at(0), Limit::PeerWindow, (1 << 32) - 5000);
+        limits.note(at(10), Limit::PeerWindow, (1 << 32) + 5000);
+        assert_eq!(rate(limits) >> 10, 931);
     }
 }

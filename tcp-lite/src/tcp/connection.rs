@@ -69,8 +69,6 @@ pub struct Connection {
     pub(super) stats: Counts,
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
-    /// A reset is to be sent, with this sequence number.
-    pub(super) reset: Option<SeqNumber>,
     /// See [`Start::clock`].
     clock: u32,
     pub(super) path: PathMtu,
@@ -118,7 +116,6 @@ impl Connection {
             stats: Counts::default(),
             last_received: now,
             keepalive: KeepaliveProbes::default(),
-            reset: None,
             clock: start.clock,
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
@@ -221,7 +218,7 @@ impl Connection {
 
     /// A reset with this sequence number is sent next.
     pub(super) fn reset_from(&mut self, seq: SeqNumber) {
-        self.reset = Some(seq);
+        self.stats.rare().reset = Some(seq);
     }
 
     /// True when bytes from `seq` on have been sent and not acknowledged: an ICMP message about such a
@@ -304,7 +301,7 @@ impl Connection {
 
     /// What limits the sender, and since when.
     pub fn limits(&self, now: Instant) -> LimitInfo {
-        self.stats.seen().map(|rare| rare.limits.info(now)).unwrap_or_default()
+        self.stats.limits(now)
     }
 
     /// Bytes by which the receive window has grown.

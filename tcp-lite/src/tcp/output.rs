@@ -63,7 +63,7 @@ impl Connection {
     // --- SYN, RST -----------------------------------------------------------------------------------
 
     fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let Some(seq) = self.reset else { return };
+        let Some(seq) = self.stats.seen().and_then(|rare| rare.reset) else { return };
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -76,7 +76,7 @@ impl Connection {
             seg.ack = SeqNumber(0);
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
-            self.reset = None;
+            self.stats.rare().reset = None;
         }
     }
 
@@ -173,22 +173,29 @@ impl Connection {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
         }
+        let has_data = up.has_data();
         if self.send.recovery.cc().measures() && self.send.pipe() > in_flight {
             let bytes = self.send.pipe() - in_flight;
-            let app_limited = stopped_by == Sent::Declined && !up.has_data();
+            let app_limited = stopped_by == Sent::Declined && !has_data;
             self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });
         }
         let limited = stopped_by == Sent::CwndFull;
         if limited || self.send.last_sent != before {
             self.note_usage(now, limited);
         }
-        let limit = self.limit(stopped_by, up.has_data());
-        self.stats.note_limit(now, limit, self.send.acknowledged_offset());
-        self.arm_send_timers(now, up.has_data());
+        self.note_limit(now, stopped_by, has_data);
+        self.arm_send_timers(now, has_data);
     }
 
-    /// What a transmission was stopped by.
+    /// Counts what a transmission was stopped by. Nothing else than the application being the limit is rare enough.
     #[inline]
+    fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
+        if has_data || stopped_by != Sent::Declined || self.stats.was_limited() {
+            let limit = self.limit(stopped_by, has_data);
+            self.stats.note_limit(now, limit, self.send.acknowledged_offset());
+        }
+    }
+
     fn limit(&self, stopped_by: Sent, has_data: bool) -> Limit {
         match stopped_by {
             Sent::CwndFull => Limit::CongestionWindow,

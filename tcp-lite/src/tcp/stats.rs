@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::limits::{Limit, Limits};
+use transport::limits::{Limit, LimitInfo, Limits};
+use transport::seq::SeqNumber;
 
 use super::challenge::ChallengeLimit;
 use super::state::State;
@@ -120,6 +121,8 @@ pub(crate) struct Counts {
     pub(crate) segments_out: u64,
     pub(crate) acks_out: u64,
     rare: Option<Box<Rare>>,
+    /// What limits the sender; none while that was only the application.
+    limits: Option<Box<Limits>>,
 }
 
 base::prefetch!(Counts: rare);
@@ -131,8 +134,8 @@ pub(crate) struct Rare {
     pub(crate) challenge: Option<ChallengeLimit>,
     /// When the peer closed its window, while it is closed.
     pub(crate) closed_since: Option<Instant>,
-    /// What limits the sender.
-    pub(crate) limits: Limits,
+    /// A reset is to be sent, with this sequence number.
+    pub(crate) reset: Option<SeqNumber>,
 }
 
 base::prefetch!(Rare:);
@@ -165,12 +168,22 @@ impl Counts {
         self.rare.as_deref_mut()
     }
 
-    /// A transmission ended because of `limit`. Nothing else than the application being the limit is rare enough.
+    /// Something else than the application has limited the sender once.
     #[inline]
+    pub(crate) fn was_limited(&self) -> bool {
+        self.limits.is_some()
+    }
+
+    /// A transmission ended because of `limit`.
     pub(crate) fn note_limit(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
-        if limit != Limit::Application || self.rare.is_some() {
-            self.rare().limits.note(now, limit, acknowledged);
+        if limit != Limit::Application || self.limits.is_some() {
+            self.limits.get_or_insert_default().note(now, limit, acknowledged);
         }
+    }
+
+    /// What limits the sender, and since when.
+    pub(crate) fn limits(&self, now: Instant) -> LimitInfo {
+        self.limits.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
     }
 
     /// Times the congestion window was reduced, for whatever reason.

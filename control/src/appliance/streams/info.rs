@@ -48,8 +48,8 @@ fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
     // What was not counted was the application's.
-    let others: f64 = times.iter().skip(1).sum();
-    let whole = age.as_secs_f64().max(times.iter().sum()).max(1e-9);
+    let others: f64 = times.iter().sum();
+    let whole = age.as_secs_f64().max(others).max(1e-9);
     let share = |limit: Limit, time: f64| match limit {
         Limit::Application => (whole - others) / whole,
         _ => time / whole,

@@ -19,7 +19,7 @@ fn each_limit_is_told() {
     assert_eq!(limit(&side), Limit::PeerWindow);
     side.wait(20 * MS);
     let since = side.sender.limits(side.now).times[Limit::PeerWindow as usize];
-    assert_eq!(Duration::from(since), 20 * MS);
+    assert!(Duration::from(since).abs_diff(20 * MS) < 2 * MS, "{since:?}");
 
     let mut side = side_with(SendConfig { send_window: 4000, ..wide.clone() }, ROOM);
     side.source.push(100, 1000);

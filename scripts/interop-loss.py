@@ -5,7 +5,9 @@
     namespace s: kernel sender     ----+---- namespace m: router, drops 1 frame in N ---- (each other)
        (10.78.2.2)                     |
     namespace r: kernel receiver   ----+
-       (10.78.3.2)
+       (10.78.3.2)                     |
+    namespace c: kernel sender     ----+
+       (10.78.4.2), for --control
 
 Every role moves the same file with the same program logic: MPA with CRC over one stream. What differs is
 whose TCP sends and whose receives:
@@ -18,16 +20,31 @@ The router drops every N-th data frame of the sender (nftables `numgen inc`), so
 repeats. Segmentation offloads are off everywhere. The roles take turns; medians and spreads are over the
 rounds. After that one stream of ours and one of the kernel's share a link of a fixed rate (tbf) to r.
 
+While they share it, every packet takes about --distance-us to the queue, with a jitter of its own. Without that the
+kernel's sender answers an acknowledgement in the interrupt in which the queue released the acknowledged frame, and
+fills its place in the queue before any sender that must be woken could: even a kernel's flow behind a program that only
+forwards its frames then has 0.28 to 0.49 of the link beside another kernel's.
+
+Then every device hands its frames to one CPU (RPS). A veth otherwise hands them to the CPU that sends them, so that a flow
+whose sender moves to another CPU is reordered; a round in which the kernel counted that fails. With --control the same
+is measured with a kernel's flow in our place.
+
 Prints tables, or JSON with --json. Fails when a transfer fails or its bytes differ, never for a rate.
 """
 
 import argparse
+import ctypes
+import fcntl
 import hashlib
+import heapq
 import json
 import os
+import random
+import select
 import shutil
 import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,8 +53,11 @@ from pathlib import Path
 
 LOSSES = {"none": None, "1 in 1009": 1009, "1 in 101": 101}
 ROLES = ("kernel", "sender", "receiver")
-HOSTS = {"a": 1, "s": 2, "r": 3}
+HOSTS = {"a": 1, "s": 2, "r": 3, "c": 4}
 STALL = 30.0
+CLONE_NEWNET, TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x40000000, 0x400454CA, 0x0001, 0x1000
+# What the kernel's sender counts when frames of its flow overtook each other.
+REORDERED = ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder")
 
 
 def address(host):
@@ -84,7 +104,7 @@ class Net:
                 self.run(where, "ethtool", "-K", device, "tx", "off", "rx", "off", "gso", "off", "tso", "off", "gro", "off")
                 self.run(where, "ip", "link", "set", "dev", device, "mtu", str(self.mtu), "up")
             self.run("m", "ip", "address", "add", f"{gateway(host)}/24", "dev", f"to-{host}")
-        for host in ("s", "r"):
+        for host in ("s", "r", "c"):
             self.run(host, "ip", "address", "add", f"{address(host)}/24", "dev", "wire0")
             self.run(host, "ip", "route", "add", "default", "via", gateway(host))
             self.run(host, "sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1")
@@ -115,14 +135,24 @@ class Net:
         self.run("m", "tc", "qdisc", "replace", "dev", "to-r", "root", "tbf", "rate", f"{mbit}mbit",
                  "burst", "32kb", "latency", f"{latency_ms}ms")
 
-    def count_arrivals(self):
+    def in_order(self, host, device):
+        """One CPU takes all frames of the device, from whichever CPU they come."""
+        self.run(host, "sh", "-c", f"echo 1 >/sys/class/net/{device}/queues/rx-0/rps_cpus")
+
+    def kernel_sender(self, host):
+        """Counters of the TCP of this host's kernel."""
+        lines = self.run(host, "cat", "/proc/net/netstat").splitlines()
+        rows = zip(lines[::2], lines[1::2])
+        return {name: int(n) for names, values in rows for name, n in zip(names.split()[1:], values.split()[1:])}
+
+    def count_arrivals(self, ours):
         self.run("r", "nft", "-f", "-", text=f"""
             table netdev arrivals {{
                 counter ours {{ }}
                 counter kernels {{ }}
                 chain count {{
                     type filter hook ingress device "wire0" priority 0;
-                    ip saddr {address("a")} counter name "ours"
+                    ip saddr {address(ours)} counter name "ours"
                     ip saddr {address("s")} counter name "kernels"
                 }}
             }}""")
@@ -134,6 +164,72 @@ class Net:
     def close(self):
         for name in self.names:
             subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+class Distance:
+    """Between the senders and the queue: each packet takes `micros`, up to half more or less by chance, and none overtakes
+    another of its flow. A process of the router carries them from one tun device to another."""
+
+    def __init__(self, net, micros):
+        self.net, self.micros = net, micros
+        ends = []
+        for name in ("far0", "far1"):
+            ends.append(self.device(name))
+            net.run("m", "ip", "link", "set", "dev", name, "mtu", str(net.mtu), "txqueuelen", str(self.BOUND), "up")
+            net.in_order("m", name)
+        net.run("m", "ip", "route", "replace", address("r"), "dev", "to-r", "table", "7")
+        net.run("m", "ip", "rule", "add", "iif", "far1", "lookup", "7")
+        net.run("m", "ip", "route", "add", address("r"), "dev", "far0")
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                self.carry(*ends)
+            finally:
+                os._exit(1)
+        for end in ends:
+            os.close(end)
+
+    BOUND = 10000
+
+    def device(self, name):
+        """A tun device of this name in the router's namespace."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open("/proc/self/ns/net", "rb") as here, open(f"/run/netns/{self.net.name('m')}", "rb") as there:
+            if libc.setns(there.fileno(), CLONE_NEWNET) != 0:
+                raise Failed(f"setns: {os.strerror(ctypes.get_errno())}")
+            try:
+                end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+                fcntl.ioctl(end, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+            finally:
+                libc.setns(here.fileno(), CLONE_NEWNET)
+        return end
+
+    def carry(self, source, sink):
+        rng = random.Random(1)
+        waiting, last, count = [], {}, 0
+        while True:
+            rest = max(waiting[0][0] - time.monotonic(), 0.0) if waiting else None
+            select.select([source], [], [], rest)
+            now = time.monotonic()
+            try:
+                while len(waiting) < self.BOUND:
+                    packet = os.read(source, 2048)
+                    flow = packet[12:16]  # the sender's address
+                    due = max(last.get(flow, 0.0), now + self.micros * 1e-6 * rng.uniform(0.5, 1.5))
+                    last[flow] = due
+                    count += 1
+                    heapq.heappush(waiting, (due, count, packet))
+            except BlockingIOError:
+                pass
+            while waiting and waiting[0][0] <= now:
+                os.write(sink, heapq.heappop(waiting)[2])
+
+    def close(self):
+        """The devices, and the routes over them, end with the process."""
+        os.kill(self.pid, signal.SIGTERM)
+        os.waitpid(self.pid, 0)
+        self.net.run("m", "ip", "rule", "del", "iif", "far1", "lookup", "7")
 
 
 class Bench:
@@ -273,20 +369,33 @@ socket = "{self.work}/a.sock"
             print(f"round {number + 1} of {self.args.rounds}", file=sys.stderr)
         return results
 
-    def share(self):
-        """One stream of ours and one of the kernel's through one queue; bytes that reached r by then."""
+    def share(self, ours="a"):
+        """One stream of ours and one of the kernel's through one queue; bytes that reached r by then. With `ours` = "c"
+        a stream of another kernel is in our place."""
         self.net.loss("a", None)
         self.net.run("r", "nft", "flush", "ruleset")
         self.net.bottleneck(self.args.mbit, 10)
-        self.net.count_arrivals()
+        for host in HOSTS:
+            self.net.in_order(host, "wire0")
+            self.net.in_order("m", f"to-{host}")
+        self.net.count_arrivals(ours)
         # More than either can send in the time; a hole, that takes no disk.
         mib = int(self.args.mbit * self.args.share_seconds / 8) + 1
         file = self.work / "long.bin"
         with file.open("wb") as out:
             out.truncate(mib << 20)
+        distance = Distance(self.net, self.args.distance_us) if self.args.distance_us else None
+        try:
+            return self.race(ours, mib, file)
+        finally:
+            if distance is not None:
+                distance.close()
+
+    def race(self, ours, mib, file):
         servers = [self.serve("shared-ours", 7476, mib), self.serve("shared-kernels", 7477, mib)]
         senders = []
-        for host, port, name in (("a", 7476, "put-ours"), ("s", 7477, "put-kernels")):
+        before = self.net.kernel_sender("s")
+        for host, port, name in ((ours, 7476, "put-ours"), ("s", 7477, "put-kernels")):
             senders.append(self.spawn(host, self.put(host, file, f"tcp://{address('r')}:{port}/inbox"), name))
         began = self.net.arrivals()
         deadline = time.monotonic() + self.args.share_seconds
@@ -295,14 +404,19 @@ socket = "{self.work}/a.sock"
         if any(s.poll() is not None for s in senders):
             raise Failed(f"sharing: {self.said('put-ours')} {self.said('put-kernels')}")
         now = self.net.arrivals()
+        after = self.net.kernel_sender("s")
         for child in (*senders, *servers):
             self.end(child)
         for job in self.control("jobs", "list"):
             if job.get("state") in ("running", "connecting"):
                 self.control("jobs", "cancel", str(job["id"]))
+        reordered = {name: after[name] - before[name] for name in REORDERED if after.get(name, 0) != before.get(name, 0)}
+        if reordered:
+            raise Failed(f"sharing: the rig has reordered the kernel's flow: {reordered}")
         arrived = {name: now[name] - began[name] for name in now}
         total = sum(arrived.values())
-        return {"mbit": self.args.mbit, "bytes": arrived, "ours": arrived["ours"] / total}
+        recoveries = after["TCPSackRecovery"] - before["TCPSackRecovery"]
+        return {"mbit": self.args.mbit, "bytes": arrived, "ours": arrived["ours"] / total, "kernel_recoveries": recoveries}
 
     def close(self):
         for child in list(self.children):
@@ -315,12 +429,12 @@ def summary(values):
 
 def report(args, results, shared):
     rows = []
-    for loss, roles in results.items():
+    for loss, roles in results.items() if args.rounds else ():
         base = statistics.median(roles["kernel"])
         for role, values in roles.items():
             rows.append({"loss": loss, "role": role, **summary(values), "ratio": statistics.median(values) / base})
     answer = {"port": args.port, "mtu": args.mtu, "mib": args.mib, "markers": args.markers, "rounds": args.rounds,
-              "rows": rows, "shared_link": shared}
+              "distance_us": args.distance_us, "control": args.control, "rows": rows, "shared_link": shared}
     if args.json:
         json.dump(answer, sys.stdout)
         print()
@@ -342,7 +456,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--ddpd", required=True)
     parser.add_argument("--ddpctl", required=True)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="0: only the shared link")
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--markers", choices=("on", "off"), default="off")
@@ -350,10 +464,14 @@ def main():
     parser.add_argument("--mbit", type=int, default=200, help="rate of the shared link")
     parser.add_argument("--share-seconds", type=float, default=20, help="time on the shared link")
     parser.add_argument("--share-rounds", type=int, default=3)
+    parser.add_argument("--distance-us", type=int, default=1000, help="from the senders to the shared link; 0: none")
+    parser.add_argument("--control", action="store_true", help="another kernel's flow instead of ours on the shared link")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("loss: needs root, to make network namespaces")
+    # What else runs on the machine takes cores from our sender and from the distance, not from the kernel's interrupts.
+    os.nice(-15)
     # What is made is removed then, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix="ddpd-loss."))
@@ -364,7 +482,7 @@ def main():
         bench = Bench(args, net, work)
         bench.start_appliance()
         results = bench.losses()
-        shared = [bench.share() for _ in range(args.share_rounds)]
+        shared = [bench.share("c" if args.control else "a") for _ in range(args.share_rounds)]
         report(args, results, shared)
     except Failed as what:
         said = bench.said("ddpd") if bench is not None and (work / "ddpd.out").exists() else ""

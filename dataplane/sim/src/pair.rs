@@ -46,6 +46,8 @@ pub struct Cost {
     pub per_turn: Duration,
     /// Each frame in or out.
     pub per_frame: Duration,
+    /// The core runs something else for so long after each turn, which then serves all that waits.
+    pub lost: Duration,
 }
 
 /// Two hosts and what is between them.
@@ -250,8 +252,10 @@ impl<H: End> Side<'_, H> {
             core.more = true;
             return;
         }
+        let lost = core.cost.lost;
+        let whole = !lost.is_zero();
         let mut frames = 0;
-        while frames < BURST
+        while (frames < BURST || whole)
             && let Some(packet) = from.pop(now)
         {
             frames += 1;
@@ -259,15 +263,16 @@ impl<H: End> Side<'_, H> {
             host.input(now, &packet, tx);
         }
         let unhurried = core.cost == Cost::default();
-        let turns = if unhurried { SPIN } else { 1 };
+        let turns = if unhurried || whole { SPIN } else { 1 };
         let sent = transmit(now, &mut **host, to, tx, turns, |host, sent| match sent {
             Sent::Segment(bytes) => remember(log, now, names[1], bytes),
             Sent::TooBig(mtu, dropped) if *icmp => host.packet_too_big(now, mtu, dropped),
             Sent::TooBig(..) => {}
         });
         if !unhurried && frames + sent > 0 {
-            core.more = sent >= BURST;
-            core.free = now + core.cost.per_turn + core.cost.per_frame * (frames + sent) as u32;
+            core.more = sent >= BURST && !whole;
+            let busy = core.cost.per_turn + core.cost.per_frame * (frames + sent) as u32;
+            core.free = now + busy + lost;
         } else {
             core.more = false;
         }

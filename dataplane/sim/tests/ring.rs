@@ -24,7 +24,7 @@ fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both:
     let ring = link::Config { delay, max_frames: RING, ..link::Config::default() };
     let mut host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
     host.endpoint.tcp = Arc::new(tcp::Config { receive_window: window, ..tcp::Config::default() });
-    let cost = |per_frame| Cost { per_turn: ns(100), per_frame };
+    let cost = |per_frame| Cost { per_turn: ns(100), per_frame, ..Cost::default() };
     let config = Config {
         client: host.clone(),
         server: host,

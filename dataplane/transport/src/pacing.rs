@@ -1,11 +1,11 @@
 //! Pacing: segments are sent at a little more than the congestion window per round trip instead of all at once, in bursts
-//! of about a tenth of a millisecond, so that few segments meet a full queue together. A timer that is up to a
-//! millisecond late is compensated.
+//! of about a tenth of a millisecond, so that few segments meet a full queue together. When its timer comes late, a flow
+//! sends at once what it would have sent in that time, at most for a round trip: the queue has drained meanwhile.
 //!
-//! Where the path itself is short, and a round trip long only because many streams share it, bursts are longer: losses
-//! are repaired soon, and with bursts of one segment the stream would be served once per segment. A stream that shares
-//! its port with few keeps them to an eighth of its window: it would lose its part of a full queue to one that sends
-//! with each acknowledgement.
+//! Where many streams share the port, and the path itself is short, bursts are longer: losses are repaired soon, and with
+//! bursts of one segment the stream would be served once per segment. A stream that shares its port with few keeps them
+//! short, and to an eighth of its window: it would lose its part of a full queue to one that sends with each
+//! acknowledgement.
 
 use base::{Instant, Nanos};
 
@@ -17,7 +17,7 @@ const NEAR: Nanos = Nanos::from_micros(200);
 const MIN_SEGMENTS: u64 = 10;
 /// A burst lasts this long at the paced rate.
 const BURST: Nanos = Nanos::from_micros(100);
-/// So late may a timer come without loss of rate.
+/// So long may a flow be silent without loss of rate that does not wait for its timer.
 const LATE: Nanos = Nanos::from_millis(1);
 /// Bytes of the longest burst.
 const MAX_BURST: u64 = 64 * 1024;
@@ -31,7 +31,9 @@ const MIN_BURST_SEGMENTS: u64 = 1;
 pub struct Pacer {
     next: Instant,
     /// Bytes of the present burst that were sent.
-    sent: u64,
+    sent: u32,
+    /// The flow waits for `next`, or has waited for it and not caught up.
+    behind: bool,
 }
 
 /// What pacing depends on besides the window; round trips are `None` before the first measurement.
@@ -52,6 +54,8 @@ pub struct Pace {
     pub rate: u64,
     /// Bytes that may leave at once.
     pub burst: u64,
+    /// So late may the timer of a flow that waits for it come without loss of rate: a round trip.
+    pub late: Nanos,
 }
 
 impl Pace {
@@ -65,12 +69,19 @@ impl Pace {
         }
         let window = if slow_start { 2 * cwnd } else { cwnd + cwnd / 5 };
         let rate = per_second(window, srtt).max(1);
-        let distance = min_rtt.unwrap_or(srtt).get() / NEAR.get();
-        let near = u32::try_from(distance).ok().and_then(|far| MAX_BURST.checked_shr(far));
-        let burst = rate / (1_000_000_000 / BURST.get()) + near.unwrap_or(0);
-        let most = if shared { MAX_BURST } else { MAX_BURST.min(cwnd / PART) };
-        Some(Pace { rate, burst: burst.min(most).max(MIN_BURST_SEGMENTS * smss) })
+        let burst = rate / (1_000_000_000 / BURST.get());
+        let burst = match shared {
+            true => (burst + longer_by(min_rtt.unwrap_or(srtt))).min(MAX_BURST),
+            false => burst.min(MAX_BURST).min(cwnd / PART),
+        };
+        Some(Pace { rate, burst: burst.max(MIN_BURST_SEGMENTS * smss), late: srtt })
     }
+}
+
+/// Bytes by which bursts are longer where many streams share the port.
+fn longer_by(min_rtt: Nanos) -> u64 {
+    let distance = u32::try_from(min_rtt.get() / NEAR.get());
+    distance.ok().and_then(|far| MAX_BURST.checked_shr(far)).unwrap_or(0)
 }
 
 /// `bytes` in `time`, per second.
@@ -85,7 +96,7 @@ fn per_second(bytes: u64, time: Nanos) -> u64 {
 impl Pacer {
     /// The next burst may leave now.
     pub const fn new() -> Self {
-        Pacer { next: Instant::ZERO, sent: 0 }
+        Pacer { next: Instant::ZERO, sent: 0, behind: false }
     }
 
     /// When the next burst may leave, if not now.
@@ -93,17 +104,36 @@ impl Pacer {
         (self.next > now).then_some(self.next)
     }
 
-    /// `bytes` were sent at `pace`. A timer that came late is made up for, up to [`LATE`].
+    /// Sending stops until the timer for [`Pacer::wait`] comes.
+    pub fn on_wait(&mut self) {
+        self.behind = true;
+    }
+
+    /// Sending stops for another reason. The time until it goes on earns no more than [`LATE`].
+    pub fn on_pause(&mut self) {
+        self.behind = false;
+    }
+
+    /// `bytes` were sent at `pace`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {
-        self.sent += bytes;
-        if self.sent < pace.burst {
+        self.sent = self.sent.saturating_add(bytes as u32);
+        let sent = u64::from(self.sent);
+        if sent < pace.burst {
             return;
         }
-        let spacing = Nanos::new(self.sent.saturating_mul(1_000_000_000) / pace.rate);
-        // What a late timer left unsent follows at once; longer silence earns nothing.
-        let base = if self.next + LATE > now { self.next } else { now };
+        let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
+        // What a late timer left unsent follows at once; silence without a wait earns nothing.
+        let late = if self.behind { pace.late } else { LATE };
+        let base = if self.next + late > now {
+            self.next
+        } else if self.behind {
+            Instant::from_nanos(now.as_nanos().saturating_sub(late.get()))
+        } else {
+            now
+        };
         self.next = base + spacing;
         self.sent = 0;
+        self.behind &= self.next <= now;
     }
 }
 
@@ -122,9 +152,9 @@ mod tests {
         assert_eq!(Pace::new(100_000, 1000, far(MS / 5), true), None);
         assert_eq!(Pace::new(10_000, 1000, far(10 * MS), true), None);
         let pace = Pace::new(100_000, 1000, far(10 * MS), true).unwrap();
-        assert_eq!(pace, Pace { rate: 20_000_000, burst: 2000 });
+        assert_eq!(pace, Pace { rate: 20_000_000, burst: 2000, late: 10 * MS });
         let pace = Pace::new(100_000, 1000, far(100 * MS), false).unwrap();
-        assert_eq!(pace, Pace { rate: 1_200_000, burst: 1000 });
+        assert_eq!(pace, Pace { rate: 1_200_000, burst: 1000, late: 100 * MS });
         let pace = Pace::new(100_000_000, 1000, far(10 * MS), false).unwrap();
         assert_eq!(pace.burst, MAX_BURST);
     }
@@ -143,14 +173,44 @@ mod tests {
 
     #[test]
     fn alone_a_burst_is_at_most_an_eighth_of_the_window() {
-        let burst = |cwnd, min_rtt| {
-            let path = PacedPath { srtt: Some(10 * MS), min_rtt: Some(min_rtt), shared: false };
+        let burst = |cwnd, srtt, min_rtt| {
+            let path = PacedPath { srtt: Some(srtt), min_rtt: Some(min_rtt), shared: false };
             Pace::new(cwnd, 1000, path, false).unwrap().burst
         };
-        assert_eq!(burst(80_000, MS / 10), 10_000);
-        assert_eq!(burst(12_000, MS / 10), 1500);
-        assert_eq!(burst(1_000_000, MS / 10), MAX_BURST);
-        assert_eq!(burst(80_000, 10 * MS), 1000, "by time");
+        assert_eq!(burst(80_000, MS / 2, MS / 10), 10_000);
+        assert_eq!(burst(12_000, MS / 2, MS / 10), 1500);
+        assert_eq!(burst(1_000_000, MS / 2, MS / 10), MAX_BURST);
+        assert_eq!(burst(80_000, 10 * MS, 10 * MS), 1000, "by time");
+        assert_eq!(
+            burst(80_000, 10 * MS, MS / 10),
+            1000,
+            "by time where the queue is its own, too"
+        );
+    }
+
+    /// A flow that waits for its timer sends what it would have sent until then, of at most a round trip.
+    #[test]
+    fn what_a_late_timer_left_unsent_follows() {
+        let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s
+        for (late, least, most) in [(2 * MS, 24, 27), (8 * MS, 96, 99), (500 * MS, 120, 123)] {
+            let mut pacer = Pacer::new();
+            let mut now = Instant::from_millis(1000);
+            let burst = |pacer: &mut Pacer, now| {
+                let mut segments = 0;
+                while pacer.wait(now).is_none() {
+                    pacer.on_sent(now, 1000, pace);
+                    segments += 1;
+                }
+                segments
+            };
+            burst(&mut pacer, now);
+            for _ in 0..5 {
+                pacer.on_wait();
+                now = pacer.wait(now).unwrap() + late;
+                let segments = burst(&mut pacer, now);
+                assert!((least..=most).contains(&segments), "{late:?}: {segments}");
+            }
+        }
     }
 
     /// The rate holds on average, with timers that come up to [`LATE`] late.
@@ -179,12 +239,18 @@ mod tests {
     fn idle_time_is_no_credit() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap();
         let mut pacer = Pacer::new();
-        let now = Instant::from_millis(5000);
-        let mut burst = 0;
-        while pacer.wait(now).is_none() {
-            pacer.on_sent(now, 1000, pace);
-            burst += 1;
+        for waited in [false, true] {
+            if waited {
+                pacer.on_wait();
+                pacer.on_pause();
+            }
+            let now = Instant::from_millis(if waited { 9000 } else { 5000 });
+            let mut burst = 0;
+            while pacer.wait(now).is_none() {
+                pacer.on_sent(now, 1000, pace);
+                burst += 1;
+            }
+            assert!(burst <= 24, "{waited}: {burst}");
         }
-        assert!(burst <= 24, "{burst}");
     }
 }

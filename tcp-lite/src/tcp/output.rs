@@ -172,6 +172,7 @@ impl Connection {
         if let Sent::Paced(at) = stopped_by {
             self.stats.more().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
+            self.send.out.state.on_paced_wait();
         }
         let has_data = up.has_data();
         if self.send.recovery.cc().measures() && self.send.pipe() > in_flight {
@@ -180,6 +181,9 @@ impl Connection {
             self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });
         }
         let limited = stopped_by == Sent::CwndFull;
+        if limited {
+            self.send.out.state.on_pause();
+        }
         if limited || self.send.last_sent != before {
             self.note_usage(now, limited);
         }
@@ -560,7 +564,9 @@ impl Connection {
             if !self.timers.is_set(Timer::Retransmit) {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
-        } else if has_data && self.state.may_send() && !self.timers.is_set(Timer::Persist) {
+        } else if !has_data {
+            self.send.out.state.on_pause();
+        } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing in flight and nothing sent: the window is closed or silly.
             let wait = match self.send.usable() {
                 0 => self.send.recovery.rtt().rto(&self.config),

@@ -107,7 +107,7 @@ pub(super) fn cost(rng: &mut Rng) -> Cost {
         return Cost::default();
     }
     let nanos = |rng: &mut Rng| Duration::from_nanos(any_scale(rng, 4..14));
-    Cost { per_turn: nanos(rng), per_frame: nanos(rng) }
+    Cost { per_turn: nanos(rng), per_frame: nanos(rng), ..Cost::default() }
 }
 
 fn host(rng: &mut Rng, mtu: usize) -> HostConfig {

@@ -136,7 +136,8 @@ impl Controller for RateDriven {
         };
         let rate = (rate.saturating_mul(self.0.gain()) / 100).max(smss);
         let burst = rate / (1_000_000_000 / BURST.get());
-        Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST) })
+        let late = srtt.unwrap_or(FIRST_RTT);
+        Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST), late })
     }
 }
 

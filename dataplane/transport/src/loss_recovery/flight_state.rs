@@ -108,6 +108,18 @@ impl FlightState {
         self.pacer.wait(now)
     }
 
+    /// Sending stops until the time of [`FlightState::paced_until`].
+    #[inline]
+    pub fn on_paced_wait(&mut self) {
+        self.pacer.on_wait();
+    }
+
+    /// Sending stops for another reason: the window is full, or nothing is in flight and there is nothing to send.
+    #[inline]
+    pub fn on_pause(&mut self) {
+        self.pacer.on_pause();
+    }
+
     /// `bytes` were sent at `pace`.
     #[inline]
     pub fn on_paced_sent(&mut self, now: Instant, bytes: u64, pace: Pace) {

@@ -83,6 +83,8 @@ impl Sender {
         if self.board.is_empty() {
             if has_data {
                 self.arm_window_probe(now);
+            } else {
+                self.state.on_pause();
             }
         } else if self.timers_stopped() {
             self.restart_rto(now); // RFC 9260 §6.3.2 R1
@@ -138,6 +140,7 @@ impl Sender {
             NextSeg::New => Plan::New,
             NextSeg::CwndFull => {
                 self.cwnd_limited = true;
+                self.state.on_pause();
                 Plan::Nothing
             }
             NextSeg::None => Plan::Nothing,
@@ -155,6 +158,7 @@ impl Sender {
                 if let Some(at) = self.state.paced_until(now) {
                     self.stats.paced_waits += 1;
                     self.timers.pace = Some(at);
+                    self.state.on_paced_wait();
                     return Plan::Nothing;
                 }
             }

@@ -3,6 +3,8 @@
 #[path = "appliance/bench.rs"]
 mod bench;
 mod common;
+#[path = "appliance/memory.rs"]
+mod memory;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

@@ -41,8 +41,28 @@ pub struct Status {
     pub listeners: u32,
     /// Streams that are established.
     pub streams: u32,
+    /// Memory in use, and its ceiling.
+    #[serde(default)]
+    pub memory: MemoryInfo,
     /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
+}
+
+/// Memory in use, and its ceiling. Bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryInfo {
+    /// No request takes more than this.
+    pub ceiling: u64,
+    /// Of it: regions, jobs and workers' buffers.
+    pub in_use: u64,
+    /// Regions, without those in reserved hugepages.
+    pub regions: u64,
+    /// What jobs stage.
+    pub jobs: u64,
+    /// Set aside for the workers' buffers.
+    pub workers: u64,
+    /// Where the ceiling is from: `limits.memory`, or what the machine has.
+    pub source: String,
 }
 
 /// A port.

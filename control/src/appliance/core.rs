@@ -24,6 +24,7 @@ use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
 use self::reload::ReloadPlan;
+use super::budget::Budget;
 use super::busy::Busy;
 use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
@@ -63,6 +64,8 @@ pub struct Setup {
     pub dpdk_version: Option<String>,
     /// Packet pools are in hugepages.
     pub hugepages: bool,
+    /// The ceiling of memory; the regions are charged already.
+    pub budget: Budget,
 }
 
 /// The control thread's state: the parts, and the routing between them.
@@ -103,7 +106,7 @@ impl Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
             regions: Regions::new(&facts.config.listeners),
-            env: Env::new(facts, setup.log, setup.writer, setup.shm),
+            env: Env::new(facts, setup.log, setup.writer, setup.shm, setup.budget),
             listeners: Listeners::new(),
             streams: Streams::new(workers),
             jobs: Jobs::default(),

@@ -12,6 +12,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
 
+use super::budget::Budget;
 use super::counters::Tally;
 use super::loader::{Load, Wanted};
 use super::pending::{Loading, Then};
@@ -80,6 +81,7 @@ pub(super) struct Env {
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
+    pub budget: Budget,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -97,6 +99,7 @@ impl Env {
         log: EventLog,
         writer: Writer<Memory>,
         shm: shm::Server,
+        budget: Budget,
     ) -> Env {
         Env {
             phase: Phase::Running,
@@ -104,6 +107,7 @@ impl Env {
             writer,
             shm,
             tally: Tally::default(),
+            budget,
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,

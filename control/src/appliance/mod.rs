@@ -16,11 +16,13 @@
 //! | `streams` | streams, their posts, what ended streams did |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
 //! | `links` | how long links of ports have been down |
+//! | `budget` | the ceiling of memory, and what is in use |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!
 //! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
 //! `Effect`. `core` routes them.
 
+pub mod budget;
 mod busy;
 mod core;
 mod counters;

@@ -148,6 +148,11 @@ section! {
     /// `[limits]`: bounds of the whole appliance.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Limits in "limits" {
+        /// Bytes that regions, staged files and workers' buffers may take together; without it, or where the machine has
+        /// less, 75 % of RAM or of the control group's limit, less packet pools without hugepages, in equal parts for
+        /// the appliances of a process. Regions in reserved hugepages do not count. The buffers of all workers get half
+        /// of it at most.
+        [reload] memory: Option<u64> = size(1 << 20, 64 * TIB).or_absent(), or None;
         /// Streams at a time, over all listeners and connects.
         [reload] streams: u32 = int(1, 10_000_000), or 4096;
         /// Accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all listeners; without it

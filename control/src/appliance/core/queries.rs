@@ -49,6 +49,7 @@ impl Core {
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
             streams: self.streams.established() as u32,
+            memory: self.env.budget.info(),
             notes: self.env.facts.notes.clone(),
         }
     }
@@ -179,6 +180,7 @@ impl Core {
             region_memory: self.regions.memory(),
             listeners: self.listeners.len(),
             jobs: self.jobs.running(),
+            memory: self.env.budget.info(),
             held: found.streams.iter().map(|info| counters::held(&info.stats)).sum(),
         };
         let mut gauges = Counters::new();

@@ -17,6 +17,7 @@ use crate::appliance::env::Origin;
 use crate::appliance::listeners::check_interface_of;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::Loading;
+use crate::appliance::regions::Regions;
 use crate::config::{self, Config, ListenerSection, RegionSection};
 
 /// A reload on its way.
@@ -66,7 +67,8 @@ impl Core {
             return self.refuse_reload(answer, error);
         }
         let difference = difference(&self.env.facts.config, &config);
-        let refusals = self.refusals(&difference);
+        let mut refusals = self.refusals(&difference);
+        refusals.extend(self.over_memory(&difference, &config));
         if !refusals.is_empty() {
             return self.refuse_reload(answer, ApiError::conflict(refusals.join("\n")));
         }
@@ -129,6 +131,18 @@ impl Core {
         refusals
     }
 
+    /// All new regions together are to fit under the ceiling that is to be.
+    fn over_memory(&self, difference: &Difference, config: &Config) -> Option<String> {
+        let added = difference.regions_added.iter().map(Regions::counted);
+        let added = added.fold(0u64, u64::saturating_add);
+        let key = config.limits.memory;
+        if added == 0 && key == self.env.facts.config.limits.memory {
+            return None;
+        }
+        let what = format!("the file's {} new regions", difference.regions_added.len());
+        Some(self.env.budget.check(&what, added, Some(key)).err()?.to_string())
+    }
+
     fn apply_if_loaded(&mut self) {
         let Some(plan) = self.reload.take_if(|plan| plan.waiting.is_empty()) else { return };
         let ReloadPlan { config, difference, answer, loaded, refusals, .. } = *plan;
@@ -154,6 +168,7 @@ impl Core {
         let mut report = ReloadReport { needs_restart: difference.needs_restart, applied: vec![] };
         if difference.limits_changed {
             self.env.facts.config.apply_reload(&config);
+            self.env.budget.follow(config.limits.memory);
             report.applied.push("limits changed".into());
         }
         for name in difference.listeners_removed {

@@ -34,7 +34,7 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::config::{Backing, ListenerSection, RegionSection};
+use crate::config::{Backing, ListenerSection, RegionSection, free_huge_memory};
 use crate::files::FileId;
 use crate::shm;
 
@@ -146,8 +146,22 @@ impl Regions {
                 self.regions.len()
             )));
         }
-        let size = section.size.unwrap_or(0);
-        self.check_memory(env, size)
+        self.check_memory(env, section.size.unwrap_or(0))?;
+        let counted = Regions::counted(section);
+        if counted == 0 {
+            return Ok(());
+        }
+        env.budget
+            .check(&format!("region `{name}`"), counted, None)
+            .map_err(|over| ApiError::unavailable(over.to_string()))
+    }
+
+    /// Of those that are asked for, the bytes that count.
+    pub(super) fn counted(section: &RegionSection) -> u64 {
+        match section.backing {
+            Backing::Hugepages if section.size.unwrap_or(0) <= free_huge_memory() => 0,
+            _ => section.size.unwrap_or(0),
+        }
     }
 
     fn check_memory(&self, env: &Env, more: u64) -> Result<(), ApiError> {

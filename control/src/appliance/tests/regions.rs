@@ -481,3 +481,32 @@ fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
         "{commands:?}"
     );
 }
+
+// The machine of the tests has 4 GiB.
+#[test]
+fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memory_is_made() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::AddRegion(section("big", 12 << 30)));
+    let error = answer(&mut pending).unwrap_err();
+    assert_eq!(error.error, ErrorKind::Unavailable);
+    assert!(
+        error.message.starts_with("region `big`: 12 GiB asked for, ")
+            && error.message.contains(" of 3 GiB in use (regions 128 KiB, jobs 0 bytes,")
+            && error.message.contains("the ceiling is 75 % of RAM (4 GiB)"),
+        "{error}"
+    );
+    assert!(bench.core.poll_load().is_none());
+}
+
+#[test]
+fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
+    let mut bench = bench();
+    let before = bench.budget.info();
+    let _pending = bench.call(Request::AddRegion(section("new", 1 << 20)));
+    bench.load_all();
+    drop(bench.acknowledge());
+    assert_eq!(bench.budget.info().in_use, before.in_use + (1 << 20));
+    let _pending = bench.call(remove("new", false));
+    drop(bench.acknowledge());
+    assert_eq!(bench.budget.info(), before);
+}

@@ -5,6 +5,8 @@ mod bench;
 mod common;
 #[path = "appliance/memory.rs"]
 mod memory;
+#[path = "appliance/pipes.rs"]
+mod pipes;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

@@ -446,7 +446,7 @@ pub struct JobInfo {
     pub remote: String,
     /// How far it is.
     pub state: JobState,
-    /// Bytes to move; 0 until they are known.
+    /// Bytes to move; 0 until they are known. Of a pipe, those that it has given so far.
     pub total: u64,
     /// Bytes that the peer's LLP has acknowledged, or that its responses have brought.
     pub acknowledged: u64,
@@ -521,7 +521,7 @@ pub struct LatencyInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// The file is being read into memory.
+    /// The file is being opened, or memory is made.
     #[default]
     Staging,
     /// The stream is being opened.

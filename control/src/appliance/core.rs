@@ -313,6 +313,9 @@ impl Core {
             Some(Loading::Put { job }) => {
                 self.with_jobs(now, |jobs, _, out| jobs.on_staged(job, result, out))
             }
+            Some(Loading::Fill { job }) => {
+                self.with_jobs(now, |jobs, env, out| jobs.on_filled(env, job, result, now, out));
+            }
             Some(Loading::Get { job }) => {
                 let made = result.map(|loaded| (loaded.memory, 0)).map_err(ApiError::unavailable);
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -13,6 +14,8 @@ use dataplane::memory::{Backing, Memory, MemoryConfig};
 use ddp::RegionMemory as _;
 
 use super::budget::{Budget, Charge, Of};
+use super::jobs::window;
+use super::source::{Fill, SourceFile};
 use crate::config::{self, RegionSection};
 
 /// What is to be made.
@@ -20,8 +23,10 @@ use crate::config::{self, RegionSection};
 pub enum Wanted {
     /// A region's memory.
     Region(RegionSection),
-    /// A file's content, to be sent.
+    /// A file or pipe opened, and memory for a part of it, to be sent. Nothing is read yet.
     File(PathBuf),
+    /// A piece of it read.
+    Fill(Fill),
     /// So many bytes of zeros that peers may write to, locked if that is possible.
     Scratch(u64),
     /// So many bytes to be sent, which nobody changes.
@@ -57,6 +62,8 @@ pub struct Loaded {
     pub len: u64,
     /// A file region's file, open for writing.
     pub file: Option<File>,
+    /// A file that is to be sent.
+    pub source: Option<Arc<SourceFile>>,
 }
 
 /// A request's result; the failure is a sentence.
@@ -81,16 +88,24 @@ impl Loader {
     pub fn start(
         name: &str,
         budget: Budget,
-        wake: impl Fn() + Send + 'static,
+        wake: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<Loader> {
         let (requests, inbox) = channel::<Load>();
         let (outbox, finished) = channel();
+        let wake = Arc::new(wake);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            for Load { id, wanted } in inbox {
-                if outbox.send(Finished { id, result: load(&wanted, &budget) }).is_err() {
-                    return;
+            for load in inbox {
+                let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
+                let answer = move |Load { id, wanted }: Load| {
+                    // The control thread may have ended.
+                    let _ = outbox.send(Finished { id, result: self::load(&wanted, &budget) });
+                    wake();
+                };
+                match &load.wanted {
+                    // It may wait for long; a job has one of these at a time.
+                    Wanted::Fill(fill) if fill.source.is_pipe() => spawn(load, answer),
+                    _ => answer(load),
                 }
-                wake();
             }
         })?;
         Ok(Loader { requests: Some(requests), finished, thread: Some(thread) })
@@ -122,6 +137,16 @@ impl Drop for Loader {
     }
 }
 
+/// On a thread of its own. Without one the loader's does it.
+fn spawn(load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
+    let (again, given) = (answer.clone(), load.clone());
+    if let Err(error) = std::thread::Builder::new().name("pipe".into()).spawn(move || answer(given))
+    {
+        tracing::warn!("no thread for a pipe: {error}");
+        again(load);
+    }
+}
+
 /// Makes what is wanted. Blocks.
 ///
 /// # Errors
@@ -132,14 +157,17 @@ pub fn load(wanted: &Wanted, budget: &Budget) -> Result<Loaded, String> {
             region(section, budget).map_err(|error| format!("region {}: {error}", section.name))
         }
         Wanted::File(path) => {
-            let file = File::open(path).map_err(|error| cannot_open(path, &error))?;
-            let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
-            if !metadata.is_file() {
-                return Err(format!("{} is not an ordinary file", path.display()));
-            }
-            let (len, config) = staged(path, metadata.len(), false);
-            let charge = charge(budget, Of::Job, &path.display().to_string(), len)?;
-            made(&config, charge, len)
+            let source = SourceFile::open(path)?;
+            let (window, len) = (window(source.len()), source.len().unwrap_or(0));
+            let charge = charge(budget, Of::Job, &path.display().to_string(), window)?;
+            let backing = Backing::Anonymous;
+            let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
+            let source = Some(Arc::new(source));
+            Ok(Loaded { source, ..made(&config, charge, len)? })
+        }
+        Wanted::Fill(fill) => {
+            let (memory, len) = (fill.memory.clone(), fill.read()?);
+            Ok(Loaded { memory, len, file: None, source: None })
         }
         Wanted::Scratch(len) => anonymous(*len, true, budget),
         Wanted::Source(len) => {
@@ -149,7 +177,7 @@ pub fn load(wanted: &Wanted, budget: &Budget) -> Result<Loaded, String> {
         }
         Wanted::Save { memory, len, path } => {
             save(memory, *len, path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(Loaded { memory: memory.clone(), len: *len, file: None })
+            Ok(Loaded { memory: memory.clone(), len: *len, file: None, source: None })
         }
         Wanted::Clear(all) => {
             let zeros = vec![0; COPY];
@@ -174,7 +202,7 @@ fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, Strin
 /// Maps memory that has been charged. The charge goes with it.
 fn made(config: &MemoryConfig, charge: Charge, len: u64) -> Result<Loaded, String> {
     let memory = Memory::new(config).map_err(|error| error.to_string())?;
-    Ok(Loaded { memory: memory.charged(charge), len, file: None })
+    Ok(Loaded { memory: memory.charged(charge), len, file: None, source: None })
 }
 
 /// Bytes that are copied at a time.
@@ -233,7 +261,7 @@ fn region(section: &RegionSection, budget: &Budget) -> Result<Loaded, String> {
     let memory = Memory::new(&config).map_err(|error| error.to_string())?;
     // Somebody else may have taken the hugepages in between.
     let memory = if memory.is_huge() { memory } else { memory.charged(charged(len)?) };
-    Ok(Loaded { memory, len, file: None })
+    Ok(Loaded { memory, len, file: None, source: None })
 }
 
 fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
@@ -326,7 +354,7 @@ mod tests {
         let loaded = made_of(&Wanted::File(path)).unwrap();
         assert!(loaded.len == 0 && loaded.memory.is_stable());
         let refused = made_of(&Wanted::File(dir.path().to_owned())).unwrap_err();
-        assert!(refused.ends_with("is not an ordinary file"), "{refused}");
+        assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
         let refused = made_of(&Wanted::File(dir.path().join("none"))).unwrap_err();
         assert!(refused.starts_with("cannot open "), "{refused}");
     }

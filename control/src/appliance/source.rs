@@ -81,7 +81,11 @@ impl Fill {
     /// One sentence.
     pub fn read(&self) -> Result<u64, String> {
         let mut buffer = vec![0; self.len.min(COPY as u64) as usize];
-        if self.source.is_pipe() { self.read_pipe(&mut buffer) } else { self.read_file(&mut buffer) }
+        if self.source.is_pipe() {
+            self.read_pipe(&mut buffer)
+        } else {
+            self.read_file(&mut buffer)
+        }
     }
 
     fn read_file(&self, buffer: &mut [u8]) -> Result<u64, String> {

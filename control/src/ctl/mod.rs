@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod exit;
 mod generate;
+mod pipe;
 mod put;
 mod serve;
 mod show;

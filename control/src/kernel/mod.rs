@@ -187,6 +187,12 @@ pub enum KernelError {
         /// Bytes of the region.
         len: u64,
     },
+    /// A pipe does not end where the region does.
+    #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
+    Full {
+        /// Bytes from the place to the region's end.
+        room: u64,
+    },
     /// Revision 0 of the first draft carries no advertisement.
     #[error(
         "the start keys of MPA revision 0 carry no private data, so a region cannot be found by its \

@@ -9,6 +9,7 @@ mod gets;
 mod job;
 mod pings;
 mod place;
+mod puts;
 mod sends;
 mod transfers;
 
@@ -22,6 +23,7 @@ use ddp::{Qn, Stag, StreamId};
 use self::atomics::Atomics;
 use self::bench::Benches;
 use self::pings::Pings;
+pub(super) use self::puts::window;
 use self::sends::Sends;
 #[cfg(test)]
 pub(super) use self::transfers::MESSAGE;
@@ -262,9 +264,21 @@ impl Jobs {
 
     // --- memory ---
 
-    /// The file that a job puts is in memory, or could not be read.
+    /// The file that a job puts is open, or cannot be opened.
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
         self.transfers.on_staged(id, result, out);
+    }
+
+    /// A piece of that file is in memory, or could not be read.
+    pub(super) fn on_filled(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<Loaded, String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.transfers.on_filled(env, id, result, now, out);
     }
 
     /// There is memory, and the offset in it, for what a job gets; or none.

@@ -53,14 +53,9 @@ pub(super) struct Staging {
 }
 
 impl Staging {
-    /// The file is open. Bytes of it, 0 for a pipe.
+    /// The file is open.
     pub(super) fn opened(&mut self, source: Option<Arc<SourceFile>>) {
         self.source = source;
-    }
-
-    /// Its bytes, all of them read or not; `None` for a pipe.
-    pub(super) fn len(&self) -> Option<u64> {
-        self.source.as_ref().and_then(|source| source.len())
     }
 
     /// The place stands.
@@ -193,7 +188,9 @@ fn full(target: &RemotePlace, done: u64, room: u64) -> String {
         RemotePlace::Region { name, offset } => {
             format!("the peer's region `{name}` has {room} bytes from offset {offset} on")
         }
-        RemotePlace::Tagged { stag, to } => format!("STag {stag:#010x} ends {room} bytes after {to}"),
+        RemotePlace::Tagged { stag, to } => {
+            format!("STag {stag:#010x} ends {room} bytes after {to}")
+        }
     };
     format!("{place}, and the pipe has more than the {done} bytes that it took: the region is full")
 }

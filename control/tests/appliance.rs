@@ -2,6 +2,8 @@
 
 #[path = "appliance/bench.rs"]
 mod bench;
+#[path = "appliance/busy.rs"]
+mod busy;
 mod common;
 #[path = "appliance/memory.rs"]
 mod memory;

@@ -162,6 +162,12 @@ pub struct RegionInfo {
     pub shared: bool,
     /// The stream that has it for itself.
     pub bound_to: Option<StreamId>,
+    /// Seconds since it was bound to that stream.
+    #[serde(default)]
+    pub held_for: Option<f64>,
+    /// Seconds since that stream was bound or last wrote to it, whichever is later.
+    #[serde(default)]
+    pub idle_for: Option<f64>,
     /// The bytes cannot be paged out.
     pub locked: bool,
     /// Listeners that advertise it.
@@ -371,6 +377,9 @@ pub struct PeerRegion {
     pub size: u64,
     /// `rw`, `r`, `w` or `-`.
     pub access: String,
+    /// Another stream has it for itself.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 /// Named numbers. Names are `snake_case` and stable.

@@ -158,6 +158,7 @@ impl Core {
 
     /// A request of the API.
     pub fn handle_call(&mut self, call: Call, now: Instant) {
+        self.env.now = now;
         let Call { request, answer } = call;
         match request {
             Request::Status => answer.send(Ok(Reply::Status(self.status(now)))),
@@ -193,7 +194,9 @@ impl Core {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
-                self.streams.close_for(&mut self.env, StreamId(id.0), abort, answer);
+                let stream = StreamId(id.0);
+                self.streams.close_for(&mut self.env, stream, abort, answer);
+                self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
             }
             Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
             Request::Association(id) => {
@@ -241,6 +244,7 @@ impl Core {
 
     /// An event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
+        self.env.now = now;
         match event {
             Event::Incoming { .. } => self.on_incoming(event),
             Event::Established { .. } => self.on_established(event, now),
@@ -307,6 +311,7 @@ impl Core {
 
     /// Memory that was asked for by [`poll_load`](Self::poll_load).
     pub fn handle_loaded(&mut self, finished: Finished, now: Instant) {
+        self.env.now = now;
         let Finished { id, result } = finished;
         match self.env.take_loading(id) {
             Some(Loading::Region) => self.on_region_loaded(id, result),
@@ -493,11 +498,11 @@ impl Core {
     }
 
     fn region_info(&self, name: &str) -> Result<RegionInfo, ApiError> {
-        self.regions.info(name, |region| self.listeners.names_of(region))
+        self.regions.info(name, self.env.now, |region| self.listeners.names_of(region))
     }
 
     fn region_infos(&self) -> Vec<RegionInfo> {
-        self.regions.infos(|region| self.listeners.names_of(region))
+        self.regions.infos(self.env.now, |region| self.listeners.names_of(region))
     }
 }
 

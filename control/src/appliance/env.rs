@@ -82,6 +82,8 @@ pub(super) struct Env {
     pub shm: shm::Server,
     pub tally: Tally,
     pub budget: Budget,
+    /// Of this turn.
+    pub now: Instant,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -108,6 +110,7 @@ impl Env {
             shm,
             tally: Tally::default(),
             budget,
+            now: facts.started,
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,

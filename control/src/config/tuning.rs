@@ -160,6 +160,11 @@ section! {
         streams_per_peer: Option<u32> = int(1, 10_000_000).or_absent(), or None;
         /// Regions at a time.
         [reload] regions: u32 = int(1, 1_000_000), or 1024;
+        /// Silence after which the peer of a stream that has an exclusive region is probed: TCP's keepalive where
+        /// `tcp.keepalive` is off, SCTP's heartbeat where `sctp.heartbeat` is off. A peer that has crashed frees its
+        /// regions.
+        exclusive_keepalive: Option<Duration> =
+            duration_or_off(ms(1000), 24 * HOUR), or Some(ms(60_000));
         /// Bytes of all regions together.
         [reload] region_memory: u64 = size(4096, 64 * TIB), or 16 << 30;
         /// Bytes that one stream may hold beyond a gap because they could not be placed. Without markers the receive

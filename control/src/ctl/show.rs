@@ -190,8 +190,8 @@ pub(super) fn workers(workers: &[WorkerInfo]) -> String {
 pub(super) fn regions(regions: &[RegionInfo]) -> String {
     table(
         &[
-            "REGION", "SIZE", "ACCESS", "SHARED", "STAG", "BASE TO", "BACKING", "BOUND TO",
-            "LOCKED", "PLACED", "MESSAGES",
+            "REGION", "SIZE", "ACCESS", "SHARED", "STAG", "BASE TO", "BACKING", "BOUND TO", "HELD",
+            "IDLE", "LOCKED", "PLACED", "MESSAGES",
         ],
         regions.iter().map(|region| {
             let backing = match &region.path {
@@ -207,6 +207,8 @@ pub(super) fn regions(regions: &[RegionInfo]) -> String {
                 region.base_to.clone(),
                 backing,
                 or_dash(region.bound_to),
+                or_dash(region.held_for.map(seconds)),
+                or_dash(region.idle_for.map(seconds)),
                 yes(region.locked),
                 bytes(region.placed),
                 region.messages.to_string(),

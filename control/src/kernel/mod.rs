@@ -177,6 +177,14 @@ pub enum KernelError {
         /// The region.
         name: String,
     },
+    /// Another stream has the region.
+    #[error(
+        "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+    )]
+    Busy {
+        /// The region.
+        name: String,
+    },
     /// The file does not fit.
     #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
     TooLarge {

@@ -197,6 +197,9 @@ impl Transfer {
             let known = regions.into_iter().map(|r| r.name).collect();
             return Err(KernelError::NoRegion { name: name.clone(), known });
         };
+        if region.busy {
+            return Err(KernelError::Busy { name: name.clone() });
+        }
         if !region.remote_write {
             return Err(KernelError::NotWritable { name: name.clone() });
         }

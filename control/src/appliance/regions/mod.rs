@@ -18,7 +18,7 @@ mod per_stream;
 mod region;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, Sources};
@@ -95,17 +95,22 @@ impl Regions {
     pub(super) fn info(
         &self,
         name: &str,
+        now: Instant,
         listeners: impl Fn(&str) -> Vec<String>,
     ) -> Result<RegionInfo, ApiError> {
         let region = self.regions.get(name);
         let region =
             region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-        Ok(region.info(listeners(name)))
+        Ok(region.info(now, listeners(name)))
     }
 
     /// All of them, as [`info`](Self::info).
-    pub(super) fn infos(&self, listeners: impl Fn(&str) -> Vec<String>) -> Vec<RegionInfo> {
-        self.regions.iter().map(|(name, region)| region.info(listeners(name))).collect()
+    pub(super) fn infos(
+        &self,
+        now: Instant,
+        listeners: impl Fn(&str) -> Vec<String>,
+    ) -> Vec<RegionInfo> {
+        self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
     /// An API client wants a region: its memory is made first, elsewhere.
@@ -245,6 +250,7 @@ impl Regions {
             pd,
             state: RegionState::Adding,
             bound: None,
+            held: None,
             users: HashSet::new(),
             file,
             written: false,

@@ -42,6 +42,7 @@ fn connect(bench: &mut Bench) {
         remote_write: true,
         remote_read: false,
         remote_atomic: false,
+        busy: false,
     };
     let commands = bench.all_commands();
     let connect = commands.iter().find_map(|command| match command {

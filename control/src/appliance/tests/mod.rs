@@ -301,13 +301,14 @@ fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
     entries.collect()
 }
 
-/// Names in the advertisement of the first `Accept`.
+/// Names in the advertisement of the first `Accept`, without busy ones.
 fn offered(commands: &[Command]) -> Option<Vec<String>> {
     commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
         Command::Accept { private_data, .. } => {
             let regions = advert::decode(private_data).unwrap();
-            Some(regions.into_iter().map(|region| region.name).collect())
+            let free = regions.into_iter().filter(|region| !region.busy);
+            Some(free.map(|region| region.name).collect())
         }
         _ => None,
     })

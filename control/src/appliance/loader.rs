@@ -14,8 +14,7 @@ use dataplane::memory::{Backing, Memory, MemoryConfig};
 use ddp::RegionMemory as _;
 
 use super::budget::{Budget, Charge, Of};
-use super::jobs::window;
-use super::source::{Fill, SourceFile};
+use super::source::{Fill, SourceFile, window};
 use crate::config::{self, RegionSection};
 
 /// What is to be made.

@@ -14,6 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+/// Bytes of one piece, and of one message.
+pub const PIECE: u64 = 1 << 20;
+/// Most pieces that the memory of one put holds.
+pub const SLOTS: u64 = 32;
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 18;
 /// A pipe's thread asks after this time whether its job still wants the bytes.
@@ -72,6 +76,11 @@ impl SourceFile {
     pub fn is_pipe(&self) -> bool {
         self.len.is_none()
     }
+}
+
+/// Bytes of the memory for a file of this length; `None` for a pipe.
+pub fn window(len: Option<u64>) -> u64 {
+    len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
 
 impl Fill {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
 
-use super::puts::Staging;
+use super::staging::Staging;
 use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
 /// A file on its way.

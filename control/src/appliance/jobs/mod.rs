@@ -11,6 +11,7 @@ mod pings;
 mod place;
 mod puts;
 mod sends;
+mod staging;
 mod transfers;
 
 use std::time::Instant;
@@ -23,7 +24,6 @@ use ddp::{Qn, Stag, StreamId};
 use self::atomics::Atomics;
 use self::bench::Benches;
 use self::pings::Pings;
-pub(super) use self::puts::window;
 use self::sends::Sends;
 #[cfg(test)]
 pub(super) use self::transfers::MESSAGE;

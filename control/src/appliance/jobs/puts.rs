@@ -9,7 +9,6 @@
 //! A slot is filled again when the message in it is acknowledged: until then a retransmission is framed from it. A
 //! stream completes its messages in order, so the oldest slot is free first.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,68 +21,10 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task};
-use crate::appliance::source::{Fill, SourceFile};
+use crate::appliance::source::{Fill, SLOTS};
 
-/// Most messages that the memory of one put holds.
-const SLOTS: u64 = 32;
 /// Pieces of a file that are asked for at a time; other jobs use the same thread.
 const FILLING: u64 = 4;
-
-/// Bytes of the memory for a file of this length; `None` for a pipe.
-pub(in crate::appliance) fn window(len: Option<u64>) -> u64 {
-    len.map_or(SLOTS * MESSAGE, |len| len.min(SLOTS * MESSAGE)).max(1)
-}
-
-/// How far a file is read.
-#[derive(Default)]
-pub(super) struct Staging {
-    source: Option<Arc<SourceFile>>,
-    /// Bytes from the place on that the peer's region has.
-    room: u64,
-    /// Bytes of the file that were asked for.
-    asked: u64,
-    /// Slots that were used so far.
-    fills: u64,
-    /// Pieces that are being read.
-    filling: u64,
-    /// Read and not posted: offset in the memory, bytes.
-    ready: VecDeque<(u64, u64)>,
-    /// Nothing more is to be read.
-    ended: bool,
-}
-
-impl Staging {
-    /// The file is open.
-    pub(super) fn opened(&mut self, source: Option<Arc<SourceFile>>) {
-        self.source = source;
-    }
-
-    /// The place stands.
-    pub(super) fn placed(&mut self, room: u64) {
-        self.room = room;
-    }
-
-    /// Everything is read and posted.
-    pub(super) fn is_done(&self) -> bool {
-        self.ended && self.ready.is_empty()
-    }
-
-    /// The file is closed; a thread that waits for a pipe ends.
-    pub(super) fn close(&mut self) {
-        self.source = None;
-    }
-}
-
-/// Bytes of the region from the place on.
-pub(super) fn room(target: &RemotePlace, regions: &[crate::advert::Advertised]) -> u64 {
-    match target {
-        RemotePlace::Tagged { to, .. } => u64::MAX - to,
-        RemotePlace::Region { name, offset } => {
-            let region = regions.iter().find(|region| region.name == *name);
-            region.map_or(0, |region| region.len.saturating_sub(*offset))
-        }
-    }
-}
 
 impl Transfers {
     /// Asks for as much of the file as the memory holds, and posts what has been read.

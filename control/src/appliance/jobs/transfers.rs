@@ -17,7 +17,7 @@ use ddp::{Stag, StreamId};
 
 use super::job::{Job, Work};
 use super::place::{Need, place};
-use super::puts::{Staging, room};
+use super::staging::{Staging, room};
 use crate::advert::Advertised;
 use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
 use crate::appliance::counters::stream_counters;
@@ -25,10 +25,11 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
+use crate::appliance::source::PIECE;
 use crate::transport::Transport;
 
 /// Bytes of one message.
-pub(in crate::appliance) const MESSAGE: u64 = 1 << 20;
+pub(in crate::appliance) const MESSAGE: u64 = PIECE;
 /// Messages posted and not acknowledged.
 pub(super) const POSTED: usize = 16;
 /// Jobs that are going on.

@@ -365,6 +365,15 @@ pub struct Stats {
     pub ports: Vec<PortStats>,
     /// Of the control thread.
     pub control: Counters,
+    /// Of each listener, by its name.
+    #[serde(default)]
+    pub listeners: BTreeMap<String, Counters>,
+    /// Of each region, by its name.
+    #[serde(default)]
+    pub regions: BTreeMap<String, Counters>,
+    /// Version of libdpdk, if known; the metrics show it, and in JSON the status.
+    #[serde(skip)]
+    pub dpdk_version: Option<String>,
     /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
     pub gauges: Counters,
     /// What the counters are; the metrics show it and JSON does not.
@@ -381,6 +390,10 @@ pub struct Described {
     pub port: Vec<&'static Descriptor>,
     /// Of the control thread.
     pub control: Vec<&'static Descriptor>,
+    /// Of listeners.
+    pub listener: Vec<&'static Descriptor>,
+    /// Of regions.
+    pub region: Vec<&'static Descriptor>,
     /// Of [`Stats::gauges`].
     pub gauges: Vec<&'static Descriptor>,
 }

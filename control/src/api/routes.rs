@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
-use axum::http::{StatusCode, header, request::Parts};
+use axum::http::{HeaderMap, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink,
-    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, StreamId,
+    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Stats, StreamId,
 };
 use crate::{config, metrics};
 
@@ -248,13 +248,23 @@ async fn reload(State(app): State<App>) -> Answer {
     app.ok(Request::Reload).await
 }
 
-async fn prometheus(State(app): State<App>) -> Answer {
+async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
     let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
         return Err(ApiError::internal("the control thread did not answer with counters"));
     };
-    let text = metrics::render(&stats)
-        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    metrics_response(&stats, &headers)
+        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
+}
+
+/// The metrics in the format that the reader accepts.
+pub(super) fn metrics_response(
+    stats: &Stats,
+    headers: &HeaderMap,
+) -> Result<Response, std::fmt::Error> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let text = metrics::render(stats, format)?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn no_such_path(uri: axum::http::Uri) -> ApiError {

@@ -1,6 +1,7 @@
 //! The server over its real socket, with a fake control thread behind it.
 
 pub(crate) mod fake;
+mod observe;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

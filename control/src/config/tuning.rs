@@ -1,5 +1,6 @@
 //! `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -212,7 +213,42 @@ section! {
         bench: bool = boolean(), or false;
         /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
         log: String = log_filter(), or "info".to_owned();
+    } by_hand {
+        /// Where observers are served.
+        listen: ListenSection = read_listen, ListenSection::keys;
     }
+}
+
+section! {
+    /// `[management.listen]`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ListenSection in "management.listen" {
+        /// Address and TCP port of the kernel's for `/metrics`, `/livez` and `/readyz`, which are open to all who reach it; none unless it is given.
+        address: Option<SocketAddr> = socket_address().or_absent(), or None;
+    }
+}
+
+fn read_listen(management: &mut Section<'_, '_>) -> ListenSection {
+    let mut section = management.table("listen");
+    let listen = ListenSection::read(&mut section);
+    section.finish();
+    listen
+}
+
+fn socket_address() -> Rule<SocketAddr> {
+    Rule::new(
+        Shape::Text("an address and a port"),
+        |address| format!("\"{address}\""),
+        |value| {
+            let text = string(value)?;
+            text.parse().map_err(|_| {
+                let text = text.escape_debug();
+                format!(
+                    "is \"{text}\", but must be an address and a port such as \"127.0.0.1:9471\""
+                )
+            })
+        },
+    )
 }
 
 fn log_filter() -> Rule<String> {

@@ -17,6 +17,7 @@ pub(crate) const BODY_LIMIT: u64 = 4096;
 /// The server, its socket and the thread that answers. Dropped, everything ends.
 pub(crate) struct Fake {
     pub(crate) events: EventLog,
+    requester: Requester,
     asked: Arc<AtomicU64>,
     seen: Arc<Mutex<Value>>,
     stop: Arc<AtomicBool>,
@@ -31,7 +32,7 @@ impl Fake {
         let socket = dir.path().join("api.sock");
         let (requester, inbox) = channel().unwrap();
         let events = EventLog::new(1000, 1 << 20);
-        let server = Server::start(&socket, requester, events.clone(), BODY_LIMIT).unwrap();
+        let server = Server::start(&socket, requester.clone(), events.clone(), BODY_LIMIT).unwrap();
         let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let seen = Arc::new(Mutex::new(Value::Null));
         let mut control = Control {
@@ -50,7 +51,21 @@ impl Fake {
                 }
             }
         });
-        Self { events, asked, seen, stop, server: Some(server), thread: Some(thread), dir }
+        Self {
+            events,
+            requester,
+            asked,
+            seen,
+            stop,
+            server: Some(server),
+            thread: Some(thread),
+            dir,
+        }
+    }
+
+    /// What asks its control thread.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester.clone()
     }
 
     pub(crate) fn socket(&self) -> &Path {

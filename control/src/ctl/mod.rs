@@ -19,6 +19,7 @@ mod tests;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 use clap::Parser;
 use serde::Serialize;
@@ -26,8 +27,8 @@ use serde_json::json;
 
 use crate::api::{
     AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
-    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo,
-    Via, WorkerInfo, path_segment,
+    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Severity, Stats, Status,
+    StreamInfo, Via, WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -317,8 +318,18 @@ fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<
         if command.messages { "messages" } else { "events" },
         command.after
     );
+    if command.severity > Severity::Info {
+        path += &format!("&severity={}", command.severity.name());
+    }
+    if let Some(stream) = command.stream {
+        path += &format!("&stream={stream}");
+    }
     if let Some(listener) = &command.listener {
         path += &format!("&listener={}", path_segment(listener));
+    }
+    if let Some(since) = command.since {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        path += &format!("&since_us={}", since.as_micros());
     }
     if let Some(queue) = command.queue {
         path += &format!("&queue={queue}");

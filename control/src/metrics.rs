@@ -6,6 +6,7 @@
 //! | `ddpd_worker_NAME` | `worker` | its values that go up and down |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
+//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
 //! | `ddpd_port_NAME_total` | `port` | a port's counters |
 //! | `ddpd_control_NAME_total` | | the control thread's counters |
 //! | `ddpd_NAME` | | values that go up and down |
@@ -21,7 +22,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::api::{Counters, Stats};
+use crate::api::{Counters, HandshakeInfo, Stats};
 
 /// The content type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -58,6 +59,15 @@ pub fn render(stats: &Stats) -> Result<String, fmt::Error> {
     }
     registry.register("drops", "Frames and segments dropped, by reason", drops);
     registry.register("protocol_errors", "Protocol errors, by layer and code", errors);
+
+    let handshakes = CounterFamily::default();
+    for failed in &stats.handshakes {
+        let HandshakeInfo { listener, stage, reason, count } = failed.clone();
+        let labels = vec![("listener", listener), ("stage", stage), ("reason", reason)];
+        handshakes.get_or_create(&labels).inc_by(count);
+    }
+    let sentence = "Peers that connected and did not become streams, by listener and reason";
+    registry.register("handshake_failures", sentence, handshakes);
 
     for (name, &value) in &stats.gauges {
         let gauge: Gauge = Gauge::default();
@@ -169,6 +179,12 @@ mod tests {
             ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-bytes", 5)]) }],
             control: counters(&[("api_requests", 4)]),
             gauges: counters(&[("streams", 2), ("region_memory", u64::MAX)]),
+            handshakes: vec![HandshakeInfo {
+                listener: "in".into(),
+                stage: "mpa".into(),
+                reason: "http".into(),
+                count: 3,
+            }],
             described: Described { worker: vec![&RX_FRAMES], ..Described::default() },
         };
         let text = render(&stats).unwrap();
@@ -180,6 +196,8 @@ mod tests {
             "# TYPE ddpd_worker_neighbours gauge",
             "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
             "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
+            "ddpd_handshake_failures_total{listener=\"in\",stage=\"mpa\",reason=\"http\"} 3",
+            "# TYPE ddpd_handshake_failures counter",
             "ddpd_port_rx_bytes_total{port=\"p\\\"0\"} 5",
             "ddpd_control_api_requests_total 4",
             "ddpd_streams 2",

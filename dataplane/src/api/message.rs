@@ -12,6 +12,7 @@ use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
+use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
@@ -261,6 +262,9 @@ pub enum Event {
         /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
+    /// A peer did not become a stream: it failed before its request was reported. Not all are reported; all are in the
+    /// counts of [`Event::Streams`].
+    HandshakeFailed(Box<HandshakeFailed>),
     /// Messages can flow in both directions.
     Established {
         /// The stream.
@@ -445,6 +449,8 @@ pub enum Event {
         streams: Vec<StreamInfo>,
         /// All associations, in the last part.
         associations: Vec<AssociationInfo>,
+        /// Failed handshakes since the last answer to this command, in the last part.
+        handshakes: Vec<HandshakeCount>,
         /// True in the last part.
         last: bool,
     },

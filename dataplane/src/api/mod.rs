@@ -4,6 +4,7 @@ mod association;
 mod config;
 mod counters;
 mod handle;
+mod handshake;
 mod ids;
 mod load;
 mod message;
@@ -17,6 +18,7 @@ pub use config::{
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
+pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{

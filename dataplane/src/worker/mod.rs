@@ -39,6 +39,7 @@ mod credit;
 pub(crate) mod driven;
 mod echo;
 mod event;
+mod handshakes;
 mod icmp;
 mod input;
 mod keep;

@@ -54,14 +54,37 @@ pub enum EventKind {
         /// Address and port of the peer.
         remote: String,
     },
-    /// A peer was not accepted, or an active open failed.
+    /// A stream could not be opened from here.
     StreamRefused {
-        /// The listener; none for an active open.
+        /// None.
         listener: Option<String>,
         /// Address and port of the peer.
         remote: String,
         /// Why, one sentence.
         reason: String,
+    },
+    /// A peer connected and did not become a stream: its handshake failed, or it was refused. Not all of a flood are
+    /// here; the counters have all.
+    HandshakeFailed {
+        /// The listener; none where nothing listens.
+        listener: Option<String>,
+        /// `tcp` or `sctp`.
+        transport: String,
+        /// Our address and port.
+        local: String,
+        /// Address and port of the peer.
+        remote: String,
+        /// The layer at which it ended: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` where this end
+        /// refused.
+        stage: String,
+        /// Why, a word that the counter has too.
+        reason: String,
+        /// What was expected and seen, one sentence.
+        detail: String,
+        /// What the operator can do.
+        hint: Option<String>,
+        /// Failures since the last of these events that have none.
+        unreported: u64,
     },
     /// A protocol error: layer, code, field, expected and seen are in the sentence.
     StreamError {
@@ -248,6 +271,7 @@ impl EventKind {
             | EventKind::Terminated { .. }
             | EventKind::JobFinished { error: Some(_), .. } => Severity::Error,
             EventKind::StreamRefused { .. }
+            | EventKind::HandshakeFailed { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::Warning { .. } => Severity::Warning,
             _ => Severity::Info,
@@ -257,7 +281,7 @@ impl EventKind {
     /// Where it is kept.
     pub fn ring(&self) -> Ring {
         match self {
-            EventKind::StreamRefused { .. } => Ring::Attempts,
+            EventKind::StreamRefused { .. } | EventKind::HandshakeFailed { .. } => Ring::Attempts,
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }
             | EventKind::RegionFetched { .. } => Ring::Deliveries,
@@ -284,6 +308,7 @@ impl EventKind {
         match self {
             EventKind::StreamEstablished { listener, .. }
             | EventKind::StreamRefused { listener, .. }
+            | EventKind::HandshakeFailed { listener, .. }
             | EventKind::Message { listener, .. } => listener.as_deref(),
             EventKind::ListenerAdded { listener } | EventKind::ListenerRemoved { listener } => {
                 Some(listener)

@@ -143,6 +143,7 @@ impl Core {
             ports,
             control,
             gauges: self.gauges(found),
+            handshakes: self.env.handshakes.infos(),
             described: counters::described(),
         }
     }

@@ -91,6 +91,10 @@ pub(super) struct Ended {
     pub remote: SocketAddr,
     /// The peer never had it.
     pub rejected: bool,
+    /// It was accepted, and ended before messages could flow.
+    pub never_established: bool,
+    /// Our end.
+    pub local: SocketAddr,
     pub regions: Vec<String>,
     pub slot: Option<TakenSlot>,
     pub job: Option<u64>,
@@ -334,8 +338,9 @@ impl Streams {
         reason: &CloseReason,
         stats: &StreamStats,
     ) -> Option<Ended> {
-        let Stream { listener, remote, state, regions, slot, posts, job, end, .. } =
-            self.streams.remove(&id)?;
+        let Stream {
+            listener, local, remote, state, params, regions, slot, posts, job, end, ..
+        } = self.streams.remove(&id)?;
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
@@ -353,6 +358,8 @@ impl Streams {
             listener,
             remote,
             rejected: state == State::Rejecting,
+            never_established: listener.is_some() && params.is_none(),
+            local,
             regions,
             slot,
             job,

@@ -57,12 +57,12 @@ fn rejects(commands: &[Command], id: u64) -> bool {
 }
 
 fn refusals(bench: &Bench) -> Vec<String> {
-    let refused = bench.logged(|kind| matches!(kind, EventKind::StreamRefused { .. }));
     let reason = |kind| match kind {
         EventKind::StreamRefused { reason, .. } => Some(reason),
+        EventKind::HandshakeFailed { detail, .. } => Some(detail),
         _ => None,
     };
-    refused.into_iter().filter_map(reason).collect()
+    bench.logged(|_| true).into_iter().filter_map(reason).collect()
 }
 
 fn connect_spec(regions: &[&str]) -> ConnectSpec {
@@ -261,6 +261,7 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
                     ticket,
                     streams: vec![],
                     associations: vec![],
+                    handshakes: vec![],
                     last: true,
                 });
             }
@@ -323,6 +324,7 @@ fn connect_answers_when_the_stream_stands() {
                 ticket,
                 streams: vec![],
                 associations: vec![],
+                handshakes: vec![],
                 last: true,
             });
         }
@@ -448,6 +450,7 @@ fn totals_hold_what_ended_streams_did() {
                 ticket,
                 streams: vec![],
                 associations: vec![],
+                handshakes: vec![],
                 last: true,
             });
         }

@@ -409,6 +409,9 @@ pub struct JobInfo {
     pub seconds: f64,
     /// What went wrong, one sentence.
     pub error: Option<String>,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// The peer refused (rejected the connection or ended the stream with an error).
     #[serde(default)]
     pub refused: bool,

@@ -10,6 +10,7 @@ mod accept;
 mod attempts;
 mod connect;
 mod drain;
+mod failures;
 mod listen;
 mod queries;
 pub(super) mod reload;

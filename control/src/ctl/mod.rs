@@ -65,9 +65,10 @@ pub fn run(
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
         Err(failure) => {
-            let text = match json {
-                true => serde_json::to_string(&failure).unwrap_or(failure.message),
-                false => format!("ddpctl: {}", failure.message),
+            let text = match (json, &failure.hint) {
+                (true, _) => serde_json::to_string(&failure).unwrap_or(failure.message),
+                (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
+                (false, None) => format!("ddpctl: {}", failure.message),
             };
             // When the standard error cannot be written either, nothing can be reported.
             drop(writeln!(err, "{text}"));

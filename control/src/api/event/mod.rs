@@ -62,6 +62,9 @@ pub enum EventKind {
         remote: String,
         /// Why, one sentence.
         reason: String,
+        /// What the operator can do.
+        #[serde(default)]
+        hint: Option<String>,
     },
     /// A peer connected and did not become a stream: its handshake failed, or it was refused. Not all of a flood are
     /// here; the counters have all.

@@ -16,7 +16,7 @@ fn failed(stream: u64) -> EventKind {
 
 fn refused(listener: &str) -> EventKind {
     let (listener, remote, reason) = (Some(listener.into()), "192.0.2.1:9".into(), "why".into());
-    EventKind::StreamRefused { listener, remote, reason }
+    EventKind::StreamRefused { listener, remote, reason, hint: None }
 }
 
 fn established(stream: u64, listener: Option<&str>) -> EventKind {

@@ -175,7 +175,8 @@ impl Core {
         self.env.tally.refused += 1;
         let name = listener.and_then(|listener| self.listeners.count_refused(listener));
         self.streams.insert_rejected(stream, listener, ends);
-        self.env.command(stream.worker(), Command::Reject { stream, private_data: Vec::new() });
+        self.env
+            .command(stream.worker(), Command::Reject { stream, private_data: refusal.encode() });
         let Ends { local, remote, .. } = ends;
         let attempt = Attempt { listener: name.as_deref(), transport, local, remote };
         self.env.refused(&attempt, refusal, now);

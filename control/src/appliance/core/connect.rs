@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use tcp_lite::mpa;
 
 use super::Core;
+use super::failures::connect_error;
 use crate::advert;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::appliance::endpoints::opened_ulp;
@@ -180,23 +181,15 @@ impl Core {
         self.env.tally.connect_failed += 1;
         let ConnectPlan { spec, purpose, .. } = *plan;
         self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        let error = connect_error(&spec, &reason);
+        let remote = spec.remote.to_string();
+        let reason = error.message.strip_prefix(&format!("{remote}: ")).unwrap_or(&error.message);
         self.env.log.push(EventKind::StreamRefused {
             listener: None,
-            remote: spec.remote.to_string(),
-            reason: reason.to_string(),
+            reason: reason.to_owned(),
+            remote,
+            hint: error.hint.clone(),
         });
-        let sentence = format!("{}: {reason}", spec.remote);
-        let error = match reason {
-            ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
-            ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
-            ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
-            ConnectError::NoSuchAddress
-            | ConnectError::NoRoute
-            | ConnectError::NoUdpPort
-            | ConnectError::PrivateData(_)
-            | ConnectError::Session(_) => ApiError::bad_request(sentence),
-            _ => ApiError::unavailable(sentence),
-        };
         self.connect_refused(purpose, error, now);
     }
 

@@ -155,3 +155,39 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
         panic!("{:?}", events.last())
     };
 }
+
+/// docs/protocol.md §1: the peer is sent why, as text; its operator reads it.
+#[test]
+fn a_reject_carries_its_reason_and_an_open_reports_it() {
+    use crate::refusal::{Refusal, RefusalKind};
+
+    let mut bench = one();
+    bench.incoming(1, "10.0.0.2");
+    bench.all_commands();
+    bench.incoming(2, "10.0.0.3");
+    let reject = bench.all_commands().into_iter().find_map(|command| match command {
+        Command::Reject { private_data, .. } => Some(private_data),
+        _ => None,
+    });
+    let private_data = reject.unwrap();
+    let text = "listener_full: the listener has reached its limit of 1 streams";
+    assert_eq!(private_data, text.as_bytes());
+
+    // The same reject, seen from the other side.
+    let mut other = one();
+    let spec = crate::api::ConnectSpec::to(remote("10.0.0.9"));
+    let mut pending = other.call(Request::Connect(spec));
+    let connect = other.all_commands().into_iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect),
+        _ => None,
+    });
+    let rejected = CloseReason::RejectedByPeer { private_data, enhanced: None };
+    let reason = dataplane::ConnectError::Closed(rejected.into());
+    other.event(Event::ConnectFailed { ticket: connect.unwrap().ticket, reason });
+    let error = answer(&mut pending).unwrap_err();
+    assert!(error.message.ends_with(&format!("rejected by the peer: {text}")), "{error}");
+    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.hint_there()));
+    assert!(other.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
+        if reason.ends_with(text) && *hint == error.hint)));
+    assert_eq!(Refusal::decode(text.as_bytes()).unwrap().kind, Some(RefusalKind::ListenerFull));
+}

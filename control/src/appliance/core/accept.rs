@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use dataplane::{Command, Event, ListenerId, Transport};
-use ddp::{PdId, StreamId, VersionPolicy};
+use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
 use super::Core;
@@ -20,7 +20,14 @@ use crate::refusal::{Refusal, RefusalKind};
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event, now: Instant) {
         let Event::Incoming {
-            stream, listener, interface, local, remote, revision, enhanced, ..
+            stream,
+            listener,
+            interface,
+            local,
+            remote,
+            revision,
+            enhanced,
+            private_data,
         } = event
         else {
             return;
@@ -33,7 +40,9 @@ impl Core {
             self.env.tally.unexpected_events += 1;
             return self.reject(asked, None, &listener_removed(), now);
         }
-        let Admitted { pd, queues, regions: listed, rdmap } = match self.admit(listener, remote) {
+        let ulp = ulp_of_request(revision, enhanced.is_some(), &private_data);
+        let admitted = self.check_ulp(listener, ulp).and_then(|()| self.admit(listener, remote));
+        let Admitted { pd, queues, regions: listed, rdmap } = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => return self.reject(asked, Some(listener), &refusal, now),
         };
@@ -70,6 +79,22 @@ impl Core {
             self.clear_and_bind(stream, exclusive, rdmap);
         } else if !has_slot {
             self.accept(stream);
+        }
+    }
+
+    /// The peer's protocol above the LLP, if its request tells it, is the listener's.
+    fn check_ulp(&self, listener: ListenerId, theirs: Option<UlpKind>) -> Result<(), Refusal> {
+        let ours = match self.listeners.ulp_of(listener) {
+            Some(ulp) if ulp.rdmap().is_some() => UlpKind::Rdmap,
+            _ => UlpKind::Ddp,
+        };
+        match theirs {
+            Some(theirs) if theirs != ours => {
+                let sentence =
+                    format!("the listener speaks {}, the peer {}", words(ours), words(theirs));
+                Err(Refusal::new(RefusalKind::WrongUlp, sentence))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -148,7 +173,8 @@ impl Core {
         let (revision, pd) = (accepted.revision, accepted.pd);
         // The draft's Start Key carries no private data: its peers know the STags otherwise.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);
-        let private_data = if silent { vec![] } else { advert::encode(&advertised) };
+        let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
+        let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
         let version = match revision {
             // RFC 5043 §3 knows no other over SCTP.
             Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
@@ -180,6 +206,26 @@ impl Core {
         let Ends { local, remote, .. } = ends;
         let attempt = Attempt { listener: name.as_deref(), transport, local, remote };
         self.env.refused(&attempt, refusal, now);
+    }
+}
+
+/// The protocol above the LLP that a request tells: its Reads are RDMAP's (RFC 6581), and an advertisement says it.
+fn ulp_of_request(
+    revision: Option<Revision>,
+    enhanced: bool,
+    private_data: &[u8],
+) -> Option<UlpKind> {
+    match enhanced || revision == Some(Revision::Two) {
+        true => Some(UlpKind::Rdmap),
+        false => advert::ulp(private_data),
+    }
+}
+
+/// The protocol for people.
+pub(super) fn words(ulp: UlpKind) -> &'static str {
+    match ulp {
+        UlpKind::Ddp => "bare DDP",
+        UlpKind::Rdmap => "RDMAP",
     }
 }
 

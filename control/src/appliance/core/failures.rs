@@ -1,10 +1,13 @@
 //! Why a stream could not be opened from here, for its operator: what was asked, what was found, and what to do.
 
 use dataplane::{CloseReason, ConnectError, HandshakeFailure};
+use ddp::UlpKind;
 use ddp::lifecycle::CloseReason as Ended;
 
-use crate::api::{ApiError, ConnectSpec};
-use crate::refusal::Refusal;
+use super::accept::words;
+use crate::advert;
+use crate::api::{ApiError, ConnectSpec, UlpChoice};
+use crate::refusal::{Refusal, RefusalKind};
 use crate::transport::Transport;
 
 /// The refusal of an open. A peer's reject is quoted.
@@ -25,6 +28,31 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     };
     let kind = refusal.and_then(|refusal| refusal.kind);
     error.with_hint(kind.map(|kind| kind.hint_there()).or_else(|| hint(spec, reason)))
+}
+
+/// The peer's advertisement says that its stream is of the other kind.
+pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
+    advert::ulp(private_data).is_some_and(|theirs| theirs != kind(spec))
+}
+
+/// The refusal of an open that such a peer has accepted.
+pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
+    let ours = kind(spec);
+    let theirs = match ours {
+        UlpKind::Ddp => UlpKind::Rdmap,
+        UlpKind::Rdmap => UlpKind::Ddp,
+    };
+    let sentence = format!("the peer speaks {}, and this stream {}", words(theirs), words(ours));
+    let refusal = Refusal::new(RefusalKind::WrongUlp, sentence);
+    let error = ApiError::peer_refused(format!("{}: {refusal}", spec.remote));
+    error.with_hint(Some(RefusalKind::WrongUlp.hint_there()))
+}
+
+fn kind(spec: &ConnectSpec) -> UlpKind {
+    match spec.ulp {
+        UlpChoice::Ddp => UlpKind::Ddp,
+        UlpChoice::Rdmap => UlpKind::Rdmap,
+    }
 }
 
 /// What the private data of the peer's reject say.
@@ -89,7 +117,6 @@ mod tests {
 
     use super::*;
     use crate::api::ErrorKind;
-    use crate::refusal::RefusalKind;
 
     fn spec(transport: Transport) -> ConnectSpec {
         ConnectSpec { transport, ..ConnectSpec::to("10.0.0.2:7471".parse().unwrap()) }

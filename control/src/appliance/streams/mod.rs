@@ -82,6 +82,7 @@ pub(super) struct Accepted<'a> {
     pub regions: &'a [String],
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
+    pub rdmap: bool,
     pub arrival: Arrival,
 }
 
@@ -186,6 +187,7 @@ impl Streams {
             regions: &stream.regions,
             queues: &stream.queues,
             revision: stream.revision,
+            rdmap: stream.rdmap,
             arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
     }

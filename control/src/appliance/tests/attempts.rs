@@ -4,6 +4,7 @@ use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
 
 use super::*;
+use crate::api::{ConnectSpec, UlpChoice};
 
 const LISTENER: &str = "[[listener]]\nname = \"in\"\ninterface = \"i\"\nport = 7471\nulp = \"ddp\"\n\
                         [listener.limits]\nstreams = 1\n";
@@ -175,7 +176,7 @@ fn a_reject_carries_its_reason_and_an_open_reports_it() {
 
     // The same reject, seen from the other side.
     let mut other = one();
-    let spec = crate::api::ConnectSpec::to(remote("10.0.0.9"));
+    let spec = ConnectSpec::to(remote("10.0.0.9"));
     let mut pending = other.call(Request::Connect(spec));
     let connect = other.all_commands().into_iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -190,4 +191,99 @@ fn a_reject_carries_its_reason_and_an_open_reports_it() {
     assert!(other.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
         if reason.ends_with(text) && *hint == error.hint)));
     assert_eq!(Refusal::decode(text.as_bytes()).unwrap().kind, Some(RefusalKind::ListenerFull));
+}
+
+fn request(
+    bench: &mut Bench,
+    id: u64,
+    revision: Option<Revision>,
+    reads: bool,
+    private_data: Vec<u8>,
+) {
+    let listener = bench.listener("in");
+    let enhanced = reads.then_some(tcp_lite::mpa::EnhancedRepr { ird: 1, ord: 1, rtr: None });
+    bench.event(Event::Incoming {
+        stream: StreamId(id),
+        listener,
+        interface: InterfaceId(0),
+        local: LOCAL.parse().unwrap(),
+        remote: remote("10.0.0.2"),
+        private_data,
+        revision,
+        enhanced,
+    });
+}
+
+/// `get rdmap://` to a listener for bare DDP, and the reverse, over MPA and SCTP.
+#[test]
+fn the_wrong_ulp_is_refused_by_name() {
+    let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
+    let (bare, verbs) = (format!("{}{LISTENER}", host!()), format!("{}{rdmap}", host!()));
+    let of = |ulp| advert::encode_for(ulp, &[]);
+    let to_bare = "wrong_ulp: the listener speaks bare DDP, the peer RDMAP";
+    let to_rdmap = "wrong_ulp: the listener speaks RDMAP, the peer bare DDP";
+    let cases = [
+        (&bare, Some(Revision::Two), true, vec![], Some(to_bare)),
+        (&bare, Some(Revision::Two), false, vec![], Some(to_bare)),
+        (&bare, Some(Revision::One), false, of(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, None, true, vec![], Some(to_bare)),
+        (&bare, None, false, of(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, Some(Revision::One), false, of(UlpKind::Ddp), None),
+        (&bare, Some(Revision::One), false, vec![], None),
+        (&verbs, Some(Revision::One), false, of(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, None, false, of(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, Some(Revision::Two), true, vec![], None),
+        (&verbs, Some(Revision::One), false, b"of a verbs program".to_vec(), None),
+    ];
+    for (text, revision, reads, private_data, refusal) in cases {
+        let mut bench = bench_with(text);
+        request(&mut bench, 1, revision, reads, private_data.clone());
+        let reject = bench.all_commands().into_iter().find_map(|command| match command {
+            Command::Reject { private_data, .. } => Some(private_data),
+            _ => None,
+        });
+        let reject = reject.map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(reject.as_deref(), refusal, "{revision:?} {private_data:?}");
+        let named = attempts(&bench).iter().any(|kind| {
+            matches!(kind, EventKind::HandshakeFailed { reason, .. } if reason == "wrong_ulp")
+        });
+        assert_eq!(named, refusal.is_some());
+    }
+}
+
+/// A peer whose request does not tell is told by the listener's advertisement, before anything is sent.
+#[test]
+fn an_open_finds_the_wrong_ulp_in_the_answer() {
+    for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {
+        let mut bench = one();
+        let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to(remote("10.0.0.9")) };
+        let mut pending = bench.call(Request::Connect(spec));
+        let connect = bench.all_commands().into_iter().find_map(|command| match command {
+            Command::Connect(connect) => Some(connect),
+            _ => None,
+        });
+        let connect = connect.unwrap();
+        let said = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
+        assert_eq!(
+            advert::ulp(&connect.private_data),
+            said,
+            "verbs programs get what they always got"
+        );
+        bench.event(Event::Established {
+            stream: StreamId(1),
+            ticket: Some(connect.ticket),
+            private_data: advert::encode_for(theirs, &[]),
+            params: PARAMS,
+            local: LOCAL.parse().unwrap(),
+            remote: remote("10.0.0.9"),
+        });
+        let error = answer(&mut pending).unwrap_err();
+        assert!(error.message.contains("wrong_ulp: the peer speaks "), "{error}");
+        assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("rdmap://")), "{error:?}");
+        let commands = bench.all_commands();
+        let closes = |c: &Command| matches!(c, Command::Close { abort: true, .. });
+        assert!(commands.iter().any(closes), "{commands:?}");
+        bench.closed(1, CloseReason::LocalAbort);
+        assert_eq!(bench.core.env().tally.unexpected_events, 0);
+    }
 }

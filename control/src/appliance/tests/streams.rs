@@ -138,7 +138,6 @@ fn workers_share_the_pending_handshakes() {
 fn the_ddp_version_follows_the_revision() {
     for (revision, expected) in [
         (Some(Revision::One), VersionPolicy::V1),
-        (Some(Revision::Two), VersionPolicy::V1),
         (Some(Revision::Zero), VersionPolicy::AdoptFirst),
         (Some(Revision::Draft), VersionPolicy::V0),
         // RFC 5043 §3: over SCTP there is but one.

@@ -376,9 +376,25 @@ pub struct Stats {
     pub dpdk_version: Option<String>,
     /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
     pub gauges: Counters,
+    /// Peers that did not become streams, by listener and failure.
+    #[serde(default)]
+    pub handshakes: Vec<HandshakeInfo>,
     /// What the counters are; the metrics show it and JSON does not.
     #[serde(skip)]
     pub described: Described,
+}
+
+/// How often handshakes of a listener's peers failed in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeInfo {
+    /// The listener; empty where nothing listened.
+    pub listener: String,
+    /// The layer at which they ended, as in the event `handshake_failed`.
+    pub stage: String,
+    /// Why.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
 }
 
 /// Descriptors of counters, by whose they are.
@@ -447,6 +463,9 @@ pub struct JobInfo {
     pub seconds: f64,
     /// What went wrong, one sentence.
     pub error: Option<String>,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// The peer refused (rejected the connection or ended the stream with an error).
     #[serde(default)]
     pub refused: bool,

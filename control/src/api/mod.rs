@@ -23,7 +23,7 @@ pub(crate) mod tests;
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
 pub use error::{ApiError, ErrorKind};
-pub use event::{Event, EventKind, EventLog, EventPage};
+pub use event::{Event, EventFilter, EventKind, EventLog, EventPage, Ring, Severity};
 pub use info::*;
 pub use observe::{Observer, ObserverError};
 pub use server::{Server, ServerError};

@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::{
-    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink,
-    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Stats, StreamId,
+    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
+    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
 };
 use crate::{config, metrics};
 
@@ -289,12 +289,16 @@ struct EventQuery {
     wait_ms: u64,
     /// Do not end: one event per line as it happens.
     follow: bool,
-    /// Only messages of this listener (`/v1/messages`).
+    /// At least this severe.
+    severity: Severity,
+    /// Only events about this stream.
+    stream: Option<StreamId>,
+    /// Only events of this listener and of its streams.
     listener: Option<String>,
+    /// Only events since this time, microseconds since 1970-01-01 UTC.
+    since_us: u64,
     /// Only messages of this queue (`/v1/messages`).
     queue: Option<u32>,
-    /// Only messages of this stream (`/v1/messages`).
-    stream: Option<StreamId>,
 }
 
 impl Default for EventQuery {
@@ -304,42 +308,38 @@ impl Default for EventQuery {
             limit: 100,
             wait_ms: 0,
             follow: false,
-            listener: None,
-            queue: None,
+            severity: Severity::Info,
             stream: None,
+            listener: None,
+            since_us: 0,
+            queue: None,
         }
     }
 }
 
 async fn events(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
-    if query.listener.is_some() || query.queue.is_some() || query.stream.is_some() {
-        let message = "listener, queue and stream select messages: use them with /v1/messages";
+    if query.queue.is_some() {
+        let message = "queue selects messages: use it with /v1/messages";
         return Err(ApiError::bad_request(message));
     }
-    read_events(app, query, |_, _| true).await
+    read_events(app, query, false).await
 }
 
 async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
-    read_events(app, query, is_wanted_message).await
+    read_events(app, query, true).await
 }
 
-fn is_wanted_message(query: &EventQuery, event: &Event) -> bool {
-    let EventKind::Message { stream, listener, queue, .. } = &event.kind else { return false };
-    (query.listener.is_none() || query.listener == *listener)
-        && query.queue.is_none_or(|wanted| wanted == *queue)
-        && query.stream.is_none_or(|wanted| wanted == *stream)
-}
-
-type Wanted = fn(&EventQuery, &Event) -> bool;
-
-async fn read_events(app: App, mut query: EventQuery, wanted: Wanted) -> Answer {
-    query.limit = query.limit.clamp(1, MAX_PAGE);
-    if query.follow {
-        return Ok(follow(app, query, wanted));
+async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
+    let EventQuery { after, limit, wait_ms, follow: for_ever, .. } = query;
+    let EventQuery { severity, stream, listener, since_us, queue, .. } = query;
+    let filter = EventFilter { severity, stream, listener, since_us, messages, queue };
+    let limit = limit.clamp(1, MAX_PAGE);
+    if for_ever {
+        return Ok(follow(app, (after, limit), filter));
     }
-    let wait = Duration::from_millis(query.wait_ms).min(MAX_WAIT);
+    let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
-    let mut page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
+    let mut page = app.events.read(after, limit, &filter);
     let mut closing = app.closing.clone();
     while page.events.is_empty() {
         let more = tokio::select! {
@@ -351,19 +351,19 @@ async fn read_events(app: App, mut query: EventQuery, wanted: Wanted) -> Answer 
             break;
         }
         let lost = page.lost;
-        page = app.events.read(page.next, query.limit, |event| wanted(&query, event));
+        page = app.events.read(page.next, limit, &filter);
         page.lost += lost;
     }
     Ok(axum::Json(page).into_response())
 }
 
 /// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
-fn follow(app: App, query: EventQuery, wanted: Wanted) -> Response {
-    let lines = stream::unfold((app, query), move |(app, mut query)| async move {
+fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
+    let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing.clone();
         loop {
-            let page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
-            query.after = page.next;
+            let page = app.events.read(after, limit, &filter);
+            after = page.next;
             let mut lines = String::new();
             if page.lost > 0 {
                 lines = format!("{{\"lost\":{}}}\n", page.lost);
@@ -371,14 +371,14 @@ fn follow(app: App, query: EventQuery, wanted: Wanted) -> Response {
             for event in &page.events {
                 match serde_json::to_string(event) {
                     Ok(line) => lines = lines + &line + "\n",
-                    Err(error) => return Some((Err(error), (app, query))),
+                    Err(error) => return Some((Err(error), (app, after, filter))),
                 }
             }
             if !lines.is_empty() {
-                return Some((Ok(lines), (app, query)));
+                return Some((Ok(lines), (app, after, filter)));
             }
             tokio::select! {
-                () = app.events.wait(query.after) => {}
+                () = app.events.wait(after) => {}
                 _ = closing.wait_for(|&closing| closing) => return None,
             }
         }

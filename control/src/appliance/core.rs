@@ -7,8 +7,10 @@
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
+mod attempts;
 mod connect;
 mod drain;
+mod failures;
 mod listen;
 mod queries;
 pub(super) mod reload;
@@ -239,7 +241,8 @@ impl Core {
     /// An event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Incoming { .. } => self.on_incoming(event),
+            Event::Incoming { .. } => self.on_incoming(event, now),
+            Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
             Event::Established { .. } => self.on_established(event, now),
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
             Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),
@@ -271,7 +274,8 @@ impl Core {
                     self.resume(complete, now);
                 }
             }
-            Event::Streams { ticket, streams, associations, last } => {
+            Event::Streams { ticket, streams, associations, handshakes, last } => {
+                self.count_handshakes(&handshakes);
                 self.on_streams(ticket, Found { streams, associations }, last, now);
             }
             Event::AssociationClosed { association, stats } => {

@@ -13,6 +13,7 @@ use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
 
 use super::counters::Tally;
+use super::handshakes::Handshakes;
 use super::loader::{Load, Wanted};
 use super::pending::{Loading, Then};
 use super::ports::PortView;
@@ -80,6 +81,7 @@ pub(super) struct Env {
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
+    pub handshakes: Handshakes,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -104,6 +106,7 @@ impl Env {
             writer,
             shm,
             tally: Tally::default(),
+            handshakes: Handshakes::default(),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,

@@ -16,6 +16,7 @@
 //! | `streams` | streams, their posts, what ended streams did |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
 //! | `links` | how long links of ports have been down |
+//! | `handshakes` | counts of peers that did not become streams |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!
 //! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
@@ -27,6 +28,7 @@ mod counters;
 mod effect;
 pub mod endpoints;
 mod env;
+mod handshakes;
 mod jobs;
 pub mod limits;
 mod links;

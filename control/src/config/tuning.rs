@@ -174,7 +174,8 @@ section! {
         buffers_per_worker: u64 = size(4096, TIB), or 64 << 20;
         /// Entries of one interface's neighbour cache.
         neighbours: u32 = int(8, 1_000_000), or 1024;
-        /// Events that are kept for readers.
+        /// Events that are kept for readers: so many errors, so many failed attempts of peers, so many deliveries, and so
+        /// many others.
         events: u32 = int(16, 10_000_000), or 4096;
         /// Bytes of untagged messages that are kept with them.
         event_memory: u64 = size(4096, TIB), or 16 << 20;

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 use super::streams::Selection;
 use super::url::{Peer, RegionAt, Url};
-use crate::api::StreamId;
+use crate::api::{Severity, StreamId};
 use crate::config::{DEFAULT_SOCKET, parse_u64};
 
 /// Manages ddpd, and sends files into the memory of DDP peers.
@@ -252,12 +252,21 @@ pub struct Events {
     /// End after so many events
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
+    /// Only events that are at least this severe
+    #[arg(long, value_parser = severity, value_name = "info|warning|error", default_value = "info")]
+    pub severity: Severity,
+    /// Only events about this stream
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamId>,
+    /// Only events of this listener and of its streams
+    #[arg(long, value_name = "NAME")]
+    pub listener: Option<String>,
+    /// Only events since then: a duration before now, such as 10m, or a time, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "AGO|TIME", value_parser = since)]
+    pub since: Option<SystemTime>,
     /// Only untagged messages
     #[arg(long)]
     pub messages: bool,
-    /// Only messages of this listener
-    #[arg(long, requires = "messages")]
-    pub listener: Option<String>,
     /// Only messages of this queue
     #[arg(long, requires = "messages", value_name = "QN")]
     pub queue: Option<u32>,
@@ -611,6 +620,21 @@ pub struct ServeKernel {
     /// Close a connection whose peer is silent for this time
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
+}
+
+fn severity(text: &str) -> Result<Severity, String> {
+    let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
+}
+
+/// A duration before now, or a time.
+fn since(text: &str) -> Result<SystemTime, String> {
+    let ago = humantime::parse_duration(text).ok();
+    let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
+    ago.or_else(|| humantime::parse_rfc3339_weak(text).ok()).ok_or_else(|| {
+        "write a duration before now, such as 10m, or a time in UTC, such as 2026-01-31T12:00:00Z"
+            .into()
+    })
 }
 
 fn on_off(text: &str) -> Result<bool, String> {

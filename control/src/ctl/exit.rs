@@ -33,6 +33,9 @@ pub(super) struct Failure {
     pub(super) error: &'static str,
     /// One sentence.
     pub(super) message: String,
+    /// What can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
 }
 
 impl Failure {
@@ -43,7 +46,11 @@ impl Failure {
             Exit::Unreachable => "unreachable",
             Exit::Refused => "peer_refused",
         };
-        Self { exit, error, message: message.into() }
+        Self { exit, error, message: message.into(), hint: None }
+    }
+
+    pub(super) fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
     }
 }
 
@@ -61,6 +68,7 @@ impl From<ClientError> for Failure {
         let mut failure = Self::new(exit, error.to_string());
         if let ClientError::Refused(refusal) = &error {
             failure.error = kind_word(refusal.error);
+            failure.hint.clone_from(&refusal.hint);
         }
         failure
     }
@@ -109,6 +117,7 @@ impl From<KernelError> for Failure {
             KernelError::NeedsStag => Exit::Usage,
             _ => Exit::Failed,
         };
-        Self::new(exit, error.to_string())
+        let hint = error.hint().map(str::to_owned);
+        Self::new(exit, error.to_string()).with_hint(hint)
     }
 }

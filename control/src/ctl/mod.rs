@@ -20,6 +20,7 @@ mod tests;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::SystemTime;
 
 use clap::Parser;
 use serde::Serialize;
@@ -27,8 +28,8 @@ use serde_json::json;
 
 use crate::api::{
     AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
-    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo,
-    Via, WorkerInfo, path_segment,
+    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Severity, Stats, Status,
+    StreamInfo, Via, WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -65,9 +66,10 @@ pub fn run(
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
         Err(failure) => {
-            let text = match json {
-                true => serde_json::to_string(&failure).unwrap_or(failure.message),
-                false => format!("ddpctl: {}", failure.message),
+            let text = match (json, &failure.hint) {
+                (true, _) => serde_json::to_string(&failure).unwrap_or(failure.message),
+                (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
+                (false, None) => format!("ddpctl: {}", failure.message),
             };
             // When the standard error cannot be written either, nothing can be reported.
             drop(writeln!(err, "{text}"));
@@ -318,8 +320,18 @@ fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<
         if command.messages { "messages" } else { "events" },
         command.after
     );
+    if command.severity > Severity::Info {
+        path += &format!("&severity={}", command.severity.name());
+    }
+    if let Some(stream) = command.stream {
+        path += &format!("&stream={stream}");
+    }
     if let Some(listener) = &command.listener {
         path += &format!("&listener={}", path_segment(listener));
+    }
+    if let Some(since) = command.since {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        path += &format!("&since_us={}", since.as_micros());
     }
     if let Some(queue) = command.queue {
         path += &format!("&queue={queue}");

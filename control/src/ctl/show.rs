@@ -267,6 +267,11 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
     for port in &stats.ports {
         section(format!("port {}", port.port), &port.counters);
     }
+    let failed = stats.handshakes.iter().map(|failed| {
+        let of = if failed.listener.is_empty() { "no listener" } else { &failed.listener };
+        (format!("{of}: {}, {}", failed.stage, failed.reason), failed.count)
+    });
+    section("failed handshakes".into(), &failed.collect());
     section("control".into(), &stats.control);
     if text.is_empty() { "everything is 0 (--all shows it)\n".into() } else { text }
 }

@@ -7,6 +7,7 @@
 //! | `ddpd_worker_NAME` | `worker` | a worker's counters, and its values that go up and down |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
+//! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
 //! | `ddpd_region_NAME` | `region` | a region's counters |
@@ -36,7 +37,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 pub use self::format::Format;
 use self::names::Meaning;
-use crate::api::{Counters, Stats, WorkerStats};
+use crate::api::{Counters, HandshakeInfo, Stats, WorkerStats};
 
 /// Listeners with series of their own, and regions.
 pub const MOST: usize = 200;
@@ -93,6 +94,15 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
     registry.register("drops", "Frames and segments dropped, by reason", drops);
     registry.register("protocol_errors", "Protocol errors, by layer and code", errors);
+    let handshakes = CounterFamily::default();
+    for failed in &stats.handshakes {
+        let HandshakeInfo { listener, stage, reason, count } = failed.clone();
+        let labels = vec![("listener", listener), ("stage", stage), ("reason", reason)];
+        handshakes.get_or_create(&labels).inc_by(count);
+    }
+    let sentence = "Peers that connected and did not become streams, by listener and reason";
+    registry.register("handshake_failures", sentence, handshakes);
+
     for (name, &value) in &stats.gauges {
         let meaning = Meaning::of("the appliance", name, &described.gauges, false);
         register(registry, "", &meaning, &[(Vec::new(), value)]);
@@ -261,6 +271,12 @@ mod tests {
             ports: vec![PortStats { port: "p\"0".into(), counters: counters(&[("rx-bytes", 5)]) }],
             control: counters(&[("api_requests", 4)]),
             gauges: counters(&[("streams", 2), ("region_memory", u64::MAX)]),
+            handshakes: vec![HandshakeInfo {
+                listener: "in".into(),
+                stage: "mpa".into(),
+                reason: "http".into(),
+                count: 3,
+            }],
             listeners: (0..MOST as u64 + 2)
                 .map(|at| (format!("l{at:03}"), counters(&[("accepted", at)])))
                 .collect(),
@@ -277,6 +293,8 @@ mod tests {
             "# TYPE ddpd_worker_neighbours gauge",
             "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
             "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
+            "ddpd_handshake_failures_total{listener=\"in\",stage=\"mpa\",reason=\"http\"} 3",
+            "# TYPE ddpd_handshake_failures counter",
             "ddpd_port_rx_bytes_total{port=\"p\\\"0\"} 5",
             "ddpd_control_api_requests_total 4",
             "ddpd_streams 2",

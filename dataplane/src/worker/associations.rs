@@ -56,6 +56,8 @@ pub(super) struct Association {
     pub(super) counts: Counts,
     /// It is among those that are evicted for new ones, by age.
     pub(super) leaving: bool,
+    /// A peer opened it, and has not brought a session yet.
+    pub(super) awaits_session: bool,
     /// Slots of its streams.
     pub(super) sessions: HashMap<SessionId, u32>,
 }
@@ -71,6 +73,7 @@ impl Association {
             listener: None,
             counts: Counts::Nothing,
             leaving: false,
+            awaits_session: false,
             sessions: HashMap::new(),
         }
     }

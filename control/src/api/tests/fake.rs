@@ -175,7 +175,9 @@ impl Control {
                 self.seen(&spec);
                 if port_of(&spec.via) == Some(1) {
                     let (state, error) = (JobState::Failed, Some("not open to reads".into()));
-                    return Ok(Reply::Job(JobInfo { state, error, refused: true, ..job(1) }));
+                    let hint = Some("ask for read access".into());
+                    let failed = JobInfo { state, error, hint, refused: true, ..job(1) };
+                    return Ok(Reply::Job(failed));
                 }
                 let file = match spec.sink {
                     GetSink::File(file) => file,
@@ -213,7 +215,8 @@ impl Control {
             Request::Atomic(spec) => {
                 self.seen(&spec);
                 if port_of(&spec.via) == Some(1) {
-                    return Err(ApiError::peer_refused("terminated by the peer"));
+                    let error = ApiError::peer_refused("terminated by the peer");
+                    return Err(error.with_hint(Some("look at the peer")));
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }

@@ -147,6 +147,7 @@ impl Core {
             regions: self.region_counters(),
             dpdk_version: self.env.facts.dpdk_version.clone(),
             gauges: self.gauges(found),
+            handshakes: self.env.handshakes.infos(),
             described: counters::described(),
         }
     }

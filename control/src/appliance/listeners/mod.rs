@@ -20,7 +20,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, Sources, Ticket};
 use ddp::{PdId, StagEntry};
 
-pub(super) use self::admission::Admitted;
+pub(super) use self::admission::{Admitted, listener_removed};
 pub(super) use self::listener::{Changed, Listener, open_queue_files};
 use self::serving::Serving;
 use super::endpoints::listener_config;

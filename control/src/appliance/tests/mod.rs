@@ -19,6 +19,7 @@ addresses = ["10.0.0.1/24"]
     };
 }
 
+mod attempts;
 mod bench;
 mod drain;
 mod gets;
@@ -52,7 +53,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
-use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
+use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
 use crate::config::{Config, Document};
 use crate::files::Writer;
 use crate::shm;
@@ -199,8 +200,8 @@ impl Bench {
 
     /// What the log has of these kinds, newest last.
     fn logged(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
-        let page = self.log.read(0, usize::MAX, |event| wanted(&event.kind));
-        page.events.into_iter().map(|event| event.kind).collect()
+        let page = self.log.read(0, usize::MAX, &EventFilter::default());
+        page.events.into_iter().map(|event| event.kind).filter(wanted).collect()
     }
 
     fn has_logged(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {

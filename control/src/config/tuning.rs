@@ -9,6 +9,7 @@ use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::*;
+use super::written;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIB: u64 = 1 << 40;
@@ -63,7 +64,8 @@ section! {
         syn_cookies: SynCookieMode = one_of(&SynCookieMode::WORDS), or SynCookieMode::Auto;
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
-        keepalive: Option<Keepalive> = read_keepalive, keepalive_keys;
+        keepalive: Option<Keepalive> =
+            read_keepalive, keepalive_keys, written::keepalive;
     }
 }
 
@@ -218,7 +220,7 @@ section! {
 fn log_filter() -> Rule<String> {
     Rule::new(
         Shape::Text("a log filter"),
-        |filter| format!("\"{filter}\""),
+        |filter: &String| quoted(filter),
         |value| {
             let filter = string(value)?;
             match filter.parse::<tracing_subscriber::EnvFilter>() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::config::Config;
 use super::url::{Peer, RegionAt, Url};
 use crate::api::StreamId;
 use crate::config::{DEFAULT_SOCKET, parse_u64};
@@ -85,8 +86,16 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Jobs>,
     },
-    /// Have the appliance read its configuration file again
-    Reload,
+    /// Have the appliance read its configuration file again; it is applied whole or not at all
+    Reload {
+        /// Change nothing: print what would change now, what needs a restart, and what would be refused; exit code 1 if
+        /// anything would
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The configuration that runs
+    #[command(subcommand)]
+    Config(Config),
     /// Counters as OpenMetrics text
     Metrics,
     /// Offer one region over kernel sockets, without an appliance
@@ -146,7 +155,11 @@ pub enum Regions {
 #[derive(Debug, ClapArgs)]
 pub struct RegionAdd {
     /// Its name
-    pub name: String,
+    #[arg(required_unless_present = "file")]
+    pub name: Option<String>,
+    /// TOML file with one [[region]] section, instead of the other options; - for the standard input
+    #[arg(long, conflicts_with_all = ["name", "size", "access", "backing", "path", "fsync", "object", "base_to", "shared"])]
+    pub file: Option<PathBuf>,
     /// Bytes, or such as 64MiB; for a file, its length if not given
     #[arg(long)]
     pub size: Option<String>,
@@ -180,7 +193,7 @@ pub enum Listeners {
     List,
     /// Add a listener
     Add {
-        /// JSON file with the keys of [[listener]]; - for the standard input
+        /// TOML file with one [[listener]] section, or JSON with its keys; - for the standard input
         file: PathBuf,
     },
     /// Remove a listener; its streams stay

@@ -5,9 +5,11 @@
 
 mod args;
 mod bench;
+mod config;
 mod exit;
 mod generate;
 mod put;
+mod section;
 mod serve;
 mod show;
 mod url;
@@ -26,8 +28,8 @@ use serde_json::json;
 
 use crate::api::{
     AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
-    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo,
-    Via, WorkerInfo, path_segment,
+    PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent, Stats, Status, StreamInfo, Via, WorkerInfo,
+    path_segment,
 };
 
 use crate::transport::Transport;
@@ -149,10 +151,8 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
         Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),
-        Command::Reload => {
-            let report: ReloadReport = client()?.post("/v1/reload", &json!({}))?;
-            output.answer(&report, show::reload)
-        }
+        Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
+        Command::Config(command) => config::config(command, &client()?, output),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
     }
 }
@@ -162,7 +162,11 @@ fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result
         Regions::List => output
             .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
         Regions::Add(add) => {
-            let region: RegionInfo = client.post("/v1/regions", &region_body(&add)?)?;
+            let body = match &add.file {
+                Some(file) => section::body(file, "region")?,
+                None => region_body(&add)?,
+            };
+            let region: RegionInfo = client.post("/v1/regions", &body)?;
             output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
         }
         Regions::Read { name, offset, length, output: file } => {
@@ -252,10 +256,7 @@ fn listeners(
             output.answer(&list, |list| show::listeners(list))
         }
         Listeners::Add { file } => {
-            let text = read_input(Some(&file).filter(|file| file.as_os_str() != "-"))?;
-            let body: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
-                Failure::new(Exit::Usage, format!("{} is not JSON: {error}", file.display()))
-            })?;
+            let body = section::body(&file, "listener")?;
             let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
             output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
         }

@@ -1,6 +1,7 @@
 //! The program against a fake control thread behind the real socket.
 
 mod bench;
+mod config;
 mod verbs;
 
 use std::ffi::OsString;

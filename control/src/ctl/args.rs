@@ -18,7 +18,7 @@ use crate::config::{DEFAULT_SOCKET, parse_u64};
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused."
+                  refused, 6 the appliance does not answer."
 )]
 pub struct Args {
     /// The appliance's management.socket
@@ -27,6 +27,9 @@ pub struct Args {
     /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
     #[arg(long, global = true)]
     pub json: bool,
+    /// Give up when the appliance has been silent for this time; an operation that takes longer is waited for
+    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    pub timeout: Duration,
     /// What to do
     #[command(subcommand)]
     pub command: Command,

@@ -21,6 +21,7 @@ mod tests;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
@@ -43,6 +44,9 @@ use args::{
 };
 use exit::Failure;
 
+/// The least time for which an appliance may be silent.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// Runs the command line of this process.
 pub fn main() -> std::process::ExitCode {
     let terminal = io::stderr().is_terminal();
@@ -57,29 +61,38 @@ pub fn run(
     err: &mut dyn Write,
     terminal: bool,
 ) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The command line may be wrong, and still asks for errors in JSON.
+    let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
-        Err(error) => return print_usage(&error, out, err),
+        Err(error) => return print_usage(&error, json, out, err),
     };
     let json = args.json;
     let mut output = Output { out, json, progress: terminal && !json };
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
-        Err(failure) => {
-            let text = match json {
-                true => serde_json::to_string(&failure).unwrap_or(failure.message),
-                false => format!("ddpctl: {}", failure.message),
-            };
-            // When the standard error cannot be written either, nothing can be reported.
-            drop(writeln!(err, "{text}"));
-            failure.exit
-        }
+        Err(failure) => print_failure(failure, json, err),
     }
 }
 
-fn print_usage(error: &clap::Error, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
+    let text = match json {
+        true => serde_json::to_string(&failure).unwrap_or(failure.message),
+        false => format!("ddpctl: {}", failure.message),
+    };
+    // When the standard error cannot be written either, nothing can be reported.
+    drop(writeln!(err, "{text}"));
+    failure.exit
+}
+
+fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
     // As above: the exit code has to do.
-    if error.use_stderr() {
+    if error.use_stderr() && json {
+        let text = error.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        print_failure(Failure::new(Exit::Usage, message), json, err)
+    } else if error.use_stderr() {
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
@@ -122,7 +135,10 @@ impl Output<'_> {
 }
 
 fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
-    let client = || Client::new(&args.socket).map_err(Failure::from);
+    let client = || {
+        let client = Client::new(&args.socket)?;
+        Ok::<_, Failure>(client.with_timeout(args.timeout.max(SHORTEST)))
+    };
     match args.command {
         Command::Completions { shell } => generate::completions(shell, output.out),
         Command::Man { directory } => generate::man(&directory),

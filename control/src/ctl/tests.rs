@@ -2,6 +2,7 @@
 
 mod bench;
 mod config;
+mod silence;
 mod verbs;
 
 use std::ffi::OsString;

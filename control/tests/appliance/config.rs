@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use control::api::ConfigInfo;
 use control::ctl::{self, Exit};
-use serde_json::Value;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::REGION;
 use crate::common::{Ddpd, Setup, text};
@@ -87,5 +88,17 @@ fn what_runs_is_saved_and_comes_back() {
     ddpd.restart("saved.toml");
     assert_eq!(values(&ddpd), runs);
     assert!(good(&ddpd, &["config", "diff"]).starts_with("what runs is what "));
+    assert!(ddpd.end().0.success());
+}
+
+#[test]
+fn a_stopped_daemon_is_not_waited_for_for_ever() {
+    let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
+    ddpd.signal(Signal::STOP);
+    let (exit, _, err) = ddpctl(&ddpd, &["--json", "--timeout", "100ms", "status"]);
+    ddpd.signal(Signal::CONT);
+    let error: Value = serde_json::from_str(&err).unwrap();
+    assert_eq!((exit, &error["error"]), (Exit::Silent, &json!("silent")), "{err}");
+    assert!(good(&ddpd, &["status"]).contains("running"));
     assert!(ddpd.end().0.success());
 }

@@ -18,6 +18,7 @@ pub(crate) const BODY_LIMIT: u64 = 4096;
 pub(crate) struct Fake {
     pub(crate) events: EventLog,
     asked: Arc<AtomicU64>,
+    slow: Arc<AtomicU64>,
     seen: Arc<Mutex<Value>>,
     stop: Arc<AtomicBool>,
     server: Option<Server>,
@@ -41,16 +42,33 @@ impl Fake {
             polls: 0,
         };
         let stopped = stop.clone();
+        let slow = Arc::new(AtomicU64::new(0));
+        let wanted = Arc::clone(&slow);
+        let mut held: Option<(Answer, Result<Reply, ApiError>)> = None;
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let mut fds = [PollFd::from_borrowed_fd(inbox.fd(), PollFlags::IN)];
                 poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).unwrap();
                 while let Some(Call { request, answer }) = inbox.try_recv() {
-                    answer.send(control.answer(request));
+                    let reload = request == Request::Reload;
+                    let reply = control.answer(request);
+                    match wanted.load(Ordering::Relaxed) {
+                        0 => answer.send(reply),
+                        _ if reload => held = Some((answer, reply)),
+                        left => {
+                            answer.send(reply);
+                            wanted.store(left - 1, Ordering::Relaxed);
+                            if left == 1
+                                && let Some((answer, reply)) = held.take()
+                            {
+                                answer.send(reply);
+                            }
+                        }
+                    }
                 }
             }
         });
-        Self { events, asked, seen, stop, server: Some(server), thread: Some(thread), dir }
+        Self { events, asked, slow, seen, stop, server: Some(server), thread: Some(thread), dir }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -65,6 +83,11 @@ impl Fake {
     /// The body of the last verb that reached the control thread.
     pub(crate) fn last(&self) -> Value {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// A reload is answered when so many other requests have been.
+    pub(crate) fn answer_reloads_after(&self, others: u64) {
+        self.slow.store(others, Ordering::Relaxed);
     }
 
     /// Requests that reached the control thread.

@@ -203,7 +203,7 @@ fn what_the_command_line_says_is_no_drift() {
     let log = value(&info, "management", &[], "log");
     assert_eq!(log, Some((json!("debug"), ValueOrigin::CommandLine)));
     let ours = |d: &(String, String, Option<String>, When)| d.0 == "management";
-    assert!(!bench.diff().iter().any(|d| ours(d)));
+    assert!(!bench.diff().iter().any(ours));
     let mut pending = bench.call(Request::Reload);
     let Reply::Reload(report) = answer(&mut pending).unwrap() else { panic!() };
     assert_eq!(report.needs_restart, [""; 0]);

@@ -3,6 +3,8 @@
 #[path = "appliance/bench.rs"]
 mod bench;
 mod common;
+#[path = "appliance/config.rs"]
+mod config;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

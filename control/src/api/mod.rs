@@ -7,6 +7,8 @@
 
 mod channel;
 mod client;
+mod config_info;
+mod config_routes;
 mod error;
 mod event;
 mod info;
@@ -22,6 +24,7 @@ pub(crate) mod tests;
 
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
+pub use config_info::*;
 pub use error::{ApiError, ErrorKind};
 pub use event::{Event, EventFilter, EventKind, EventLog, EventPage, Ring, Severity};
 pub use info::*;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::config_routes::{reload, save};
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
     GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
@@ -45,7 +46,7 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+    pub(super) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
         self.requester.call(request).await
     }
 
@@ -54,12 +55,12 @@ impl App {
         Ok((status, axum::Json(self.ask(request).await?)).into_response())
     }
 
-    async fn ok(&self, request: Request) -> Result<Response, ApiError> {
+    pub(super) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
         self.answer(StatusCode::OK, request).await
     }
 }
 
-type Answer = Result<Response, ApiError>;
+pub(super) type Answer = Result<Response, ApiError>;
 
 /// All paths.
 pub(super) fn router(app: App) -> Router {
@@ -90,6 +91,9 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/jobs", plain(Request::Jobs))
         .route("/v1/jobs/{id}", get(job).delete(cancel_job))
         .route("/v1/reload", post(reload))
+        .route("/v1/config", plain(Request::Config))
+        .route("/v1/config/diff", plain(Request::ConfigDiff))
+        .route("/v1/config/save", post(save))
         .route("/v1/metrics", get(prometheus))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
@@ -244,10 +248,6 @@ async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
     app.ok(Request::CancelJob(id)).await
 }
 
-async fn reload(State(app): State<App>) -> Answer {
-    app.ok(Request::Reload).await
-}
-
 async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
     let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
         return Err(ApiError::internal("the control thread did not answer with counters"));
@@ -395,7 +395,7 @@ impl IntoResponse for ApiError {
 }
 
 /// A JSON body within the limit, whatever its content type says.
-struct Json<T>(T);
+pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;
@@ -431,7 +431,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 }
 
 /// The query string.
-struct Params<T>(T);
+pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
     type Rejection = ApiError;

@@ -25,7 +25,7 @@ use dataplane::{Command, Counters, Event, Ticket, WorkerId};
 use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
-use self::reload::ReloadPlan;
+use self::reload::{Added, ReloadPlan};
 use super::busy::Busy;
 use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
@@ -35,6 +35,7 @@ use super::loader::{Finished, Load, Loaded};
 use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
+use super::running::Lines;
 use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
@@ -77,6 +78,8 @@ pub struct Core {
     streams: Streams,
     jobs: Jobs,
     reload: Option<Box<ReloadPlan>>,
+    /// Where the values of the file stood.
+    lines: Lines,
 }
 
 impl Core {
@@ -101,6 +104,7 @@ impl Core {
             hugepages: setup.hugepages,
             started: now,
         };
+        let lines = Lines::of(&facts.config);
         let mut core = Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
@@ -110,6 +114,7 @@ impl Core {
             streams: Streams::new(workers),
             jobs: Jobs::default(),
             reload: None,
+            lines,
         };
         for (section, loaded) in regions {
             core.register_region(section, loaded, Origin::Configuration, None)
@@ -235,6 +240,10 @@ impl Core {
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
             Request::Reload => self.reload_from_file(Some(answer)),
+            Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
+            Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
+            Request::ConfigDiff => answer.send(self.config_diff().map(Reply::ConfigDiff)),
+            Request::ConfigText(file) => answer.send(self.config_text(&file).map(Reply::Text)),
         }
     }
 
@@ -475,6 +484,8 @@ impl Core {
         answer: Option<Answer>,
     ) {
         let reply = self.listeners.on_added(&mut self.env, name, result);
+        let outcome = reply.as_ref().map(|_| ()).map_err(|error| error.message.clone());
+        self.on_added(&Added::Listener(name.to_owned()), outcome);
         if let Some(answer) = answer {
             answer.send(reply.map(Reply::Listener));
         }
@@ -482,6 +493,7 @@ impl Core {
 
     fn on_region_added(&mut self, name: &str, result: Result<(), String>, answer: Option<Answer>) {
         let outcome = self.regions.on_added(&mut self.env, name, result);
+        self.on_added(&Added::Region(name.to_owned()), outcome.clone());
         if let Some(answer) = answer {
             answer.send(match outcome {
                 Ok(()) => self.region_info(name).map(Reply::Region),

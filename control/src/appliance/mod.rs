@@ -38,6 +38,7 @@ mod pending;
 mod ports;
 pub mod process;
 mod regions;
+mod running;
 pub mod stags;
 pub mod start;
 mod streams;

@@ -10,6 +10,7 @@ use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::*;
+use super::written;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIB: u64 = 1 << 40;
@@ -64,7 +65,8 @@ section! {
         syn_cookies: SynCookieMode = one_of(&SynCookieMode::WORDS), or SynCookieMode::Auto;
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
-        keepalive: Option<Keepalive> = read_keepalive, keepalive_keys;
+        keepalive: Option<Keepalive> =
+            read_keepalive, keepalive_keys, written::keepalive;
     }
 }
 
@@ -216,7 +218,7 @@ section! {
         log: String = log_filter(), or "info".to_owned();
     } by_hand {
         /// Where observers are served.
-        listen: ListenSection = read_listen, ListenSection::keys;
+        listen: ListenSection = read_listen, ListenSection::keys, written::listen;
     }
 }
 
@@ -255,7 +257,7 @@ fn socket_address() -> Rule<SocketAddr> {
 fn log_filter() -> Rule<String> {
     Rule::new(
         Shape::Text("a log filter"),
-        |filter| format!("\"{filter}\""),
+        |filter: &String| quoted(filter),
         |value| {
             let filter = string(value)?;
             match filter.parse::<tracing_subscriber::EnvFilter>() {

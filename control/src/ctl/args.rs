@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::config::Config;
 use super::streams::Selection;
 use super::url::{Peer, RegionAt, Url};
 use crate::api::{Severity, StreamId};
@@ -18,7 +19,7 @@ use crate::config::{DEFAULT_SOCKET, parse_u64};
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused."
+                  refused, 6 the appliance does not answer."
 )]
 pub struct Args {
     /// The appliance's management.socket
@@ -27,6 +28,9 @@ pub struct Args {
     /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
     #[arg(long, global = true)]
     pub json: bool,
+    /// Give up when the appliance has been silent for this time; an operation that takes longer is waited for
+    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    pub timeout: Duration,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -86,8 +90,16 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Jobs>,
     },
-    /// Have the appliance read its configuration file again
-    Reload,
+    /// Have the appliance read its configuration file again; it is applied whole or not at all
+    Reload {
+        /// Change nothing: print what would change now, what needs a restart, and what would be refused; exit code 1 if
+        /// anything would
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The configuration that runs
+    #[command(subcommand)]
+    Config(Config),
     /// Counters as OpenMetrics text
     Metrics,
     /// Offer one region over kernel sockets, without an appliance
@@ -147,7 +159,11 @@ pub enum Regions {
 #[derive(Debug, ClapArgs)]
 pub struct RegionAdd {
     /// Its name
-    pub name: String,
+    #[arg(required_unless_present = "file")]
+    pub name: Option<String>,
+    /// TOML file with one [[region]] section, instead of the other options; - for the standard input
+    #[arg(long, conflicts_with_all = ["name", "size", "access", "backing", "path", "fsync", "object", "base_to", "shared"])]
+    pub file: Option<PathBuf>,
     /// Bytes, or such as 64MiB; for a file, its length if not given
     #[arg(long)]
     pub size: Option<String>,
@@ -181,7 +197,7 @@ pub enum Listeners {
     List,
     /// Add a listener
     Add {
-        /// JSON file with the keys of [[listener]]; - for the standard input
+        /// TOML file with one [[listener]] section, or JSON with its keys; - for the standard input
         file: PathBuf,
     },
     /// Remove a listener; its streams stay

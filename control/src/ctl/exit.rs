@@ -22,6 +22,8 @@ pub enum Exit {
     Unreachable = 3,
     /// The peer refused: it rejected the connection or ended the stream with an error.
     Refused = 4,
+    /// The appliance takes connections and does not answer: it is stopped, or hangs.
+    Silent = 6,
 }
 
 /// Why a command failed.
@@ -45,6 +47,7 @@ impl Failure {
             Exit::Usage => "bad_request",
             Exit::Unreachable => "unreachable",
             Exit::Refused => "peer_refused",
+            Exit::Silent => "silent",
         };
         Self { exit, error, message: message.into(), hint: None }
     }
@@ -58,6 +61,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Silent { .. } => Exit::Silent,
             ClientError::Protocol(_) => Exit::Failed,
             ClientError::Refused(refusal) => match refusal.error {
                 ErrorKind::PeerRefused => Exit::Refused,

@@ -9,8 +9,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::printable;
 use crate::api::{
-    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, ReloadReport, Sent,
-    Stats, Status, WorkerInfo,
+    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, Sent, Stats, Status,
+    WorkerInfo,
 };
 use crate::config::show_size;
 
@@ -300,15 +300,6 @@ pub(super) fn sent(sent: &Sent) -> String {
         Some(reply) => printable(reply),
         None => format!("{} bytes sent and acknowledged in {} us", sent.bytes, sent.time_us),
     }
-}
-
-pub(super) fn reload(report: &ReloadReport) -> String {
-    if report.applied.is_empty() && report.needs_restart.is_empty() {
-        return "nothing changed\n".into();
-    }
-    let applied = report.applied.iter().map(|change| format!("applied: {change}\n"));
-    let waiting = report.needs_restart.iter().map(|change| format!("needs a restart: {change}\n"));
-    applied.chain(waiting).collect()
 }
 
 /// One line: time, number, kind, and what the kind holds.

@@ -29,6 +29,8 @@ mod rdmap;
 mod refused;
 mod regions;
 mod reload;
+mod reload_whole;
+mod running;
 mod sends;
 mod services;
 mod streams;
@@ -54,7 +56,7 @@ use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
-use crate::config::{Config, Document};
+use crate::config::{self, Config, Document};
 use crate::files::Writer;
 use crate::shm;
 

@@ -22,6 +22,7 @@
 //! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
 //! `Effect`. `core` routes them.
 
+mod attempts;
 mod busy;
 mod core;
 mod counters;

@@ -8,7 +8,8 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as TomlTable, Value};
 use super::document::{Document, listener_from_json, region_from_json};
 use super::reference::{LISTS, header};
 use super::source::identity_key;
-use super::written::{Keys, Secrets, Table};
+use super::written::{Secrets, Table};
+use super::written_keys::Keys;
 use super::{Config, ListenerSection, RegionSection};
 
 /// A text that `file` could have and that is read as this configuration. `text`: one that is edited.

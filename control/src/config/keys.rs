@@ -89,11 +89,11 @@ macro_rules! section {
             }
 
             /// Its keys that have a value, as the file has them.
-            pub(in crate::config) fn written(&self) -> $crate::config::written::Keys {
+            pub(in crate::config) fn written(&self) -> $crate::config::written_keys::Keys {
                 let mut keys = Vec::new();
                 $({
                     let rule: $crate::config::rule::Rule<$type> = $rule;
-                    $crate::config::written::push(&mut keys, stringify!($key), &rule.show(&self.$key));
+                    $crate::config::written_keys::push(&mut keys, stringify!($key), &rule.show(&self.$key));
                 })+
                 $($($field_written(&self.$field, &mut keys);)+)?
                 keys

@@ -29,6 +29,7 @@ mod tuning;
 mod types;
 mod values;
 mod written;
+mod written_keys;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::*;
-use super::written;
+use super::written_keys::{self, Keys, time, time_or_off};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIB: u64 = 1 << 40;
@@ -66,7 +66,7 @@ section! {
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
         keepalive: Option<Keepalive> =
-            read_keepalive, keepalive_keys, written::keepalive;
+            read_keepalive, keepalive_keys, write_keepalive;
     }
 }
 
@@ -218,7 +218,7 @@ section! {
         log: String = log_filter(), or "info".to_owned();
     } by_hand {
         /// Where observers are served.
-        listen: ListenSection = read_listen, ListenSection::keys, written::listen;
+        listen: ListenSection = read_listen, ListenSection::keys, written_keys::in_own_table;
     }
 }
 
@@ -279,4 +279,12 @@ pub(super) fn management(mut section: Section<'_, '_>) -> (ManagementSection, Pl
 pub(super) fn descriptors() -> Vec<Key> {
     let (tcp, mpa) = (TcpSection::keys(), MpaReceiveSection::keys());
     [tcp, mpa, Limits::keys(), ManagementSection::keys()].concat()
+}
+
+fn write_keepalive(keepalive: &Option<Keepalive>, keys: &mut Keys) {
+    keys.push(("keepalive", time_or_off(keepalive.map(|keepalive| keepalive.idle))));
+    if let Some(keepalive) = keepalive {
+        keys.push(("keepalive_interval", time(keepalive.interval)));
+        keys.push(("keepalive_probes", keepalive.probes.into()));
+    }
 }

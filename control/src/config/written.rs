@@ -3,26 +3,22 @@
 //! It is the inverse of reading: the tables, rendered, are read as the same [`Config`]. Defaults are written out; keys
 //! without a value, and keys that have no meaning beside others, are left out.
 
-use std::time::Duration;
-
 use port_kind::PortKind;
 use serde_json::{Value, json};
 
 use super::impair::{BurstLoss, Impairment};
 use super::objects::ACCESS_WORDS;
 use super::values::show_size;
+use super::written_keys::{Keys, time, time_or_off};
 use super::{
-    Config, Delivery, Fsync, Idle, InterfaceSection, Keepalive, ListenSection, ListenerSection,
-    PortSection, RegionSection, Route, Ulp, WorkerSection,
+    Config, Delivery, Fsync, Idle, InterfaceSection, ListenerSection, PortSection, RegionSection,
+    Route, Ulp, WorkerSection,
 };
 use crate::config::{Backing, ChecksumMode};
 use crate::transport::Transport;
 
 /// What a secret is shown as.
 const HIDDEN: &str = "\u{2026}";
-
-/// Keys with their values.
-pub(super) type Keys = Vec<(&'static str, Value)>;
 
 /// One table of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,24 +78,6 @@ impl Config {
     }
 }
 
-/// Adds a key whose value a rule shows; an empty text is no value.
-pub(super) fn push(keys: &mut Keys, key: &'static str, shown: &str) {
-    if shown.is_empty() {
-        return;
-    }
-    let value = shown.parse::<toml::Value>().ok().and_then(|v| serde_json::to_value(v).ok());
-    debug_assert!(value.is_some(), "{key}: {shown} is no TOML value");
-    keys.push((key, value.unwrap_or_else(|| json!(shown))));
-}
-
-fn time(time: Duration) -> Value {
-    json!(humantime::format_duration(time).to_string())
-}
-
-fn time_or_off(limit: Option<Duration>) -> Value {
-    limit.map_or_else(|| json!("off"), time)
-}
-
 fn size(bytes: u64) -> Value {
     match show_size(bytes) {
         shown if shown.ends_with("bytes") => json!(bytes),
@@ -116,26 +94,6 @@ fn number(value: u64) -> Value {
 fn some<const N: usize>(keys: &mut Keys, more: [(&'static str, Option<Value>); N]) {
     keys.extend(more.into_iter().filter_map(|(key, value)| Some((key, value?))));
 }
-
-pub(super) fn eal_args(arguments: &[String], keys: &mut Keys) {
-    if !arguments.is_empty() {
-        keys.push(("eal_args", json!(arguments)));
-    }
-}
-
-pub(super) fn keepalive(keepalive: &Option<Keepalive>, keys: &mut Keys) {
-    keys.push(("keepalive", time_or_off(keepalive.map(|keepalive| keepalive.idle))));
-    if let Some(keepalive) = keepalive {
-        keys.push(("keepalive_interval", time(keepalive.interval)));
-        keys.push(("keepalive_probes", json!(keepalive.probes)));
-    }
-}
-
-/// It has a table of its own, which [`port`] writes.
-pub(super) fn burst_loss(_: &Option<BurstLoss>, _: &mut Keys) {}
-
-/// It has a table of its own, too.
-pub(super) fn listen(_: &ListenSection, _: &mut Keys) {}
 
 fn workers(workers: &[WorkerSection]) -> Keys {
     let idle = workers.first().map_or(Idle::ADAPTIVE, |worker| worker.idle);

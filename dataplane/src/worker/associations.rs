@@ -12,7 +12,9 @@ use wire::sctp::Tag;
 use super::by_age::ByAge;
 use super::carrier::Carrier;
 use super::flow_info;
-use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};
+use crate::api::{
+    AssociationInfo, AssociationStats, FlowInfo, InterfaceId, ListenerId, SctpConfig,
+};
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::sctp_path::UdpPorts;
@@ -108,6 +110,11 @@ impl Association {
         }
     }
 
+    /// Its present state.
+    pub(super) fn flow_info(&self, now: Instant) -> FlowInfo {
+        flow_info::of_association(&self.carrier, now)
+    }
+
     fn info(&self, association: StreamId, now: Instant) -> AssociationInfo {
         let (sctp, flow) = (self.endpoint().association(), self.carrier.flow());
         AssociationInfo {
@@ -120,7 +127,7 @@ impl Association {
             sessions: self.sessions.len() as u32,
             streams: sctp.streams(),
             age: now - self.since,
-            flow: flow_info::of_association(self, now),
+            flow: self.flow_info(now),
             unanswered: sctp.error_count(),
             stats: self.stats(),
         }

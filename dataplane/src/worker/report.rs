@@ -10,7 +10,7 @@ use super::associations::Associations;
 use super::conn::{Conn, Origin, Stage, Stream};
 use super::listen::Progress;
 use super::lower::Lower;
-use super::{Core, Env, Phase, flow_info};
+use super::{Core, Env, Phase};
 use crate::api::{
     CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, PostFailure, Service,
     StreamInfo, StreamParams, StreamStats, Ticket,
@@ -347,7 +347,7 @@ pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> St
         association: conn.lower.association(associations),
         state: if conn.pending.credit.waits { PAUSED } else { conn.lower.state(associations) },
         age: now - conn.since,
-        flow: flow_info::of_stream(&conn.lower, associations, now),
+        flow: conn.lower.flow_info(associations, now),
         stats: conn.lower.stats(associations),
     }
 }

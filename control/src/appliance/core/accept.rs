@@ -9,8 +9,8 @@ use tcp_lite::mpa::Revision;
 
 use super::Core;
 use crate::advert;
+use crate::appliance::attempts::Attempt;
 use crate::appliance::endpoints::accepted_ulp;
-use crate::appliance::handshakes::Attempt;
 use crate::appliance::listeners::{Admitted, listener_removed};
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, TakenSlot, Then};

@@ -9,9 +9,9 @@ use ddp::{MESSAGE_QUEUE, Qn, StreamId};
 
 use super::Core;
 use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
+use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
-use crate::appliance::handshakes::Attempt;
 use crate::appliance::jobs::Jobs;
 use crate::appliance::links::is_down;
 use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};

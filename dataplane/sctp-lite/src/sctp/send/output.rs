@@ -95,7 +95,7 @@ impl Sender {
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let limit = self.limit(now, cwnd_limited, has_data);
-        if limit != Limit::Application || self.limits.is_some() {
+        if limit != Limit::Application || self.limits.as_ref().is_some_and(|l| l.is_limited()) {
             let acknowledged = self.stats.bytes_acknowledged;
             self.limits.get_or_insert_default().note(now, limit, acknowledged);
         }

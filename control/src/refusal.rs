@@ -78,7 +78,7 @@ impl RefusalKind {
             }
             RefusalKind::Draining => "none: the appliance stops",
             RefusalKind::WrongUlp => {
-                "have the peer use the listener's ulp (ddp:// or rdmap:// with ddpctl), or change the listener's ulp"
+                "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp"
             }
             RefusalKind::ListenerRemoved => "add the listener again",
             RefusalKind::NoMemory => "see the event warning, and the memory of the machine",
@@ -97,7 +97,7 @@ impl RefusalKind {
             RefusalKind::RegionTaken => "try again when the stream that has the region has ended",
             RefusalKind::Draining => "the peer stops: try again when it has been started again",
             RefusalKind::WrongUlp => {
-                "use the other scheme: ddp:// for bare DDP, rdmap:// for RDMAP"
+                "use the other scheme: tcp:// or sctp:// for bare DDP, rdmap:// or rdmap+sctp:// for RDMAP"
             }
             RefusalKind::ListenerRemoved => "ask the peer's operator for the port to use",
             RefusalKind::NoMemory => "ask the peer's operator for memory",

@@ -151,7 +151,7 @@ fn hint(failure: HandshakeFailure) -> Option<&'static str> {
             "the two ends have no ready-to-receive message in common: see peer_to_peer and peer"
         }
         ("ddp" | "rdmap", _) => {
-            "the first message was wrong: the peer may speak the other ulp (ddp:// or rdmap:// with ddpctl)"
+            "the first message was wrong: the peer may speak the other ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP)"
         }
         _ => return None,
     })

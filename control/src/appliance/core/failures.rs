@@ -93,8 +93,8 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ("not_enhanced", _) => "the peer does not know MPA revision 2: --mpa-rev 1",
         ("both_initiators", _) => "the peer is not a listener: it sent a request of its own",
         ("reset" | "closed", Transport::Tcp) => {
-            "the peer ended the connection at the MPA request: try another revision (--mpa-rev), or the other ulp (ddp:// \
-             or rdmap://)"
+            "the peer ended the connection at the MPA request: try another revision (--mpa-rev), or the other ulp (tcp:// \
+             for bare DDP, rdmap:// for RDMAP)"
         }
         ("reset" | "closed" | "turned_away", Transport::Sctp) => {
             "the peer has no room for a session, or does not know its form: try again later, or the other ulp"
@@ -105,7 +105,7 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ("adaptation", _) => {
             "what answers there is no DDP over SCTP: check the address and the port"
         }
-        ("wrong_ulp", _) => "use the other scheme: ddp:// for bare DDP, rdmap:// for RDMAP",
+        ("wrong_ulp", _) => RefusalKind::WrongUlp.hint_there(),
         _ => return None,
     })
 }

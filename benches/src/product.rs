@@ -312,8 +312,9 @@ buffers = 256
     fn the_benchmark_runs_what_ddpd_runs() {
         let mut ddpd = config(DDPD).unwrap();
         let ours = Product::new(&plain(), Side::Asked).unwrap();
-        // The name is that of the file.
+        // Name and text are those of the file.
         ddpd.name.clone_from(&ours.config.name);
+        ddpd.source.clone_from(&ours.config.source);
         assert_eq!(debug(&ours.config), debug(&ddpd));
         let section = &ddpd.listeners[0];
         let listener = ours.listener.expect("the asked side listens");

@@ -2,5 +2,5 @@
 
 pub use ddp::advert::{
     AdvertError, Advertised, ENTRY_LEN, HEADER_LEN, MAX_NAME, MAX_PRIVATE_DATA, decode, encode,
-    encoded_len, is_name,
+    encode_for, encoded_len, is_name, ulp,
 };

@@ -5,6 +5,8 @@ mod bench;
 #[path = "appliance/busy.rs"]
 mod busy;
 mod common;
+#[path = "appliance/config.rs"]
+mod config;
 #[path = "appliance/memory.rs"]
 mod memory;
 #[path = "appliance/pipes.rs"]

@@ -55,14 +55,17 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
 
 /// The bytes are a stream in Full Operation, CRCs off. In order and in one piece, or in pieces, out
 /// of order and with refused ones again: the same messages are delivered, the same is in memory. Out of order an error may
-/// be known before the FPDU that has it is whole; so the stream ends where the bytes end.
+/// be known before the FPDU that has it is whole, so the stream ends where the bytes end, and before FPDUs in front of it
+/// have come, whose messages are not delivered then.
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
     let shuffled = Sink::new(how).run(bytes, &pieces(bytes.len(), seed));
-    assert_eq!(in_order.events, shuffled.events);
     assert_eq!(in_order.failed, shuffled.failed);
-    if !in_order.failed {
+    if in_order.failed {
+        assert!(in_order.events.starts_with(&shuffled.events), "{:?}", shuffled.events);
+    } else {
+        assert_eq!(in_order.events, shuffled.events);
         assert_eq!(in_order.memory, shuffled.memory);
     }
 }

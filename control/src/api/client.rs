@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -20,6 +21,8 @@ const MAX_LINE: usize = 64 << 20;
 pub struct Client {
     socket: PathBuf,
     runtime: tokio::runtime::Runtime,
+    /// How long the appliance may be silent; without it, for ever.
+    timeout: Option<Duration>,
 }
 
 /// Why there is no answer, or a negative one.
@@ -32,6 +35,19 @@ pub enum ClientError {
         socket: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// The socket takes connections and nothing answers.
+    #[error(
+        "the appliance at {} does not answer: nothing came for {}; is ddpd stopped (state T of ps)? A longer \
+         wait: --timeout",
+        socket.display(),
+        humantime::format_duration(*timeout)
+    )]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
+        /// How long was waited.
+        timeout: Duration,
     },
     /// The appliance refuses.
     #[error("{0}")]
@@ -60,7 +76,13 @@ impl Client {
     /// A client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { socket: socket.to_owned(), runtime })
+        Ok(Self { socket: socket.to_owned(), runtime, timeout: None })
+    }
+
+    /// Gives up when the appliance is silent for so long. A request that takes longer is waited for while the
+    /// appliance answers others: whether it does is found out each time that this passes.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
     }
 
     /// GET.
@@ -90,10 +112,7 @@ impl Client {
 
     /// GET of bytes.
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let bytes = self.runtime.block_on(async {
-            let response = self.send(Method::GET, path, None).await?;
-            collect(response).await
-        })?;
+        let bytes = self.exchange(Method::GET, path, None)?;
         Ok(bytes.to_vec())
     }
 
@@ -105,14 +124,14 @@ impl Client {
         mut line: impl FnMut(&str) -> Result<bool, ClientError>,
     ) -> Result<(), ClientError> {
         self.runtime.block_on(async {
-            let response = self.send(Method::GET, path, None).await?;
+            let response = self.patient(self.send(Method::GET, path, None)).await??;
             if !response.status().is_success() {
                 collect(response).await?;
                 return Ok(());
             }
             let mut body = response.into_body();
             let mut buffer: Vec<u8> = Vec::new();
-            while let Some(frame) = body.frame().await {
+            while let Some(frame) = self.patient(body.frame()).await? {
                 let Ok(data) = frame.map_err(protocol)?.into_data() else { continue };
                 buffer.extend_from_slice(&data);
                 while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
@@ -137,11 +156,39 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<T, ClientError> {
-        let bytes = self.runtime.block_on(async {
+        let bytes = self.exchange(method, path, body)?;
+        serde_json::from_slice(&bytes).map_err(protocol)
+    }
+
+    fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<Bytes, ClientError> {
+        self.runtime.block_on(self.patient(async {
             let response = self.send(method, path, body).await?;
             collect(response).await
-        })?;
-        serde_json::from_slice(&bytes).map_err(protocol)
+        }))?
+    }
+
+    /// Waits while the appliance lives.
+    async fn patient<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
+        let Some(timeout) = self.timeout else { return Ok(what.await) };
+        let mut what = std::pin::pin!(what);
+        loop {
+            if let Ok(done) = tokio::time::timeout(timeout, &mut what).await {
+                return Ok(done);
+            }
+            let probe = async {
+                let response = self.send(Method::GET, "/v1/status", None).await?;
+                collect(response).await
+            };
+            // Any answer will do: a refusal is one, too.
+            if tokio::time::timeout(timeout, probe).await.is_err() {
+                return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
+            }
+        }
     }
 
     async fn send(

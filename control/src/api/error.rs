@@ -1,4 +1,4 @@
-//! Refusals: what goes wrong is a kind, which is the HTTP status, and one sentence.
+//! Refusals: what goes wrong is a kind, which is the HTTP status, one sentence, and what to do where that is known.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,9 @@ pub struct ApiError {
     pub error: ErrorKind,
     /// One sentence for people.
     pub message: String,
+    /// What they can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// Kinds of refusal.
@@ -56,8 +59,15 @@ impl ErrorKind {
 impl ApiError {
     /// A refusal of this kind with this sentence.
     pub fn new(error: ErrorKind, message: impl Into<String>) -> Self {
-        Self { error, message: message.into() }
+        Self { error, message: message.into(), hint: None }
     }
+
+    /// The same with what people can do.
+    #[must_use]
+    pub fn with_hint(self, hint: Option<&str>) -> Self {
+        Self { hint: hint.map(str::to_owned), ..self }
+    }
+
     /// 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadRequest, message)

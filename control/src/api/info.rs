@@ -394,11 +394,36 @@ pub struct Stats {
     pub ports: Vec<PortStats>,
     /// Of the control thread.
     pub control: Counters,
+    /// Of each listener, by its name.
+    #[serde(default)]
+    pub listeners: BTreeMap<String, Counters>,
+    /// Of each region, by its name.
+    #[serde(default)]
+    pub regions: BTreeMap<String, Counters>,
+    /// Version of libdpdk, if known; the metrics show it, and in JSON the status.
+    #[serde(skip)]
+    pub dpdk_version: Option<String>,
     /// Values that go up and down: `streams`, `regions`, `region_memory`, `held`, ...
     pub gauges: Counters,
+    /// Peers that did not become streams, by listener and failure.
+    #[serde(default)]
+    pub handshakes: Vec<HandshakeInfo>,
     /// What the counters are; the metrics show it and JSON does not.
     #[serde(skip)]
     pub described: Described,
+}
+
+/// How often handshakes of a listener's peers failed in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandshakeInfo {
+    /// The listener; empty where nothing listened.
+    pub listener: String,
+    /// The layer at which they ended, as in the event `handshake_failed`.
+    pub stage: String,
+    /// Why.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
 }
 
 /// Descriptors of counters, by whose they are.
@@ -410,6 +435,10 @@ pub struct Described {
     pub port: Vec<&'static Descriptor>,
     /// Of the control thread.
     pub control: Vec<&'static Descriptor>,
+    /// Of listeners.
+    pub listener: Vec<&'static Descriptor>,
+    /// Of regions.
+    pub region: Vec<&'static Descriptor>,
     /// Of [`Stats::gauges`].
     pub gauges: Vec<&'static Descriptor>,
 }
@@ -463,6 +492,9 @@ pub struct JobInfo {
     pub seconds: f64,
     /// What went wrong, one sentence.
     pub error: Option<String>,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// The peer refused (rejected the connection or ended the stream with an error).
     #[serde(default)]
     pub refused: bool,

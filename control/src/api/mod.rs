@@ -7,9 +7,12 @@
 
 mod channel;
 mod client;
+mod config_info;
+mod config_routes;
 mod error;
 mod event;
 mod info;
+mod observe;
 mod routes;
 mod server;
 mod spec;
@@ -21,9 +24,11 @@ pub(crate) mod tests;
 
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
+pub use config_info::*;
 pub use error::{ApiError, ErrorKind};
-pub use event::{Event, EventKind, EventLog, EventPage};
+pub use event::{Event, EventFilter, EventKind, EventLog, EventPage, Ring, Severity};
 pub use info::*;
+pub use observe::{Observer, ObserverError};
 pub use server::{Server, ServerError};
 pub use spec::*;
 pub use stream_id::StreamId;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
-use axum::http::{StatusCode, header, request::Parts};
+use axum::http::{HeaderMap, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
@@ -13,9 +13,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::config_routes::{reload, save};
 use super::{
-    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, Event, EventKind, EventLog, GetSink,
-    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, StreamId,
+    ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
+    GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
 };
 use crate::{config, metrics};
 
@@ -45,7 +46,7 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
-    async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+    pub(super) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
         self.requester.call(request).await
     }
 
@@ -54,12 +55,12 @@ impl App {
         Ok((status, axum::Json(self.ask(request).await?)).into_response())
     }
 
-    async fn ok(&self, request: Request) -> Result<Response, ApiError> {
+    pub(super) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
         self.answer(StatusCode::OK, request).await
     }
 }
 
-type Answer = Result<Response, ApiError>;
+pub(super) type Answer = Result<Response, ApiError>;
 
 /// All paths.
 pub(super) fn router(app: App) -> Router {
@@ -90,6 +91,9 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/jobs", plain(Request::Jobs))
         .route("/v1/jobs/{id}", get(job).delete(cancel_job))
         .route("/v1/reload", post(reload))
+        .route("/v1/config", plain(Request::Config))
+        .route("/v1/config/diff", plain(Request::ConfigDiff))
+        .route("/v1/config/save", post(save))
         .route("/v1/metrics", get(prometheus))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
@@ -244,17 +248,23 @@ async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
     app.ok(Request::CancelJob(id)).await
 }
 
-async fn reload(State(app): State<App>) -> Answer {
-    app.ok(Request::Reload).await
-}
-
-async fn prometheus(State(app): State<App>) -> Answer {
+async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
     let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
         return Err(ApiError::internal("the control thread did not answer with counters"));
     };
-    let text = metrics::render(&stats)
-        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))?;
-    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+    metrics_response(&stats, &headers)
+        .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
+}
+
+/// The metrics in the format that the reader accepts.
+pub(super) fn metrics_response(
+    stats: &Stats,
+    headers: &HeaderMap,
+) -> Result<Response, std::fmt::Error> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let format = metrics::Format::accepted(accept);
+    let text = metrics::render(stats, format)?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn no_such_path(uri: axum::http::Uri) -> ApiError {
@@ -279,12 +289,16 @@ struct EventQuery {
     wait_ms: u64,
     /// Do not end: one event per line as it happens.
     follow: bool,
-    /// Only messages of this listener (`/v1/messages`).
+    /// At least this severe.
+    severity: Severity,
+    /// Only events about this stream.
+    stream: Option<StreamId>,
+    /// Only events of this listener and of its streams.
     listener: Option<String>,
+    /// Only events since this time, microseconds since 1970-01-01 UTC.
+    since_us: u64,
     /// Only messages of this queue (`/v1/messages`).
     queue: Option<u32>,
-    /// Only messages of this stream (`/v1/messages`).
-    stream: Option<StreamId>,
 }
 
 impl Default for EventQuery {
@@ -294,42 +308,38 @@ impl Default for EventQuery {
             limit: 100,
             wait_ms: 0,
             follow: false,
-            listener: None,
-            queue: None,
+            severity: Severity::Info,
             stream: None,
+            listener: None,
+            since_us: 0,
+            queue: None,
         }
     }
 }
 
 async fn events(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
-    if query.listener.is_some() || query.queue.is_some() || query.stream.is_some() {
-        let message = "listener, queue and stream select messages: use them with /v1/messages";
+    if query.queue.is_some() {
+        let message = "queue selects messages: use it with /v1/messages";
         return Err(ApiError::bad_request(message));
     }
-    read_events(app, query, |_, _| true).await
+    read_events(app, query, false).await
 }
 
 async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
-    read_events(app, query, is_wanted_message).await
+    read_events(app, query, true).await
 }
 
-fn is_wanted_message(query: &EventQuery, event: &Event) -> bool {
-    let EventKind::Message { stream, listener, queue, .. } = &event.kind else { return false };
-    (query.listener.is_none() || query.listener == *listener)
-        && query.queue.is_none_or(|wanted| wanted == *queue)
-        && query.stream.is_none_or(|wanted| wanted == *stream)
-}
-
-type Wanted = fn(&EventQuery, &Event) -> bool;
-
-async fn read_events(app: App, mut query: EventQuery, wanted: Wanted) -> Answer {
-    query.limit = query.limit.clamp(1, MAX_PAGE);
-    if query.follow {
-        return Ok(follow(app, query, wanted));
+async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
+    let EventQuery { after, limit, wait_ms, follow: for_ever, .. } = query;
+    let EventQuery { severity, stream, listener, since_us, queue, .. } = query;
+    let filter = EventFilter { severity, stream, listener, since_us, messages, queue };
+    let limit = limit.clamp(1, MAX_PAGE);
+    if for_ever {
+        return Ok(follow(app, (after, limit), filter));
     }
-    let wait = Duration::from_millis(query.wait_ms).min(MAX_WAIT);
+    let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
-    let mut page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
+    let mut page = app.events.read(after, limit, &filter);
     let mut closing = app.closing.clone();
     while page.events.is_empty() {
         let more = tokio::select! {
@@ -341,19 +351,19 @@ async fn read_events(app: App, mut query: EventQuery, wanted: Wanted) -> Answer 
             break;
         }
         let lost = page.lost;
-        page = app.events.read(page.next, query.limit, |event| wanted(&query, event));
+        page = app.events.read(page.next, limit, &filter);
         page.lost += lost;
     }
     Ok(axum::Json(page).into_response())
 }
 
 /// One JSON object per line, for ever: events, and `{"lost": n}` where some were overwritten.
-fn follow(app: App, query: EventQuery, wanted: Wanted) -> Response {
-    let lines = stream::unfold((app, query), move |(app, mut query)| async move {
+fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
+    let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing.clone();
         loop {
-            let page = app.events.read(query.after, query.limit, |event| wanted(&query, event));
-            query.after = page.next;
+            let page = app.events.read(after, limit, &filter);
+            after = page.next;
             let mut lines = String::new();
             if page.lost > 0 {
                 lines = format!("{{\"lost\":{}}}\n", page.lost);
@@ -361,14 +371,14 @@ fn follow(app: App, query: EventQuery, wanted: Wanted) -> Response {
             for event in &page.events {
                 match serde_json::to_string(event) {
                     Ok(line) => lines = lines + &line + "\n",
-                    Err(error) => return Some((Err(error), (app, query))),
+                    Err(error) => return Some((Err(error), (app, after, filter))),
                 }
             }
             if !lines.is_empty() {
-                return Some((Ok(lines), (app, query)));
+                return Some((Ok(lines), (app, after, filter)));
             }
             tokio::select! {
-                () = app.events.wait(query.after) => {}
+                () = app.events.wait(after) => {}
                 _ = closing.wait_for(|&closing| closing) => return None,
             }
         }
@@ -385,7 +395,7 @@ impl IntoResponse for ApiError {
 }
 
 /// A JSON body within the limit, whatever its content type says.
-struct Json<T>(T);
+pub(super) struct Json<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = ApiError;
@@ -421,7 +431,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 }
 
 /// The query string.
-struct Params<T>(T);
+pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
     type Rejection = ApiError;

@@ -3,13 +3,15 @@
 //! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
 //! microseconds unless the name says otherwise.
 
+use std::path::PathBuf;
+
 use ddp::Access;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, ConnectSpec, GetSpec, JobInfo,
-    ListenerInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats,
-    Status, StreamId, StreamInfo, WorkerInfo,
+    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, ConfigDiff, ConfigInfo, ConnectSpec,
+    GetSpec, JobInfo, ListenerInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec,
+    Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
 };
 use crate::config::{ListenerSection, RegionSection};
 
@@ -97,6 +99,14 @@ pub enum Request {
     CancelJob(u64),
     /// Reads the configuration again; [`Reply::Reload`].
     Reload,
+    /// What that would change, and what not; [`Reply::Reload`].
+    TryReload,
+    /// What runs; [`Reply::Config`].
+    Config,
+    /// What differs from the file; [`Reply::ConfigDiff`].
+    ConfigDiff,
+    /// What runs, as the text of this file; [`Reply::Text`].
+    ConfigText(PathBuf),
 }
 
 /// An answer of the control thread. It serialises as its content, without the variant.
@@ -139,8 +149,14 @@ pub enum Reply {
     Jobs(Vec<JobInfo>),
     /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
-    /// To [`Request::Reload`].
+    /// To [`Request::Reload`] and [`Request::TryReload`].
     Reload(ReloadReport),
+    /// To [`Request::Config`].
+    Config(ConfigInfo),
+    /// To [`Request::ConfigDiff`].
+    ConfigDiff(ConfigDiff),
+    /// To [`Request::ConfigText`]; it is written to a file and not sent, because it has secrets in it.
+    Text(String),
     /// To requests without a result; an empty object.
     Done(Done),
 }
@@ -161,4 +177,13 @@ pub struct ReloadReport {
     pub applied: Vec<String>,
     /// Changes in the file that take effect only after a restart, one sentence each.
     pub needs_restart: Vec<String>,
+    /// What the API made and the file does not have or has otherwise: it stays, one sentence each.
+    #[serde(default)]
+    pub kept: Vec<String>,
+    /// Why nothing would be applied, one sentence each; of a reload that is only tried.
+    #[serde(default)]
+    pub refused: Vec<String>,
+    /// Nothing was applied: `applied` is what would be.
+    #[serde(default)]
+    pub dry_run: bool,
 }

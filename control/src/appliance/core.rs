@@ -7,8 +7,10 @@
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
+mod attempts;
 mod connect;
 mod drain;
+mod failures;
 mod listen;
 mod queries;
 pub(super) mod reload;
@@ -23,7 +25,7 @@ use dataplane::{Command, Counters, Event, Ticket, WorkerId};
 use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
-use self::reload::ReloadPlan;
+use self::reload::{Added, ReloadPlan};
 use super::budget::Budget;
 use super::busy::Busy;
 use super::env::{Env, Facts, Origin, Phase};
@@ -34,6 +36,7 @@ use super::loader::{Finished, Load, Loaded};
 use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
+use super::running::Lines;
 use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
 use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
@@ -78,6 +81,8 @@ pub struct Core {
     streams: Streams,
     jobs: Jobs,
     reload: Option<Box<ReloadPlan>>,
+    /// Where the values of the file stood.
+    lines: Lines,
 }
 
 impl Core {
@@ -102,6 +107,7 @@ impl Core {
             hugepages: setup.hugepages,
             started: now,
         };
+        let lines = Lines::of(&facts.config);
         let mut core = Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
@@ -111,6 +117,7 @@ impl Core {
             streams: Streams::new(workers),
             jobs: Jobs::default(),
             reload: None,
+            lines,
         };
         for (section, loaded) in regions {
             core.register_region(section, loaded, Origin::Configuration, None)
@@ -239,6 +246,10 @@ impl Core {
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
             Request::Reload => self.reload_from_file(Some(answer)),
+            Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
+            Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
+            Request::ConfigDiff => answer.send(self.config_diff().map(Reply::ConfigDiff)),
+            Request::ConfigText(file) => answer.send(self.config_text(&file).map(Reply::Text)),
         }
     }
 
@@ -246,7 +257,8 @@ impl Core {
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         self.env.now = now;
         match event {
-            Event::Incoming { .. } => self.on_incoming(event),
+            Event::Incoming { .. } => self.on_incoming(event, now),
+            Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
             Event::Established { .. } => self.on_established(event, now),
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
             Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),
@@ -278,7 +290,8 @@ impl Core {
                     self.resume(complete, now);
                 }
             }
-            Event::Streams { ticket, streams, associations, last } => {
+            Event::Streams { ticket, streams, associations, handshakes, last } => {
+                self.count_handshakes(&handshakes);
                 self.on_streams(ticket, Found { streams, associations }, last, now);
             }
             Event::AssociationClosed { association, stats } => {
@@ -482,6 +495,8 @@ impl Core {
         answer: Option<Answer>,
     ) {
         let reply = self.listeners.on_added(&mut self.env, name, result);
+        let outcome = reply.as_ref().map(|_| ()).map_err(|error| error.message.clone());
+        self.on_added(&Added::Listener(name.to_owned()), outcome);
         if let Some(answer) = answer {
             answer.send(reply.map(Reply::Listener));
         }
@@ -489,6 +504,7 @@ impl Core {
 
     fn on_region_added(&mut self, name: &str, result: Result<(), String>, answer: Option<Answer>) {
         let outcome = self.regions.on_added(&mut self.env, name, result);
+        self.on_added(&Added::Region(name.to_owned()), outcome.clone());
         if let Some(answer) = answer {
             answer.send(match outcome {
                 Ok(()) => self.region_info(name).map(Reply::Region),

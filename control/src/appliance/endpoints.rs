@@ -155,7 +155,8 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
                 draft: mpa.revision_0,
                 zero: mpa.revision_0,
                 one: mpa.revision_1,
-                two: mpa.revision_2,
+                // Of a listener for bare DDP it is taken to be rejected with a reason: the peer speaks RDMAP.
+                two: mpa.revision_2 || section.ulp == Ulp::Ddp && mpa.revision_1,
             },
             peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
             markers: mpa.markers,

@@ -14,6 +14,7 @@ use ddp::StreamId;
 
 use super::budget::Budget;
 use super::counters::Tally;
+use super::handshakes::Handshakes;
 use super::loader::{Load, Wanted};
 use super::pending::{Loading, Then};
 use super::ports::PortView;
@@ -84,6 +85,7 @@ pub(super) struct Env {
     pub budget: Budget,
     /// Of this turn.
     pub now: Instant,
+    pub handshakes: Handshakes,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -111,6 +113,7 @@ impl Env {
             tally: Tally::default(),
             budget,
             now: facts.started,
+            handshakes: Handshakes::default(),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,

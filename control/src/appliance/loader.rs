@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 
 use dataplane::memory::{Backing, Memory, MemoryConfig};
 use ddp::RegionMemory as _;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::budget::{Budget, Charge, Of};
 use super::source::{Fill, SourceFile, window};
@@ -282,6 +284,26 @@ pub fn open_log(path: &Path) -> Result<File, String> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
     options.open(path).map_err(|error| cannot_open(path, &error))
+}
+
+/// Whether such a file can be opened for writing, or made; nothing is made.
+///
+/// # Errors
+/// One sentence.
+pub fn writable(path: &Path) -> Result<(), String> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let (may_write, may_add) = (Access::WRITE_OK, Access::WRITE_OK | Access::EXEC_OK);
+    // Not by opening: that would wait on a pipe.
+    let checked = match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
+        Ok(_) => access(path, may_write),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => access(parent, may_add),
+        Err(error) => return Err(cannot_open(path, &error)),
+    };
+    checked.map_err(|error| cannot_open(path, &error.into()))
 }
 
 fn cannot_open(path: &Path, error: &std::io::Error) -> String {

@@ -17,11 +17,13 @@
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
 //! | `links` | how long links of ports have been down |
 //! | `budget` | the ceiling of memory, and what is in use |
+//! | `handshakes` | counts of peers that did not become streams |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!
 //! No part calls another. Each takes requests and events and returns values; what a job wants of others is an
 //! `Effect`. `core` routes them.
 
+mod attempts;
 pub mod budget;
 mod busy;
 mod core;
@@ -29,6 +31,7 @@ mod counters;
 mod effect;
 pub mod endpoints;
 mod env;
+mod handshakes;
 mod jobs;
 pub mod limits;
 mod links;
@@ -38,6 +41,7 @@ mod pending;
 mod ports;
 pub mod process;
 mod regions;
+mod running;
 pub mod source;
 pub mod stags;
 pub mod start;

@@ -20,7 +20,7 @@ use super::loader::{self, Loaded, Loader, Wanted};
 use super::ports::{self, PortView};
 use super::start;
 use super::thread::{Control, Driver, Signal, Waker};
-use crate::api::{self, EventLog, Server};
+use crate::api::{self, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
 use crate::shm;
@@ -40,6 +40,8 @@ struct Running {
     control: Control,
     thread: JoinHandle<()>,
     server: Server,
+    /// For observers, if one is configured.
+    observer: Option<Observer>,
     set_up: Receiver<()>,
 }
 
@@ -106,11 +108,12 @@ impl Process {
     /// Waits for all of them to end. False if one ended by a defect.
     pub fn join(self) -> bool {
         let mut sound = true;
-        for Running { name, thread, server, .. } in self.running {
+        for Running { name, thread, server, observer, .. } in self.running {
             if thread.join().is_err() {
                 tracing::error!("appliance {name}: the control thread panicked");
                 sound = false;
             }
+            drop(observer);
             if let Err(error) = server.stop() {
                 tracing::warn!("appliance {name}: the API did not end cleanly: {error}");
             }
@@ -183,13 +186,18 @@ fn start_one(
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
     let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done);
+    let observer = management.listen.address.map(|at| Observer::start(at, requester.clone()));
+    let observer = observer.transpose().map_err(|error| error.to_string())?;
+    if let Some(observer) = &observer {
+        tracing::info!("metrics: http://{}/metrics", observer.address());
+    }
     let server =
         Server::start(&management.socket, requester, log, body).map_err(|e| e.to_string())?;
     let thread = std::thread::Builder::new()
         .name("control".into())
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
-    Ok(Running { name, control, thread, server, set_up })
+    Ok(Running { name, control, thread, server, observer, set_up })
 }
 
 /// What a core owns besides its configuration.

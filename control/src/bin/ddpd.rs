@@ -42,8 +42,11 @@ fn run(args: Args) -> Result<ExitCode, String> {
         return Err("no configuration: name one with --config FILE".into());
     }
     let documents = config::load_all(&args.config).map_err(|errors| errors.to_string())?;
-    let configs: Vec<Config> = documents.into_iter().map(|document| document.config).collect();
-    start_log(args.log.as_deref().unwrap_or(&configs[0].management.log))?;
+    let mut configs: Vec<Config> = documents.into_iter().map(|document| document.config).collect();
+    if let Some(filter) = &args.log {
+        configs.iter_mut().for_each(|config| config.override_log(filter));
+    }
+    start_log(&configs[0].management.log)?;
     serve(configs)
 }
 

@@ -6,6 +6,7 @@ use super::reader::Section;
 use super::rule::Shape;
 use super::types::*;
 use super::values::*;
+use super::written_keys;
 
 /// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
 const MAX_WORKERS: u16 = 128;
@@ -22,7 +23,7 @@ section! {
         numa_node: Option<u8> = int(0u8, 31).or_absent(), or None;
     } by_hand {
         /// More EAL arguments, handed on as they are.
-        eal_args: Vec<String> = read_eal_args, memory_lists;
+        eal_args: Vec<String> = read_eal_args, memory_lists, written_keys::eal_args;
     }
 }
 

@@ -8,6 +8,7 @@ use super::check::{self, Sections};
 use super::devices::{self, MemorySection};
 use super::errors::{ConfigError, ConfigErrors, Places, Sink};
 use super::reader::Section;
+use super::source::Source;
 use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
@@ -59,7 +60,8 @@ impl Document {
         check::file(&draft.sections, &sink);
         let errors = sink.take();
         if errors.is_empty() {
-            Ok(draft.into_document(file, sink))
+            let source = Source::new(text, table.get_ref());
+            Ok(draft.into_document(file, sink, source))
         } else {
             Err(ConfigErrors(errors))
         }
@@ -128,11 +130,12 @@ impl Draft {
         Self { name, root, memory, workers, tcp, management, sections }
     }
 
-    fn into_document(self, file: &Path, sink: Sink) -> Document {
+    fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
         let (ports, port_places) = self.sections.ports.into_iter().unzip();
         let (regions, region_places) = self.sections.regions.into_iter().unzip();
         let config = Config {
             file: file.to_owned(),
+            source,
             name: self.name,
             memory: self.memory.0,
             workers: self.workers.0,

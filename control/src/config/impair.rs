@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::values::*;
+use super::written_keys;
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -34,7 +35,7 @@ section! {
         seed: u64 = seed(), or 1;
     } by_hand {
         /// Loss in bursts (Gilbert-Elliott).
-        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys;
+        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys, written_keys::in_own_table;
     }
 }
 

@@ -52,7 +52,8 @@ macro_rules! section {
     ($(#[$meta:meta])* $vis:vis struct $Section:ident in $path:literal {
         $($(#[doc = $help:literal])+ $([$reload:ident])? $key:ident: $type:ty = $rule:expr, or $default:expr;)+
     } $(by_hand {
-        $($(#[$field_meta:meta])+ $field:ident: $field_type:ty = $field_read:path, $field_keys:path;)+
+        $($(#[$field_meta:meta])+
+            $field:ident: $field_type:ty = $field_read:path, $field_keys:path, $field_written:path;)+
     })?) => {
         $(#[$meta])*
         $vis struct $Section {
@@ -84,6 +85,17 @@ macro_rules! section {
                     )
                 },)+];
                 $($(let keys = [keys, $field_keys()].concat();)+)?
+                keys
+            }
+
+            /// Its keys that have a value, as the file has them.
+            pub(in crate::config) fn written(&self) -> $crate::config::written_keys::Keys {
+                let mut keys = Vec::new();
+                $({
+                    let rule: $crate::config::rule::Rule<$type> = $rule;
+                    $crate::config::written_keys::push(&mut keys, stringify!($key), &rule.show(&self.$key));
+                })+
+                $($($field_written(&self.$field, &mut keys);)+)?
                 keys
             }
 

@@ -8,6 +8,7 @@
 mod check;
 mod devices;
 mod document;
+mod edit;
 mod environment;
 mod errors;
 mod impair;
@@ -22,11 +23,14 @@ mod reader;
 mod reference;
 mod rule;
 mod sctp;
+mod source;
 mod tables;
 mod together;
 mod tuning;
 mod types;
 mod values;
+mod written;
+mod written_keys;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +40,9 @@ use std::path::{Path, PathBuf};
 pub use document::{Document, listener_from_json, region_from_json};
 
 pub use devices::MemorySection;
+#[cfg(test)]
+pub(crate) use edit::render;
+pub use edit::{file_text, header_of, render_table, toml_of};
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::Key;
 pub use machine::Finding;
@@ -44,10 +51,12 @@ pub use objects::access_from_word;
 pub(crate) use reference::{example, man, schema};
 pub use rule::Shape;
 pub use sctp::SctpSection;
+pub use source::{Place, Source};
 pub use together::{one_ended_links, together};
-pub use tuning::{Limits, ManagementSection, MpaReceiveSection, TcpSection};
+pub use tuning::{Limits, ListenSection, ManagementSection, MpaReceiveSection, TcpSection};
 pub use types::*;
 pub(crate) use values::{parse_u64, show_size};
+pub use written::{Secrets, Table};
 
 /// The API's default socket, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
@@ -57,6 +66,8 @@ pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
 pub struct Config {
     /// The file it was read from, as given on the command line.
     pub file: PathBuf,
+    /// What stood in it.
+    pub source: Source,
     /// Name of the appliance in logs, metrics and the API; by default the file's stem.
     pub name: String,
     /// What DPDK may use.

@@ -53,17 +53,17 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
 
 /// What peers may do.
 #[derive(Clone, Copy, Default, PartialEq)]
-struct Rights {
-    read: bool,
-    write: bool,
-    atomic: bool,
+pub(super) struct Rights {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) atomic: bool,
 }
 
 const fn rights(read: bool, write: bool, atomic: bool) -> Rights {
     Rights { read, write, atomic }
 }
 
-const ACCESS_WORDS: [(&str, Rights); 5] = [
+pub(super) const ACCESS_WORDS: [(&str, Rights); 5] = [
     ("rw", rights(true, true, false)),
     ("r", rights(true, false, false)),
     ("w", rights(false, true, false)),

@@ -9,7 +9,7 @@ use super::rule::Shape;
 use super::values::show_size;
 
 /// Sections of which a file may have several.
-const LISTS: [&str; 6] =
+pub(super) const LISTS: [&str; 6] =
     ["port", "interface", "interface.routes", "region", "listener", "listener.queue"];
 
 impl fmt::Display for Shape {
@@ -46,7 +46,7 @@ impl Key {
 }
 
 /// As the file has it: `[tcp]`, `[[port]]`.
-fn header(section: &str) -> String {
+pub(super) fn header(section: &str) -> String {
     if LISTS.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") }
 }
 

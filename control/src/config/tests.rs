@@ -5,6 +5,7 @@ mod good;
 mod machine;
 mod rdmap;
 mod reference;
+mod written;
 
 use std::path::Path;
 

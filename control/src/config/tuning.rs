@@ -1,5 +1,6 @@
 //! `[tcp]`, `[mpa]`, `[limits]` and `[management]`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::types::*;
 use super::values::*;
+use super::written_keys::{self, Keys, time, time_or_off};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIB: u64 = 1 << 40;
@@ -63,7 +65,8 @@ section! {
         syn_cookies: SynCookieMode = one_of(&SynCookieMode::WORDS), or SynCookieMode::Auto;
     } by_hand {
         /// Keepalive; `None` for off (RFC 9293 §3.8.4).
-        keepalive: Option<Keepalive> = read_keepalive, keepalive_keys;
+        keepalive: Option<Keepalive> =
+            read_keepalive, keepalive_keys, write_keepalive;
     }
 }
 
@@ -183,7 +186,8 @@ section! {
         buffers_per_worker: u64 = size(4096, TIB), or 64 << 20;
         /// Entries of one interface's neighbour cache.
         neighbours: u32 = int(8, 1_000_000), or 1024;
-        /// Events that are kept for readers.
+        /// Events that are kept for readers: so many errors, so many failed attempts of peers, so many deliveries, and so
+        /// many others.
         events: u32 = int(16, 10_000_000), or 4096;
         /// Bytes of untagged messages that are kept with them.
         event_memory: u64 = size(4096, TIB), or 16 << 20;
@@ -222,13 +226,48 @@ section! {
         bench: bool = boolean(), or false;
         /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
         log: String = log_filter(), or "info".to_owned();
+    } by_hand {
+        /// Where observers are served.
+        listen: ListenSection = read_listen, ListenSection::keys, written_keys::in_own_table;
     }
+}
+
+section! {
+    /// `[management.listen]`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct ListenSection in "management.listen" {
+        /// Address and TCP port of the kernel's for `/metrics`, `/livez` and `/readyz`, which are open to all who reach it; none unless it is given.
+        address: Option<SocketAddr> = socket_address().or_absent(), or None;
+    }
+}
+
+fn read_listen(management: &mut Section<'_, '_>) -> ListenSection {
+    let mut section = management.table("listen");
+    let listen = ListenSection::read(&mut section);
+    section.finish();
+    listen
+}
+
+fn socket_address() -> Rule<SocketAddr> {
+    Rule::new(
+        Shape::Text("an address and a port"),
+        |address| format!("\"{address}\""),
+        |value| {
+            let text = string(value)?;
+            text.parse().map_err(|_| {
+                let text = text.escape_debug();
+                format!(
+                    "is \"{text}\", but must be an address and a port such as \"127.0.0.1:9471\""
+                )
+            })
+        },
+    )
 }
 
 fn log_filter() -> Rule<String> {
     Rule::new(
         Shape::Text("a log filter"),
-        |filter| format!("\"{filter}\""),
+        |filter: &String| quoted(filter),
         |value| {
             let filter = string(value)?;
             match filter.parse::<tracing_subscriber::EnvFilter>() {
@@ -250,4 +289,12 @@ pub(super) fn management(mut section: Section<'_, '_>) -> (ManagementSection, Pl
 pub(super) fn descriptors() -> Vec<Key> {
     let (tcp, mpa) = (TcpSection::keys(), MpaReceiveSection::keys());
     [tcp, mpa, Limits::keys(), ManagementSection::keys()].concat()
+}
+
+fn write_keepalive(keepalive: &Option<Keepalive>, keys: &mut Keys) {
+    keys.push(("keepalive", time_or_off(keepalive.map(|keepalive| keepalive.idle))));
+    if let Some(keepalive) = keepalive {
+        keys.push(("keepalive_interval", time(keepalive.interval)));
+        keys.push(("keepalive_probes", keepalive.probes.into()));
+    }
 }

@@ -46,10 +46,15 @@ pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
     Ok(PathBuf::from(text))
 }
 
+/// A string as the file has it.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
 /// A path that `sockaddr_un` can hold.
 pub(super) fn socket_path() -> Rule<PathBuf> {
     const MAX: usize = 107;
-    let show = |path: &PathBuf| format!("\"{}\"", path.display());
+    let show = |path: &PathBuf| quoted(&path.to_string_lossy());
     Rule::new(Shape::Text("a path of at most 107 bytes"), show, |value| {
         let path = path(value)?;
         let len = path.as_os_str().len();
@@ -287,7 +292,8 @@ fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
 
 /// Bits per second.
 pub(super) fn rate() -> Rule<u64> {
-    by(Shape::Text("a rate such as 10 Gbit/s"), read_rate)
+    let show = |rate: &u64| format!("\"{rate} bit/s\"");
+    Rule::new(Shape::Text("a rate such as 10 Gbit/s"), show, read_rate)
 }
 
 fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
@@ -415,7 +421,12 @@ pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
 
 /// The seed of a random source.
 pub(super) fn seed() -> Rule<u64> {
-    Rule::new(Shape::Number("from 0 to 2^64 - 1"), u64::to_string, u64_or_string)
+    // TOML's numbers end at 2^63 - 1.
+    let show = |seed: &u64| match i64::try_from(*seed) {
+        Ok(seed) => seed.to_string(),
+        Err(_) => format!("\"{seed}\""),
+    };
+    Rule::new(Shape::Number("from 0 to 2^64 - 1"), show, u64_or_string)
 }
 
 /// A 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.

@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::config::Config;
 use super::streams::Selection;
 use super::url::{Peer, RegionAt, Url};
-use crate::api::StreamId;
+use crate::api::{Severity, StreamId};
 use crate::config::{DEFAULT_SOCKET, parse_u64};
 
 /// Manages ddpd, and sends files into the memory of DDP peers.
@@ -18,7 +19,7 @@ use crate::config::{DEFAULT_SOCKET, parse_u64};
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused."
+                  refused, 6 the appliance does not answer."
 )]
 pub struct Args {
     /// The appliance's management.socket
@@ -27,6 +28,9 @@ pub struct Args {
     /// Write stable JSON, one object or list per answer; errors go to stderr, as JSON too
     #[arg(long, global = true)]
     pub json: bool,
+    /// Give up when the appliance has been silent for this time; an operation that takes longer is waited for
+    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    pub timeout: Duration,
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -86,8 +90,16 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Jobs>,
     },
-    /// Have the appliance read its configuration file again
-    Reload,
+    /// Have the appliance read its configuration file again; it is applied whole or not at all
+    Reload {
+        /// Change nothing: print what would change now, what needs a restart, and what would be refused; exit code 1 if
+        /// anything would
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// The configuration that runs
+    #[command(subcommand)]
+    Config(Config),
     /// Counters as OpenMetrics text
     Metrics,
     /// Offer one region over kernel sockets, without an appliance
@@ -147,7 +159,11 @@ pub enum Regions {
 #[derive(Debug, ClapArgs)]
 pub struct RegionAdd {
     /// Its name
-    pub name: String,
+    #[arg(required_unless_present = "file")]
+    pub name: Option<String>,
+    /// TOML file with one [[region]] section, instead of the other options; - for the standard input
+    #[arg(long, conflicts_with_all = ["name", "size", "access", "backing", "path", "fsync", "object", "base_to", "shared"])]
+    pub file: Option<PathBuf>,
     /// Bytes, or such as 64MiB; for a file, its length if not given
     #[arg(long)]
     pub size: Option<String>,
@@ -181,7 +197,7 @@ pub enum Listeners {
     List,
     /// Add a listener
     Add {
-        /// JSON file with the keys of [[listener]]; - for the standard input
+        /// TOML file with one [[listener]] section, or JSON with its keys; - for the standard input
         file: PathBuf,
     },
     /// Remove a listener; its streams stay
@@ -252,12 +268,21 @@ pub struct Events {
     /// End after so many events
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
+    /// Only events that are at least this severe
+    #[arg(long, value_parser = severity, value_name = "info|warning|error", default_value = "info")]
+    pub severity: Severity,
+    /// Only events about this stream
+    #[arg(long, value_name = "STREAM")]
+    pub stream: Option<StreamId>,
+    /// Only events of this listener and of its streams
+    #[arg(long, value_name = "NAME")]
+    pub listener: Option<String>,
+    /// Only events since then: a duration before now, such as 10m, or a time, such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "AGO|TIME", value_parser = since)]
+    pub since: Option<SystemTime>,
     /// Only untagged messages
     #[arg(long)]
     pub messages: bool,
-    /// Only messages of this listener
-    #[arg(long, requires = "messages")]
-    pub listener: Option<String>,
     /// Only messages of this queue
     #[arg(long, requires = "messages", value_name = "QN")]
     pub queue: Option<u32>,
@@ -611,6 +636,21 @@ pub struct ServeKernel {
     /// Close a connection whose peer is silent for this time
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
+}
+
+fn severity(text: &str) -> Result<Severity, String> {
+    let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
+}
+
+/// A duration before now, or a time.
+fn since(text: &str) -> Result<SystemTime, String> {
+    let ago = humantime::parse_duration(text).ok();
+    let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
+    ago.or_else(|| humantime::parse_rfc3339_weak(text).ok()).ok_or_else(|| {
+        "write a duration before now, such as 10m, or a time in UTC, such as 2026-01-31T12:00:00Z"
+            .into()
+    })
 }
 
 fn on_off(text: &str) -> Result<bool, String> {

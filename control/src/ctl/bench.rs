@@ -55,7 +55,8 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.clone().unwrap_or_else(|| "the bench was cancelled".into());
         let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
-        Failure::new(exit, format!("after {messages} messages: {reason}"))
+        let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
+        failure.with_hint(job.hint.clone())
     });
     // What it has found out until then counts.
     if done || failed.is_none() {

@@ -22,6 +22,8 @@ pub enum Exit {
     Unreachable = 3,
     /// The peer refused: it rejected the connection or ended the stream with an error.
     Refused = 4,
+    /// The appliance takes connections and does not answer: it is stopped, or hangs.
+    Silent = 6,
 }
 
 /// Why a command failed.
@@ -33,6 +35,9 @@ pub(super) struct Failure {
     pub(super) error: &'static str,
     /// One sentence.
     pub(super) message: String,
+    /// What can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hint: Option<String>,
 }
 
 impl Failure {
@@ -42,8 +47,13 @@ impl Failure {
             Exit::Usage => "bad_request",
             Exit::Unreachable => "unreachable",
             Exit::Refused => "peer_refused",
+            Exit::Silent => "silent",
         };
-        Self { exit, error, message: message.into() }
+        Self { exit, error, message: message.into(), hint: None }
+    }
+
+    pub(super) fn with_hint(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
     }
 }
 
@@ -51,6 +61,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let exit = match &error {
             ClientError::Unreachable { .. } => Exit::Unreachable,
+            ClientError::Silent { .. } => Exit::Silent,
             ClientError::Protocol(_) => Exit::Failed,
             ClientError::Refused(refusal) => match refusal.error {
                 ErrorKind::PeerRefused => Exit::Refused,
@@ -61,6 +72,7 @@ impl From<ClientError> for Failure {
         let mut failure = Self::new(exit, error.to_string());
         if let ClientError::Refused(refusal) = &error {
             failure.error = kind_word(refusal.error);
+            failure.hint.clone_from(&refusal.hint);
         }
         failure
     }
@@ -109,6 +121,7 @@ impl From<KernelError> for Failure {
             KernelError::NeedsStag => Exit::Usage,
             _ => Exit::Failed,
         };
-        Self::new(exit, error.to_string())
+        let hint = error.hint().map(str::to_owned);
+        Self::new(exit, error.to_string()).with_hint(hint)
     }
 }

@@ -5,10 +5,12 @@
 
 mod args;
 mod bench;
+mod config;
 mod exit;
 mod generate;
 mod pipe;
 mod put;
+mod section;
 mod serve;
 mod show;
 mod streams;
@@ -21,6 +23,7 @@ mod tests;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use serde::Serialize;
@@ -28,8 +31,8 @@ use serde_json::json;
 
 use crate::api::{
     AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
-    PortInfo, RdmapChoice, RegionInfo, ReloadReport, SendSpec, Sent, Stats, Status, StreamInfo,
-    Via, WorkerInfo, path_segment,
+    PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent, Severity, Stats, Status, StreamInfo, Via,
+    WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -42,6 +45,9 @@ use args::{
     SendTo, Streams,
 };
 use exit::Failure;
+
+/// The least time for which an appliance may be silent.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Runs the command line of this process.
 pub fn main() -> std::process::ExitCode {
@@ -57,29 +63,39 @@ pub fn run(
     err: &mut dyn Write,
     terminal: bool,
 ) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // The command line may be wrong, and still asks for errors in JSON.
+    let json = arguments.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
-        Err(error) => return print_usage(&error, out, err),
+        Err(error) => return print_usage(&error, json, out, err),
     };
     let json = args.json;
     let mut output = Output { out, json, progress: terminal && !json };
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
-        Err(failure) => {
-            let text = match json {
-                true => serde_json::to_string(&failure).unwrap_or(failure.message),
-                false => format!("ddpctl: {}", failure.message),
-            };
-            // When the standard error cannot be written either, nothing can be reported.
-            drop(writeln!(err, "{text}"));
-            failure.exit
-        }
+        Err(failure) => print_failure(failure, json, err),
     }
 }
 
-fn print_usage(error: &clap::Error, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
+fn print_failure(failure: Failure, json: bool, err: &mut dyn Write) -> Exit {
+    let text = match (json, &failure.hint) {
+        (true, _) => serde_json::to_string(&failure).unwrap_or(failure.message),
+        (false, Some(hint)) => format!("ddpctl: {}\nhint: {hint}", failure.message),
+        (false, None) => format!("ddpctl: {}", failure.message),
+    };
+    // When the standard error cannot be written either, nothing can be reported.
+    drop(writeln!(err, "{text}"));
+    failure.exit
+}
+
+fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> Exit {
     // As above: the exit code has to do.
-    if error.use_stderr() {
+    if error.use_stderr() && json {
+        let text = error.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        print_failure(Failure::new(Exit::Usage, message), json, err)
+    } else if error.use_stderr() {
         drop(write!(err, "{error}"));
         Exit::Usage
     } else {
@@ -122,7 +138,10 @@ impl Output<'_> {
 }
 
 fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
-    let client = || Client::new(&args.socket).map_err(Failure::from);
+    let client = || {
+        let client = Client::new(&args.socket)?;
+        Ok::<_, Failure>(client.with_timeout(args.timeout.max(SHORTEST)))
+    };
     match args.command {
         Command::Completions { shell } => generate::completions(shell, output.out),
         Command::Man { directory } => generate::man(&directory),
@@ -151,10 +170,8 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
         Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),
-        Command::Reload => {
-            let report: ReloadReport = client()?.post("/v1/reload", &json!({}))?;
-            output.answer(&report, show::reload)
-        }
+        Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
+        Command::Config(command) => config::config(command, &client()?, output),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
     }
 }
@@ -164,7 +181,11 @@ fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result
         Regions::List => output
             .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
         Regions::Add(add) => {
-            let region: RegionInfo = client.post("/v1/regions", &region_body(&add)?)?;
+            let body = match &add.file {
+                Some(file) => section::body(file, "region")?,
+                None => region_body(&add)?,
+            };
+            let region: RegionInfo = client.post("/v1/regions", &body)?;
             output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
         }
         Regions::Read { name, offset, length, output: file } => {
@@ -254,10 +275,7 @@ fn listeners(
             output.answer(&list, |list| show::listeners(list))
         }
         Listeners::Add { file } => {
-            let text = read_input(Some(&file).filter(|file| file.as_os_str() != "-"))?;
-            let body: serde_json::Value = serde_json::from_slice(&text).map_err(|error| {
-                Failure::new(Exit::Usage, format!("{} is not JSON: {error}", file.display()))
-            })?;
+            let body = section::body(&file, "listener")?;
             let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
             output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
         }
@@ -319,8 +337,18 @@ fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<
         if command.messages { "messages" } else { "events" },
         command.after
     );
+    if command.severity > Severity::Info {
+        path += &format!("&severity={}", command.severity.name());
+    }
+    if let Some(stream) = command.stream {
+        path += &format!("&stream={stream}");
+    }
     if let Some(listener) = &command.listener {
         path += &format!("&listener={}", path_segment(listener));
+    }
+    if let Some(since) = command.since {
+        let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        path += &format!("&since_us={}", since.as_micros());
     }
     if let Some(queue) = command.queue {
         path += &format!("&queue={queue}");

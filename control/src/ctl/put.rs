@@ -119,7 +119,8 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
         let (done, total) = (job.acknowledged, job.total);
-        return Err(Failure::new(exit, format!("after {done} of {total} bytes: {reason}")));
+        let failure = Failure::new(exit, format!("after {done} of {total} bytes: {reason}"));
+        return Err(failure.with_hint(job.hint));
     }
     let summary = Summary {
         via: "appliance",

@@ -9,8 +9,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::printable;
 use crate::api::{
-    Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, RegionInfo,
-    ReloadReport, Sent, Stats, Status, WorkerInfo,
+    Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, RegionInfo, Sent,
+    Stats, Status, WorkerInfo,
 };
 use crate::config::show_size;
 
@@ -283,6 +283,11 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
     for port in &stats.ports {
         section(format!("port {}", port.port), &port.counters);
     }
+    let failed = stats.handshakes.iter().map(|failed| {
+        let of = if failed.listener.is_empty() { "no listener" } else { &failed.listener };
+        (format!("{of}: {}, {}", failed.stage, failed.reason), failed.count)
+    });
+    section("failed handshakes".into(), &failed.collect());
     section("control".into(), &stats.control);
     if text.is_empty() { "everything is 0 (--all shows it)\n".into() } else { text }
 }
@@ -311,15 +316,6 @@ pub(super) fn sent(sent: &Sent) -> String {
         Some(reply) => printable(reply),
         None => format!("{} bytes sent and acknowledged in {} us", sent.bytes, sent.time_us),
     }
-}
-
-pub(super) fn reload(report: &ReloadReport) -> String {
-    if report.applied.is_empty() && report.needs_restart.is_empty() {
-        return "nothing changed\n".into();
-    }
-    let applied = report.applied.iter().map(|change| format!("applied: {change}\n"));
-    let waiting = report.needs_restart.iter().map(|change| format!("needs a restart: {change}\n"));
-    applied.chain(waiting).collect()
 }
 
 /// One line: time, number, kind, and what the kind holds.

@@ -1,6 +1,8 @@
 //! The program against a fake control thread behind the real socket.
 
 mod bench;
+mod config;
+mod silence;
 mod verbs;
 
 use std::ffi::OsString;
@@ -10,8 +12,8 @@ use std::sync::mpsc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::EventKind;
 use crate::api::tests::fake::{self, Fake};
+use crate::api::{EventKind, StreamId};
 
 struct Ran {
     exit: Exit,
@@ -96,7 +98,7 @@ fn tables_for_people() {
     assert!(fake.good(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
     assert!(fake.good(&["workers"]).contains("25 %"));
     assert!(fake.good(&["jobs"]).contains("running"));
-    assert!(fake.good(&["metrics"]).ends_with("# EOF\n"));
+    assert!(fake.good(&["metrics"]).contains("\nddpd_streams 1\n"));
     assert_eq!(
         fake.good(&["reload"]),
         "applied: region \"new\" added\nneeds a restart: [workers] changed\n"
@@ -314,13 +316,13 @@ fn events_are_listed_and_followed() {
     }
     fake.events.push(fake::message("in", 2, b"hi \"you\""));
     let text = fake.good(&["events"]);
-    assert!(text.starts_with("(501 earlier events were overwritten)\n"), "{text:.80}");
+    assert!(text.starts_with("(500 earlier events were overwritten)\n"), "{text:.80}");
     let last = text.lines().last().unwrap();
     assert!(
         last.contains(" 1501 message data=\"hi \\\"you\\\"\" listener=in msn=1 queue=2"),
         "{last}"
     );
-    assert_eq!(text.lines().count(), 1001);
+    assert_eq!(text.lines().count(), 1002);
     assert_eq!(fake.good(&["events", "--count", "3", "--after", "600"]).lines().count(), 3);
     let messages = fake.json(&["events", "--messages", "--queue", "2", "--listener", "in"]);
     assert_eq!(messages["seq"], 1501);
@@ -330,6 +332,35 @@ fn events_are_listed_and_followed() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
         .collect();
     assert_eq!(seqs, [json!(1500), json!(1501)]);
+}
+
+#[test]
+fn events_are_selected() {
+    let fake = Fake::start();
+    let (stream, listener) = (StreamId(9), Some("in".to_owned()));
+    let (layer, code, reason) = ("ddp".into(), "1/02".into(), "why".into());
+    fake.events.push(EventKind::Draining);
+    fake.events.push(EventKind::StreamEstablished { stream, listener, remote: "r".into() });
+    fake.events.push(EventKind::StreamError { stream, layer, code, reason });
+    fake.events.push(EventKind::Warning { message: "w".into() });
+    let seqs = |args: &[&str]| -> Vec<Value> {
+        let all = [&["--json", "events"], args].concat();
+        let lines = fake.good(&all);
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|event| event["seq"].clone()).collect()
+    };
+    assert_eq!(seqs(&["--severity", "error"]), [3]);
+    assert_eq!(seqs(&["--severity", "warning"]), [3, 4]);
+    assert_eq!(seqs(&["--stream", "9"]), [2, 3]);
+    assert_eq!(seqs(&["--listener", "in", "--severity", "warning"]), [3]);
+    assert_eq!(seqs(&["--since", "1h"]), [1, 2, 3, 4]);
+    assert_eq!(seqs(&["--since", "2026-01-31 12:00:00"]), [1, 2, 3, 4]);
+    assert_eq!(seqs(&["--since", "2999-01-31T12:00:00Z"]), [0; 0]);
+    for bad in [["--severity", "bad"], ["--since", "then"]] {
+        let run = fake.ctl(&["events", bad[0], bad[1]]);
+        assert_eq!(run.exit, Exit::Usage, "{bad:?}: {}", run.err);
+        assert!(run.err.contains("write "), "{bad:?}: {}", run.err);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use ddp::last_message::LastMessage;
 use ddp::{
     BufferPool, Context, DdpError, Event, Message, PdId, StagTable, Stream, StreamConfig, StreamId,
-    VersionPolicy,
+    UlpKind, VersionPolicy,
 };
 use tcp_lite::mpa::{
     AcceptError, Config, Depths, HoldBudget, MpaError, Params, PrivateDataTooLong, Progress,
@@ -17,6 +17,7 @@ use tcp_lite::mpa::{
 };
 
 use super::{KernelMemory, MpaOptions, Parameters};
+use crate::advert;
 
 /// Bytes of untagged messages that a peer may have unfinished.
 const BUFFERS: u64 = 1 << 20;
@@ -54,7 +55,12 @@ impl Channel {
             crc: options.crc,
             ..Config::default()
         };
-        let startup = Startup::initiator(&config, Depths::NONE, &[])?;
+        // A Start Key carries nothing; else it says that the stream is bare DDP.
+        let private_data = match options.revision {
+            Revision::Draft => Vec::new(),
+            _ => advert::encode_for(UlpKind::Ddp, &[]),
+        };
+        let startup = Startup::initiator(&config, Depths::NONE, &private_data)?;
         Ok(Self::new(config, startup, true))
     }
 

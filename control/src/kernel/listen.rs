@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ddp::last_message::LastMessage;
-use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset};
+use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset, UlpKind};
 use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
 
 use super::channel::{Channel, last_message};
@@ -162,16 +162,19 @@ impl Listener {
                 memory_offset: 0,
             })
             .map_err(|e| listen(io::Error::other(e)))?;
-        let advert = advert::encode(&[Advertised {
-            name: region.name.clone(),
-            stag: stag.0,
-            base_to: region.base_to,
-            len: region.len,
-            remote_write: true,
-            remote_read: false,
-            remote_atomic: false,
-            busy: false,
-        }]);
+        let advert = advert::encode_for(
+            UlpKind::Ddp,
+            &[Advertised {
+                name: region.name.clone(),
+                stag: stag.0,
+                base_to: region.base_to,
+                len: region.len,
+                remote_write: true,
+                remote_read: false,
+                remote_atomic: false,
+                busy: false,
+            }],
+        );
         Ok(Listener { socket, address, config, memory, stag, stags, advert })
     }
 

@@ -29,6 +29,7 @@ use tcp_lite::mpa::{MpaError, Revision, StartupError};
 use thiserror::Error;
 
 use crate::advert::AdvertError;
+use crate::refusal::{Refusal, RefusalKind};
 
 pub use listen::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent, Served};
 pub use memory::KernelMemory;
@@ -100,6 +101,36 @@ impl Report {
     }
 }
 
+/// The private data of a reject, for people.
+struct Rejection<'a>(Option<&'a Refusal>, usize);
+
+impl fmt::Display for Rejection<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rejection(Some(refusal), _) => refusal.fmt(f),
+            Rejection(None, len) => write!(f, "{len} bytes of private data"),
+        }
+    }
+}
+
+impl KernelError {
+    /// What the operator can do, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            KernelError::Rejected { refusal: Some(refusal), .. } => {
+                refusal.kind.map(RefusalKind::hint_there)
+            }
+            KernelError::Startup(
+                StartupError::Foreign(_) | StartupError::BadKey { .. } | StartupError::Timeout,
+            ) => Some("what answers there may be no RDMA listener: check the address and the port"),
+            KernelError::Startup(StartupError::Revision { .. } | StartupError::Closed) => {
+                Some("ask for another MPA revision: --mpa-rev")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Why a transfer failed or a listener cannot run.
 #[derive(Debug, Error)]
 pub enum KernelError {
@@ -155,10 +186,12 @@ pub enum KernelError {
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
     /// The peer does not want the connection.
-    #[error("the peer rejected the connection (MPA reject, {private_data} bytes of private data)")]
+    #[error("the peer rejected the connection (MPA reject): {}", Rejection(.refusal.as_ref(), *.private_data))]
     Rejected {
         /// Bytes of private data in the reject.
         private_data: usize,
+        /// What they say, if they are text.
+        refusal: Option<Refusal>,
     },
     /// The private data of the reply is no advertisement.
     #[error("the peer advertises no regions: {0}; name the place with --stag and --to")]

@@ -16,6 +16,7 @@ use super::channel::Channel;
 use super::socket::{Arrived, Socket, wait};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 use crate::advert;
+use crate::refusal::Refusal;
 
 /// Longest message: a file is sent as several if it is longer.
 const MAX_MESSAGE: u64 = 1 << 30;
@@ -434,7 +435,8 @@ fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
     match progress {
         mpa::Progress::Accepted { params, private_data } => Ok((params, private_data)),
         mpa::Progress::Rejected { private_data, .. } => {
-            Err(KernelError::Rejected { private_data: private_data.len() })
+            let (private_data, refusal) = (private_data.len(), Refusal::decode(&private_data));
+            Err(KernelError::Rejected { private_data, refusal })
         }
         mpa::Progress::Unsuitable { error, .. } => Err(error.into()),
         mpa::Progress::Request(_) => Err(StartupError::BothInitiators.into()),

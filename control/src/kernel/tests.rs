@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ddp::{ErrorCode, RegionMemory};
-use tcp_lite::mpa::{Config, Revision};
+use tcp_lite::mpa::{Config, Foreign, Revision};
 
 use super::channel::Channel;
 use super::*;
@@ -243,7 +243,7 @@ fn a_failed_start_up_is_reset() {
         peer.read(&mut [0]).map_err(|error| error.kind())
     });
     assert_eq!(run.result, Err(std::io::ErrorKind::ConnectionReset));
-    let expected = Outcome::Startup(StartupError::BadKey { at: 0 });
+    let expected = Outcome::Startup(StartupError::Foreign(Foreign::Http));
     assert_eq!(*outcome(&run.events), expected);
 }
 

@@ -45,21 +45,17 @@ impl Ddpd {
                 std::fs::write(&file, text).unwrap();
                 file
             });
-        let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        if line != "ready\n" {
-            let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            panic!("ddpd did not start: {line:?} {said}");
-        }
-        // Nobody reads its log: a thread keeps the pipe from filling up.
-        let mut log = child.stderr.take().unwrap();
-        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let child = spawn(&files);
         let client = |name: &str| Client::new(&dir.path().join(format!("{name}.sock"))).unwrap();
         let (sink, source) = (client("sink"), client("source"));
         Ddpd { child, dir, sink, source }
+    }
+
+    /// Ends it and starts it again, the sink with another file of the directory.
+    pub(crate) fn restart(&mut self, sink: &str) {
+        self.signal(rustix::process::Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
+        self.child = spawn(&[self.path(sink), self.path("source.toml")]);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -128,6 +124,23 @@ impl Drop for Ddpd {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts it and waits until it serves.
+fn spawn(files: &[PathBuf]) -> Child {
+    let mut child = ddpd(files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    if line != "ready\n" {
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        panic!("ddpd did not start: {line:?} {said}");
+    }
+    // Nobody reads its log: a thread keeps the pipe from filling up.
+    let mut log = child.stderr.take().unwrap();
+    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+    child
 }
 
 /// `ddpd` with these configuration files.

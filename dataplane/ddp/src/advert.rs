@@ -21,7 +21,8 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! `flags` and `reserved` are sent as zero and ignored on receipt. `access` bit 0: the peer may
+//! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither: the sender does not say. Other bits, and
+//! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may
 //! write, bit 1: the peer may read, bit 2: it may do atomics, bit 3: another stream has it
 //! (then there are no rights and the STag is 0); other bits are ignored. A receiver refuses
 //! another version.
@@ -30,12 +31,16 @@ use core::ops::Range;
 
 use thiserror::Error;
 
+use crate::ulp::UlpKind;
+
 mod field {
     use super::Range;
 
     pub(super) const MAGIC: Range<usize> = 0..4;
     pub(super) const VERSION: usize = 4;
     pub(super) const FLAGS: usize = 5;
+    pub(super) const DDP: u8 = 0x01;
+    pub(super) const RDMAP: u8 = 0x02;
     pub(super) const COUNT: Range<usize> = 6..8;
 
     pub(super) const STAG: Range<usize> = 0..4;
@@ -131,6 +136,29 @@ pub fn encode(regions: &[Advertised]) -> Vec<u8> {
         encode_entry(region, &mut out);
     }
     out
+}
+
+/// As [`encode`], with the protocol of the sender's stream, so that an end that speaks the other can name it.
+pub fn encode_for(ulp: UlpKind, regions: &[Advertised]) -> Vec<u8> {
+    let mut out = encode(regions);
+    out[field::FLAGS] = match ulp {
+        UlpKind::Ddp => field::DDP,
+        UlpKind::Rdmap => field::RDMAP,
+    };
+    out
+}
+
+/// The protocol of the sender's stream, if private data is an advertisement that says it.
+pub fn ulp(private_data: &[u8]) -> Option<UlpKind> {
+    let header = private_data.first_chunk::<HEADER_LEN>()?;
+    if header[field::MAGIC] != MAGIC || header[field::VERSION] != VERSION {
+        return None;
+    }
+    match header[field::FLAGS] & (field::DDP | field::RDMAP) {
+        field::DDP => Some(UlpKind::Ddp),
+        field::RDMAP => Some(UlpKind::Rdmap),
+        _ => None,
+    }
 }
 
 fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
@@ -257,6 +285,24 @@ mod tests {
         let bytes = encode(&region);
         assert_eq!(bytes[HEADER_LEN + field::ACCESS], 0x08);
         assert_eq!(decode(&bytes).unwrap(), region);
+    }
+
+    #[test]
+    fn the_senders_protocol_is_said_beside_the_regions() {
+        for kind in [UlpKind::Ddp, UlpKind::Rdmap] {
+            let bytes = encode_for(kind, &[]);
+            assert_eq!((ulp(&bytes), decode(&bytes)), (Some(kind), Ok(Vec::new())));
+        }
+        for unknown in [
+            &b""[..],
+            b"DDPA\x01\x01\0",
+            b"DDPA\x01\0\0\0",
+            b"DDPA\x01\x03\0\0",
+            b"DDPA\x02\x01\0\0",
+            b"XXPA\x01\x01\0\0",
+        ] {
+            assert_eq!(ulp(unknown), None, "{unknown:?}");
+        }
     }
 
     #[test]

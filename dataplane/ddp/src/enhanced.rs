@@ -126,6 +126,14 @@ pub enum Unsuitable {
 }
 
 impl Unsuitable {
+    /// A stable name for counters and machine-readable output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unsuitable::InsufficientIrd { .. } => "insufficient_ird",
+            Unsuitable::NoRtr => "no_rtr",
+        }
+    }
+
     /// The error code of RFC 6581 §8, of layer 2, type 0.
     pub fn code(self) -> u8 {
         match self {

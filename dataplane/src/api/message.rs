@@ -13,6 +13,7 @@ use super::IpFields;
 use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::flow::FlowInfo;
+use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
@@ -262,6 +263,9 @@ pub enum Event {
         /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
+    /// A peer did not become a stream: it failed before its request was reported. Not all are reported; all are in the
+    /// counts of [`Event::Streams`].
+    HandshakeFailed(Box<HandshakeFailed>),
     /// Messages can flow in both directions.
     Established {
         /// The stream.
@@ -446,6 +450,8 @@ pub enum Event {
         streams: Vec<StreamInfo>,
         /// All associations, in the last part.
         associations: Vec<AssociationInfo>,
+        /// Failed handshakes since the last answer to this command, in the last part.
+        handshakes: Vec<HandshakeCount>,
         /// True in the last part.
         last: bool,
     },

@@ -5,6 +5,7 @@ mod config;
 mod counters;
 mod flow;
 mod handle;
+mod handshake;
 mod ids;
 mod load;
 mod message;
@@ -19,6 +20,7 @@ pub use counters::{Counter, Counters, DropReason, Drops};
 pub use flow::{FlowInfo, Limit, LimitInfo};
 pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
+pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{

@@ -18,8 +18,8 @@ use super::lower::Lower;
 use super::schedule::CarrierKind;
 use super::{Core, Env, Phase};
 use crate::api::{
-    Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, PostFailure, Service,
-    Ticket, Transport,
+    Connect, ConnectError, DropReason, EndpointConfig, Event, HandshakeFailure, ListenerConfig,
+    PostFailure, Service, Ticket, Transport,
 };
 use crate::flow::FlowKey;
 use crate::io::PortIo;
@@ -62,9 +62,19 @@ impl<Io: PortIo> Core<Io> {
         };
         let Err(reason) = outcome else { return };
         self.env.control.counters().drops.count(reason);
-        if matches!(reason, DropReason::NoStream | DropReason::NoListener) {
-            self.refuse(&flow, mac, segment, now);
+        let refused = matches!(reason, DropReason::NoStream | DropReason::NoListener)
+            && self.refuse(&flow, mac, segment, now);
+        if refused && reason == DropReason::NoListener {
+            self.no_listener(Transport::Tcp, &flow, now);
         }
+    }
+
+    /// A peer that wants a stream was refused, because nothing listens there.
+    #[cold]
+    pub(super) fn no_listener(&mut self, transport: Transport, flow: &FlowKey, now: Instant) {
+        let failure = HandshakeFailure::new(transport.name(), "no_listener");
+        let detail = || format!("nothing listens on {} over {}", flow.local, transport.name());
+        self.env.control.handshake_failed((transport, flow), None, failure, detail, now);
     }
 
     /// RFC 9293 §3.10.7.2: LISTEN gets a SYN. Past a bound it is answered with a cookie, or not at all, so
@@ -366,6 +376,8 @@ impl<Io: PortIo> Env<Io> {
 
     /// Ends a stream that the control thread does not know, or has only requested.
     pub(super) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
+        let failure = HandshakeFailure::new(stream.conn.lower.transport().name(), "unreachable");
+        self.attempt_failed(stream.conn, failure, &reason);
         self.abort(stream);
         self.ended(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });
         self.make_ready(stream);

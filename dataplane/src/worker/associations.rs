@@ -12,7 +12,9 @@ use wire::sctp::Tag;
 use super::by_age::ByAge;
 use super::carrier::Carrier;
 use super::flow_info;
-use crate::api::{AssociationInfo, AssociationStats, InterfaceId, ListenerId, SctpConfig};
+use crate::api::{
+    AssociationInfo, AssociationStats, FlowInfo, InterfaceId, ListenerId, SctpConfig,
+};
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::sctp_path::UdpPorts;
@@ -56,6 +58,8 @@ pub(super) struct Association {
     pub(super) counts: Counts,
     /// It is among those that are evicted for new ones, by age.
     pub(super) leaving: bool,
+    /// A peer opened it, and has not brought a session yet.
+    pub(super) awaits_session: bool,
     /// Slots of its streams.
     pub(super) sessions: HashMap<SessionId, u32>,
 }
@@ -71,6 +75,7 @@ impl Association {
             listener: None,
             counts: Counts::Nothing,
             leaving: false,
+            awaits_session: false,
             sessions: HashMap::new(),
         }
     }
@@ -105,6 +110,11 @@ impl Association {
         }
     }
 
+    /// Its present state.
+    pub(super) fn flow_info(&self, now: Instant) -> FlowInfo {
+        flow_info::of_association(&self.carrier, now)
+    }
+
     fn info(&self, association: StreamId, now: Instant) -> AssociationInfo {
         let (sctp, flow) = (self.endpoint().association(), self.carrier.flow());
         AssociationInfo {
@@ -117,7 +127,7 @@ impl Association {
             sessions: self.sessions.len() as u32,
             streams: sctp.streams(),
             age: now - self.since,
-            flow: flow_info::of_association(self, now),
+            flow: self.flow_info(now),
             unanswered: sctp.error_count(),
             stats: self.stats(),
         }

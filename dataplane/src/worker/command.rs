@@ -265,7 +265,8 @@ impl<Io: PortIo> Core<Io> {
             let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
             let last = infos.peek().is_none();
             let associations = if last { self.associations.infos(now) } else { Vec::new() };
-            let part = Event::Streams { ticket, streams, associations, last };
+            let handshakes = if last { self.env.control.take_handshakes() } else { Vec::new() };
+            let part = Event::Streams { ticket, streams, associations, handshakes, last };
             self.env.control.send(part);
             if last {
                 return;

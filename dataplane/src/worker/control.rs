@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
+use base::Instant;
 use ddp::StreamId;
 use rtrb::Consumer;
 
 use super::event::{Credit, Events};
-use crate::api::{Command, Counters, Event, WorkerLink};
+use super::handshakes::Handshakes;
+use crate::api::{
+    Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
+    ListenerId, Transport, WorkerLink,
+};
+use crate::flow::FlowKey;
 
 /// The worker's end of the rings to the control thread.
 pub(super) struct ControlLink {
@@ -15,12 +21,14 @@ pub(super) struct ControlLink {
     counters: Arc<Counters>,
     /// Streams whose end has not been reported yet.
     open_streams: u32,
+    handshakes: Box<Handshakes>,
 }
 
 impl ControlLink {
     pub(super) fn new(link: WorkerLink) -> Self {
         let WorkerLink { commands, events, control, counters, .. } = link;
-        ControlLink { commands, events: Events::new(events, control), counters, open_streams: 0 }
+        let (events, handshakes) = (Events::new(events, control), Box::default());
+        ControlLink { commands, events, counters, open_streams: 0, handshakes }
     }
 
     /// The worker's counters.
@@ -131,6 +139,39 @@ impl ControlLink {
     /// A stream's end was reported, or the control thread never knew the stream.
     pub(super) fn stream_ended(&mut self) {
         self.open_streams -= 1;
+    }
+
+    /// A peer did not become a stream: it is counted, and reported if there is room for it.
+    #[cold]
+    pub(super) fn handshake_failed(
+        &mut self,
+        (transport, flow): (Transport, &FlowKey),
+        listener: Option<ListenerId>,
+        failure: HandshakeFailure,
+        detail: impl FnOnce() -> String,
+        now: Instant,
+    ) {
+        let may_report = !self.events.is_short();
+        let Some(unreported) = self.handshakes.failed(listener, failure, may_report, now) else {
+            return;
+        };
+        let (local, remote, interface) = (flow.local, flow.remote, InterfaceId(flow.interface));
+        let detail = detail();
+        self.send(Event::HandshakeFailed(Box::new(HandshakeFailed {
+            listener,
+            interface,
+            transport,
+            local,
+            remote,
+            failure,
+            detail,
+            unreported,
+        })));
+    }
+
+    /// How often handshakes failed since this was called last.
+    pub(super) fn take_handshakes(&mut self) -> Vec<HandshakeCount> {
+        self.handshakes.take_counts()
     }
 
     /// True when the control thread knows of the end of every stream.

@@ -2,25 +2,13 @@
 
 use base::Instant;
 
-use super::associations::{Association, Associations};
 use super::carrier::{Carrier, CarrierEndpoint};
-use super::lower::Lower;
 use super::packets::path_mtu;
 use crate::api::FlowInfo;
 use crate::memory::Memory;
 
-/// Of a stream's connection, or of its association.
-pub(super) fn of_stream(lower: &Lower, associations: &Associations, now: Instant) -> FlowInfo {
-    match lower {
-        Lower::Tcp(carrier) => of_connection(carrier, now),
-        Lower::Sctp(session) => match associations.get(session.association) {
-            Some(association) => of_association(association, now),
-            None => FlowInfo::default(),
-        },
-    }
-}
-
-fn of_connection(
+/// Of a TCP connection.
+pub(super) fn of_connection(
     carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {
@@ -44,8 +32,11 @@ fn of_connection(
 }
 
 /// Of an association.
-pub(super) fn of_association(association: &Association, now: Instant) -> FlowInfo {
-    let sctp = association.endpoint().association();
+pub(super) fn of_association(
+    carrier: &Carrier<sctp_lite::endpoint::Endpoint<Memory>>,
+    now: Instant,
+) -> FlowInfo {
+    let sctp = carrier.endpoint().association();
     let sender = sctp.sender();
     FlowInfo {
         rtt: sender.srtt(),
@@ -58,7 +49,7 @@ pub(super) fn of_association(association: &Association, now: Instant) -> FlowInf
         pacing_rate: sender.pacing_rate(),
         peer_window: sender.peer_window(),
         own_window: sctp.receiver().advertised().into(),
-        path_mtu: path_mtu(association.endpoint(), association.carrier.path()),
+        path_mtu: path_mtu(carrier.endpoint(), carrier.path()),
         limits: sender.limits(now),
     }
 }

@@ -11,7 +11,8 @@ use tcp_lite::endpoint::{AnswerError as TcpAnswerError, Context, Endpoint, UlpCo
 
 use super::associations::{Association, Associations};
 use super::carrier::Carrier;
-use crate::api::{StreamParams, StreamStats, Transport};
+use super::flow_info;
+use crate::api::{FlowInfo, StreamParams, StreamStats, Transport};
 use crate::flow::FlowKey;
 use crate::memory::Memory;
 
@@ -108,6 +109,17 @@ impl Lower {
                 let own = association.and_then(|a| a.endpoint().session_stats(session.id));
                 let stats = association.map(Association::stats);
                 StreamStats::Sctp(own.unwrap_or_default(), stats.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Present state of its connection, or of its association.
+    pub(super) fn flow_info(&self, associations: &Associations, now: Instant) -> FlowInfo {
+        match self {
+            Lower::Tcp(carrier) => flow_info::of_connection(carrier, now),
+            Lower::Sctp(session) => {
+                let association = associations.get(session.association);
+                association.map(|association| association.flow_info(now)).unwrap_or_default()
             }
         }
     }

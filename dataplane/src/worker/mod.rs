@@ -40,6 +40,7 @@ pub(crate) mod driven;
 mod echo;
 mod event;
 mod flow_info;
+mod handshakes;
 mod icmp;
 mod input;
 mod keep;

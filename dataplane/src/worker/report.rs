@@ -10,10 +10,10 @@ use super::associations::Associations;
 use super::conn::{Conn, Origin, Stage, Stream};
 use super::listen::Progress;
 use super::lower::Lower;
-use super::{Core, Env, flow_info};
+use super::{Core, Env, Phase};
 use crate::api::{
-    CloseReason, Connect, ConnectError, Event, InterfaceId, PostFailure, Service, StreamInfo,
-    StreamParams, StreamStats, Ticket,
+    CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, PostFailure, Service,
+    StreamInfo, StreamParams, StreamStats, Ticket,
 };
 use crate::io::PortIo;
 
@@ -292,6 +292,7 @@ impl<Io: PortIo> Env<Io> {
 
     /// A stream is over, after having done this.
     pub(super) fn closed(&mut self, conn: &mut Conn, reason: CloseReason, stats: StreamStats) {
+        self.attempt_failed(conn, HandshakeFailure::of(&reason), &reason);
         let known = self.ended(conn, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
@@ -300,6 +301,36 @@ impl<Io: PortIo> Env<Io> {
             let stats = Box::new(stats);
             self.control.send(Event::Closed { stream: conn.id, reason, stats });
         }
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// If the stream is a peer's attempt that the control thread does not know yet, it has failed. One whose address may
+    /// be forged is none.
+    #[cold]
+    pub(super) fn attempt_failed(
+        &mut self,
+        conn: &Conn,
+        failure: HandshakeFailure,
+        why: &dyn core::fmt::Display,
+    ) {
+        let Origin::Accepted { listener, progress } = conn.origin else { return };
+        // The segment that ends the handshake may bring what MPA refuses.
+        let proven = progress == Progress::Starting || failure.is_of_start_up();
+        if conn.stage != Stage::Starting || !proven {
+            return;
+        }
+        // What ends it, if this end does: its listener goes, or the worker stops.
+        let failure = match (failure.reason, self.phase) {
+            ("local_abort", Phase::Running) => {
+                HandshakeFailure::new("admission", "listener_removed")
+            }
+            ("local_abort", _) => HandshakeFailure::new("admission", "draining"),
+            _ => failure,
+        };
+        let at = (conn.lower.transport(), &conn.lower.flow());
+        let (listener, now) = (Some(listener), self.now);
+        self.control.handshake_failed(at, listener, failure, || why.to_string(), now);
     }
 }
 
@@ -316,7 +347,7 @@ pub(super) fn info(conn: &Conn, associations: &Associations, now: Instant) -> St
         association: conn.lower.association(associations),
         state: if conn.pending.credit.waits { PAUSED } else { conn.lower.state(associations) },
         age: now - conn.since,
-        flow: flow_info::of_stream(&conn.lower, associations, now),
+        flow: conn.lower.flow_info(associations, now),
         stats: conn.lower.stats(associations),
     }
 }

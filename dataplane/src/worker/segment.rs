@@ -108,27 +108,37 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a segment without a stream with a reset, to the link-layer address that it came from.
-    pub(super) fn refuse(&mut self, flow: &FlowKey, mac: Mac, segment: &Segment<'_>, now: Instant) {
+    /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether it
+    /// did.
+    pub(super) fn refuse(
+        &mut self,
+        flow: &FlowKey,
+        mac: Mac,
+        segment: &Segment<'_>,
+        now: Instant,
+    ) -> bool {
         if segment.flags.has(Flags::RST) {
-            return;
+            return false;
         }
         if !self.env.network.resets().take(flow.remote.ip(), now) {
-            return self.env.control.counters().frames.answers_limited.add(1);
+            self.env.control.counters().frames.answers_limited.add(1);
+            return false;
         }
         let at = usize::from(flow.interface);
         let interface = self.env.network.interface(at);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
-        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return };
+        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return false };
         path.set_mac(mac);
-        let Some(slot) = self.env.ports.get_mut(interface.port) else { return };
+        let Some(slot) = self.env.ports.get_mut(interface.port) else { return false };
         let how = slot.facts.tx_checksum;
         let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
-        if reset_for(segment, &mut batch) {
+        let answered = reset_for(segment, &mut batch);
+        if answered {
             self.env.control.counters().streams.resets_sent.add(1);
         } else {
             self.env.control.counters().frames.answers_lost.add(1);
         }
+        answered
     }
 }
 

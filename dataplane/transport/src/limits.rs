@@ -86,13 +86,19 @@ pub struct LimitInfo {
 }
 
 impl Limits {
+    /// Something else than the application is the limit.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.limit != Limit::Application
+    }
+
     /// A transmission ended at `now` because of `limit`; the peer has acknowledged `acknowledged` bytes in all.
     #[inline]
     pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != self.limit {
             self.change(now, limit, acknowledged);
         }
-        if ticks(now, FINE).wrapping_sub(self.measured_at) >= MEASURED_OVER {
+        if self.is_limited() && ticks(now, FINE).wrapping_sub(self.measured_at) >= MEASURED_OVER {
             self.measure(now, acknowledged);
         }
     }
@@ -113,10 +119,8 @@ impl Limits {
         let fine = ticks(now, FINE);
         let nanos = u64::from(fine.wrapping_sub(self.measured_at).max(1)) << FINE;
         let bytes = (acknowledged as u32).wrapping_sub(self.measured);
-        if self.limit != Limit::Application {
-            let rate = u64::from(bytes) * (1_000_000_000 >> 10) / nanos;
-            self.rate = u32::try_from(rate).ok().and_then(NonZeroU32::new);
-        }
+        let rate = u64::from(bytes) * (1_000_000_000 >> 10) / nanos;
+        self.rate = u32::try_from(rate).ok().and_then(NonZeroU32::new);
         (self.measured_at, self.measured) = (fine, acknowledged as u32);
     }
 

@@ -1,5 +1,6 @@
 //! What can go wrong in MPA, and the codes that RFC 5044 §8 gives to it.
 
+use super::foreign::Foreign;
 use ddp::enhanced::Unsuitable;
 use ddp::llp::OrderKey;
 use thiserror::Error;
@@ -90,6 +91,9 @@ pub enum StartupError {
         /// Bytes of the key that were right.
         at: u8,
     },
+    /// As `BadKey`, and the bytes are those of another protocol.
+    #[error("the peer does not speak MPA but {0}")]
+    Foreign(Foreign),
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).
     #[error("both ends are MPA initiators")]
     BothInitiators,
@@ -151,6 +155,25 @@ impl From<Unsuitable> for StartupError {
 }
 
 impl StartupError {
+    /// A stable name for counters and machine-readable output.
+    pub fn name(&self) -> &'static str {
+        match self {
+            StartupError::BadKey { .. } => "not_mpa",
+            StartupError::Foreign(foreign) => foreign.name(),
+            StartupError::BothInitiators => "both_initiators",
+            StartupError::BothResponders => "both_responders",
+            StartupError::Revision { .. } => "revision",
+            StartupError::PrivateData { .. } => "private_data",
+            StartupError::EnhancedData { .. } => "enhanced_data",
+            StartupError::NotEnhanced => "not_enhanced",
+            StartupError::Local => "local_error",
+            StartupError::InsufficientIrd { .. } => "insufficient_ird",
+            StartupError::NoRtr => "no_rtr",
+            StartupError::Timeout => "timeout",
+            StartupError::Closed => "closed",
+        }
+    }
+
     /// The error code of RFC 5044 §8 or RFC 6581 §8.
     pub fn code(&self) -> u8 {
         match self {

@@ -17,6 +17,7 @@
 
 mod config;
 mod error;
+mod foreign;
 mod framing;
 mod peer;
 mod receiver;
@@ -30,6 +31,7 @@ pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
 pub use ddp::HoldBudget;
 pub use ddp::enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
+pub use foreign::Foreign;
 pub use framing::{Framing, mulpdu};
 pub use peer::Peer;
 pub use receiver::{Receiver, ReceiverStats};

@@ -191,10 +191,10 @@ impl Connection {
         self.arm_send_timers(now, has_data);
     }
 
-    /// Counts what a transmission was stopped by. Nothing else than the application being the limit is rare enough.
+    /// Counts what a transmission was stopped by, unless it is still the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
-        if has_data || stopped_by != Sent::Declined || self.stats.was_limited() {
+        if has_data || stopped_by != Sent::Declined || self.stats.is_limited() {
             let limit = self.limit(stopped_by, has_data);
             self.stats.note_limit(now, limit, self.send.acknowledged_offset());
         }

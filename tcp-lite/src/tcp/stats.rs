@@ -168,13 +168,13 @@ impl Counts {
         self.rare.as_deref_mut()
     }
 
-    /// Something else than the application has limited the sender once.
+    /// Something else than the application limited the sender when that was noted last.
     #[inline]
-    pub(crate) fn was_limited(&self) -> bool {
-        self.limits.is_some()
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.as_ref().is_some_and(|limits| limits.is_limited())
     }
 
-    /// A transmission ended because of `limit`.
+    /// A transmission ended because of `limit`. Nothing else than the application is rare enough.
     pub(crate) fn note_limit(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != Limit::Application || self.limits.is_some() {
             self.limits.get_or_insert_default().note(now, limit, acknowledged);

@@ -17,7 +17,9 @@ pub(crate) const BODY_LIMIT: u64 = 4096;
 /// The server, its socket and the thread that answers. Dropped, everything ends.
 pub(crate) struct Fake {
     pub(crate) events: EventLog,
+    requester: Requester,
     asked: Arc<AtomicU64>,
+    slow: Arc<AtomicU64>,
     seen: Arc<Mutex<Value>>,
     stop: Arc<AtomicBool>,
     server: Option<Server>,
@@ -31,7 +33,7 @@ impl Fake {
         let socket = dir.path().join("api.sock");
         let (requester, inbox) = channel().unwrap();
         let events = EventLog::new(1000, 1 << 20);
-        let server = Server::start(&socket, requester, events.clone(), BODY_LIMIT).unwrap();
+        let server = Server::start(&socket, requester.clone(), events.clone(), BODY_LIMIT).unwrap();
         let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let seen = Arc::new(Mutex::new(Value::Null));
         let mut control = Control {
@@ -41,16 +43,48 @@ impl Fake {
             polls: 0,
         };
         let stopped = stop.clone();
+        let slow = Arc::new(AtomicU64::new(0));
+        let wanted = Arc::clone(&slow);
+        let mut held: Option<(Answer, Result<Reply, ApiError>)> = None;
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let mut fds = [PollFd::from_borrowed_fd(inbox.fd(), PollFlags::IN)];
                 poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).unwrap();
                 while let Some(Call { request, answer }) = inbox.try_recv() {
-                    answer.send(control.answer(request));
+                    let reload = request == Request::Reload;
+                    let reply = control.answer(request);
+                    match wanted.load(Ordering::Relaxed) {
+                        0 => answer.send(reply),
+                        _ if reload => held = Some((answer, reply)),
+                        left => {
+                            answer.send(reply);
+                            wanted.store(left - 1, Ordering::Relaxed);
+                            if left == 1
+                                && let Some((answer, reply)) = held.take()
+                            {
+                                answer.send(reply);
+                            }
+                        }
+                    }
                 }
             }
         });
-        Self { events, asked, seen, stop, server: Some(server), thread: Some(thread), dir }
+        Self {
+            events,
+            requester,
+            asked,
+            slow,
+            seen,
+            stop,
+            server: Some(server),
+            thread: Some(thread),
+            dir,
+        }
+    }
+
+    /// What asks its control thread.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester.clone()
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -65,6 +99,11 @@ impl Fake {
     /// The body of the last verb that reached the control thread.
     pub(crate) fn last(&self) -> Value {
         self.seen.lock().unwrap().clone()
+    }
+
+    /// A reload is answered when so many other requests have been.
+    pub(crate) fn answer_reloads_after(&self, others: u64) {
+        self.slow.store(others, Ordering::Relaxed);
     }
 
     /// Requests that reached the control thread.
@@ -151,7 +190,10 @@ impl Control {
                 Ok(Reply::Bytes((offset..offset + length).map(|at| at as u8).collect()))
             }
             Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
-            Request::AddListener(section) => Ok(Reply::Listener(listener(&section.name))),
+            Request::AddListener(section) => {
+                self.seen(&format!("{section:?}"));
+                Ok(Reply::Listener(listener(&section.name)))
+            }
             Request::RemoveListener { name } if name == "ingest" => Ok(Reply::DONE),
             Request::RemoveListener { name } => {
                 Err(ApiError::not_found(format!("there is no listener \"{name}\"")))
@@ -160,7 +202,9 @@ impl Control {
                 self.seen(&spec);
                 if port_of(&spec.via) == Some(1) {
                     let (state, error) = (JobState::Failed, Some("not open to reads".into()));
-                    return Ok(Reply::Job(JobInfo { state, error, refused: true, ..job(1) }));
+                    let hint = Some("ask for read access".into());
+                    let failed = JobInfo { state, error, hint, refused: true, ..job(1) };
+                    return Ok(Reply::Job(failed));
                 }
                 let file = match spec.sink {
                     GetSink::File(file) => file,
@@ -198,7 +242,8 @@ impl Control {
             Request::Atomic(spec) => {
                 self.seen(&spec);
                 if port_of(&spec.via) == Some(1) {
-                    return Err(ApiError::peer_refused("terminated by the peer"));
+                    let error = ApiError::peer_refused("terminated by the peer");
+                    return Err(error.with_hint(Some("look at the peer")));
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
@@ -234,9 +279,69 @@ impl Control {
             Request::Reload => Ok(Reply::Reload(ReloadReport {
                 applied: vec!["region \"new\" added".into()],
                 needs_restart: vec!["[workers] changed".into()],
+                ..ReloadReport::default()
             })),
+            Request::TryReload => Ok(Reply::Reload(ReloadReport {
+                applied: vec!["region `new` added".into()],
+                kept: vec!["region `x` was added by the API: it stays".into()],
+                refused: vec!["region `old` cannot go: 2 streams use it".into()],
+                dry_run: true,
+                ..ReloadReport::default()
+            })),
+            Request::Config => Ok(Reply::Config(config())),
+            Request::ConfigDiff => Ok(Reply::ConfigDiff(config_diff())),
+            Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
         }
     }
+}
+
+fn config() -> ConfigInfo {
+    let key = |key: &str, value: Value, origin| KeyInfo { key: key.into(), value, origin };
+    let api = ValueOrigin::Api { call: "POST /v1/regions".into() };
+    ConfigInfo {
+        file: "/etc/ddpd.toml".into(),
+        sections: vec![
+            SectionInfo {
+                section: "region".into(),
+                of: vec!["inbox".into()],
+                keys: vec![
+                    key("name", "inbox".into(), api.clone()),
+                    key("base_to", 4096.into(), api),
+                ],
+            },
+            SectionInfo {
+                section: "tcp".into(),
+                of: Vec::new(),
+                keys: vec![
+                    key("user_timeout", "1m".into(), ValueOrigin::File { line: 12 }),
+                    key("sack", true.into(), ValueOrigin::Default),
+                ],
+            },
+        ],
+    }
+}
+
+fn config_diff() -> ConfigDiff {
+    let difference = Difference {
+        section: "tcp".into(),
+        of: Vec::new(),
+        key: Some("user_timeout".into()),
+        running: Some("1m".into()),
+        origin: Some(ValueOrigin::File { line: 12 }),
+        file: None,
+        line: None,
+        when: When::Restart,
+    };
+    let region = Difference {
+        section: "region".into(),
+        of: vec!["inbox".into()],
+        key: None,
+        running: Some(serde_json::json!({ "name": "inbox" })),
+        origin: Some(ValueOrigin::Api { call: "POST /v1/regions".into() }),
+        when: When::Api,
+        ..difference.clone()
+    };
+    ConfigDiff { file: "/etc/ddpd.toml".into(), differences: vec![difference, region] }
 }
 
 pub(crate) fn message(listener: &str, queue: u32, data: &[u8]) -> EventKind {

@@ -1,48 +1,56 @@
 //! The passive side: streams that peers ask for are accepted within limits, or refused.
 
-use dataplane::{Command, Event, ListenerId};
-use ddp::{PdId, StreamId, VersionPolicy};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use dataplane::{Command, Event, ListenerId, Transport};
+use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
 use tcp_lite::mpa::Revision;
 
 use super::Core;
 use crate::advert;
-use crate::api::EventKind;
+use crate::appliance::attempts::Attempt;
 use crate::appliance::endpoints::accepted_ulp;
-use crate::appliance::listeners::Admitted;
+use crate::appliance::listeners::{Admitted, listener_removed};
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, TakenSlot, Then};
 use crate::appliance::streams::{Accepting, Ends};
+use crate::refusal::{Refusal, RefusalKind};
 
 impl Core {
-    pub(super) fn on_incoming(&mut self, event: Event) {
+    pub(super) fn on_incoming(&mut self, event: Event, now: Instant) {
         let Event::Incoming {
-            stream, listener, interface, local, remote, revision, enhanced, ..
+            stream,
+            listener,
+            interface,
+            local,
+            remote,
+            revision,
+            enhanced,
+            private_data,
         } = event
         else {
             return;
         };
         let ends = Ends { interface, local, remote };
+        // Over SCTP there is no revision.
+        let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
+        let asked = Asked { stream, transport, ends };
         if !self.listeners.contains(listener) {
             self.env.tally.unexpected_events += 1;
-            return self.reject(stream, None, ends, "the listener was removed".into());
+            return self.reject(asked, None, &listener_removed(), now);
         }
-        let streams = self.streams.len() as u64;
-        let admitted = if !self.env.is_running() {
-            Err("the appliance is draining".to_owned())
-        } else if streams >= u64::from(self.env.facts.config.limits.streams) {
-            Err("the appliance has as many streams as limits.streams allows".to_owned())
-        } else {
-            self.listeners.admit(listener, remote.ip())
-        };
+        let ulp = ulp_of_request(revision, enhanced.is_some(), &private_data);
+        let admitted = self.check_ulp(listener, ulp).and_then(|()| self.admit(listener, remote));
         let Admitted { pd, queues, regions: listed, rdmap } = match admitted {
             Ok(admitted) => admitted,
-            Err(reason) => return self.reject(stream, Some(listener), ends, reason),
+            Err(refusal) => return self.reject(asked, Some(listener), &refusal, now),
         };
         let slot = match self.take_slot(stream, listener, pd) {
             Ok(slot) => slot,
-            Err(reason) => {
+            Err(refusal) => {
                 self.listeners.undo_admission(listener, remote.ip());
-                return self.reject(stream, Some(listener), ends, reason);
+                return self.reject(asked, Some(listener), &refusal, now);
             }
         };
         self.env.tally.accepted += 1;
@@ -76,23 +84,52 @@ impl Core {
         }
     }
 
+    /// The peer's protocol above the LLP, if its request tells it, is the listener's.
+    fn check_ulp(&self, listener: ListenerId, theirs: Option<UlpKind>) -> Result<(), Refusal> {
+        let ours = match self.listeners.ulp_of(listener) {
+            Some(ulp) if ulp.rdmap().is_some() => UlpKind::Rdmap,
+            _ => UlpKind::Ddp,
+        };
+        match theirs {
+            Some(theirs) if theirs != ours => {
+                let sentence =
+                    format!("the listener speaks {}, the peer {}", words(ours), words(theirs));
+                Err(Refusal::new(RefusalKind::WrongUlp, sentence))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A peer's stream is counted, if the limits allow it.
+    fn admit(&mut self, listener: ListenerId, remote: SocketAddr) -> Result<Admitted, Refusal> {
+        let streams = self.streams.len() as u64;
+        if !self.env.is_running() {
+            return Err(Refusal::new(RefusalKind::Draining, "the appliance is draining"));
+        }
+        if streams >= u64::from(self.env.facts.config.limits.streams) {
+            let sentence = "the appliance has as many streams as limits.streams allows";
+            return Err(Refusal::new(RefusalKind::ApplianceFull, sentence));
+        }
+        self.listeners.admit(listener, remote.ip())
+    }
+
     /// A new stream gets its piece of the listener's region; the commands are on their way.
     ///
     /// # Errors
-    /// One sentence: there is no memory for it.
+    /// There is no memory for it.
     fn take_slot(
         &mut self,
         id: StreamId,
         listener: ListenerId,
         pd: PdId,
-    ) -> Result<Option<TakenSlot>, String> {
+    ) -> Result<Option<TakenSlot>, Refusal> {
         let Some(piece) = self.listeners.take_piece(listener)? else { return Ok(None) };
         let number = piece.number;
         let taken = self.regions.take_piece(&mut self.env, piece, id, pd);
         if taken.is_err() {
             self.listeners.free_piece(listener, number);
         }
-        taken.map(Some)
+        taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }
 
     /// Binds exclusive regions to the stream; before that, those in which it could read what another
@@ -139,7 +176,8 @@ impl Core {
         let (revision, pd) = (accepted.revision, accepted.pd);
         // The draft's Start Key carries no private data: its peers know the STags otherwise.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);
-        let private_data = if silent { vec![] } else { advert::encode(&advertised) };
+        let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
+        let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
         let version = match revision {
             // RFC 5043 §3 knows no other over SCTP.
             Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
@@ -156,12 +194,47 @@ impl Core {
             .command(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
     }
 
-    fn reject(&mut self, id: StreamId, listener: Option<ListenerId>, ends: Ends, reason: String) {
+    fn reject(
+        &mut self,
+        Asked { stream, transport, ends }: Asked,
+        listener: Option<ListenerId>,
+        refusal: &Refusal,
+        now: Instant,
+    ) {
         self.env.tally.refused += 1;
-        let remote = ends.remote.to_string();
         let name = listener.and_then(|listener| self.listeners.count_refused(listener));
-        self.streams.insert_rejected(id, listener, ends);
-        self.env.command(id.worker(), Command::Reject { stream: id, private_data: Vec::new() });
-        self.env.log.push(EventKind::StreamRefused { listener: name, remote, reason });
+        self.streams.insert_rejected(stream, listener, ends);
+        self.env
+            .command(stream.worker(), Command::Reject { stream, private_data: refusal.encode() });
+        let Ends { local, remote, .. } = ends;
+        let attempt = Attempt { listener: name.as_deref(), transport, local, remote };
+        self.env.refused(&attempt, refusal, now);
     }
+}
+
+/// The protocol above the LLP that a request tells: its Reads are RDMAP's (RFC 6581), and an advertisement says it.
+fn ulp_of_request(
+    revision: Option<Revision>,
+    enhanced: bool,
+    private_data: &[u8],
+) -> Option<UlpKind> {
+    match enhanced || revision == Some(Revision::Two) {
+        true => Some(UlpKind::Rdmap),
+        false => advert::ulp(private_data),
+    }
+}
+
+/// The protocol for people.
+pub(super) fn words(ulp: UlpKind) -> &'static str {
+    match ulp {
+        UlpKind::Ddp => "bare DDP",
+        UlpKind::Rdmap => "RDMAP",
+    }
+}
+
+/// A peer's request.
+struct Asked {
+    stream: StreamId,
+    transport: Transport,
+    ends: Ends,
 }

@@ -7,11 +7,12 @@ use dataplane::memory::ring::Kind;
 use dataplane::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, Service, Ticket, WorkerId,
 };
-use ddp::{PdId, StreamId, VersionPolicy};
+use ddp::{PdId, StreamId, UlpKind, VersionPolicy};
 use ipnet::IpNet;
 use tcp_lite::mpa;
 
 use super::Core;
+use super::failures::{connect_error, is_other_ulp, wrong_ulp_error};
 use crate::advert;
 use crate::api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
 use crate::appliance::endpoints::opened_ulp;
@@ -138,7 +139,17 @@ impl Core {
     pub(super) fn send_connect(&mut self, plan: ConnectPlan) {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
-        let private_data = if advertised.is_empty() { vec![] } else { advert::encode(&advertised) };
+        let private_data = match plan.spec.ulp {
+            // It says of which kind the stream is; a Start Key carries nothing.
+            UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
+                advert::encode_for(UlpKind::Ddp, &advertised)
+            }
+            // Its peers may be any verbs program.
+            UlpChoice::Rdmap if !advertised.is_empty() => {
+                advert::encode_for(UlpKind::Rdmap, &advertised)
+            }
+            _ => Vec::new(),
+        };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
         let config = &self.env.facts.config;
         let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
@@ -180,24 +191,32 @@ impl Core {
         self.env.tally.connect_failed += 1;
         let ConnectPlan { spec, purpose, .. } = *plan;
         self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        let error = connect_error(&spec, &reason);
+        self.log_refused(&spec, &error);
+        self.connect_refused(purpose, error, now);
+    }
+
+    /// The peer has accepted a stream that it takes for one of the other kind: it is ended before anything is sent.
+    fn wrong_ulp(&mut self, id: StreamId, plan: ConnectPlan, ends: Ends, now: Instant) {
+        self.env.tally.connect_failed += 1;
+        self.streams.insert_rejected(id, None, ends);
+        self.env.command(id.worker(), Command::Close { stream: id, abort: true });
+        let ConnectPlan { spec, purpose, .. } = plan;
+        self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        let error = wrong_ulp_error(&spec);
+        self.log_refused(&spec, &error);
+        self.connect_refused(purpose, error, now);
+    }
+
+    fn log_refused(&mut self, spec: &ConnectSpec, error: &ApiError) {
+        let remote = spec.remote.to_string();
+        let reason = error.message.strip_prefix(&format!("{remote}: ")).unwrap_or(&error.message);
         self.env.log.push(EventKind::StreamRefused {
             listener: None,
-            remote: spec.remote.to_string(),
-            reason: reason.to_string(),
+            reason: reason.to_owned(),
+            remote,
+            hint: error.hint.clone(),
         });
-        let sentence = format!("{}: {reason}", spec.remote);
-        let error = match reason {
-            ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
-            ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
-            ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
-            ConnectError::NoSuchAddress
-            | ConnectError::NoRoute
-            | ConnectError::NoUdpPort
-            | ConnectError::PrivateData(_)
-            | ConnectError::Session(_) => ApiError::bad_request(sentence),
-            _ => ApiError::unavailable(sentence),
-        };
-        self.connect_refused(purpose, error, now);
     }
 
     /// There is no stream: its user is notified.
@@ -253,6 +272,13 @@ impl Core {
                 }
             },
             None => None,
+        };
+        let plan = match plan {
+            Some(plan) if is_other_ulp(&plan.spec, &private_data) => {
+                let ends = Ends { interface: plan.interface, local, remote };
+                return self.wrong_ulp(id, plan, ends, now);
+            }
+            plan => plan,
         };
         let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
         let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote));

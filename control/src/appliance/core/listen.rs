@@ -53,14 +53,16 @@ impl Core {
     }
 
     /// Applies a changed section: limits at once, regions and queues for new streams. What the workers
-    /// must know gives the listener a new number with them; half-open streams are reset then.
+    /// must know gives the listener a new number with them; half-open streams are reset then. True when they will
+    /// answer.
     pub(in crate::appliance) fn change_listener(
         &mut self,
         section: ListenerSection,
-    ) -> Result<(), ApiError> {
+    ) -> Result<bool, ApiError> {
         let Some(mut listener) = self.listeners.take(&section.name) else {
             return self
                 .add_listener(section, Origin::Configuration, None)
+                .map(|()| true)
                 .map_err(|(error, _)| error);
         };
         let (changed, moved) = match self.changed_parts(&section, &listener) {
@@ -75,13 +77,14 @@ impl Core {
             Some(replaces) => {
                 let entries = self.regions.moved(&moved, pd);
                 self.listeners.restart(&mut self.env, listener, entries, replaces);
+                Ok(true)
             }
             None => {
                 self.listeners.put_back(listener);
                 self.regions.move_to(&mut self.env, &moved, pd);
+                Ok(false)
             }
         }
-        Ok(())
     }
 
     fn changed_parts(

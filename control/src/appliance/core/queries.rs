@@ -1,5 +1,6 @@
 //! Answers to questions: status, ports, workers, streams, counters.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use dataplane::{Command, NeighbourInfo};
@@ -143,7 +144,11 @@ impl Core {
             workers: self.worker_stats(&per_worker),
             ports,
             control,
+            listeners: self.listener_counters(),
+            regions: self.region_counters(),
+            dpdk_version: self.env.facts.dpdk_version.clone(),
             gauges: self.gauges(found),
+            handshakes: self.env.handshakes.infos(),
             described: counters::described(),
         }
     }
@@ -163,6 +168,26 @@ impl Core {
                 WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors }
             })
             .collect()
+    }
+
+    fn listener_counters(&self) -> BTreeMap<String, Counters> {
+        let infos = self.listeners.infos(&self.env.facts);
+        let named = infos.into_iter().map(|info| {
+            let mut counters = Counters::new();
+            counters::put_listener(&mut counters, &info);
+            (info.name, counters)
+        });
+        named.collect()
+    }
+
+    fn region_counters(&self) -> BTreeMap<String, Counters> {
+        let infos = self.regions.infos(self.env.now, |_| Vec::new());
+        let named = infos.into_iter().map(|info| {
+            let mut counters = Counters::new();
+            counters::put_region(&mut counters, &info);
+            (info.name, counters)
+        });
+        named.collect()
     }
 
     fn control_counters(&self) -> Counters {

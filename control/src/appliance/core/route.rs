@@ -9,6 +9,7 @@ use ddp::{MESSAGE_QUEUE, Qn, StreamId};
 
 use super::Core;
 use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
+use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::jobs::Jobs;
@@ -290,6 +291,12 @@ impl Core {
                 self.env.command(id.worker(), Command::Credits { listener, more: 1 });
             }
             return;
+        }
+        if ended.never_established {
+            let listener = listener.and_then(|listener| self.listeners.name_of(listener));
+            let (transport, local) = (reason.transport(), ended.local);
+            let attempt = Attempt { listener, transport, local, remote };
+            self.env.not_established(&attempt, reason, now);
         }
         self.regions.announce(&mut self.env, &regions, id, Kind::Closed);
         self.regions.release(&mut self.env, &regions, id);

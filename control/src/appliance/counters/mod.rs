@@ -4,6 +4,7 @@
 //! a maximum, its unit, its help and where its value is read.
 
 mod control;
+mod objects;
 mod port;
 mod sctp;
 mod table;
@@ -17,6 +18,7 @@ use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 
 pub(super) use self::control::{Present, Tally, put_control, put_gauges, put_losses};
+pub(super) use self::objects::{put_listener, put_region};
 pub(super) use self::port::port_counters;
 pub(super) use self::sctp::of_association;
 use self::sctp::of_session;
@@ -103,6 +105,8 @@ pub(super) fn described() -> Described {
             .flatten()
             .chain(streams())
             .collect(),
+        listener: objects::LISTENER.iter().collect(),
+        region: objects::REGION.iter().collect(),
         gauges: control::GAUGES.iter().collect(),
     }
 }

@@ -89,6 +89,7 @@ impl Job {
             acknowledged: self.acknowledged,
             seconds,
             error: self.error.as_ref().map(|error| error.message.clone()),
+            hint: self.error.as_ref().and_then(|error| error.hint.clone()),
             refused: self.error.as_ref().is_some_and(|e| e.error == ErrorKind::PeerRefused),
             counters: self.counters.clone(),
             bench: None,

@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use dataplane::ListenerId;
+use dataplane::{ListenerId, Transport};
 use ddp::{PdId, StreamId};
 
 use super::Listeners;
 use crate::appliance::env::Env;
+use crate::appliance::limits;
 use crate::appliance::pending::Piece;
 use crate::config::{QueueSection, Ulp};
 use crate::files::FileId;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::service::{Actions, Arrival, Input, Service};
 
 /// What an accepted stream has of its listener.
@@ -31,6 +33,13 @@ impl Listeners {
         self.by_id(id).map(|listener| listener.section.name.as_str())
     }
 
+    /// A listener that has this port over the other transport.
+    pub(in crate::appliance) fn elsewhere(&self, port: u16, not: Transport) -> Option<&str> {
+        let mut all = self.listeners.values().map(|listener| &listener.section);
+        let found = all.find(|s| s.port == port && s.transport.word() != not.name());
+        found.map(|section| section.name.as_str())
+    }
+
     pub(in crate::appliance) fn ulp_of(&self, id: ListenerId) -> Option<&Ulp> {
         self.by_id(id).map(|listener| &listener.section.ulp)
     }
@@ -43,15 +52,21 @@ impl Listeners {
     /// A stream within the listener's limits is counted.
     ///
     /// # Errors
-    /// Which limit it would exceed, one sentence.
+    /// Which limit it would exceed.
     pub(in crate::appliance) fn admit(
         &mut self,
         id: ListenerId,
         peer: IpAddr,
-    ) -> Result<Admitted, String> {
-        let found = self.by_id_mut(id).ok_or("the listener was removed")?;
+    ) -> Result<Admitted, Refusal> {
+        let found = self.by_id_mut(id).ok_or_else(listener_removed)?;
         let limits = found.limits();
-        found.ledger.admit(peer, &limits).map_err(|refusal| refusal.to_string())?;
+        found.ledger.admit(peer, &limits).map_err(|refusal| {
+            let kind = match refusal {
+                limits::Refusal::Listener(_) => RefusalKind::ListenerFull,
+                limits::Refusal::Peer(_) => RefusalKind::PeerFull,
+            };
+            Refusal::new(kind, refusal.to_string())
+        })?;
         found.accepted += 1;
         let section = &found.section;
         Ok(Admitted {
@@ -96,11 +111,11 @@ impl Listeners {
     /// The piece of the region that a new stream is to have; none where streams have no pieces.
     ///
     /// # Errors
-    /// One sentence: all are in use.
+    /// All are in use.
     pub(in crate::appliance) fn take_piece(
         &mut self,
         id: ListenerId,
-    ) -> Result<Option<Piece>, String> {
+    ) -> Result<Option<Piece>, Refusal> {
         let Some(found) = self.by_id_mut(id) else { return Ok(None) };
         let Some(kind) = found.section.ulp.rdmap().map(|rdmap| rdmap.service) else {
             return Ok(None);
@@ -110,8 +125,10 @@ impl Listeners {
         }
         let region = found.section.regions.first().cloned().unwrap_or_default();
         let Some(serving) = &mut found.serving else { return Ok(None) };
-        let (number, each) =
-            serving.take().ok_or("the listener has no memory for another stream")?;
+        let (number, each) = serving.take().ok_or_else(|| {
+            let sentence = "the listener has no memory for another stream";
+            Refusal::new(RefusalKind::RegionTaken, sentence)
+        })?;
         Ok(Some(Piece { listener: id, number, each, kind, region }))
     }
 
@@ -177,4 +194,9 @@ impl Listeners {
         }
         actions
     }
+}
+
+/// A peer connected while the listener was removed.
+pub(in crate::appliance) fn listener_removed() -> Refusal {
+    Refusal::new(RefusalKind::ListenerRemoved, "the listener was removed")
 }

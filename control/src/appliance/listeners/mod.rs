@@ -10,6 +10,7 @@
 //! all is decided then, by the [`Ledger`].
 
 mod admission;
+mod declared;
 mod listener;
 mod serving;
 
@@ -20,7 +21,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, ListenerConfig, ListenerId, Sources, Ticket};
 use ddp::{PdId, StagEntry};
 
-pub(super) use self::admission::Admitted;
+pub(super) use self::admission::{Admitted, listener_removed};
 pub(super) use self::listener::{Changed, Listener, open_queue_files};
 use self::serving::Serving;
 use super::endpoints::listener_config;
@@ -80,11 +81,6 @@ impl Listeners {
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
     }
 
-    /// A listener of the API that has the section's place.
-    pub(super) fn of_api_at(&self, section: &ListenerSection) -> Option<&str> {
-        self.at(section, |other| other.origin == Origin::Api)
-    }
-
     /// Whether a listener can be added, but for domains and files.
     pub(super) fn may_add(&self, env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
         let name = &section.name;
@@ -101,30 +97,15 @@ impl Listeners {
                 section.port, section.interface
             )));
         }
-        let cut = |other: &&Listener| {
-            (section.has_slots() || other.section.has_slots())
-                && section.regions.iter().any(|name| other.section.regions.contains(name))
-        };
-        if let Some(other) = self.listeners.values().find(cut) {
-            return Err(ApiError::conflict(format!(
-                "listeners `{name}` and `{}` name the same region: the pieces of a service's streams need \
-                 one of their own",
-                other.section.name
-            )));
+        if let Some(other) = self.listeners.values().find(|other| cuts(section, &other.section)) {
+            return Err(ApiError::conflict(needs_its_own(name, &other.section.name)));
         }
         check_advertisement(section)
     }
 
     /// The listener, of those that `which` takes, that has the section's place.
     fn at(&self, section: &ListenerSection, which: impl Fn(&Listener) -> bool) -> Option<&str> {
-        let same = |other: &&Listener| {
-            let (theirs, ours) = (other.section.address, section.address);
-            which(other)
-                && other.section.interface == section.interface
-                && other.section.port == section.port
-                && other.section.transport == section.transport
-                && (theirs.is_none() || ours.is_none() || theirs == ours)
-        };
+        let same = |other: &&Listener| which(other) && same_place(section, &other.section);
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
@@ -323,8 +304,43 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
     }
 }
 
+/// Both cannot listen at one time.
+fn same_place(a: &ListenerSection, b: &ListenerSection) -> bool {
+    a.interface == b.interface
+        && a.port == b.port
+        && a.transport == b.transport
+        && (a.address.is_none() || b.address.is_none() || a.address == b.address)
+}
+
+/// They share a region that one of them cuts into pieces.
+fn cuts(a: &ListenerSection, b: &ListenerSection) -> bool {
+    (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
+}
+
+fn needs_its_own(name: &str, other: &str) -> String {
+    format!(
+        "listeners `{name}` and `{other}` name the same region: the pieces of a service's streams need one of \
+         their own"
+    )
+}
+
+/// Why a listener cannot be there beside another one.
+pub(super) fn stands_in_the_way(
+    section: &ListenerSection,
+    other: &ListenerSection,
+) -> Option<String> {
+    let (name, port) = (&section.name, section.port);
+    if same_place(section, other) {
+        let other = &other.name;
+        return Some(format!(
+            "listener `{name}` cannot have port {port}: listener `{other}` has it"
+        ));
+    }
+    cuts(section, other).then(|| needs_its_own(name, &other.name))
+}
+
 /// The advertisement of its regions fits into the private data.
-fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
+pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiError> {
     if section.has_slots() {
         return match section.regions.len() {
             1 => Ok(()),

@@ -13,6 +13,7 @@
 //! every check passes on the worker; memory is freed when all of them have released it.
 
 mod binding;
+mod declared;
 mod domains;
 mod per_stream;
 mod region;
@@ -34,7 +35,7 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::config::{Backing, ListenerSection, RegionSection, free_huge_memory};
+use crate::config::{Backing, Limits, ListenerSection, RegionSection, free_huge_memory};
 use crate::files::FileId;
 use crate::shm;
 
@@ -126,6 +127,16 @@ impl Regions {
 
     /// Whether a region of this name and size can be added, but for the memory itself.
     pub(super) fn may_add(&self, env: &Env, section: &RegionSection) -> Result<(), ApiError> {
+        self.may_add_with(env, section, &env.facts.config.limits)
+    }
+
+    /// The same under other bounds.
+    pub(super) fn may_add_with(
+        &self,
+        env: &Env,
+        section: &RegionSection,
+        limits: &Limits,
+    ) -> Result<(), ApiError> {
         let name = &section.name;
         if !env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
@@ -145,13 +156,13 @@ impl Regions {
                 "{kind} `{thing}` belongs to region `{other}`"
             )));
         }
-        if self.regions.len() as u64 >= u64::from(env.facts.config.limits.regions) {
+        if self.regions.len() as u64 >= u64::from(limits.regions) {
             return Err(ApiError::unavailable(format!(
                 "there are {} regions, as many as limits.regions allows",
                 self.regions.len()
             )));
         }
-        self.check_memory(env, section.size.unwrap_or(0))?;
+        self.check_memory(limits, section.size.unwrap_or(0))?;
         let counted = Regions::counted(section);
         if counted == 0 {
             return Ok(());
@@ -169,9 +180,9 @@ impl Regions {
         }
     }
 
-    fn check_memory(&self, env: &Env, more: u64) -> Result<(), ApiError> {
+    fn check_memory(&self, limits: &Limits, more: u64) -> Result<(), ApiError> {
         let used: u64 = self.regions.values().map(|region| region.len).sum();
-        let limit = env.facts.config.limits.region_memory;
+        let limit = limits.region_memory;
         if used.saturating_add(more) > limit {
             return Err(ApiError::unavailable(format!(
                 "{more} bytes more would exceed limits.region_memory: {used} of {limit} are in use"
@@ -220,7 +231,7 @@ impl Regions {
         origin: Origin,
         listener: Option<PdId>,
     ) -> Result<Region, ApiError> {
-        self.check_memory(env, loaded.len)?;
+        self.check_memory(&env.facts.config.limits, loaded.len)?;
         if section.base_to.checked_add(loaded.len).is_none() {
             return Err(ApiError::bad_request(format!(
                 "region `{}`: base_to and {} bytes do not fit into 64 bits",

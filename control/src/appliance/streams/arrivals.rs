@@ -257,10 +257,16 @@ fn write(source: Source<Memory>, at: Place) -> WorkRequest<Memory> {
     WorkRequest::Write { stag: at.stag, to: TaggedOffset(at.to), source, cookie: Cookie::of(0) }
 }
 
+/// RDMAP's version, in the two highest bits of what is RsvdULP to DDP (RFC 5040 §4.1).
+const RDMAP_VERSION: u8 = 1;
+
 /// A DDP error that ended a stream.
 pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &ddp::DdpError) {
     let code = format!("{}/{:02}", error.code.error_type(), error.code.code());
-    on_error(env, id, "ddp", code, error.to_string());
+    let rdmap = error.header.get(1).is_some_and(|control| control >> 6 == RDMAP_VERSION);
+    let hint =
+        if rdmap { "; the peer seems to speak RDMAP, and this stream is bare DDP" } else { "" };
+    on_error(env, id, "ddp", code, format!("{error}{hint}"));
 }
 
 /// An error of an RDMAP stream.
@@ -272,7 +278,13 @@ pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &
         rdmap::Error::InvalidTerminate { .. } => ("rdmap", (0, 0)),
     };
     let code = format!("{}/{:02x}", numbers.0, numbers.1);
-    on_error(env, id, layer, code, error.to_string());
+    // Bare DDP leaves the field zero that RDMAP begins with (docs/protocol.md §3, §4).
+    let bare = matches!(error, rdmap::Error::Rdmap(error)
+        if error.code == rdmap::ErrorCode::InvalidVersion
+            && error.header.get(1).is_some_and(|control| *control == 0));
+    let hint =
+        if bare { "; the peer seems to speak bare DDP, and this stream is RDMAP" } else { "" };
+    on_error(env, id, layer, code, format!("{error}{hint}"));
 }
 
 fn on_error(env: &mut Env, id: StreamId, layer: &str, code: String, reason: String) {

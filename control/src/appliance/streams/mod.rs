@@ -85,6 +85,7 @@ pub(super) struct Accepted<'a> {
     pub busy: &'a [String],
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
+    pub rdmap: bool,
     pub arrival: Arrival,
 }
 
@@ -94,6 +95,10 @@ pub(super) struct Ended {
     pub remote: SocketAddr,
     /// The peer never had it.
     pub rejected: bool,
+    /// It was accepted, and ended before messages could flow.
+    pub never_established: bool,
+    /// Our end.
+    pub local: SocketAddr,
     pub regions: Vec<String>,
     pub slot: Option<TakenSlot>,
     pub job: Option<u64>,
@@ -186,6 +191,7 @@ impl Streams {
             busy: &stream.busy,
             queues: &stream.queues,
             revision: stream.revision,
+            rdmap: stream.rdmap,
             arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
     }
@@ -343,8 +349,9 @@ impl Streams {
         reason: &CloseReason,
         stats: &StreamStats,
     ) -> Option<Ended> {
-        let Stream { listener, remote, state, regions, slot, posts, job, end, .. } =
-            self.streams.remove(&id)?;
+        let Stream {
+            listener, local, remote, state, params, regions, slot, posts, job, end, ..
+        } = self.streams.remove(&id)?;
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
@@ -362,6 +369,8 @@ impl Streams {
             listener,
             remote,
             rejected: state == State::Rejecting,
+            never_established: listener.is_some() && params.is_none(),
+            local,
             regions,
             slot,
             job,

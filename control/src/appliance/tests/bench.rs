@@ -97,7 +97,13 @@ fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
         let Command::ListStreams { ticket } = command else { continue };
         let streams = if asked == 0 { vec![seen(5, moved), seen(99, others)] } else { vec![] };
         asked += 1;
-        bench.event(Event::Streams { ticket: *ticket, streams, associations: vec![], last: true });
+        bench.event(Event::Streams {
+            ticket: *ticket,
+            streams,
+            associations: vec![],
+            handshakes: vec![],
+            last: true,
+        });
     }
     assert!(asked > 0, "nobody looked: {commands:?}");
 }

@@ -19,6 +19,7 @@ addresses = ["10.0.0.1/24"]
     };
 }
 
+mod attempts;
 mod bench;
 mod drain;
 mod gets;
@@ -28,6 +29,8 @@ mod rdmap;
 mod refused;
 mod regions;
 mod reload;
+mod reload_whole;
+mod running;
 mod sends;
 mod services;
 mod streams;
@@ -53,8 +56,8 @@ use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
-use crate::api::{Answer, ApiError, Call, EventKind, EventLog, Reply, Request};
-use crate::config::{Config, Document, MachineMemory, RegionSection};
+use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
+use crate::config::{self, Config, Document, MachineMemory, RegionSection};
 use crate::files::Writer;
 use crate::shm;
 
@@ -209,8 +212,8 @@ impl Bench {
 
     /// What the log has of these kinds, newest last.
     fn logged(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
-        let page = self.log.read(0, usize::MAX, |event| wanted(&event.kind));
-        page.events.into_iter().map(|event| event.kind).collect()
+        let page = self.log.read(0, usize::MAX, &EventFilter::default());
+        page.events.into_iter().map(|event| event.kind).filter(wanted).collect()
     }
 
     fn has_logged(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {

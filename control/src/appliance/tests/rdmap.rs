@@ -76,6 +76,7 @@ pub(super) fn connected(offers: &[Advertised]) -> Bench {
                 ticket,
                 streams: vec![],
                 associations: vec![],
+                handshakes: vec![],
                 last: true,
             });
         }

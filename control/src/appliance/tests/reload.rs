@@ -8,7 +8,7 @@ fn config(text: &str) -> Config {
     Document::parse(std::path::Path::new("t.toml"), text).unwrap().config
 }
 
-const MORE: &str = r#"
+pub(super) const MORE: &str = r#"
 [[region]]
 name = "extra"
 size = "4 KiB"
@@ -21,14 +21,29 @@ regions = ["extra"]
 "#;
 
 impl Bench {
-    fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
+    pub(super) fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
         std::fs::write(&self.file, text).unwrap();
-        let mut pending = self.call(Request::Reload);
+        let mut pending = self.start_reload();
+        // It is answered when every worker has what was added, or at once where none is sent anything.
+        let answered = pending.try_recv().unwrap_or_else(|_| {
+            self.acknowledge();
+            answer(&mut pending)
+        });
+        report(answered)
+    }
+
+    /// The commands are on their way.
+    pub(super) fn start_reload(&mut self) -> Pending {
+        let pending = self.call(Request::Reload);
         self.load_all();
-        match answer(&mut pending)? {
-            Reply::Reload(report) => Ok(report),
-            other => panic!("{other:?}"),
-        }
+        pending
+    }
+}
+
+fn report(answered: Result<Reply, ApiError>) -> Result<ReloadReport, ApiError> {
+    match answered? {
+        Reply::Reload(report) => Ok(report),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -142,8 +157,14 @@ fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
     bench.accepted(1, "10.0.0.2");
     bench.acknowledge();
     let old = bench.listener("in");
-    bench.reload(&BASIC.replace("port = 7471", "port = 7473")).unwrap();
+    std::fs::write(&bench.file, BASIC.replace("port = 7471", "port = 7473")).unwrap();
+    let mut pending = bench.start_reload();
     let commands = bench.commands(0);
+    let seen: Vec<Ticket> = commands.iter().filter_map(ticket).collect();
+    seen.into_iter().for_each(|ticket| bench.done(ticket));
+    assert!(unanswered(&mut pending), "the other worker does not listen yet");
+    bench.acknowledge();
+    assert!(answer(&mut pending).is_ok());
     assert!(matches!(commands[0], Command::RemoveListener { listener, .. } if listener == old));
     assert!(matches!(&commands[1], Command::AddListener { listener, .. } if listener.port == 7473));
     assert_ne!(bench.listener("in"), old);
@@ -183,7 +204,7 @@ fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
     let mut bench = bench();
     let limits = |size: &str| format!("{BASIC}\n[limits]\nmemory = \"{size}\"\n");
     let report = bench.reload(&limits("1 GiB")).unwrap();
-    assert!(report.applied.contains(&"limits changed".into()) && report.needs_restart.is_empty());
+    assert!(report.applied.contains(&"limits.memory changed".into()) && report.needs_restart.is_empty());
     assert_eq!(bench.budget.info().ceiling, 1 << 30);
     let error = bench.reload(&limits("1 MiB")).unwrap_err();
     assert!(error.message.contains(" of 1 MiB in use (regions 128 KiB"), "{error}");

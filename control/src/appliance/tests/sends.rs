@@ -36,6 +36,7 @@ fn connected() -> Bench {
                 ticket,
                 streams: vec![],
                 associations: vec![],
+                handshakes: vec![],
                 last: true,
             });
         }

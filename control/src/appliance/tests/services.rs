@@ -91,8 +91,10 @@ fn a_stream_without_a_piece_is_refused_until_one_is_free() {
     bench.incoming(5, "10.0.0.2");
     let commands = bench.acknowledge();
     assert!(commands.iter().any(|c| matches!(c, Command::Reject { stream: StreamId(5), .. })));
-    assert!(bench.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, .. }
-        if reason == "the listener has no memory for another stream")));
+    assert!(
+        bench.has_logged(|kind| matches!(kind, EventKind::HandshakeFailed { reason, detail, .. }
+        if reason == "region_taken" && detail == "the listener has no memory for another stream"))
+    );
     bench.closed(5, CloseReason::RejectedHere);
     freeing.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
     bench.load_all();

@@ -134,6 +134,16 @@ fn verbs_exit_with_what_went_wrong() {
         let word = if exit == Exit::Refused { "peer_refused" } else { "timeout" };
         assert_eq!(error["error"], word, "{arguments:?}");
     }
+    // What can be done about it, of a job and of an answer.
+    for (arguments, hint) in [
+        (&["get", refused, "f"][..], "ask for read access"),
+        (&["fetch-add", refused, "1"], "look at the peer"),
+    ] {
+        let ran = fake.ctl(arguments);
+        assert!(ran.err.ends_with(&format!("\nhint: {hint}\n")), "{}", ran.err);
+        let ran = fake.ctl(&[&["--json"], arguments].concat());
+        assert_eq!(serde_json::from_str::<Value>(&ran.err).unwrap()["hint"], hint);
+    }
     let gone = ddpctl(&["--socket", "/nonexistent/s", "ping", "10.0.0.2:7174"]);
     assert_eq!(gone.exit, Exit::Unreachable);
 }

@@ -80,6 +80,7 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         if association.counts == Counts::Place {
+            self.no_session_came(at);
             self.uncount(at);
             self.count_if_idle(at);
         }

@@ -214,6 +214,9 @@ impl<Io: PortIo> Core<Io> {
             Arrived::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
+                if answered && begins_with_init(packet) {
+                    self.init_refused(&from, listener.as_deref(), packet, reason, now);
+                }
             }
         }
     }

@@ -14,6 +14,7 @@
 //! [`Carrier`]: super::carrier::Carrier
 //! [`Conn`]: super::conn::Conn
 
+mod attempts;
 mod idle;
 mod input;
 mod open;

@@ -65,6 +65,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some(association) = self.associations.get_mut(slot) {
             association.listener = Some(listener.id);
             association.counts = Counts::Place;
+            association.awaits_session = true;
         }
         self.take_packet(slot, from, packet, now);
         Ok(())
@@ -261,6 +262,7 @@ impl<Io: PortIo> Core<Io> {
         for slot in slots {
             self.forget(slot);
         }
+        self.association_evicted(at);
         self.uncount(at);
         let Some(name) = self.associations.name(at) else { return };
         let Some(mut association) = self.associations.remove(at) else { return };

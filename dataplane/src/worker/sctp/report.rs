@@ -49,7 +49,7 @@ impl<Io: PortIo> Core<Io> {
                     }
                 }
                 // Its sessions have reported it.
-                Event::Down { .. } => {}
+                Event::Down { reason } => self.association_down(at, &reason, now),
             }
         }
     }
@@ -64,6 +64,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let stream = self.vacancy(now)?;
         let association = self.associations.get_mut(at)?;
+        association.awaits_session = false;
         if association.counts == Counts::Place {
             association.counts = Counts::Nothing;
         } else {
@@ -81,6 +82,7 @@ impl<Io: PortIo> Core<Io> {
     /// RFC 5043 §6.4: a request that there is no room for gets a Terminate.
     fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
+        self.session_refused(at, now);
         if let Some(association) = self.associations.get_mut(at) {
             let cx = &mut self.env.tables.session_context();
             association.endpoint_mut().abort_session(now, id, cx);

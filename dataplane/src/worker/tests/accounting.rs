@@ -288,7 +288,11 @@ fn a_flood_leaves_everything_as_it_was() {
         }
     }
     net.settle();
-    // What nobody asked for is no event.
+    // What nobody asked for is no event, but for reports of refused connections, of which there are so many a second.
+    let is_report = |e: &crate::api::Event| matches!(e, crate::api::Event::HandshakeFailed(_));
+    let reports = net.hosts[1].events[events..].iter().filter(|(_, e)| is_report(e)).count();
+    assert!(reports <= 8, "{reports}");
+    net.hosts[1].events.retain(|(_, e)| !is_report(e));
     assert_eq!(net.hosts[1].events.len(), events);
     assert!(net.hosts[1].count("neighbours") <= 32);
     assert!(net.hosts[1].count("half_open") > 0);

@@ -3,6 +3,7 @@
 
 mod accounting;
 mod attacks;
+mod attempts;
 mod cookies;
 mod ecn;
 mod events;

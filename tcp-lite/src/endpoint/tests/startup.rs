@@ -4,7 +4,7 @@ use super::net::{Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::testing::Stream;
-use crate::mpa::{self, Revision, StartupError};
+use crate::mpa::{self, Foreign, Revision, StartupError};
 use core::time::Duration;
 use ddp::Cookie;
 use ddp::DdpVersion;
@@ -213,7 +213,7 @@ fn hostile_openings() {
     let mut too_long = request(0xc0, 1, &[]);
     too_long[18..20].copy_from_slice(&600_u16.to_be_bytes());
     let cases: [(&[u8], StartupError); 5] = [
-        (b"GET / HTTP/1.1\r\n", StartupError::BadKey { at: 0 }),
+        (b"GET / HTTP/1.1\r\n", StartupError::Foreign(Foreign::Http)),
         (b"MPA ID Reg Frame", StartupError::BadKey { at: 9 }),
         (&request(0xc0, 9, &[]), StartupError::Revision { seen: 9 }),
         (&reply(0xc0, 1, &[]), StartupError::BothResponders),

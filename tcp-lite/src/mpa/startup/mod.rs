@@ -19,6 +19,7 @@
 
 use super::config::{Config, Params, Revision};
 use super::error::StartupError;
+use super::foreign::Foreign;
 use super::peer::Peer;
 use super::smb_direct::SmbDirect;
 use ddp::enhanced::{Depths, answer, ask, settle};
@@ -482,7 +483,11 @@ fn is_smb_direct(config: &Config, revision: Revision) -> bool {
 fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
     let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));
-    if best == bytes.len() { Ok(()) } else { Err(StartupError::BadKey { at: best as u8 }) }
+    if best == bytes.len() {
+        return Ok(());
+    }
+    let foreign = Foreign::of(bytes).map(StartupError::Foreign);
+    Err(foreign.unwrap_or(StartupError::BadKey { at: best as u8 }))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Dialogues of the Startup Phase, well meant and hostile.
 
 use super::*;
-use crate::mpa::Revisions;
+use crate::mpa::{Foreign, Revisions};
 use proptest::prelude::*;
 
 mod enhanced;
@@ -229,7 +229,8 @@ fn wrong_keys() {
     assert_eq!(refused(&config(), b"MPA ID Rxq"), StartupError::BadKey { at: 8 });
     assert_eq!(refused(&config(), b"MPA ident framE\0"), StartupError::BadKey { at: 14 });
     assert_eq!(refused(&config(), b"MPA ID Req frame"), StartupError::BadKey { at: 11 });
-    assert_eq!(reply_refused(&config(), b"HTTP"), StartupError::BadKey { at: 0 });
+    assert_eq!(reply_refused(&config(), b"HTTP"), StartupError::Foreign(Foreign::Http));
+    assert_eq!(refused(&config(), &[0x16, 3, 1, 2, 0, 1]), StartupError::Foreign(Foreign::Tls));
     assert_eq!(StartupError::BadKey { at: 0 }.code(), 4);
 }
 

@@ -231,6 +231,7 @@ impl Run {
             acknowledged: bytes,
             seconds,
             error: error.map(|error| error.message.clone()),
+            hint: error.and_then(|error| error.hint.clone()),
             refused: error.is_some_and(|error| error.error == ErrorKind::PeerRefused),
             counters: Counters::new(),
             bench: Some(Box::new(BenchInfo {

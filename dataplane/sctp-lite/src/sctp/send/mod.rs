@@ -85,16 +85,22 @@ pub struct Sender {
     reneging: u8,
     /// When data was sent last.
     last_sent: Instant,
-    /// The congestion window stopped the last burst.
-    cwnd_limited: bool,
-    /// Something was written since the last call of [`written`](Self::written).
-    sent: bool,
+    round: Round,
     /// Many streams share the port.
     shared: bool,
     /// What limits it; none while that was only the source.
     limits: Option<Box<Limits>>,
     config: Arc<SendConfig>,
     stats: SendStats,
+}
+
+/// What was done since the last call of [`written`](Sender::written).
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// The congestion window stopped it.
+    cwnd_limited: bool,
+    /// Something was written.
+    sent: bool,
 }
 
 impl Sender {
@@ -125,8 +131,7 @@ impl Sender {
             sack_received: false,
             reneging: 0,
             last_sent: now,
-            cwnd_limited: false,
-            sent: false,
+            round: Round::default(),
             shared: false,
             limits: None,
             config: config.clone(),

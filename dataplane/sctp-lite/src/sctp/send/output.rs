@@ -7,7 +7,7 @@ use transport::recovery::{Choice, NextSeg, Phase};
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
 
 use super::record::{IMMEDIATE, OPENS, Record};
-use super::{Sender, one};
+use super::{Round, Sender, one};
 use crate::seam::MessageSource;
 
 /// With a window below so many packets each of them asks for its SACK.
@@ -65,7 +65,7 @@ impl Sender {
                 self.state.on_paced_sent(now, bytes, pace);
             }
             self.recovery.on_sent(bytes);
-            self.sent = true;
+            self.round.sent = true;
         } else if plan == Plan::New {
             self.recovery.decline_frto();
         }
@@ -74,8 +74,8 @@ impl Sender {
 
     /// Nothing more is written now: arms what is needed for it to go on.
     pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
-        let limited = core::mem::take(&mut self.cwnd_limited);
-        if core::mem::take(&mut self.sent) || limited {
+        let Round { cwnd_limited: limited, sent } = core::mem::take(&mut self.round);
+        if sent || limited {
             self.note_usage(now, limited);
         }
         let has_data = source.has_data();
@@ -95,7 +95,7 @@ impl Sender {
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let limit = self.limit(now, cwnd_limited, has_data);
-        if limit != Limit::Application || self.limits.is_some() {
+        if limit != Limit::Application || self.limits.as_ref().is_some_and(|l| l.is_limited()) {
             let acknowledged = self.stats.bytes_acknowledged;
             self.limits.get_or_insert_default().note(now, limit, acknowledged);
         }
@@ -139,7 +139,7 @@ impl Sender {
             NextSeg::Lost => Plan::Lost,
             NextSeg::New => Plan::New,
             NextSeg::CwndFull => {
-                self.cwnd_limited = true;
+                self.round.cwnd_limited = true;
                 self.state.on_pause();
                 Plan::Nothing
             }

@@ -1,14 +1,17 @@
-//! What happened: a bounded log that many readers follow.
+//! What happened: the kinds of events, the bounded log that many readers follow, and how a reader selects.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+mod filter;
+mod log;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 use super::StreamId;
 use super::spec::bytes;
+
+pub use filter::EventFilter;
+pub use log::{EventLog, EventPage};
 
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +20,9 @@ pub struct Event {
     pub seq: u64,
     /// Microseconds since 1970-01-01 UTC.
     pub time_us: u64,
+    /// How much it matters.
+    #[serde(default)]
+    pub severity: Severity,
     /// What happened.
     #[serde(flatten)]
     pub kind: EventKind,
@@ -59,14 +65,40 @@ pub enum EventKind {
         /// Address and port of the peer that wanted it.
         remote: String,
     },
-    /// A peer was not accepted, or an active open failed.
+    /// A stream could not be opened from here.
     StreamRefused {
-        /// The listener; none for an active open.
+        /// None.
         listener: Option<String>,
         /// Address and port of the peer.
         remote: String,
         /// Why, one sentence.
         reason: String,
+        /// What the operator can do.
+        #[serde(default)]
+        hint: Option<String>,
+    },
+    /// A peer connected and did not become a stream: its handshake failed, or it was refused. Not all of a flood are
+    /// here; the counters have all.
+    HandshakeFailed {
+        /// The listener; none where nothing listens.
+        listener: Option<String>,
+        /// `tcp` or `sctp`.
+        transport: String,
+        /// Our address and port.
+        local: String,
+        /// Address and port of the peer.
+        remote: String,
+        /// The layer at which it ended: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` where this end
+        /// refused.
+        stage: String,
+        /// Why, a word that the counter has too.
+        reason: String,
+        /// What was expected and seen, one sentence.
+        detail: String,
+        /// What the operator can do.
+        hint: Option<String>,
+        /// Failures since the last of these events that have none.
+        unreported: u64,
     },
     /// A protocol error: layer, code, field, expected and seen are in the sentence.
     StreamError {
@@ -202,117 +234,108 @@ pub enum EventKind {
     },
 }
 
-/// What a reader gets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventPage {
-    /// The events, oldest first.
-    pub events: Vec<Event>,
-    /// Pass this as `after` to read on.
-    pub next: u64,
-    /// Events that were overwritten before this reader asked for them.
-    pub lost: u64,
+/// How much an event matters, the least first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// It is as it should be.
+    #[default]
+    Info,
+    /// Something was refused or is missing; the appliance goes on.
+    Warning,
+    /// A stream or a job has failed.
+    Error,
 }
 
-/// The log; a handle that is cheap to clone. Appending never blocks on readers.
-#[derive(Clone, Debug)]
-pub struct EventLog {
-    inner: Arc<Mutex<Inner>>,
-    last: watch::Sender<u64>,
+impl Severity {
+    /// All of them, as operators write them.
+    pub const ALL: [(&'static str, Severity); 3] =
+        [("info", Severity::Info), ("warning", Severity::Warning), ("error", Severity::Error)];
+
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        Severity::ALL[self as usize].0
+    }
 }
 
-#[derive(Debug)]
-struct Inner {
-    events: VecDeque<Event>,
-    /// Bytes of message data in `events`.
-    bytes: u64,
-    last: u64,
-    max_events: usize,
-    max_bytes: u64,
+/// Which ring of the log keeps an event: events of one ring never overwrite those of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ring {
+    /// Errors and warnings.
+    Errors,
+    /// Peers that did not become streams: anybody who reaches the port makes them.
+    Attempts,
+    /// What peers and jobs have placed or sent.
+    Deliveries,
+    /// The life of streams, regions, listeners and jobs.
+    Life,
 }
 
-impl EventLog {
-    /// A log of at most `max_events` events with at most `max_bytes` bytes of message data; the
-    /// oldest go first. The newest is always kept.
-    pub fn new(max_events: usize, max_bytes: u64) -> Self {
-        let inner = Inner {
-            events: VecDeque::new(),
-            bytes: 0,
-            last: 0,
-            max_events: max_events.max(1),
-            max_bytes,
-        };
-        Self { inner: Arc::new(Mutex::new(inner)), last: watch::Sender::new(0) }
-    }
+impl Ring {
+    const ALL: [Ring; 4] = [Ring::Errors, Ring::Attempts, Ring::Deliveries, Ring::Life];
+}
 
-    /// Appends; the time is now. Returns the sequence number.
-    pub fn push(&self, kind: EventKind) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let time_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let seq = self.lock().push(time_us, kind);
-        self.last.send_replace(seq);
-        seq
-    }
-
-    /// Sequence number of the newest event, 0 if there was none.
-    pub fn last(&self) -> u64 {
-        self.lock().last
-    }
-
-    /// At most `limit` events after sequence number `after`, of those that `wanted` takes.
-    pub fn read(&self, after: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> EventPage {
-        let inner = self.lock();
-        let first = inner.events.front().map_or(inner.last + 1, |event| event.seq);
-        let mut page = EventPage {
-            events: Vec::new(),
-            next: after.min(inner.last),
-            lost: first.saturating_sub(after.saturating_add(1)),
-        };
-        let skip =
-            usize::try_from(after.saturating_add(1).saturating_sub(first)).unwrap_or(usize::MAX);
-        for event in inner.events.iter().skip(skip) {
-            if page.events.len() == limit {
-                break;
-            }
-            page.next = event.seq;
-            if wanted(event) {
-                page.events.push(event.clone());
-            }
+impl EventKind {
+    /// How much it matters.
+    pub fn severity(&self) -> Severity {
+        match self {
+            EventKind::StreamError { .. }
+            | EventKind::Terminated { .. }
+            | EventKind::JobFinished { error: Some(_), .. } => Severity::Error,
+            EventKind::StreamRefused { .. }
+            | EventKind::HandshakeFailed { .. }
+            | EventKind::LinkChanged { up: false, .. }
+            | EventKind::Warning { .. } => Severity::Warning,
+            _ => Severity::Info,
         }
-        page
     }
 
-    /// Waits until there is an event after `after`.
-    pub async fn wait(&self, after: u64) {
-        let mut last = self.last.subscribe();
-        // The sender lives in `self`, so this cannot fail.
-        drop(last.wait_for(|&last| last > after).await);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing between lock and unlock can panic halfway through a change.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn push(&mut self, time_us: u64, kind: EventKind) -> u64 {
-        self.last += 1;
-        self.bytes += weight(&kind);
-        self.events.push_back(Event { seq: self.last, time_us, kind });
-        while self.events.len() > 1
-            && (self.events.len() > self.max_events || self.bytes > self.max_bytes)
-        {
-            if let Some(old) = self.events.pop_front() {
-                self.bytes -= weight(&old.kind);
-            }
+    /// Where it is kept.
+    pub fn ring(&self) -> Ring {
+        match self {
+            EventKind::StreamRefused { .. } | EventKind::HandshakeFailed { .. } => Ring::Attempts,
+            EventKind::TaggedDelivered { .. }
+            | EventKind::Message { .. }
+            | EventKind::RegionFetched { .. } => Ring::Deliveries,
+            _ if self.severity() > Severity::Info => Ring::Errors,
+            _ => Ring::Life,
         }
-        self.last
     }
-}
 
-fn weight(kind: &EventKind) -> u64 {
-    match kind {
-        EventKind::Message { data, .. } => data.len() as u64,
-        _ => 0,
+    /// The stream that it is about.
+    pub fn stream(&self) -> Option<StreamId> {
+        match self {
+            EventKind::StreamEstablished { stream, .. }
+            | EventKind::StreamError { stream, .. }
+            | EventKind::Terminated { stream, .. }
+            | EventKind::StreamClosed { stream, .. }
+            | EventKind::TaggedDelivered { stream, .. }
+            | EventKind::Message { stream, .. } => Some(*stream),
+            _ => None,
+        }
+    }
+
+    /// The listener that it names.
+    pub fn listener(&self) -> Option<&str> {
+        match self {
+            EventKind::StreamEstablished { listener, .. }
+            | EventKind::StreamRefused { listener, .. }
+            | EventKind::HandshakeFailed { listener, .. }
+            | EventKind::Message { listener, .. } => listener.as_deref(),
+            EventKind::ListenerAdded { listener } | EventKind::ListenerRemoved { listener } => {
+                Some(listener)
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes of messages that it holds.
+    fn weight(&self) -> u64 {
+        match self {
+            EventKind::Message { data, .. } => data.len() as u64,
+            _ => 0,
+        }
     }
 }

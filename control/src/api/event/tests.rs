@@ -1,0 +1,122 @@
+use super::*;
+
+fn delivered(stream: u64) -> EventKind {
+    EventKind::TaggedDelivered { stream: StreamId(stream), region: "r".into(), to: 0, len: 1 }
+}
+
+fn message(stream: u64, queue: u32, bytes: usize) -> EventKind {
+    let (stream, data) = (StreamId(stream), vec![0; bytes]);
+    EventKind::Message { stream, listener: None, queue, msn: 1, rsvd_ulp: 0, data }
+}
+
+fn failed(stream: u64) -> EventKind {
+    let (layer, code, reason) = ("ddp".into(), "1/02".into(), "why".into());
+    EventKind::StreamError { stream: StreamId(stream), layer, code, reason }
+}
+
+fn refused(listener: &str) -> EventKind {
+    let (listener, remote, reason) = (Some(listener.into()), "192.0.2.1:9".into(), "why".into());
+    EventKind::StreamRefused { listener, remote, reason, hint: None }
+}
+
+fn established(stream: u64, listener: Option<&str>) -> EventKind {
+    let (stream, listener) = (StreamId(stream), listener.map(str::to_owned));
+    EventKind::StreamEstablished { stream, listener, remote: "192.0.2.1:9".into() }
+}
+
+fn closed(stream: u64) -> EventKind {
+    let (stream, reason) = (StreamId(stream), "closed by the peer".into());
+    EventKind::StreamClosed { stream, reason, placed: 0, sent: 0 }
+}
+
+fn seqs(page: &EventPage) -> Vec<u64> {
+    page.events.iter().map(|event| event.seq).collect()
+}
+
+#[test]
+fn each_ring_is_bounded_in_events_and_the_deliveries_in_bytes() {
+    let (log, all) = (EventLog::new(3, 10), EventFilter::default());
+    for _ in 0..5 {
+        log.push(EventKind::Draining);
+    }
+    let page = log.read(0, 10, &all);
+    assert_eq!((seqs(&page), page.lost, page.next), (vec![3, 4, 5], 2, 5));
+    assert_eq!(log.read(3, 10, &all).lost, 0);
+    // 16 bytes of messages are too many; the newest is kept.
+    log.push(message(7, 0, 8));
+    log.push(message(7, 0, 8));
+    let page = log.read(0, 10, &all);
+    assert_eq!((seqs(&page), page.lost), (vec![3, 4, 5, 7], 3));
+    // A reader from a future that never was (an appliance that restarted) starts at the end.
+    assert_eq!(log.read(99, 10, &all), EventPage { events: vec![], next: 7, lost: 0 });
+}
+
+#[test]
+fn a_flood_of_one_class_overwrites_nothing_of_another() {
+    let log = EventLog::new(16, 1 << 20);
+    log.push(failed(1));
+    log.push(refused("in"));
+    // As 70 puts do: each makes four events.
+    for stream in 2..72 {
+        log.push(established(stream, Some("in")));
+        log.push(delivered(stream));
+        log.push(closed(stream));
+        log.push(EventKind::JobFinished { job: stream, error: None });
+    }
+    // As a port scanner does.
+    for _ in 0..100 {
+        log.push(refused("in"));
+    }
+    let page = log.read(0, 1000, &EventFilter::default());
+    assert_eq!(page.events.len(), 1 + 16 + 16 + 16);
+    assert_eq!(page.events[0].kind, failed(1), "the only error");
+    assert_eq!(page.lost, 2 + 280 + 100 - 49);
+    let severe = EventFilter { severity: Severity::Error, ..EventFilter::default() };
+    let page = log.read(0, 1000, &severe);
+    assert_eq!((seqs(&page), page.lost), (vec![1], 0), "no error was lost");
+}
+
+#[test]
+fn what_is_lost_is_counted_once_over_all_pages() {
+    let (log, all) = (EventLog::new(4, 1 << 20), EventFilter::default());
+    for stream in 0..6 {
+        log.push(delivered(stream));
+        log.push(EventKind::Draining);
+    }
+    let (mut after, mut lost, mut read) = (0, 0, 0);
+    while after < log.last() {
+        let page = log.read(after, 3, &all);
+        (after, lost, read) = (page.next, lost + page.lost, read + page.events.len());
+    }
+    assert_eq!((read, lost), (8, 4));
+}
+
+#[test]
+fn a_reader_selects() {
+    let log = EventLog::new(16, 1 << 20);
+    log.push_at(1000, established(1, Some("in")));
+    log.push_at(2000, established(2, Some("out")));
+    log.push_at(3000, delivered(1));
+    log.push_at(4000, failed(1));
+    log.push_at(5000, failed(2));
+    log.push_at(6000, refused("in"));
+    log.push_at(7000, message(2, 5, 1));
+    log.push_at(8000, closed(1));
+    // Its stream has ended: whose it was is not known any more.
+    log.push_at(9000, failed(1));
+    log.push_at(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
+    log.push_at(9600, EventKind::LinkChanged { port: "p".into(), up: false });
+    log.push_at(9700, EventKind::LinkChanged { port: "p".into(), up: true });
+    let read = |filter: EventFilter| seqs(&log.read(0, 100, &filter));
+    let all = EventFilter::default;
+    assert_eq!(read(EventFilter { severity: Severity::Error, ..all() }), [4, 5, 9, 10]);
+    assert_eq!(read(EventFilter { severity: Severity::Warning, ..all() }), [4, 5, 6, 9, 10, 11]);
+    assert_eq!(read(EventFilter { stream: Some(StreamId(2)), ..all() }), [2, 5, 7]);
+    // Events that name the stream alone are its listener's too.
+    assert_eq!(read(EventFilter { listener: Some("in".into()), ..all() }), [1, 3, 4, 6, 8]);
+    assert_eq!(read(EventFilter { since_us: 8000, ..all() }), [8, 9, 10, 11, 12]);
+    assert_eq!(read(EventFilter { messages: true, ..all() }), [7]);
+    assert_eq!(read(EventFilter { queue: Some(4), ..all() }), [0; 0]);
+    let both = EventFilter { severity: Severity::Error, listener: Some("out".into()), ..all() };
+    assert_eq!(read(both), [5]);
+}

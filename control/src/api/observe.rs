@@ -1,0 +1,145 @@
+//! The HTTP server for observers: metrics and health over TCP, and nothing else. It changes nothing and tells nothing that the
+//! metrics do not tell, so that it may listen where the management API must not.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::watch;
+
+use super::routes::metrics_response;
+use super::{Reply, Request, Requester};
+
+/// A control thread that has not answered for this long is taken for stuck.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long requests may go on after the server was stopped.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The running server. Dropped, it stops.
+#[derive(Debug)]
+pub struct Observer {
+    address: SocketAddr,
+    closing: watch::Sender<bool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// There is no server at this address.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "management.listen.address {address}: cannot be listened on: {source}; choose an address of this machine and a \
+         free port"
+)]
+pub struct ObserverError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Observer {
+    /// Listens on `address` and serves `/metrics`, `/livez` and `/readyz`.
+    pub fn start(address: SocketAddr, requester: Requester) -> Result<Observer, ObserverError> {
+        let failed = |source| ObserverError { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (closing, watching) = watch::channel(false);
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let thread = std::thread::Builder::new()
+            .name("observers".into())
+            .spawn(move || runtime.block_on(serve(listener, requester, watching)))
+            .map_err(failed)?;
+        Ok(Observer { address, closing, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.closing.send_replace(true);
+        let Some(thread) = self.thread.take() else { return };
+        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        if let Err(error) = ended {
+            tracing::warn!(address = %self.address, %error, "the server for observers did not end cleanly");
+        }
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    requester: Requester,
+    mut closing: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut also_closing = closing.clone();
+    let server = axum::serve(listener, router(requester)).with_graceful_shutdown(async move {
+        drop(also_closing.wait_for(|&closing| closing).await);
+    });
+    let deadline = async move {
+        drop(closing.wait_for(|&closing| closing).await);
+        tokio::time::sleep(GRACE).await;
+    };
+    tokio::select! {
+        result = server.into_future() => result,
+        () = deadline => Ok(()),
+    }
+}
+
+fn router(requester: Requester) -> Router {
+    Router::new()
+        .route("/metrics", get(scrape))
+        .route("/livez", get(live))
+        .route("/readyz", get(ready))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "here are /metrics, /livez and /readyz\n") })
+        .with_state(requester)
+}
+
+/// Asks the control thread; an error is a sentence.
+async fn ask(requester: &Requester, request: Request) -> Result<Reply, String> {
+    match tokio::time::timeout(ANSWER, requester.call(request)).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(error.message),
+        Err(_) => Err(format!("the control thread has not answered for {} s", ANSWER.as_secs())),
+    }
+}
+
+fn unavailable(why: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response()
+}
+
+async fn scrape(State(requester): State<Requester>, headers: HeaderMap) -> Response {
+    let stats = match ask(&requester, Request::Stats).await {
+        Ok(Reply::Stats(stats)) => stats,
+        Ok(_) => return unavailable("the control thread did not answer with counters"),
+        Err(why) => return unavailable(&why),
+    };
+    metrics_response(&stats, &headers)
+        .unwrap_or_else(|error| unavailable(&format!("the metrics cannot be written: {error}")))
+}
+
+/// The control thread answers.
+async fn live(State(requester): State<Requester>) -> Response {
+    match ask(&requester, Request::Status).await {
+        Ok(_) => "ok\n".into_response(),
+        Err(why) => unavailable(&why),
+    }
+}
+
+/// It takes new streams.
+async fn ready(State(requester): State<Requester>) -> Response {
+    match ask(&requester, Request::Status).await {
+        Ok(Reply::Status(status)) if status.state == "running" => "ok\n".into_response(),
+        Ok(Reply::Status(status)) => unavailable(&format!("the appliance is {}", status.state)),
+        Ok(_) => unavailable("the control thread did not answer with its status"),
+        Err(why) => unavailable(&why),
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a stream could not be opened from here, for its operator: what was asked, what was found, and what to do.
+
+use dataplane::{CloseReason, ConnectError, HandshakeFailure};
+use ddp::UlpKind;
+use ddp::lifecycle::CloseReason as Ended;
+
+use super::accept::words;
+use crate::advert;
+use crate::api::{ApiError, ConnectSpec, UlpChoice};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::transport::Transport;
+
+/// The refusal of an open. A peer's reject is quoted.
+pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
+    let refusal = refusal_of(reason);
+    let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
+    let sentence = format!("{}: {reason}{quoted}", spec.remote);
+    let error = match reason {
+        ConnectError::Closed { .. } => ApiError::peer_refused(sentence),
+        ConnectError::Timeout | ConnectError::Unreachable => ApiError::timeout(sentence),
+        ConnectError::Icmp(_) => ApiError::peer_refused(sentence),
+        ConnectError::NoSuchAddress
+        | ConnectError::NoRoute
+        | ConnectError::NoUdpPort
+        | ConnectError::PrivateData(_)
+        | ConnectError::Session(_) => ApiError::bad_request(sentence),
+        _ => ApiError::unavailable(sentence),
+    };
+    let kind = refusal.and_then(|refusal| refusal.kind);
+    error.with_hint(kind.map(|kind| kind.hint_there()).or_else(|| hint(spec, reason)))
+}
+
+/// The peer's advertisement says that its stream is of the other kind.
+pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
+    advert::ulp(private_data).is_some_and(|theirs| theirs != kind(spec))
+}
+
+/// The refusal of an open that such a peer has accepted.
+pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
+    let ours = kind(spec);
+    let theirs = match ours {
+        UlpKind::Ddp => UlpKind::Rdmap,
+        UlpKind::Rdmap => UlpKind::Ddp,
+    };
+    let sentence = format!("the peer speaks {}, and this stream {}", words(theirs), words(ours));
+    let refusal = Refusal::new(RefusalKind::WrongUlp, sentence);
+    let error = ApiError::peer_refused(format!("{}: {refusal}", spec.remote));
+    error.with_hint(Some(RefusalKind::WrongUlp.hint_there()))
+}
+
+fn kind(spec: &ConnectSpec) -> UlpKind {
+    match spec.ulp {
+        UlpChoice::Ddp => UlpKind::Ddp,
+        UlpChoice::Rdmap => UlpKind::Rdmap,
+    }
+}
+
+/// What the private data of the peer's reject say.
+fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
+    let ConnectError::Closed(reason) = reason else { return None };
+    let private_data = match reason {
+        CloseReason::Tcp(Ended::RejectedByPeer { private_data, .. })
+        | CloseReason::Sctp(Ended::RejectedByPeer { private_data, .. }) => private_data,
+        _ => return None,
+    };
+    Refusal::decode(private_data)
+}
+
+fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
+    let reason = match reason {
+        ConnectError::Closed(reason) => reason,
+        ConnectError::Timeout => {
+            return Some(
+                "no packet of the peer came in time: check its address, routes and firewalls",
+            );
+        }
+        ConnectError::Unreachable => {
+            return Some("no host on the link has this address: check it, and the interface");
+        }
+        _ => return None,
+    };
+    Some(match (HandshakeFailure::of(reason).reason, spec.transport) {
+        ("http" | "tls" | "ssh" | "not_mpa", _) => {
+            "what answers there is no RDMA listener: check the address and the port"
+        }
+        ("connect_refused", Transport::Tcp) => {
+            "nothing listens there over TCP: check the port, or use SCTP"
+        }
+        ("connect_refused", Transport::Sctp) => {
+            "nothing listens there over SCTP: check the port, or use TCP"
+        }
+        ("revision", _) => "ask for another MPA revision: --mpa-rev",
+        ("not_enhanced", _) => "the peer does not know MPA revision 2: --mpa-rev 1",
+        ("both_initiators", _) => "the peer is not a listener: it sent a request of its own",
+        ("reset" | "closed", Transport::Tcp) => {
+            "the peer ended the connection at the MPA request: try another revision (--mpa-rev), or the other ulp (tcp:// \
+             for bare DDP, rdmap:// for RDMAP)"
+        }
+        ("reset" | "closed" | "turned_away", Transport::Sctp) => {
+            "the peer has no room for a session, or does not know its form: try again later, or the other ulp"
+        }
+        ("timeout", _) => {
+            "the peer's transport answers and DDP's start-up does not: it may be no RDMA listener"
+        }
+        ("adaptation", _) => {
+            "what answers there is no DDP over SCTP: check the address and the port"
+        }
+        ("wrong_ulp", _) => RefusalKind::WrongUlp.hint_there(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tcp_lite::endpoint::TcpReason;
+    use tcp_lite::mpa::{Foreign, StartupError};
+
+    use super::*;
+    use crate::api::ErrorKind;
+
+    fn spec(transport: Transport) -> ConnectSpec {
+        ConnectSpec { transport, ..ConnectSpec::to("10.0.0.2:7471".parse().unwrap()) }
+    }
+
+    #[test]
+    fn the_reason_of_a_reject_is_quoted_with_its_hint_over_both_transports() {
+        let text = Refusal::new(RefusalKind::ListenerFull, "the listener has 4 streams");
+        let private_data = text.encode();
+        let tcp = Ended::RejectedByPeer { private_data: private_data.clone(), enhanced: None };
+        let sctp = Ended::RejectedByPeer { private_data, enhanced: None };
+        for (transport, reason) in
+            [(Transport::Tcp, CloseReason::Tcp(tcp)), (Transport::Sctp, CloseReason::Sctp(sctp))]
+        {
+            let error = connect_error(&spec(transport), &ConnectError::Closed(reason));
+            assert_eq!(error.error, ErrorKind::PeerRefused);
+            assert_eq!(
+                error.message,
+                "10.0.0.2:7471: rejected by the peer: listener_full: the listener has 4 streams"
+            );
+            assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.hint_there()));
+        }
+    }
+
+    #[test]
+    fn rejects_without_text_and_other_ends_are_as_before() {
+        let silent = Ended::RejectedByPeer { private_data: vec![1, 2, 255], enhanced: None };
+        let reason = ConnectError::Closed(CloseReason::Tcp(silent));
+        let error = connect_error(&spec(Transport::Tcp), &reason);
+        assert_eq!(
+            (error.message.as_str(), error.hint),
+            ("10.0.0.2:7471: rejected by the peer", None)
+        );
+        let http = TcpReason::Startup(StartupError::Foreign(Foreign::Http));
+        let reason = ConnectError::Closed(CloseReason::Tcp(http.into()));
+        let error = connect_error(&spec(Transport::Tcp), &reason);
+        assert!(error.message.ends_with("the peer does not speak MPA but HTTP"), "{error}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("check the address and the port")));
+        let error = connect_error(&spec(Transport::Sctp), &ConnectError::Timeout);
+        assert_eq!(error.error, ErrorKind::Timeout);
+        assert!(error.hint.is_some());
+    }
+}

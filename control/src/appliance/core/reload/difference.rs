@@ -1,0 +1,78 @@
+//! What a changed file changes.
+
+use crate::config::{self, Config, ListenerSection, RegionSection};
+
+/// What is different in the file.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::appliance) struct Difference {
+    pub regions_added: Vec<RegionSection>,
+    pub regions_removed: Vec<String>,
+    pub listeners_added: Vec<ListenerSection>,
+    pub listeners_removed: Vec<String>,
+    pub listeners_changed: Vec<ListenerSection>,
+    pub limits_changed: bool,
+    /// Sentences.
+    pub needs_restart: Vec<String>,
+}
+
+/// Compares two configurations.
+pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference {
+    let mut found = Difference::default();
+    for region in &new.regions {
+        match old.regions.iter().find(|r| r.name == region.name) {
+            None => found.regions_added.push(region.clone()),
+            Some(was) if was != region => found.needs_restart.push(format!(
+                "region `{}` is defined differently: remove it, reload, and add it again, or restart",
+                region.name
+            )),
+            Some(_) => {}
+        }
+    }
+    let gone = |name: &String| !new.regions.iter().any(|r| r.name == *name);
+    found.regions_removed = old.regions.iter().map(|r| r.name.clone()).filter(gone).collect();
+    for listener in &new.listeners {
+        match old.listeners.iter().find(|l| l.name == listener.name) {
+            None => found.listeners_added.push(listener.clone()),
+            Some(was) if was != listener => found.listeners_changed.push(listener.clone()),
+            Some(_) => {}
+        }
+    }
+    let gone = |name: &String| !new.listeners.iter().any(|l| l.name == *name);
+    found.listeners_removed = old.listeners.iter().map(|l| l.name.clone()).filter(gone).collect();
+    found.limits_changed = !old.differences(new, true).is_empty();
+    found.needs_restart.extend(needs_restart(old, new));
+    found
+}
+
+fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
+    let by_key = old.differences(new, false);
+    let differs = |section: &str| by_key.iter().any(|(name, _)| *name == section);
+    let sections = [
+        ("name".to_owned(), old.name != new.name),
+        (by_key_name("memory"), differs("memory")),
+        ("[workers]".to_owned(), old.workers != new.workers),
+        ("[[port]]".to_owned(), old.ports != new.ports),
+        ("[[interface]]".to_owned(), old.interfaces != new.interfaces),
+        (by_key_name("tcp"), differs("tcp")),
+        (by_key_name("mpa"), differs("mpa")),
+        (by_key_name("sctp"), differs("sctp")),
+        (by_key_name("limits"), differs("limits")),
+        (by_key_name("management"), differs("management")),
+    ];
+    let changed = sections.into_iter().filter(|(_, changed)| *changed);
+    changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
+}
+
+/// A section without the keys that a reload applies: `[limits] other than streams, regions and region_memory`.
+fn by_key_name(section: &str) -> String {
+    let keys = config::keys();
+    let applied = keys.iter().filter(|key| key.section == section && key.reload);
+    let names: Vec<&str> = applied.map(|key| key.name).collect();
+    match names.as_slice() {
+        [] => format!("[{section}]"),
+        [one] => format!("[{section}] other than {one}"),
+        [first @ .., last] => {
+            format!("[{section}] other than {} and {last}", first.join(", "))
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Applying a changed configuration file to a running appliance, whole or not at all.
+//!
+//! ```text
+//!  file --read--> compared with what runs --foreseen--> memory of new regions --applied--> all workers have it
+//!                                  |  refused                |  refused           |  refused: undone
+//!                                  v                         v                    v
+//!                               nothing is changed, and the answer says all that is wrong
+//! ```
+//!
+//! 1. What runs of the file is compared with the file as it is now ([`difference`]).
+//! 2. Everything that can be known to fail is looked for before anything is done ([`foresee`]).
+//! 3. The memory of new regions is made.
+//! 4. Regions and listeners are added and changed on the workers. When one of them refuses, or a file cannot be opened
+//!    after all, what was done is undone.
+//! 5. What cannot fail comes last: listeners and regions that are gone from the file are removed, and the file counts as
+//!    what runs. Keys that need a restart do not: what they were when the appliance started is what runs, and the next
+//!    reload names them again.
+//!
+//! At run time change: regions (added, removed when unused), listeners (added, removed, changed) and the
+//! bounds on streams, regions and region memory. What the API added stays.
+
+mod difference;
+mod foresee;
+mod sentences;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use dataplane::Sources;
+
+use self::difference::Difference;
+pub(in crate::appliance) use self::difference::difference;
+use self::foresee::Steps;
+use super::Core;
+use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
+use crate::appliance::env::Origin;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::Loading;
+use crate::config::{Backing, Config, ListenerSection, RegionSection};
+
+/// A reload on its way.
+pub(super) struct ReloadPlan {
+    config: Config,
+    difference: Difference,
+    steps: Steps,
+    report: ReloadReport,
+    answer: Option<Answer>,
+    stage: Stage,
+    refusals: Vec<String>,
+}
+
+enum Stage {
+    /// Memory is being made.
+    Loading {
+        /// By the number of the request.
+        waiting: HashMap<u64, RegionSection>,
+        loaded: Vec<(RegionSection, Loaded)>,
+        /// Files of regions that were not there before.
+        new_files: Vec<PathBuf>,
+    },
+    /// The workers have been sent what was added and changed.
+    Applying {
+        /// What they have not answered.
+        awaited: HashSet<Added>,
+        /// How to go back, the last step last.
+        done: Vec<Undo>,
+    },
+}
+
+/// What workers acknowledge.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Added {
+    Region(String),
+    Listener(String),
+}
+
+/// Takes one step back.
+enum Undo {
+    Limits(Box<Config>),
+    AddRegion(String),
+    AddListener(String),
+    /// The listener as it was before it was changed or removed.
+    OldListener(Box<ListenerSection>),
+}
+
+impl Core {
+    /// Reads the configuration file again and applies what can change.
+    pub fn reload_from_file(&mut self, answer: Option<Answer>) {
+        match self.read_file() {
+            Ok(config) => self.reload(config, answer),
+            Err(error) => self.refuse_reload(answer, error),
+        }
+    }
+
+    /// The file as it is now, with what the command line says instead of it.
+    pub(super) fn read_file(&self) -> Result<Config, ApiError> {
+        let running = &self.env.facts.config;
+        let mut config = Config::load(&running.file)
+            .map_err(|errors| ApiError::bad_request(errors.to_string()))?;
+        config.keep_overridden(running);
+        Ok(config)
+    }
+
+    /// What a reload would do.
+    pub(super) fn try_reload(&self) -> ReloadReport {
+        let planned = self.read_file().and_then(|config| {
+            self.may_reload()?;
+            Ok(config)
+        });
+        let report = match planned {
+            Ok(config) => {
+                let difference = difference(&self.running_of_file(), &config);
+                let steps = self.foresee(&config, &difference);
+                let report = self.report(&config, &difference);
+                ReloadReport { refused: steps.refusals, ..report }
+            }
+            Err(error) => ReloadReport { refused: vec![error.message], ..Default::default() },
+        };
+        ReloadReport { dry_run: true, ..report }
+    }
+
+    fn may_reload(&self) -> Result<(), ApiError> {
+        if !self.env.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if self.reload.is_some() {
+            return Err(ApiError::conflict("a reload is going on already"));
+        }
+        Ok(())
+    }
+
+    /// Applies what can change.
+    pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Answer>) {
+        if let Err(error) = self.may_reload() {
+            return self.refuse_reload(answer, error);
+        }
+        let difference = difference(&self.running_of_file(), &config);
+        let steps = self.foresee(&config, &difference);
+        if !steps.refusals.is_empty() {
+            return self.refuse_reload(answer, ApiError::conflict(steps.refusals.join("\n")));
+        }
+        let report = self.report(&config, &difference);
+        let mut waiting = HashMap::new();
+        let mut new_files = Vec::new();
+        for section in &difference.regions_added {
+            if let Backing::File { path, .. } = &section.backing
+                && !path.exists()
+            {
+                new_files.push(path.clone());
+            }
+            let id = self.env.load(Wanted::Region(section.clone()), Loading::Reload);
+            waiting.insert(id, section.clone());
+        }
+        let stage = Stage::Loading { waiting, loaded: Vec::new(), new_files };
+        let refusals = Vec::new();
+        let plan = ReloadPlan { config, difference, steps, report, answer, stage, refusals };
+        self.reload = Some(Box::new(plan));
+        self.apply_if_loaded();
+    }
+
+    pub(super) fn on_reload_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
+        let Some(plan) = &mut self.reload else { return };
+        let Stage::Loading { waiting, loaded, .. } = &mut plan.stage else { return };
+        let Some(section) = waiting.remove(&id) else { return };
+        match result {
+            Ok(memory) => loaded.push((section, memory)),
+            Err(sentence) => plan.refusals.push(sentence),
+        }
+        self.apply_if_loaded();
+    }
+
+    fn refuse_reload(&mut self, answer: Option<Answer>, error: ApiError) {
+        self.env.warn(format!("the configuration is not reloaded: {}", error.message));
+        if let Some(answer) = answer {
+            answer.send(Err(error));
+        }
+    }
+
+    fn apply_if_loaded(&mut self) {
+        let Some(plan) = self.reload.take_if(
+            |plan| matches!(&plan.stage, Stage::Loading { waiting, .. } if waiting.is_empty()),
+        ) else {
+            return;
+        };
+        let mut plan = *plan;
+        let applying = Stage::Applying { awaited: HashSet::new(), done: Vec::new() };
+        let Stage::Loading { loaded, new_files, .. } = std::mem::replace(&mut plan.stage, applying)
+        else {
+            return;
+        };
+        if !plan.refusals.is_empty() {
+            drop(loaded);
+            new_files.iter().for_each(|file| remove_if_empty(file));
+            let error = ApiError::conflict(plan.refusals.join("\n"));
+            return self.refuse_reload(plan.answer, error);
+        }
+        if let Err(error) = self.apply(&mut plan, loaded) {
+            plan.refusals.push(error.message);
+        }
+        self.reload = Some(Box::new(plan));
+        self.commit_if_answered();
+    }
+
+    /// Everything that can fail, one step after the other until one does.
+    fn apply(
+        &mut self,
+        plan: &mut ReloadPlan,
+        loaded: Vec<(RegionSection, Loaded)>,
+    ) -> Result<(), ApiError> {
+        let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
+        if plan.difference.limits_changed {
+            done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
+            self.env.facts.config.apply_reload(&plan.config);
+            self.env.budget.follow(plan.config.limits.memory);
+        }
+        for name in &plan.steps.removed_first {
+            done.extend(self.listeners.section_of(name).map(Undo::old));
+            self.listeners.remove(&mut self.env, name, None);
+        }
+        for (section, loaded) in loaded {
+            let name = section.name.clone();
+            self.register_region(section, loaded, Origin::Configuration, None)?;
+            awaited.insert(Added::Region(name.clone()));
+            done.push(Undo::AddRegion(name));
+        }
+        for section in &plan.steps.order {
+            let name = section.name.clone();
+            let old = self.listeners.section_of(&name);
+            let sent = self.change_listener(section.clone())?;
+            if sent {
+                awaited.insert(Added::Listener(name.clone()));
+            }
+            done.push(old.map_or(Undo::AddListener(name), Undo::old));
+        }
+        Ok(())
+    }
+
+    /// All workers have a region or a listener, or one refused it; then it is gone.
+    pub(super) fn on_added(&mut self, added: &Added, outcome: Result<(), String>) {
+        let Some(plan) = &mut self.reload else { return };
+        let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
+        if awaited.remove(added) {
+            plan.refusals.extend(outcome.err().map(|reason| match added {
+                Added::Region(name) => format!("region `{name}`: {reason}"),
+                // The reason names it.
+                Added::Listener(_) => reason,
+            }));
+            self.commit_if_answered();
+        }
+    }
+
+    fn commit_if_answered(&mut self) {
+        let Some(plan) = self.reload.take_if(
+            |plan| matches!(&plan.stage, Stage::Applying { awaited, .. } if awaited.is_empty()),
+        ) else {
+            return;
+        };
+        if plan.refusals.is_empty() {
+            self.commit(*plan);
+        } else {
+            self.undo(*plan);
+        }
+    }
+
+    fn commit(&mut self, plan: ReloadPlan) {
+        let ReloadPlan { config, difference, steps, report, answer, .. } = plan;
+        let first = &steps.removed_first;
+        for name in difference.listeners_removed.iter().filter(|name| !first.contains(name)) {
+            self.listeners.remove(&mut self.env, name, None);
+        }
+        for name in &difference.regions_removed {
+            self.regions.deregister(&mut self.env, name, Sources::Wait, None);
+        }
+        self.took_file(config);
+        for sentence in &report.needs_restart {
+            tracing::warn!("reload: {sentence}");
+        }
+        self.env.log.push(EventKind::Reloaded { changes: report.applied.clone() });
+        if let Some(answer) = answer {
+            answer.send(Ok(Reply::Reload(report)));
+        }
+    }
+
+    fn undo(&mut self, plan: ReloadPlan) {
+        let ReloadPlan { stage, answer, refusals, .. } = plan;
+        let Stage::Applying { done, .. } = stage else { return };
+        let mut left = Vec::new();
+        for step in done.into_iter().rev() {
+            match step {
+                Undo::Limits(old) => {
+                    self.env.facts.config = *old;
+                    self.env.budget.follow(self.env.facts.config.limits.memory);
+                }
+                Undo::AddRegion(name) => {
+                    if self.regions.is_live(&name) {
+                        self.regions.deregister(&mut self.env, &name, Sources::Abort, None);
+                    }
+                }
+                Undo::AddListener(name) => self.listeners.remove(&mut self.env, &name, None),
+                Undo::OldListener(old) => {
+                    let name = old.name.clone();
+                    if let Err(error) = self.change_listener(*old) {
+                        left.push(format!(
+                            "listener `{name}` is not as it was: {}; reload again",
+                            error.message
+                        ));
+                    }
+                }
+            }
+        }
+        let undone = match left.is_empty() {
+            true => "what was done of it is undone".to_owned(),
+            false => left.join("\n"),
+        };
+        let error = ApiError::conflict(format!("{}\n{undone}", refusals.join("\n")));
+        self.refuse_reload(answer, error);
+    }
+}
+
+impl Undo {
+    fn old(section: ListenerSection) -> Undo {
+        Undo::OldListener(Box::new(section))
+    }
+}
+
+/// What was made for a region that is not to be.
+fn remove_if_empty(file: &std::path::Path) {
+    if std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
+        && let Err(error) = std::fs::remove_file(file)
+    {
+        tracing::warn!("{}: cannot be removed: {error}", file.display());
+    }
+}

@@ -1,0 +1,148 @@
+//! What a reload says, and what counts as running afterwards.
+
+use super::Difference;
+use crate::api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, When};
+use crate::appliance::core::Core;
+use crate::appliance::env::Origin;
+use crate::appliance::running::{ByApi, Running};
+use crate::config::{self, Config};
+
+impl Core {
+    /// What of the file runs: as declared, without what the API did.
+    pub(super) fn running_of_file(&self) -> Config {
+        let known = &self.env.facts.config;
+        let ours = |origin: Origin| origin == Origin::Configuration;
+        let regions = self.regions.declared().filter(|(_, origin, _)| ours(*origin));
+        let listeners = self.listeners.declared().filter(|(_, origin)| ours(*origin));
+        Config {
+            regions: regions.map(|(section, ..)| section.clone()).collect(),
+            listeners: listeners.map(|(section, _)| section.clone()).collect(),
+            ..known.clone()
+        }
+    }
+
+    /// All that runs.
+    fn running(&self) -> Running {
+        let mut config = self.env.facts.config.clone();
+        let mut running = Vec::new();
+        let mut by_api = std::collections::HashMap::new();
+        for (section, origin, as_declared) in self.regions.declared() {
+            let did = match (origin, as_declared) {
+                (Origin::Api, _) => Some(ByApi::Added),
+                (Origin::Configuration, false) => Some(ByApi::Access),
+                (Origin::Configuration, true) => None,
+            };
+            by_api.extend(did.map(|did| (("region", section.name.clone()), did)));
+            running.push(self.regions.as_it_runs(section));
+        }
+        let order = |name: &str, known: &[&str]| {
+            known.iter().position(|other| *other == name).unwrap_or(usize::MAX)
+        };
+        let known: Vec<&str> = config.regions.iter().map(|r| r.name.as_str()).collect();
+        running.sort_by_key(|region| order(&region.name, &known));
+        let known: Vec<&str> = config.listeners.iter().map(|l| l.name.as_str()).collect();
+        let mut listeners = Vec::new();
+        for (section, origin) in self.listeners.declared() {
+            let added = (origin == Origin::Api).then_some(ByApi::Added);
+            by_api.extend(added.map(|did| (("listener", section.name.clone()), did)));
+            listeners.push(section.clone());
+        }
+        listeners.sort_by_key(|listener| order(&listener.name, &known));
+        (config.regions, config.listeners) = (running, listeners);
+        Running { config, by_api }
+    }
+
+    /// The file counts as what runs, but for the keys that need a restart.
+    pub(super) fn took_file(&mut self, file: Config) {
+        // The order is the file's; what of it does not run as the file has it stays as it was.
+        let running = self.running_of_file();
+        let facts = &mut self.env.facts.config;
+        facts.regions = file
+            .regions
+            .iter()
+            .filter_map(|region| running.regions.iter().find(|r| r.name == region.name).cloned())
+            .collect();
+        facts.listeners = file.listeners.clone();
+        self.lines.update(&self.running().config, &file);
+        let mut source = file.source;
+        std::mem::swap(&mut self.env.facts.config.source, &mut source);
+        self.env.facts.config.keep_override_of(&source);
+    }
+
+    pub(in crate::appliance::core) fn config_info(&self) -> ConfigInfo {
+        self.running().info(&self.lines)
+    }
+
+    pub(in crate::appliance::core) fn config_diff(&self) -> Result<ConfigDiff, ApiError> {
+        Ok(self.running().diff(&self.lines, &self.read_file()?))
+    }
+
+    /// What runs, as the text of a file with this name.
+    pub(in crate::appliance::core) fn config_text(
+        &self,
+        file: &std::path::Path,
+    ) -> Result<String, ApiError> {
+        let config = self.running().config;
+        config::file_text(&config, file, config.source.text()).map_err(ApiError::internal)
+    }
+
+    pub(super) fn report(&self, config: &Config, difference: &Difference) -> ReloadReport {
+        let mut report =
+            ReloadReport { needs_restart: difference.needs_restart.clone(), ..Default::default() };
+        let applied = &mut report.applied;
+        if difference.limits_changed {
+            let keys = self.env.facts.config.differences(config, true);
+            let keys = keys
+                .iter()
+                .flat_map(|(section, keys)| keys.iter().map(move |key| format!("{section}.{key}")));
+            applied.push(format!("{} changed", keys.collect::<Vec<_>>().join(", ")));
+        }
+        let sentences = |kind, names: Vec<&String>, what| {
+            let sentence = move |name: &String| format!("{kind} `{name}` {what}");
+            names.into_iter().map(sentence).collect::<Vec<_>>()
+        };
+        let Difference { listeners_removed, regions_added, listeners_changed, .. } = difference;
+        let Difference { listeners_added, regions_removed, .. } = difference;
+        applied.extend(sentences("listener", listeners_removed.iter().collect(), "removed"));
+        applied.extend(sentences(
+            "region",
+            regions_added.iter().map(|r| &r.name).collect(),
+            "added",
+        ));
+        applied.extend(sentences(
+            "listener",
+            listeners_changed.iter().map(|l| &l.name).collect(),
+            "changed",
+        ));
+        applied.extend(sentences(
+            "listener",
+            listeners_added.iter().map(|l| &l.name).collect(),
+            "added",
+        ));
+        applied.extend(sentences("region", regions_removed.iter().collect(), "removed"));
+        report.kept = self.kept(config);
+        report
+    }
+
+    /// What the API made and the file does not have.
+    fn kept(&self, config: &Config) -> Vec<String> {
+        let diff = self.running().diff(&self.lines, config);
+        let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);
+        let mut kept = Vec::new();
+        for difference in by_api {
+            let Some(name) = difference.of.first() else { continue };
+            let kind = difference.section.split('.').next().unwrap_or_default();
+            let sentence = match difference.key.as_deref() {
+                None if difference.section != kind => continue,
+                None => format!("{kind} `{name}` was added by the API: it stays"),
+                Some("access") => format!(
+                    "region `{name}` has access {} by the API: it stays",
+                    difference.running.clone().unwrap_or_default()
+                ),
+                Some(_) => continue,
+            };
+            kept.push(sentence);
+        }
+        kept
+    }
+}

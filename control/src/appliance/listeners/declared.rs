@@ -1,0 +1,46 @@
+//! Listeners as a configuration has them.
+
+use std::path::Path;
+
+use super::Listeners;
+use crate::api::ApiError;
+use crate::appliance::env::Origin;
+use crate::config::{Delivery, ListenerSection};
+
+impl Listeners {
+    /// Sections and who declared them.
+    pub(in crate::appliance) fn declared(
+        &self,
+    ) -> impl Iterator<Item = (&ListenerSection, Origin)> {
+        self.listeners.values().map(|listener| (&listener.section, listener.origin))
+    }
+
+    pub(in crate::appliance) fn sections(&self) -> Vec<ListenerSection> {
+        self.declared().map(|(section, _)| section.clone()).collect()
+    }
+
+    pub(in crate::appliance) fn section_of(&self, name: &str) -> Option<ListenerSection> {
+        self.listeners.get(name).map(|listener| listener.section.clone())
+    }
+
+    /// Whether the listener of this name, if there is one, can take this section.
+    pub(in crate::appliance) fn may_become(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        self.listeners.get(&section.name).map_or(Ok(()), |old| old.may_become(section))
+    }
+
+    /// The listener of this name has another service, or other pieces.
+    pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
+        self.listeners.get(&section.name).is_some_and(|old| old.serves_otherwise(section))
+    }
+
+    /// The listener has the file open for one of its queues.
+    pub(in crate::appliance) fn has_open(&self, name: &str, file: &Path) -> bool {
+        let is_it =
+            |delivery: &Delivery| matches!(delivery, Delivery::File { path } if path == file);
+        let listener = self.listeners.get(name);
+        listener.is_some_and(|l| l.section.queues.iter().any(|queue| is_it(&queue.deliver_to)))
+    }
+}

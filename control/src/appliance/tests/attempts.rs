@@ -1,0 +1,289 @@
+//! Peers that do not become streams: the event, its hint, and the counters.
+
+use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
+use tcp_lite::mpa::StartupError;
+
+use super::*;
+use crate::api::{ConnectSpec, UlpChoice};
+
+const LISTENER: &str = "[[listener]]\nname = \"in\"\ninterface = \"i\"\nport = 7471\nulp = \"ddp\"\n\
+                        [listener.limits]\nstreams = 1\n";
+
+fn one() -> Bench {
+    bench_with(&format!("{}{LISTENER}", host!()))
+}
+
+fn attempts(bench: &Bench) -> Vec<EventKind> {
+    bench.logged(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
+}
+
+/// What `/v1/stats` has: listener, stage, reason and count.
+fn counted(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
+    let mut answer_of_stats = bench.call(Request::Stats);
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            let (streams, associations, handshakes) = (vec![], vec![], vec![]);
+            bench.event(Event::Streams { ticket, streams, associations, handshakes, last: true });
+        }
+    }
+    let Ok(Reply::Stats(stats)) = answer(&mut answer_of_stats) else { panic!() };
+    let all = stats.handshakes.into_iter();
+    all.map(|info| (info.listener, info.stage, info.reason, info.count)).collect()
+}
+
+fn failed(
+    listener: Option<ListenerId>,
+    port: u16,
+    stage: &'static str,
+    reason: &'static str,
+) -> Event {
+    Event::HandshakeFailed(Box::new(HandshakeFailed {
+        listener,
+        interface: InterfaceId(0),
+        transport: Transport::Tcp,
+        local: format!("10.0.0.1:{port}").parse().unwrap(),
+        remote: "10.0.0.9:1234".parse().unwrap(),
+        failure: HandshakeFailure::new(stage, reason),
+        detail: "the peer does not speak MPA but HTTP".into(),
+        unreported: 3,
+    }))
+}
+
+#[test]
+fn a_workers_report_is_an_event_with_a_hint() {
+    let mut bench = one();
+    let listener = bench.listener("in");
+    bench.event(failed(Some(listener), 7471, "mpa", "http"));
+    bench.event(failed(None, 80, "tcp", "no_listener"));
+    let events = attempts(&bench);
+    let EventKind::HandshakeFailed {
+        listener: of,
+        local,
+        remote,
+        stage,
+        reason,
+        hint,
+        unreported,
+        ..
+    } = &events[0]
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (of.as_deref(), local.as_str(), remote.as_str()),
+        (Some("in"), "10.0.0.1:7471", "10.0.0.9:1234")
+    );
+    assert_eq!((stage.as_str(), reason.as_str(), *unreported), ("mpa", "http", 3));
+    assert!(hint.as_deref().is_some_and(|hint| hint.contains("management API")), "{hint:?}");
+    let EventKind::HandshakeFailed { listener: None, hint: Some(hint), .. } = &events[1] else {
+        panic!("{:?}", events[1])
+    };
+    assert!(hint.contains("ddpctl listeners"), "{hint}");
+}
+
+/// The port is right, and the transport is not.
+#[test]
+fn a_listener_over_the_other_transport_is_named() {
+    let sctp = LISTENER.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
+    let mut bench = bench_with(&format!("{}{sctp}", host!()));
+    bench.event(failed(None, 7471, "tcp", "no_listener"));
+    let EventKind::HandshakeFailed { hint, .. } = &attempts(&bench)[0] else { panic!() };
+    assert_eq!(hint.as_deref(), Some("listener `in` has this port over sctp: use that"));
+}
+
+#[test]
+fn workers_counts_are_added_up_by_the_listeners_name() {
+    let mut bench = one();
+    let listener = bench.listener("in");
+    let mut asked = bench.call(Request::Stats);
+    let http = HandshakeFailure::new("mpa", "http");
+    for command in bench.all_commands() {
+        if let Command::ListStreams { ticket } = command {
+            let count = |listener, count| HandshakeCount { listener, failure: http, count };
+            let handshakes = vec![count(Some(listener), 5), count(None, 2)];
+            let (streams, associations) = (vec![], vec![]);
+            bench.event(Event::Streams { ticket, streams, associations, handshakes, last: true });
+        }
+    }
+    drop(answer(&mut asked));
+    // Two workers; what was taken once is not counted again.
+    let expected = [("", 4), ("in", 10)]
+        .map(|(listener, count)| (listener.into(), "mpa".into(), "http".into(), count));
+    assert_eq!(counted(&mut bench), expected);
+}
+
+#[test]
+fn a_refusal_is_an_attempt_that_failed() {
+    let mut bench = one();
+    bench.incoming(1, "10.0.0.2");
+    bench.incoming(2, "10.0.0.3");
+    let events = attempts(&bench);
+    let EventKind::HandshakeFailed { stage, reason, detail, hint: Some(hint), .. } = &events[0]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((stage.as_str(), reason.as_str()), ("admission", "listener_full"));
+    assert_eq!(detail, "the listener has reached its limit of 1 streams");
+    assert!(hint.contains("limits.streams"), "{hint}");
+    let expected = ("in".into(), "admission".into(), "listener_full".into(), 1);
+    assert_eq!(counted(&mut bench), [expected]);
+}
+
+#[test]
+fn a_stream_that_ends_before_it_is_established_is_one_too() {
+    let mut bench = one();
+    bench.incoming(1, "10.0.0.2");
+    bench.closed(1, CloseReason::Lower(TcpReason::Startup(StartupError::Timeout)));
+    let expected = ("in".into(), "mpa".into(), "timeout".into(), 1);
+    assert_eq!(counted(&mut bench), [expected]);
+    assert_eq!(attempts(&bench).len(), 1);
+}
+
+/// Peers that are refused as fast as they come are all counted, and a bounded number of them are events.
+#[test]
+fn refusals_are_limited_in_the_log_and_always_counted() {
+    let mut bench = one();
+    for id in 1..=101 {
+        bench.incoming(id, "10.0.0.2");
+    }
+    let expected = ("in".into(), "admission".into(), "listener_full".into(), 100);
+    assert_eq!(counted(&mut bench), [expected]);
+    assert_eq!(attempts(&bench).len(), 32);
+    bench.pass(std::time::Duration::from_secs(1));
+    bench.incoming(102, "10.0.0.2");
+    let events = attempts(&bench);
+    let Some(EventKind::HandshakeFailed { unreported: 68, .. }) = events.last() else {
+        panic!("{:?}", events.last())
+    };
+}
+
+/// docs/protocol.md §1: the peer is sent why, as text; its operator reads it.
+#[test]
+fn a_reject_carries_its_reason_and_an_open_reports_it() {
+    use crate::refusal::{Refusal, RefusalKind};
+
+    let mut bench = one();
+    bench.incoming(1, "10.0.0.2");
+    bench.all_commands();
+    bench.incoming(2, "10.0.0.3");
+    let reject = bench.all_commands().into_iter().find_map(|command| match command {
+        Command::Reject { private_data, .. } => Some(private_data),
+        _ => None,
+    });
+    let private_data = reject.unwrap();
+    let text = "listener_full: the listener has reached its limit of 1 streams";
+    assert_eq!(private_data, text.as_bytes());
+
+    // The same reject, seen from the other side.
+    let mut other = one();
+    let spec = ConnectSpec::to(remote("10.0.0.9"));
+    let mut pending = other.call(Request::Connect(spec));
+    let connect = other.all_commands().into_iter().find_map(|command| match command {
+        Command::Connect(connect) => Some(connect),
+        _ => None,
+    });
+    let rejected = CloseReason::RejectedByPeer { private_data, enhanced: None };
+    let reason = dataplane::ConnectError::Closed(rejected.into());
+    other.event(Event::ConnectFailed { ticket: connect.unwrap().ticket, reason });
+    let error = answer(&mut pending).unwrap_err();
+    assert!(error.message.ends_with(&format!("rejected by the peer: {text}")), "{error}");
+    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.hint_there()));
+    assert!(other.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
+        if reason.ends_with(text) && *hint == error.hint)));
+    assert_eq!(Refusal::decode(text.as_bytes()).unwrap().kind, Some(RefusalKind::ListenerFull));
+}
+
+fn request(
+    bench: &mut Bench,
+    id: u64,
+    revision: Option<Revision>,
+    reads: bool,
+    private_data: Vec<u8>,
+) {
+    let listener = bench.listener("in");
+    let enhanced = reads.then_some(tcp_lite::mpa::EnhancedRepr { ird: 1, ord: 1, rtr: None });
+    bench.event(Event::Incoming {
+        stream: StreamId(id),
+        listener,
+        interface: InterfaceId(0),
+        local: LOCAL.parse().unwrap(),
+        remote: remote("10.0.0.2"),
+        private_data,
+        revision,
+        enhanced,
+    });
+}
+
+/// `get rdmap://` to a listener for bare DDP, and the reverse, over MPA and SCTP.
+#[test]
+fn the_wrong_ulp_is_refused_by_name() {
+    let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
+    let (bare, verbs) = (format!("{}{LISTENER}", host!()), format!("{}{rdmap}", host!()));
+    let of = |ulp| advert::encode_for(ulp, &[]);
+    let to_bare = "wrong_ulp: the listener speaks bare DDP, the peer RDMAP";
+    let to_rdmap = "wrong_ulp: the listener speaks RDMAP, the peer bare DDP";
+    let cases = [
+        (&bare, Some(Revision::Two), true, vec![], Some(to_bare)),
+        (&bare, Some(Revision::Two), false, vec![], Some(to_bare)),
+        (&bare, Some(Revision::One), false, of(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, None, true, vec![], Some(to_bare)),
+        (&bare, None, false, of(UlpKind::Rdmap), Some(to_bare)),
+        (&bare, Some(Revision::One), false, of(UlpKind::Ddp), None),
+        (&bare, Some(Revision::One), false, vec![], None),
+        (&verbs, Some(Revision::One), false, of(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, None, false, of(UlpKind::Ddp), Some(to_rdmap)),
+        (&verbs, Some(Revision::Two), true, vec![], None),
+        (&verbs, Some(Revision::One), false, b"of a verbs program".to_vec(), None),
+    ];
+    for (text, revision, reads, private_data, refusal) in cases {
+        let mut bench = bench_with(text);
+        request(&mut bench, 1, revision, reads, private_data.clone());
+        let reject = bench.all_commands().into_iter().find_map(|command| match command {
+            Command::Reject { private_data, .. } => Some(private_data),
+            _ => None,
+        });
+        let reject = reject.map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(reject.as_deref(), refusal, "{revision:?} {private_data:?}");
+        let named = attempts(&bench).iter().any(|kind| {
+            matches!(kind, EventKind::HandshakeFailed { reason, .. } if reason == "wrong_ulp")
+        });
+        assert_eq!(named, refusal.is_some());
+    }
+}
+
+/// A peer whose request does not tell is told by the listener's advertisement, before anything is sent.
+#[test]
+fn an_open_finds_the_wrong_ulp_in_the_answer() {
+    for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {
+        let mut bench = one();
+        let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to(remote("10.0.0.9")) };
+        let mut pending = bench.call(Request::Connect(spec));
+        let connect = bench.all_commands().into_iter().find_map(|command| match command {
+            Command::Connect(connect) => Some(connect),
+            _ => None,
+        });
+        let connect = connect.unwrap();
+        let said = (ours == UlpChoice::Ddp).then_some(UlpKind::Ddp);
+        assert_eq!(
+            advert::ulp(&connect.private_data),
+            said,
+            "verbs programs get what they always got"
+        );
+        bench.event(Event::Established {
+            stream: StreamId(1),
+            ticket: Some(connect.ticket),
+            private_data: advert::encode_for(theirs, &[]),
+            params: PARAMS,
+            local: LOCAL.parse().unwrap(),
+            remote: remote("10.0.0.9"),
+        });
+        let error = answer(&mut pending).unwrap_err();
+        assert!(error.message.contains("wrong_ulp: the peer speaks "), "{error}");
+        assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("rdmap://")), "{error:?}");
+        let commands = bench.all_commands();
+        let closes = |c: &Command| matches!(c, Command::Close { abort: true, .. });
+        assert!(commands.iter().any(closes), "{commands:?}");
+        bench.closed(1, CloseReason::LocalAbort);
+        assert_eq!(bench.core.env().tally.unexpected_events, 0);
+    }
+}

@@ -1,0 +1,247 @@
+//! A reload applies whole or not at all, and a dry run says beforehand what it would do.
+
+use dataplane::CommandError;
+
+use super::reload::MORE;
+use super::*;
+use crate::api::ReloadReport;
+
+impl Bench {
+    /// What a reload of this text would do; nothing is done.
+    fn dry_run(&mut self, text: &str) -> ReloadReport {
+        std::fs::write(&self.file, text).unwrap();
+        let mut pending = self.call(Request::TryReload);
+        assert!(self.core.poll_load().is_none() && self.all_commands().is_empty());
+        match answer(&mut pending).unwrap() {
+            Reply::Reload(report) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A dry run says it, and the reload refuses it with the same words.
+    fn refused(&mut self, text: &str) -> Vec<String> {
+        let refused = self.dry_run(text).refused;
+        assert_eq!(self.reload(text).unwrap_err().message, refused.join("\n"));
+        assert!(self.all_commands().is_empty());
+        refused
+    }
+
+    /// Acknowledges everything but what `refuses` takes, which one worker refuses.
+    fn refuse(&mut self, refuses: impl Fn(&Command) -> bool) {
+        let mut refused = false;
+        loop {
+            self.core.finish_turn(self.now);
+            let commands = self.all_commands();
+            if commands.is_empty() {
+                break assert!(refused, "it was not sent");
+            }
+            for command in commands {
+                let Some(ticket) = ticket(&command) else { continue };
+                let no = !refused && refuses(&command);
+                refused |= no;
+                let result = if no { Err(CommandError::ListenerInUse) } else { Ok(()) };
+                self.event(Event::Done { ticket, result });
+            }
+        }
+    }
+
+    fn has(&self, region: &str, listener: &str) -> (bool, bool) {
+        let regions = self.core.regions();
+        (regions.contains_key(region), self.core.listeners().contains_key(listener))
+    }
+
+    fn api(&mut self, request: Request) -> Reply {
+        let mut pending = self.call(request);
+        self.load_all();
+        self.acknowledge();
+        answer(&mut pending).unwrap()
+    }
+}
+
+#[test]
+fn what_one_worker_refuses_is_undone_on_all() {
+    let limits = format!("{BASIC}{MORE}\n[limits]\nstreams = 77\n")
+        .replace("streams_per_peer = 2", "streams_per_peer = 1");
+    for worker_refuses in [
+        (|c: &Command| matches!(c, Command::AddListener { .. })) as fn(&Command) -> bool,
+        |c: &Command| matches!(c, Command::AddStag { .. }),
+    ] {
+        let mut bench = bench();
+        std::fs::write(&bench.file, &limits).unwrap();
+        let mut pending = bench.start_reload();
+        bench.refuse(worker_refuses);
+        let error = answer(&mut pending).unwrap_err();
+        assert!(error.message.contains("`second`") || error.message.contains("`extra`"), "{error}");
+        assert!(error.message.ends_with("what was done of it is undone"), "{error}");
+        assert_eq!(bench.has("extra", "second"), (false, false));
+        let limits_now = bench.core.env().facts.config.limits.streams;
+        assert_eq!(limits_now, 4096);
+        assert_eq!(bench.core.listeners()["in"].section().limits.streams_per_peer, 2);
+        // It is not kept as if it ran: the same file is a change again.
+        let report = bench.reload(&limits).unwrap();
+        assert_eq!(
+            report.applied,
+            [
+                "limits.streams changed",
+                "region `extra` added",
+                "listener `in` changed",
+                "listener `second` added"
+            ]
+        );
+        assert_eq!(bench.has("extra", "second"), (true, true));
+    }
+}
+
+#[test]
+fn a_listener_that_cannot_change_is_as_it_was() {
+    let mut bench = bench();
+    std::fs::write(&bench.file, BASIC.replace("port = 7471", "port = 7473")).unwrap();
+    let mut pending = bench.start_reload();
+    bench.refuse(|c| matches!(c, Command::AddListener { listener, .. } if listener.port == 7473));
+    let error = answer(&mut pending).unwrap_err();
+    assert!(error.message.starts_with("listener `in`: the address and port"), "{error}");
+    assert_eq!(bench.core.listeners()["in"].section().port, 7471);
+    bench.accepted(1, "10.0.0.2");
+    assert!(bench.reload(BASIC).unwrap().applied.is_empty());
+}
+
+#[test]
+fn what_was_made_for_a_refused_reload_is_gone() {
+    let mut bench = bench();
+    let new = bench.dir.path().join("new");
+    let region = format!("[[region]]\nname = \"f\"\npath = {new:?}\naccess = \"r\"\n");
+    let text = format!("{BASIC}{MORE}{region}");
+    let error = bench.reload(&text).unwrap_err();
+    assert!(error.message.contains("is empty: give the region a size"), "{error}");
+    assert!(!new.exists(), "the file that was made for it is left");
+    assert_eq!(bench.has("extra", "second"), (false, false));
+}
+
+#[test]
+fn what_needs_a_restart_is_named_until_it_is_in_force() {
+    let mut bench = bench();
+    let changed = format!("{BASIC}{MORE}\n[tcp]\nsack = false\n").replace("64 KiB", "32 KiB");
+    let first = bench.reload(&changed).unwrap();
+    assert_eq!(first.applied, ["region `extra` added", "listener `second` added"]);
+    let sentences: Vec<_> = first.needs_restart.iter().map(|s| s.split(' ').next()).collect();
+    assert_eq!(first.needs_restart.len(), 3, "{sentences:?}");
+    let again = bench.reload(&changed).unwrap();
+    assert_eq!((again.applied.len(), again.needs_restart), (0, first.needs_restart));
+    assert_eq!(bench.core.regions()["common"].section().size, Some(64 << 10));
+    assert!(bench.reload(&format!("{BASIC}{MORE}")).unwrap().needs_restart.is_empty());
+}
+
+#[test]
+fn a_dry_run_says_what_the_reload_then_does() {
+    let mut bench = bench();
+    let text = format!("{BASIC}{MORE}\n[tcp]\nsack = false\n[limits]\nregions = 9\n");
+    let would = bench.dry_run(&text);
+    assert!(would.dry_run && would.refused.is_empty());
+    assert_eq!(would.applied.len(), 3);
+    assert_eq!(bench.has("extra", "second"), (false, false));
+    let did = bench.reload(&text).unwrap();
+    assert_eq!(ReloadReport { dry_run: false, ..would }, did);
+    let wrong = bench.dry_run("name = 3\n").refused;
+    assert!(wrong[0].contains("ddpd.toml:1: name: "), "{wrong:?}");
+}
+
+#[test]
+fn everything_that_can_be_known_is_refused_before_anything_is_done() {
+    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    let own = MORE.replace("extra", "api").replace("second", "api").replace("7472", "7480");
+    let toml: toml::Table = toml::from_str(&own).unwrap();
+    let json = serde_json::to_value(toml).unwrap();
+    bench.api(Request::AddRegion(config::region_from_json(&json["region"][0]).unwrap()));
+    bench.api(Request::AddListener(config::listener_from_json(&json["listener"][0]).unwrap()));
+    bench.accepted(1, "10.0.0.2");
+    bench.acknowledge();
+    let base = format!("{BASIC}{MORE}");
+    let cases = [
+        (
+            base.replace("name = \"extra\"\nsize", "name = \"api\"\nsize").replace("[\"extra\"]", "[\"api\"]"),
+            "there is already a region `api`",
+        ),
+        (base.replace("name = \"second\"", "name = \"api\""), "the API has added one of this name"),
+        (base.replace("port = 7472", "port = 7480"), "cannot have port 7480: listener `api` has it"),
+        (
+            base.replace("\"common\"]", "\"common\", \"extra\"]"),
+            "listener `in`: regions `own` and `extra` are in use in different protection domains",
+        ),
+        (
+            base.replace("port = 7472", "port = 7471").replacen("port = 7471", "port = 7472", 1),
+            "listener `in` cannot have port 7472: listener `second` has it",
+        ),
+        (
+            base.replace("[\"extra\"]\n", "[\"extra\"]\n[[listener.queue]]\nqn = 0\ndeliver_to = \"file\"\npath = \"/nonexistent/x\"\n"),
+            "listener `second`, queue 0: cannot open /nonexistent/x: ",
+        ),
+        (
+            format!("{base}[limits]\nregion_memory = \"132 KiB\"\n[[region]]\nname = \"n\"\nsize = 4096\naccess = \"r\"\n")
+                .replace("132 KiB", "138 KiB"),
+            "limits.region_memory: 139264 of 141312 are in use",
+        ),
+    ];
+    for (text, sentence) in cases {
+        let refused = bench.refused(&text);
+        assert!(
+            refused.iter().any(|refusal| refusal.contains(sentence)),
+            "{sentence}: {refused:?}"
+        );
+    }
+    // A bound that the same file raises counts.
+    let more = format!(
+        "{base}[limits]\nregions = 6\n[[region]]\nname = \"n\"\nsize = 4096\naccess = \"r\"\n\
+         [[region]]\nname = \"m\"\nsize = 4096\naccess = \"r\"\n"
+    );
+    assert_eq!(bench.dry_run(&more).refused, [""; 0]);
+    let few = bench.refused(&more.replace("regions = 6", "regions = 5"));
+    assert!(few[0].contains("there would be 6 regions, and limits.regions is 5"), "{few:?}");
+    assert_eq!(bench.has("n", "second"), (false, true));
+}
+
+/// Each finds the place free that another one leaves.
+#[test]
+fn listeners_change_in_an_order_in_which_they_can() {
+    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    let moved = format!("{BASIC}{MORE}").replace("7472", "7473").replace("7471", "7472");
+    bench.reload(&moved).unwrap();
+    let port = |bench: &Bench, name| bench.core.listeners()[name].section().port;
+    assert_eq!((port(&bench, "in"), port(&bench, "second")), (7472, 7473));
+    // One that goes leaves its place, too.
+    let renamed = moved.replace("name = \"second\"", "name = \"third\"");
+    let report = bench.reload(&renamed).unwrap();
+    assert_eq!(report.applied, ["listener `second` removed", "listener `third` added"]);
+    assert_eq!(port(&bench, "third"), 7473);
+}
+
+#[test]
+fn one_that_left_its_place_for_another_that_fails_is_back() {
+    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    let renamed = format!("{BASIC}{MORE}").replace("name = \"second\"", "name = \"third\"");
+    std::fs::write(&bench.file, renamed).unwrap();
+    let mut pending = bench.start_reload();
+    bench.refuse(|c| matches!(c, Command::AddListener { .. }));
+    assert!(answer(&mut pending).is_err());
+    assert_eq!(bench.has("extra", "second"), (true, true));
+    assert_eq!(bench.has("extra", "third"), (true, false));
+}
+
+#[test]
+fn two_reloads_at_a_time_are_one_too_many() {
+    let mut bench = bench();
+    std::fs::write(&bench.file, format!("{BASIC}{MORE}")).unwrap();
+    let mut first = bench.start_reload();
+    let mut second = bench.start_reload();
+    assert_eq!(answer(&mut second).unwrap_err().message, "a reload is going on already");
+    bench.acknowledge();
+    assert!(answer(&mut first).is_ok());
+}
+
+#[test]
+fn what_the_api_removed_is_brought_back() {
+    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
+    bench.api(Request::RemoveListener { name: "second".into() });
+    bench.api(Request::RemoveRegion { name: "extra".into(), force: false });
+    let report = bench.reload(&format!("{BASIC}{MORE}")).unwrap();
+    assert_eq!(report.applied, ["region `extra` added", "listener `second` added"]);
+}

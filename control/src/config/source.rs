@@ -1,0 +1,137 @@
+//! The text that a configuration was read from, and the lines of its keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+
+/// A key of a table, or with an empty name the table: section, [`Table::of`](super::Table), name.
+pub type Place = (String, Vec<String>, String);
+
+/// The text of a file, and where each key stands in it.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    text: Arc<str>,
+    lines: Arc<BTreeMap<Place, u32>>,
+    /// Keys whose values are those of the command line: section and name.
+    overridden: Vec<(&'static str, &'static str)>,
+}
+
+/// Configurations are compared by what they say, not by where they say it.
+impl PartialEq for Source {
+    fn eq(&self, _: &Source) -> bool {
+        true
+    }
+}
+
+impl Source {
+    pub(super) fn new(text: &str, table: &DeTable<'_>) -> Source {
+        let newlines = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(at, _)| at + 1);
+        let starts = std::iter::once(0).chain(newlines).collect();
+        let mut walk = Walk { starts, lines: BTreeMap::new() };
+        walk.table("", &[], table);
+        Source { text: text.into(), lines: Arc::new(walk.lines), overridden: Vec::new() }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The line of a key, from 1; `None` where the file does not have it.
+    pub fn line(&self, section: &str, of: &[String], key: &str) -> Option<u32> {
+        let line = |section: &str, of: &[String], key: &str| {
+            self.lines.get(&(section.to_owned(), of.to_vec(), key.to_owned())).copied()
+        };
+        line(section, of, key).or_else(|| {
+            // A default route may be written as a route, too.
+            let default = ["0.0.0.0/0", "::/0"].into_iter().filter(|_| key == "gateway");
+            let mut routes = default.map(|to| [of, &[to.to_owned()]].concat());
+            routes.find_map(|of| line("interface.routes", &of, "to"))
+        })
+    }
+}
+
+impl Config {
+    /// The log filter of the command line, which the file's does not replace.
+    pub fn override_log(&mut self, filter: &str) {
+        self.management.log = filter.to_owned();
+        self.source.overridden = vec![("management", "log")];
+    }
+
+    /// Keeps what the command line says.
+    pub fn keep_overridden(&mut self, running: &Config) {
+        if running.is_overridden("management", "log") {
+            self.override_log(&running.management.log);
+        }
+    }
+
+    /// Keeps what the command line said before another file was read.
+    pub fn keep_override_of(&mut self, before: &Source) {
+        self.source.overridden.clone_from(&before.overridden);
+    }
+
+    /// The key's value is that of the command line.
+    pub fn is_overridden(&self, section: &str, key: &str) -> bool {
+        self.source.overridden.contains(&(section, key))
+    }
+}
+
+struct Walk {
+    /// Offset of each line's first byte.
+    starts: Vec<usize>,
+    lines: BTreeMap<Place, u32>,
+}
+
+impl Walk {
+    fn found(&mut self, section: &str, of: &[String], key: &str, at: usize) {
+        let line = self.starts.partition_point(|&start| start <= at);
+        let place = (section.to_owned(), of.to_vec(), key.to_owned());
+        self.lines.insert(place, u32::try_from(line).unwrap_or(u32::MAX));
+    }
+
+    fn table(&mut self, section: &str, of: &[String], table: &DeTable<'_>) {
+        for (key, value) in table {
+            let name: &str = key.get_ref();
+            let inner = if section.is_empty() { name.into() } else { format!("{section}.{name}") };
+            match value.get_ref() {
+                DeValue::Table(table) => {
+                    self.found(&inner, of, "", key.span().start);
+                    self.table(&inner, of, table);
+                }
+                DeValue::Array(items)
+                    if items.iter().any(|i| matches!(i.get_ref(), DeValue::Table(_))) =>
+                {
+                    for item in items {
+                        let DeValue::Table(table) = item.get_ref() else { continue };
+                        let of = [of, &[identity(&inner, table)]].concat();
+                        self.found(&inner, &of, "", item.span().start);
+                        self.table(&inner, &of, table);
+                    }
+                }
+                _ => self.found(section, of, name, key.span().start),
+            }
+        }
+    }
+}
+
+/// What tells one table of a list from the others.
+fn identity(section: &str, table: &DeTable<'_>) -> String {
+    let key = identity_key(section);
+    match table.get(key).map(|value| value.get_ref()) {
+        Some(DeValue::String(text)) => text.to_string(),
+        Some(DeValue::Integer(number)) => number.as_str().to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The key that tells one table of a list from the others.
+pub(super) fn identity_key(section: &str) -> &'static str {
+    match section {
+        "interface.routes" => "to",
+        "listener.queue" => "qn",
+        _ => "name",
+    }
+}

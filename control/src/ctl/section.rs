@@ -1,0 +1,81 @@
+//! The TOML of one section as the body of a request.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::exit::{Exit, Failure};
+use super::read_input;
+
+/// Keys that are paths of the appliance's files; relative ones are of this program's directory.
+const PATHS: [&str; 1] = ["path"];
+
+/// The keys of the one `[[section]]` of a file, or of the standard input (`-`). The header may be left out. JSON is taken,
+/// too.
+pub(super) fn body(file: &Path, section: &str) -> Result<Value, Failure> {
+    let bytes = read_input(Some(file).filter(|file| file.as_os_str() != "-"))?;
+    let shown = match file.as_os_str() == "-" {
+        true => "the standard input".to_owned(),
+        false => file.display().to_string(),
+    };
+    let wrong = |message: String| Failure::new(Exit::Usage, format!("{shown}: {message}"));
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("is not UTF-8".into()))?;
+    let mut value = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text)
+            .map_err(|e| Failure::new(Exit::Usage, format!("{shown} is not JSON: {e}")))?,
+        false => of_toml(text, section).map_err(wrong)?,
+    };
+    absolute(&mut value)?;
+    Ok(value)
+}
+
+fn of_toml(text: &str, section: &str) -> Result<Value, String> {
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        format!("line {at} is not TOML: {}", error.message())
+    })?;
+    let mut value = serde_json::to_value(table).map_err(|error| error.to_string())?;
+    let Some(list) = value.get_mut(section) else { return Ok(value) };
+    let one = match list.as_array_mut().map(|list| (list.len(), list.pop())) {
+        Some((1, Some(one))) => one,
+        Some((number, _)) => {
+            return Err(format!("has {number} [[{section}]] sections: give it one"));
+        }
+        None => {
+            return Err(format!(
+                "has a \"{section}\" that is no section: begin it with [[{section}]]"
+            ));
+        }
+    };
+    let others: Vec<&String> = value
+        .as_object()
+        .into_iter()
+        .flat_map(|object| object.keys())
+        .filter(|k| *k != section)
+        .collect();
+    match others.as_slice() {
+        [] => Ok(one),
+        [other, ..] => Err(format!(
+            "has \"{other}\" beside its [[{section}]]: only that one section is added, remove the others"
+        )),
+    }
+}
+
+/// The appliance has another directory.
+fn absolute(value: &mut Value) -> Result<(), Failure> {
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    Value::String(path) if PATHS.contains(&key.as_str()) && !path.is_empty() => {
+                        *path = std::path::absolute(&*path)?.to_string_lossy().into_owned();
+                    }
+                    other => absolute(other)?,
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter_mut().try_for_each(absolute),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,133 @@
+//! What runs, what the file says, and sections as TOML.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn what_runs_is_toml_with_the_origin_of_each_value() {
+    let fake = Fake::start();
+    assert_eq!(
+        fake.good(&["config", "show"]),
+        "[[region]]\n\
+         name = \"inbox\"                         # api: POST /v1/regions\n\
+         base_to = 4096                         # api: POST /v1/regions\n\n\
+         [tcp]\n\
+         user_timeout = \"1m\"                    # /etc/ddpd.toml:12\n\
+         sack = true                            # default\n"
+    );
+    let changed = fake.good(&["config", "show", "tcp", "--changed"]);
+    assert_eq!(changed, "[tcp]\nuser_timeout = \"1m\"                    # /etc/ddpd.toml:12\n");
+    let json = fake.json(&["config", "show", "tcp"]);
+    let key = json!({"key": "user_timeout", "value": "1m", "origin": "file", "line": 12});
+    assert_eq!(json["sections"][0]["keys"][0], key);
+    assert_eq!(json["sections"][0]["keys"][1]["origin"], "default");
+    let none = fake.ctl(&["config", "show", "udp"]);
+    assert_eq!(
+        (none.exit, none.err.as_str()),
+        (Exit::Usage, "ddpctl: there is no section \"udp\" in what runs\n")
+    );
+}
+
+#[test]
+fn a_difference_is_an_exit_code() {
+    let fake = Fake::start();
+    let ran = fake.ctl(&["config", "diff"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(
+        ran.out,
+        "[tcp] user_timeout: runs \"1m\", /etc/ddpd.toml has nothing (a restart applies the file)\n\
+         [[region]] inbox runs and is not in /etc/ddpd.toml (by the API; a reload leaves it)\n"
+    );
+    assert_eq!(ran.err, "ddpctl: what runs and /etc/ddpd.toml differ in 2 places\n");
+    let ran = fake.ctl(&["--json", "config", "diff"]);
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!((ran.exit, &error["error"]), (Exit::Failed, &json!("differs")));
+    let out: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(out["differences"][0]["when"], "restart");
+}
+
+#[test]
+fn a_dry_run_that_would_be_refused_is_an_exit_code() {
+    let fake = Fake::start();
+    let ran = fake.ctl(&["reload", "--dry-run"]);
+    assert_eq!(
+        ran.out,
+        "now: region `new` added\nstays: region `x` was added by the API: it stays\n\
+         refused: region `old` cannot go: 2 streams use it\n"
+    );
+    assert_eq!(ran.exit, Exit::Failed);
+    assert_eq!(ran.err, "ddpctl: a reload would be refused, and nothing applied\n");
+}
+
+#[test]
+fn what_runs_is_saved_and_never_over_a_file_without_being_told_so() {
+    let fake = Fake::start();
+    let file = fake.dir().join("saved.toml");
+    let name = file.to_str().unwrap();
+    let said = fake.good(&["config", "save", name]);
+    let text = format!("# {name}\n");
+    assert_eq!(said, format!("what runs is in {name}, {} bytes\n", text.len()));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    std::fs::write(&file, "ours").unwrap();
+    let ran = fake.ctl(&["config", "save", name]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(
+        ran.err.contains("is there already: name another file, or overwrite it"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "ours");
+    fake.good(&["config", "save", name, "--overwrite"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
+fn sections_are_added_as_toml() {
+    let fake = Fake::start();
+    let file = fake.dir().join("section.toml");
+    let name = file.to_str().unwrap();
+    std::fs::write(
+        &file,
+        "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\nregions = [\"inbox\"]\n\
+         [listener.limits]\nstreams = 5\n[[listener.queue]]\nqn = 3\ndeliver_to = \"file\"\npath = \"log\"\n",
+    )
+    .unwrap();
+    fake.good(&["listeners", "add", name]);
+    let seen = fake.last();
+    let seen = seen.as_str().unwrap();
+    let log = std::path::absolute("log").unwrap();
+    for part in ["streams: 5", "qn: 3", &format!("path: {log:?}")] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    std::fs::write(&file, "name = \"r\"\nsize = \"1 MiB\"\naccess = \"r\"\n").unwrap();
+    let region = fake.json(&["regions", "add", "--file", name]);
+    assert_eq!((&region["name"], &region["size"]), (&json!("r"), &json!(1 << 20)));
+    for (text, error) in [
+        ("name = ", "line 1 is not TOML: "),
+        (
+            "[[region]]\nname = \"a\"\n[[region]]\nname = \"b\"\n",
+            "has 2 [[region]] sections: give it one",
+        ),
+        (
+            "[tcp]\nsack = false\n[[region]]\nname = \"a\"\n",
+            "has \"tcp\" beside its [[region]]: only",
+        ),
+        (
+            "[region]\nname = \"a\"\n",
+            "has a \"region\" that is no section: begin it with [[region]]",
+        ),
+        (
+            "[[region]]\nname = \"a\"\nsiez = 1\n",
+            "region.siez: is not a known key: did you mean `size`?",
+        ),
+        ("{\"name\"", "is not JSON: "),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let ran = fake.ctl(&["regions", "add", "--file", name]);
+        assert_eq!(ran.exit, Exit::Usage, "{text}");
+        assert!(ran.err.contains(error), "{text}: {}", ran.err);
+    }
+    let both = fake.ctl(&["regions", "add", "x", "--file", name]);
+    assert_eq!(both.exit, Exit::Usage);
+}

@@ -1,0 +1,90 @@
+//! Which text a reader gets: OpenMetrics where it accepts it, else the older format of Prometheus.
+
+/// A format of the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus' text, version 0.0.4.
+    Text,
+}
+
+impl Format {
+    /// What a reader with this `Accept` header wants.
+    pub fn accepted(header: Option<&str>) -> Format {
+        match header {
+            Some(accept) if accept.contains("application/openmetrics-text") => Format::OpenMetrics,
+            _ => Format::Text,
+        }
+    }
+
+    /// Its content type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// The text in this format, of OpenMetrics.
+    pub(super) fn of(self, text: String) -> String {
+        match self {
+            Format::OpenMetrics => text,
+            Format::Text => older(&text),
+        }
+    }
+}
+
+/// The older format names the samples, not their family, knows no units, and no type for constant labels.
+fn older(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut help = None;
+    for line in text.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("HELP"), Some(_), sentence) => help = sentence,
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", "counter"),
+                    "info" => ("_info", "gauge"),
+                    other => ("", other),
+                };
+                if let Some(help) = help.take() {
+                    out += &format!("# HELP {name}{suffix} {help}\n");
+                }
+                out += &format!("# TYPE {name}{suffix} {kind}\n");
+            }
+            (Some("#"), ..) => {}
+            _ => {
+                out += line;
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reader_chooses() {
+        assert_eq!(Format::accepted(None), Format::Text);
+        assert_eq!(Format::accepted(Some("*/*")), Format::Text);
+        let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+        assert_eq!(Format::accepted(Some(prometheus)), Format::OpenMetrics);
+    }
+
+    #[test]
+    fn the_older_format_names_samples() {
+        let text = "# HELP a_bytes Bytes, all.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{x=\"1 2\"} 3\n\
+                    # HELP b B.\n# TYPE b info\nb_info{v=\"1\"} 1\n# TYPE c gauge\nc 4\n# EOF\n";
+        assert_eq!(Format::OpenMetrics.of(text.into()), text);
+        assert_eq!(
+            Format::Text.of(text.into()),
+            "# HELP a_bytes_total Bytes, all.\n# TYPE a_bytes_total counter\na_bytes_total{x=\"1 2\"} 3\n\
+             # HELP b_info B.\n# TYPE b_info gauge\nb_info{v=\"1\"} 1\n# TYPE c gauge\nc 4\n"
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Names of metrics by the conventions of Prometheus: base units as suffixes, no unit twice.
+
+use base::metric::{Descriptor, Kind, Unit};
+use prometheus_client::registry::Unit as Suffix;
+
+/// What a value is, from its descriptor or, where it has none, from its name.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Meaning {
+    /// Without the unit; the encoder adds it, and `_total` to counters.
+    pub(super) name: String,
+    pub(super) unit: Unit,
+    /// It only grows.
+    pub(super) grows: bool,
+    pub(super) help: String,
+}
+
+impl Meaning {
+    /// Of `name`, a value of `owner`.
+    pub(super) fn of(owner: &str, name: &str, described: &[&Descriptor], grows: bool) -> Meaning {
+        let known = described.iter().find(|counter| counter.name == name);
+        let (unit, rises, help) = match known {
+            Some(counter) => {
+                let help = counter.help.trim_end_matches('.').to_owned();
+                (counter.unit, counter.kind == Kind::Counter, help)
+            }
+            // Errors, by their number, have none, nor have the counters of devices.
+            None => {
+                let bytes = name.split(['_', '-']).any(|word| word == "bytes");
+                let unit = if bytes { Unit::Bytes } else { Unit::Count };
+                let help = format!("{} of {owner}", name.replace('_', " "));
+                (unit, grows && !name.ends_with("_max"), help)
+            }
+        };
+        Meaning { name: base_name(name), unit, grows: rises, help }
+    }
+
+    pub(super) fn suffix(&self) -> Option<Suffix> {
+        match self.unit {
+            Unit::Count => None,
+            Unit::Bytes => Some(Suffix::Bytes),
+            Unit::Nanoseconds => Some(Suffix::Seconds),
+        }
+    }
+}
+
+/// The name without its unit; what is not a letter or digit becomes `_`. A total of ours is not the suffix of counters.
+fn base_name(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let kept = words.filter(|word| !matches!(*word, "bytes" | "nanoseconds" | ""));
+    let kept: Vec<&str> = kept.map(|word| if word == "total" { "all" } else { word }).collect();
+    // A letter alone would be read as a unit: days.
+    if kept.is_empty() { name.to_owned() } else { kept.join("_").replace("d_sack", "dsack") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_stand_at_the_end_once() {
+        let of = |name: &str, grows| {
+            let meaning = Meaning::of("port", name, &[], grows);
+            (meaning.name, meaning.unit, meaning.grows)
+        };
+        assert_eq!(of("rx_frames", true), ("rx_frames".into(), Unit::Count, true));
+        assert_eq!(
+            of("tcp_bytes_out_of_order", true),
+            ("tcp_out_of_order".into(), Unit::Bytes, true)
+        );
+        assert_eq!(of("tcp_d_sacks_in", true).0, "tcp_dsacks_in");
+        assert_eq!(of("link_lost_total", true), ("link_lost_all".into(), Unit::Count, true));
+        assert_eq!(of("held_bytes_max", true), ("held_max".into(), Unit::Bytes, false));
+        assert_eq!(of("region_memory", false), ("region_memory".into(), Unit::Count, false));
+        const BUSY: Descriptor =
+            base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
+        let busy = Meaning::of("worker", "busy_nanoseconds", &[&BUSY], true);
+        let expected = Meaning {
+            name: "busy".into(),
+            unit: Unit::Nanoseconds,
+            grows: true,
+            help: "Time with work".into(),
+        };
+        assert_eq!(busy, expected);
+    }
+}

@@ -1,0 +1,192 @@
+//! Why a stream is refused, as the private data of the reject carry it: UTF-8 text, a word and a sentence
+//! (`docs/protocol.md` §1).
+//!
+//! ```text
+//!   listener_full: the listener has 64 streams, the most that limits.streams allows
+//!   ^ word         ^ sentence
+//! ```
+//!
+//! A peer's text is shown to people only without what a terminal would act upon, and cut to [`MAX_LEN`].
+
+use std::fmt;
+
+/// Most bytes of the private data of a reject: they fit any peer, enhanced data included.
+pub const MAX_LEN: usize = 200;
+
+/// Kinds of refusal; other words are possible, and shown as they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RefusalKind {
+    /// The listener has as many streams as it may.
+    ListenerFull,
+    /// The peer has as many streams with the listener as it may.
+    PeerFull,
+    /// The appliance has as many streams as it may.
+    ApplianceFull,
+    /// What the stream would have of a region belongs to other streams.
+    RegionTaken,
+    /// No new streams are taken.
+    Draining,
+    /// The peer speaks bare DDP and the listener RDMAP, or the reverse.
+    WrongUlp,
+    /// The listener was removed while the peer connected.
+    ListenerRemoved,
+    /// There is no memory for the stream.
+    NoMemory,
+}
+
+impl RefusalKind {
+    /// All of them.
+    pub const ALL: [RefusalKind; 8] = [
+        RefusalKind::ListenerFull,
+        RefusalKind::PeerFull,
+        RefusalKind::ApplianceFull,
+        RefusalKind::RegionTaken,
+        RefusalKind::Draining,
+        RefusalKind::WrongUlp,
+        RefusalKind::ListenerRemoved,
+        RefusalKind::NoMemory,
+    ];
+
+    /// The word on the wire, in events and in counters.
+    pub fn word(self) -> &'static str {
+        match self {
+            RefusalKind::ListenerFull => "listener_full",
+            RefusalKind::PeerFull => "peer_full",
+            RefusalKind::ApplianceFull => "appliance_full",
+            RefusalKind::RegionTaken => "region_taken",
+            RefusalKind::Draining => "draining",
+            RefusalKind::WrongUlp => "wrong_ulp",
+            RefusalKind::ListenerRemoved => "listener_removed",
+            RefusalKind::NoMemory => "no_memory",
+        }
+    }
+
+    /// What the operator of the end that refuses can do.
+    pub fn hint_here(self) -> &'static str {
+        match self {
+            RefusalKind::ListenerFull => {
+                "raise limits.streams of the listener, or close streams: ddpctl streams"
+            }
+            RefusalKind::PeerFull => {
+                "raise limits.streams_per_peer of the listener, or close streams of this peer: ddpctl streams"
+            }
+            RefusalKind::ApplianceFull => {
+                "raise streams in [limits], or close streams: ddpctl streams"
+            }
+            RefusalKind::RegionTaken => {
+                "close a stream that has a part of the region, or lower limits.streams of the listener"
+            }
+            RefusalKind::Draining => "none: the appliance stops",
+            RefusalKind::WrongUlp => {
+                "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp"
+            }
+            RefusalKind::ListenerRemoved => "add the listener again",
+            RefusalKind::NoMemory => "see the event warning, and the memory of the machine",
+        }
+    }
+
+    /// What the operator of the end that was refused can do.
+    pub fn hint_there(self) -> &'static str {
+        match self {
+            RefusalKind::ListenerFull | RefusalKind::ApplianceFull => {
+                "try again when streams have ended; the peer's operator can raise its limits.streams"
+            }
+            RefusalKind::PeerFull => {
+                "close other streams from this address; the peer's operator can raise limits.streams_per_peer"
+            }
+            RefusalKind::RegionTaken => "try again when the stream that has the region has ended",
+            RefusalKind::Draining => "the peer stops: try again when it has been started again",
+            RefusalKind::WrongUlp => {
+                "use the other scheme: tcp:// or sctp:// for bare DDP, rdmap:// or rdmap+sctp:// for RDMAP"
+            }
+            RefusalKind::ListenerRemoved => "ask the peer's operator for the port to use",
+            RefusalKind::NoMemory => "ask the peer's operator for memory",
+        }
+    }
+}
+
+/// Why a stream is refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Its kind, if it is a known one.
+    pub kind: Option<RefusalKind>,
+    /// One sentence; of a peer without a known kind, all of its text.
+    pub sentence: String,
+}
+
+impl Refusal {
+    /// A refusal of ours.
+    pub fn new(kind: RefusalKind, sentence: impl Into<String>) -> Self {
+        Refusal { kind: Some(kind), sentence: sentence.into() }
+    }
+
+    /// As private data.
+    pub fn encode(&self) -> Vec<u8> {
+        cut(&self.to_string()).as_bytes().to_vec()
+    }
+
+    /// What the private data of a peer's reject say. None if they are empty or no text.
+    pub fn decode(private_data: &[u8]) -> Option<Refusal> {
+        // Some peers fill up with zeros.
+        let end = private_data.iter().rposition(|byte| *byte != 0)? + 1;
+        let text = std::str::from_utf8(&private_data[..end]).ok()?;
+        if text.chars().any(char::is_control) {
+            return None;
+        }
+        let text = cut(text);
+        let known = text.split_once(": ").and_then(|(word, sentence)| {
+            let kind = RefusalKind::ALL.into_iter().find(|kind| kind.word() == word)?;
+            Some(Refusal::new(kind, sentence))
+        });
+        Some(known.unwrap_or_else(|| Refusal { kind: None, sentence: text.to_owned() }))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(kind) = self.kind {
+            write!(f, "{}: ", kind.word())?;
+        }
+        f.write_str(&self.sentence)
+    }
+}
+
+/// At most [`MAX_LEN`] bytes of it, and no half character.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_LEN)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_text_that_comes_back() {
+        for kind in RefusalKind::ALL {
+            let refusal = Refusal::new(kind, "the listener has 4 streams");
+            assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
+            assert!(!kind.hint_here().is_empty() && !kind.hint_there().is_empty());
+        }
+        let full = Refusal::new(RefusalKind::ListenerFull, "it has 4").encode();
+        assert_eq!(full, b"listener_full: it has 4");
+    }
+
+    #[test]
+    fn a_refusal_fits_any_reject() {
+        let long = Refusal::new(RefusalKind::NoMemory, "ä".repeat(300)).encode();
+        assert_eq!(long.len(), MAX_LEN - 1, "no half character");
+        assert!(std::str::from_utf8(&long).is_ok());
+    }
+
+    #[test]
+    fn what_other_peers_send_is_shown_if_it_is_text() {
+        let decode = |bytes: &[u8]| Refusal::decode(bytes).map(|refusal| refusal.to_string());
+        assert_eq!(decode(b"too many clients\0\0\0").as_deref(), Some("too many clients"));
+        assert_eq!(decode(b"unheard_of: why").as_deref(), Some("unheard_of: why"));
+        assert_eq!(decode(&[b'x'; 512]), Some("x".repeat(MAX_LEN)));
+        for bytes in [&b""[..], b"\0\0", b"\x1b[2J", b"a\nb", &[0xff, 0xfe], "\u{9b}2J".as_bytes()]
+        {
+            assert_eq!(decode(bytes), None, "{bytes:?}");
+        }
+    }
+}

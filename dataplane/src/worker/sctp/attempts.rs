@@ -1,0 +1,127 @@
+//! Associations of peers that did not bring a session: they are handshakes that failed.
+
+use base::Instant;
+use sctp_lite::endpoint::CloseReason as Reason;
+use sctp_lite::sctp::{DropReason as Refused, State};
+use wire::sctp::{Chunk, Packet, Parameter};
+
+use super::input::Sender;
+use crate::api::{CloseReason, HandshakeFailure, ListenerConfig, Transport};
+use crate::io::PortIo;
+use crate::worker::{Core, Phase};
+
+impl<Io: PortIo> Core<Io> {
+    /// An INIT was refused with an ABORT. One that is not answered comes again, and is none.
+    #[cold]
+    pub(super) fn init_refused(
+        &mut self,
+        from: &Sender,
+        listener: Option<&ListenerConfig>,
+        packet: &Packet<'_>,
+        reason: Refused,
+        now: Instant,
+    ) {
+        let Some(listener) = listener else {
+            return self.no_listener(Transport::Sctp, &from.flow, now);
+        };
+        let (failure, detail) = match reason {
+            Refused::OtherAdaptation => {
+                let not = Reason::Lower(sctp_lite::endpoint::SctpReason::NotDdp {
+                    seen: adaptation(packet),
+                });
+                (HandshakeFailure::of(&CloseReason::Sctp(not.clone())), not.to_string())
+            }
+            Refused::OutOfTheBlue if self.env.phase != Phase::Running => {
+                let detail = "the worker takes no new associations".to_owned();
+                (HandshakeFailure::new("admission", "draining"), detail)
+            }
+            _ => {
+                let detail = "an INIT with an illegal value, or without a mandatory parameter";
+                (HandshakeFailure::new("sctp", "bad_init"), detail.to_owned())
+            }
+        };
+        let at = (Transport::Sctp, &from.flow);
+        self.env.control.handshake_failed(at, Some(listener.id), failure, || detail, now);
+    }
+
+    /// There is no place for a session of a peer's association.
+    #[cold]
+    pub(super) fn session_refused(&mut self, at: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(at) else { return };
+        association.awaits_session = false;
+        let (flow, listener) = (association.carrier.flow(), association.listener);
+        let (reason, detail) = match self.env.phase {
+            Phase::Running => ("no_room", "the listener has no place for another session"),
+            _ => ("draining", "the worker takes no new sessions"),
+        };
+        let failure = HandshakeFailure::new("admission", reason);
+        let at = (Transport::Sctp, &flow);
+        self.env.control.handshake_failed(at, listener, failure, || detail.to_owned(), now);
+    }
+
+    /// An association shuts down, and has had no session. What its peer does from here on may take minutes.
+    #[cold]
+    pub(super) fn no_session_came(&mut self, at: u32) {
+        let Some(association) = self.associations.get(at) else { return };
+        let (reason, detail) = match association.endpoint().state() {
+            State::ShutdownPending | State::ShutdownSent => ("timeout", "no Initiate came in time"),
+            State::ShutdownReceived | State::ShutdownAckSent => {
+                ("closed", "the peer closed the association without an Initiate")
+            }
+            // Its reason follows.
+            _ => return,
+        };
+        let failure = HandshakeFailure::new("session", reason);
+        self.session_missed(at, failure, || detail.to_owned(), self.env.now);
+    }
+
+    /// An association has ended. Without having had a session it is an attempt that failed.
+    #[cold]
+    pub(super) fn association_down(&mut self, at: u32, reason: &Reason, now: Instant) {
+        let failure = HandshakeFailure::of(&CloseReason::Sctp(reason.clone()));
+        self.session_missed(at, failure, || reason.to_string(), now);
+    }
+
+    /// Likewise for one that is taken out before it has reported its end.
+    #[cold]
+    pub(super) fn association_evicted(&mut self, at: u32) {
+        let detail = || "evicted, without a session, for a new association".to_owned();
+        let failure = HandshakeFailure::new("session", "evicted");
+        self.session_missed(at, failure, detail, self.env.now);
+    }
+
+    fn session_missed(
+        &mut self,
+        at: u32,
+        failure: HandshakeFailure,
+        detail: impl FnOnce() -> String,
+        now: Instant,
+    ) {
+        let Some(association) = self.associations.get_mut(at) else { return };
+        if !core::mem::take(&mut association.awaits_session) {
+            return;
+        }
+        let (flow, listener) = (association.carrier.flow(), association.listener);
+        let failure = match (failure.reason, self.env.phase) {
+            ("local_abort", Phase::Running) => {
+                HandshakeFailure::new("admission", "listener_removed")
+            }
+            ("local_abort" | "timeout" | "evicted", phase) if phase != Phase::Running => {
+                HandshakeFailure::new("admission", "draining")
+            }
+            _ => failure,
+        };
+        let at = (Transport::Sctp, &flow);
+        self.env.control.handshake_failed(at, listener, failure, detail, now);
+    }
+}
+
+/// The adaptation indication of an INIT.
+fn adaptation(packet: &Packet<'_>) -> Option<u32> {
+    let first = packet.chunks().next()?.ok()?;
+    let Ok(Chunk::Init(init)) = Chunk::parse(first) else { return None };
+    init.parameters().find_map(|parameter| match parameter {
+        Ok(Parameter::Adaptation(seen)) => Some(seen),
+        _ => None,
+    })
+}

@@ -1,0 +1,100 @@
+//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named.
+//!
+//! Left out: protocols whose client waits for the server to speak first.
+
+use core::fmt;
+
+/// A protocol that is not MPA.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Foreign {
+    /// A request or a response (RFC 9110, RFC 9113).
+    Http,
+    /// A handshake or an alert (RFC 8446 §5.1).
+    Tls,
+    /// An identification (RFC 4253 §4.2).
+    Ssh,
+}
+
+/// What HTTP begins with, in either direction.
+const HTTP: [&[u8]; 11] = [
+    b"GET ",
+    b"PUT ",
+    b"POST ",
+    b"HEAD ",
+    b"PATCH ",
+    b"TRACE ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"CONNECT ",
+    b"HTTP/",
+    b"PRI * ",
+];
+
+/// Bytes of an HTTP method that tell it from other text.
+const ENOUGH: usize = 4;
+
+impl Foreign {
+    /// Whose first bytes these are, if that is sure.
+    pub(super) fn of(bytes: &[u8]) -> Option<Foreign> {
+        let begins = |word: &[u8]| {
+            let len = bytes.len().min(word.len());
+            len >= ENOUGH && bytes[..len] == word[..len]
+        };
+        if HTTP.into_iter().any(begins) {
+            return Some(Foreign::Http);
+        }
+        match bytes {
+            // ContentType handshake or alert, a version 3.x.
+            [0x15 | 0x16, 3, 0..=4, ..] => Some(Foreign::Tls),
+            _ if begins(b"SSH-") => Some(Foreign::Ssh),
+            _ => None,
+        }
+    }
+
+    /// A stable name for counters and machine-readable output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Foreign::Http => "http",
+            Foreign::Tls => "tls",
+            Foreign::Ssh => "ssh",
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Foreign::Http => "HTTP",
+            Foreign::Tls => "TLS",
+            Foreign::Ssh => "SSH",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_told_from_their_first_bytes() {
+        let cases: [(&[u8], Option<Foreign>); 14] = [
+            (b"GET / HTTP/1.1\r\n", Some(Foreign::Http)),
+            (b"GET ", Some(Foreign::Http)),
+            (b"GET", None),
+            (b"GETS x", None),
+            (b"OPTIONS * HTTP/1", Some(Foreign::Http)),
+            (b"HTTP/1.1 400 Bad", Some(Foreign::Http)),
+            (b"PRI * HTTP/2.0\r\n", Some(Foreign::Http)),
+            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3], Some(Foreign::Tls)),
+            (&[0x15, 3, 3, 0, 2, 2, 70], Some(Foreign::Tls)),
+            (&[0x16, 3, 5], None),
+            (b"SSH-2.0-OpenSSH_", Some(Foreign::Ssh)),
+            (b"SSH", None),
+            (b"MPA ID Req Frame", None),
+            (b"", None),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(Foreign::of(bytes), expected, "{bytes:?}");
+        }
+    }
+}

@@ -46,7 +46,12 @@ pub(super) const ATTACKS: &[Attack] = &[
     frames("rst-flood", "RFC 9293 §3.10.7.1", |f| nobodys(f, Profile::RstFlood), NOBODY),
     frames("ack-flood", "RFC 9293 §3.10.7.1", |f| nobodys(f, Profile::AckFlood), NOBODY),
     frames("land", "RFC 6274 §3.13", land, &["drop:net_bad_source"]),
-    dialogue("half-open-syn", "RFC 9293 §3.10.7.4", half_open, &["drop:tcp_*", "drop:net_*"]),
+    dialogue(
+        "half-open-syn",
+        "RFC 9293 §3.10.7.4",
+        half_open,
+        &["drop:tcp_*", "drop:net_*", "cookies_sent"],
+    ),
     dialogue("time-wait-reuse", "RFC 6191", time_wait, &["segments"]),
     dialogue(
         "streams-of-a-64",

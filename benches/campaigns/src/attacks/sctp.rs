@@ -25,16 +25,22 @@ const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
 const BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
+/// INITs in the names of many hosts: each that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host
+/// gets is limited.
+const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, never: &[], amplification: 3.0 };
+
 pub(super) const ATTACKS: &[Attack] = &[
-    // Each host that is named gets one INIT ACK, 2.7 times as long as the INIT; how many one host gets is limited.
     Attack {
-        rule: Rule { explained_by: INIT, share: 0.9, never: &[], amplification: 3.0 },
+        rule: OF_MANY,
         ..frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", reflection, INIT)
     },
     frames("init-reflection-one", "RFC 5062 §2, 9260 §12.2.4.1", reflection_one, INIT),
     frames("init-blind", "RFC 9260 §5.2.2", blind_init, INIT_THERE),
-    frames("init-with-addresses", "RFC 5062 §3, 9260 §12.2.4", addresses, INIT),
-    frames("init-unknown-parameters", "RFC 5062 §2", parameters, INIT),
+    Attack {
+        rule: OF_MANY,
+        ..frames("init-with-addresses", "RFC 5062 §3, 9260 §12.2.4", addresses, INIT)
+    },
+    Attack { rule: OF_MANY, ..frames("init-unknown-parameters", "RFC 5062 §2", parameters, INIT) },
     frames("init-bundled", "RFC 9260 §6.10", bundled, BLUE),
     frames("abort-blind", "RFC 9260 §12.2.3", abort, TAGS),
     frames("data-sack-shutdown-blind", "RFC 9260 §8.5", chunks, TAGS),

@@ -15,6 +15,7 @@ mod info;
 mod observe;
 mod routes;
 mod server;
+mod serving;
 mod spec;
 mod stream_id;
 mod types;

@@ -14,12 +14,11 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 use super::routes::metrics_response;
+use super::serving::serve;
 use super::{Reply, Request, Requester};
 
 /// A control thread that has not answered for this long is taken for stuck.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long requests may go on after the server was stopped.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// The running server. Dropped, it stops.
 #[derive(Debug)]
@@ -52,7 +51,12 @@ impl Observer {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("observers".into())
-            .spawn(move || runtime.block_on(serve(listener, requester, watching)))
+            .spawn(move || {
+                runtime.block_on(async {
+                    let listener = tokio::net::TcpListener::from_std(listener)?;
+                    serve(listener, router(requester), watching).await
+                })
+            })
             .map_err(failed)?;
         Ok(Observer { address, closing, thread: Some(thread) })
     }
@@ -71,26 +75,6 @@ impl Drop for Observer {
         if let Err(error) = ended {
             tracing::warn!(address = %self.address, %error, "the server for observers did not end cleanly");
         }
-    }
-}
-
-async fn serve(
-    listener: TcpListener,
-    requester: Requester,
-    mut closing: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut also_closing = closing.clone();
-    let server = axum::serve(listener, router(requester)).with_graceful_shutdown(async move {
-        drop(also_closing.wait_for(|&closing| closing).await);
-    });
-    let deadline = async move {
-        drop(closing.wait_for(|&closing| closing).await);
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        result = server.into_future() => result,
-        () = deadline => Ok(()),
     }
 }
 

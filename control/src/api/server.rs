@@ -6,17 +6,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
 use super::routes::{App, router};
+use super::serving::serve;
 use super::{EventLog, Requester};
 
-/// How long requests may go on after the server was stopped.
-const GRACE: Duration = Duration::from_secs(1);
 /// Connections that wait for `accept`.
 const BACKLOG: i32 = 64;
 
@@ -66,7 +64,12 @@ impl Server {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("api".into())
-            .spawn(move || runtime.block_on(serve(listener, app, watching)))
+            .spawn(move || {
+                runtime.block_on(async {
+                    let listener = tokio::net::UnixListener::from_std(listener)?;
+                    serve(listener, router(app), watching).await
+                })
+            })
             .map_err(failed)?;
         Ok(Self { path: path.to_owned(), closing, thread: Some(thread) })
     }
@@ -95,27 +98,6 @@ impl Drop for Server {
         if let Err(error) = self.end() {
             tracing::warn!(socket = %self.path.display(), %error, "the API did not end cleanly");
         }
-    }
-}
-
-async fn serve(
-    listener: UnixListener,
-    app: App,
-    mut closing: watch::Receiver<bool>,
-) -> io::Result<()> {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    let mut also_closing = closing.clone();
-    let server = axum::serve(listener, router(app)).with_graceful_shutdown(async move {
-        // An error means that the handle is gone, which ends the server too.
-        drop(also_closing.wait_for(|&closing| closing).await);
-    });
-    let deadline = async move {
-        drop(closing.wait_for(|&closing| closing).await);
-        tokio::time::sleep(GRACE).await;
-    };
-    tokio::select! {
-        result = server.into_future() => result,
-        () = deadline => Ok(()),
     }
 }
 

@@ -208,6 +208,8 @@ counters! {
         sctp_cookies_failed: Counter,
         /// Sessions refused because the worker, the listener or the peer has as many streams as it may.
         sessions_refused: Counter,
+        /// Streams opened anew because the association that they were to share ended before the peer answered.
+        sessions_reopened: Counter,
         /// ABORTs and SHUTDOWN COMPLETEs sent for SCTP packets without an association.
         sctp_aborts_sent: Counter,
     }

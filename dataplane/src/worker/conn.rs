@@ -89,7 +89,7 @@ const _: () = assert!(size_of::<Origin>() == 16);
 pub(super) struct Opening {
     pub(super) ticket: Ticket,
     pub(super) deadline: Instant,
-    /// How to try again with MPA revision 1, if that is wanted.
+    /// How to try again: with MPA revision 1, if that is wanted; over another association, if this one was shared.
     pub(super) retry: Option<Box<Connect>>,
 }
 

@@ -258,18 +258,24 @@ impl<Io: PortIo> Env<Io> {
                     | Reason::Startup(StartupError::Revision { .. })
             )
         );
+        let again = if refused { self.opens_again(conn, now)? } else { return None };
+        let (ticket, reason) = (again.ticket, CloseReason::Tcp(reason.clone()));
+        self.control.send(Event::Retrying { ticket, reason });
+        Some(again)
+    }
+
+    /// How to open a stream once more, in the time that is left, if it was not answered and may be. What is left of the
+    /// first attempt is not reported.
+    pub(super) fn opens_again(&mut self, conn: &mut Conn, now: Instant) -> Option<Box<Connect>> {
         if conn.stage != Stage::Starting {
             return None;
         }
         let Origin::Opening(opening) = &mut conn.origin else { return None };
-        let (ticket, timeout) = (opening.ticket, opening.deadline.saturating_since(now));
-        let mut again = opening.retry.take().filter(|_| refused && !timeout.is_zero())?;
+        let timeout = opening.deadline.saturating_since(now);
+        let mut again = opening.retry.take().filter(|_| !timeout.is_zero())?;
         again.timeout = timeout;
-        // What is left of the first attempt is not reported.
         conn.stage = Stage::Ended;
         self.control.stream_ended();
-        let reason = CloseReason::Tcp(reason.clone());
-        self.control.send(Event::Retrying { ticket, reason });
         Some(again)
     }
 

@@ -72,7 +72,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Opens a stream over SCTP: a session of an association to that peer, if there is one of the same
-    /// configuration with room for it, else of a new one.
+    /// configuration with room for it, else of a new one. An association that is shared may end before the answer,
+    /// because the peer closes it at this moment or is gone: then another one is opened.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,
@@ -84,10 +85,11 @@ impl<Io: PortIo> Core<Io> {
         let at = path.interface();
         let deadline = now + connect.timeout;
         let (local, _) = path.addresses();
+        let shared = self.association_for(at, connect.local, connect.remote, &config);
+        let retry = shared.map(|_| Box::new(connect.clone()));
         let Connect { ticket, remote, pd, stags, ulp, service, private_data, .. } = connect;
         let echoed = Echoed::of(&ulp);
         let open = Open { pd, ulp, private_data };
-        let shared = self.association_for(at, connect.local, remote, &config);
         let shared = match shared {
             Some(slot) => self.open_session(slot, now, stream, open.clone())?,
             None => None,
@@ -108,7 +110,7 @@ impl<Io: PortIo> Core<Io> {
         let association_flow = self.associations.get(association).map(|a| a.carrier.flow());
         let flow = association_flow.ok_or(ConnectError::NoPort)?;
         let session = Session { association, id, flow };
-        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry: None }));
+        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
         self.begin_session(session, origin, now);
         self.set_service(stream, service, echoed);
         for stag in stags {
@@ -132,6 +134,7 @@ impl<Io: PortIo> Core<Io> {
                 && flow.remote == remote
                 && local.is_none_or(|local| flow.local.ip() == local)
                 && association.opened.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
+                && association.endpoint().can_open()
         });
         found.map(|(at, _)| at)
     }

@@ -3,10 +3,10 @@
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 
-use crate::api::{CloseReason, StreamParams, StreamStats};
+use crate::api::{CloseReason, Connect, StreamParams, StreamStats};
 use crate::io::PortIo;
 use crate::worker::associations::Counts;
-use crate::worker::conn::{Origin, Stream};
+use crate::worker::conn::{Conn, Origin, Stream};
 use crate::worker::listen::Progress;
 use crate::worker::lower::Session;
 use crate::worker::schedule::CarrierKind;
@@ -33,19 +33,26 @@ impl<Io: PortIo> Core<Io> {
                     }
                 }
                 Event::Session(id, event) => {
+                    let mut again = None;
                     // Else the stream was forgotten.
                     if let Some(&slot) = association.sessions.get(&id)
                         && let Some((mut stream, env)) = self.resolve(slot)
                     {
                         let ended = matches!(event, SessionEvent::Closed { .. });
                         let before = env.control.events_sent();
-                        env.report_session(&mut stream, event, now);
+                        again = env.reopens(stream.conn, &event, now);
+                        if again.is_none() {
+                            env.report_session(&mut stream, event, now);
+                        }
                         if ended {
                             // RFC 5043 §6: nothing of a session outlives it here.
                             self.forget(slot);
                         } else if env.control.events_sent() != before {
                             env.charge(&mut stream, before);
                         }
+                    }
+                    if let Some(again) = again {
+                        self.connect(*again, now);
                     }
                 }
                 // Its sessions have reported it.
@@ -92,6 +99,27 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
+    /// The association that a stream was to share has ended before the peer answered. A peer that shuts down has no
+    /// answer under way (RFC 9260 §9.2: it waits until its own are acknowledged), and one that aborts has forgotten the
+    /// question: the stream can be opened over another association.
+    fn reopens(
+        &mut self,
+        conn: &mut Conn,
+        event: &SessionEvent,
+        now: Instant,
+    ) -> Option<Box<Connect>> {
+        use sctp_lite::endpoint::{CloseReason, SctpReason};
+        let SessionEvent::Closed { reason, .. } = event else { return None };
+        match reason {
+            CloseReason::PeerShutdown
+            | CloseReason::Lower(SctpReason::PeerAbort { .. } | SctpReason::PeerRestart) => {}
+            _ => return None,
+        }
+        let again = self.opens_again(conn, now)?;
+        self.control.counters().sctp.sessions_reopened.add(1);
+        Some(again)
+    }
+
     fn report_session(&mut self, stream: &mut Stream<'_>, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Established { private_data, params } => {

@@ -11,7 +11,9 @@ use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
-use super::wire_pair::{Net, PD, Plan, Rss, TestFrame, bytes_of, pattern, stream_config, v4, v6};
+use super::wire_pair::{
+    Host, Net, PD, Plan, Rss, TestFrame, bytes_of, pattern, stream_config, v4, v6,
+};
 use crate::api::{
     self, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits, Load,
     LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
@@ -161,6 +163,50 @@ fn streams_of_one_configuration_share_an_association() {
         });
         assert_eq!((stream, &data[..]), (*there, &here.0.to_be_bytes()[..]));
     }
+}
+
+/// The association that a new stream would share ends in any moment of its opening: the stream gets another one.
+#[test]
+fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
+    let remote = (v4(2), PORT).into();
+    let (mut retried, mut turns) = (0, 0);
+    loop {
+        let mut net = pair();
+        let shared = api::EndpointConfig::from(config());
+        let (_, there) = net.open_as(0, 0, 1, remote, shared.clone());
+        net.settle();
+        net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
+        for _ in 0..turns {
+            net.turn();
+        }
+        let before = net.hosts[0].count("associations");
+        let (here, _) = net.open_as(0, 0, 1, remote, shared.clone());
+        write(&mut net, here, 5000);
+        retried += net.hosts[0].count("sessions_reopened");
+        if before == 0 {
+            break;
+        }
+        turns += 1;
+        assert!(turns < 100, "the association does not end");
+    }
+    assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
+}
+
+/// The peer's process was killed and started again: it has forgotten the association that a new stream would share.
+#[test]
+fn a_stream_outlives_the_peers_new_start() {
+    let mut net = pair();
+    let (remote, shared) = ((v4(2), PORT).into(), api::EndpointConfig::from(config()));
+    net.open_as(0, 0, 1, remote, shared.clone());
+    net.settle();
+    net.hosts[1] = Host::new(&Plan::new(2));
+    net.hosts[1].listen_as(PORT, 200, 200, config());
+    let (here, _) = net.open_as(0, 0, 1, remote, shared);
+    // The stream of before has ended, and says why.
+    let why = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
+    assert_eq!(closed(&mut net, 0), why);
+    assert_eq!(net.hosts[0].count("sessions_reopened"), 1);
+    write(&mut net, here, 5000);
 }
 
 /// An open beyond the listener's bounds is answered, and leaves no state.

@@ -7,13 +7,14 @@ use control::api::Stats;
 use load::bed::Appliance;
 
 /// Counters that account for a frame each, beside the drops (docs/api.md, stats).
-const ENDS: [&str; 9] = [
+const ENDS: [&str; 10] = [
     "segments",
     "sctp_packets",
     "cookies_sent",
     "sctp_cookies_sent",
     "fragments",
     "echo_replies",
+    "group_queries",
     "neighbour_claims",
     "icmp_errors",
     "mesh_out",

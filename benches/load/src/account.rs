@@ -39,13 +39,14 @@ pub struct Account {
 }
 
 /// Counters of a worker that account for a frame each, beside the drops.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "segments",
     "sctp_packets",
     "cookies_sent",
     "sctp_cookies_sent",
     "fragments",
     "echo_replies",
+    "group_queries",
     "neighbour_claims",
     "icmp_errors",
     "mesh_out",

@@ -428,6 +428,9 @@ pub struct WorkerStats {
     pub drops: Counters,
     /// Protocol errors, by `layer_code`.
     pub errors: Counters,
+    /// Ends of streams, by reason.
+    #[serde(default)]
+    pub ends: Counters,
 }
 
 /// Counters of one port.

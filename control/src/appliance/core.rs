@@ -8,6 +8,7 @@
 
 mod accept;
 mod attempts;
+mod conflicts;
 mod connect;
 mod drain;
 mod failures;
@@ -32,6 +33,7 @@ use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
 use super::loader::{Finished, Load, Loaded};
+use super::notes::Cause;
 use super::pending::{Found, Loading, StreamsFor, Then};
 use super::ports::PortView;
 use super::regions::Regions;
@@ -99,12 +101,12 @@ impl Core {
             counters: setup.counters,
             served: setup.served,
             ports: setup.ports,
-            notes: setup.notes,
             dpdk_version: setup.dpdk_version,
             hugepages: setup.hugepages,
             started: now,
         };
         let lines = Lines::of(&facts.config);
+        let notes = setup.notes;
         let mut core = Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
@@ -116,6 +118,7 @@ impl Core {
             reload: None,
             lines,
         };
+        notes.into_iter().for_each(|note| core.env.notes.add(Cause::Start, note));
         for (section, loaded) in regions {
             core.register_region(section, loaded, Origin::Configuration, None)
                 .map_err(|error| error.message)?;
@@ -252,6 +255,9 @@ impl Core {
         match event {
             Event::Incoming { .. } => self.on_incoming(event, now),
             Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
+            Event::AddressConflict { interface, address, mac } => {
+                self.on_address_conflict(interface, address, mac, now);
+            }
             Event::Established { .. } => self.on_established(event, now),
             Event::ConnectFailed { ticket, reason } => self.on_connect_failed(ticket, reason, now),
             Event::Retrying { ticket, reason } => self.on_retrying(ticket, &reason),

@@ -15,6 +15,7 @@ use ddp::StreamId;
 use super::counters::Tally;
 use super::handshakes::Handshakes;
 use super::loader::{Load, Wanted};
+use super::notes::Notes;
 use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::tickets::{Complete, Tickets};
@@ -31,8 +32,6 @@ pub(super) struct Facts {
     /// Per interface, in the configuration's order, the workers that can open streams on it.
     pub served: Vec<Vec<WorkerId>>,
     pub ports: Vec<PortView>,
-    /// What the operator should know, one sentence each.
-    pub notes: Vec<String>,
     pub dpdk_version: Option<String>,
     pub hugepages: bool,
     pub started: Instant,
@@ -82,6 +81,7 @@ pub(super) struct Env {
     pub shm: shm::Server,
     pub tally: Tally,
     pub handshakes: Handshakes,
+    pub notes: Notes,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -107,6 +107,7 @@ impl Env {
             shm,
             tally: Tally::default(),
             handshakes: Handshakes::default(),
+            notes: Notes::default(),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dataplane::InterfaceId;
 
 use super::env::{Env, Facts};
+use super::notes::Cause;
 use crate::api::{ApiError, EventKind};
 
 /// How often links are looked at.
@@ -71,6 +72,11 @@ impl Links {
         if was_up != up {
             let port = env.facts.config.ports[port].name.clone();
             tracing::info!("port {port}: the link is {}", if up { "up" } else { "down" });
+            let cause = Cause::Link(port.clone());
+            match up {
+                true => env.notes.clear(&cause),
+                false => env.notes.set(cause, format!("port {port}: the link is down"), None),
+            }
             env.log.push(EventKind::LinkChanged { port, up });
         }
         link.lost

@@ -35,6 +35,7 @@ pub mod limits;
 mod links;
 mod listeners;
 pub mod loader;
+mod notes;
 mod pending;
 mod ports;
 pub mod process;

@@ -90,7 +90,7 @@ pub(super) fn checksum(port: &Port) -> &'static str {
     }
 }
 
-fn mac(bytes: &[u8; 6]) -> String {
+pub(super) fn mac(bytes: &[u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 

@@ -263,6 +263,7 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
         section(format!("worker {}", worker.worker), &worker.counters);
         section(format!("worker {}: dropped", worker.worker), &worker.drops);
         section(format!("worker {}: protocol errors", worker.worker), &worker.errors);
+        section(format!("worker {}: ended streams", worker.worker), &worker.ends);
     }
     for port in &stats.ports {
         section(format!("port {}", port.port), &port.counters);

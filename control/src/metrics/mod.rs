@@ -7,6 +7,7 @@
 //! | `ddpd_worker_NAME` | `worker` | a worker's counters, and its values that go up and down |
 //! | `ddpd_drops_total` | `worker`, `reason` | its drops |
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
+//! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
 //! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
@@ -81,6 +82,7 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         register(registry, "control_", &meaning, &[(Vec::new(), value)]);
     }
     let (drops, errors) = (CounterFamily::default(), CounterFamily::default());
+    let ends = CounterFamily::default();
     for worker in &stats.workers {
         let id = worker.worker.to_string();
         for (reason, &value) in &worker.drops {
@@ -91,9 +93,14 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
             let labels = vec![("worker", id.clone()), ("error", error.clone())];
             errors.get_or_create(&labels).inc_by(value);
         }
+        for (reason, &value) in &worker.ends {
+            let labels = vec![("worker", id.clone()), ("reason", reason.clone())];
+            ends.get_or_create(&labels).inc_by(value);
+        }
     }
     registry.register("drops", "Frames and segments dropped, by reason", drops);
     registry.register("protocol_errors", "Protocol errors, by layer and code", errors);
+    registry.register("streams_ended", "Streams that ended, by reason", ends);
     let handshakes = CounterFamily::default();
     for failed in &stats.handshakes {
         let HandshakeInfo { listener, stage, reason, count } = failed.clone();
@@ -256,6 +263,7 @@ mod tests {
                     gauges: counters(&[("neighbours", 3), ("kept_bytes_max", 6)]),
                     drops: counters(&[("bad_checksum", 2)]),
                     errors: counters(&[("ddp_1_02", 1)]),
+                    ends: counters(&[("peer_reset", 6)]),
                 },
                 WorkerStats {
                     worker: 1,
@@ -293,6 +301,7 @@ mod tests {
             "# TYPE ddpd_worker_neighbours gauge",
             "ddpd_drops_total{worker=\"0\",reason=\"bad_checksum\"} 2",
             "ddpd_protocol_errors_total{worker=\"0\",error=\"ddp_1_02\"} 1",
+            "ddpd_streams_ended_total{worker=\"0\",reason=\"peer_reset\"} 6",
             "ddpd_handshake_failures_total{listener=\"in\",stage=\"mpa\",reason=\"http\"} 3",
             "# TYPE ddpd_handshake_failures counter",
             "ddpd_port_rx_bytes_total{port=\"p\\\"0\"} 5",

@@ -156,6 +156,8 @@ counters! {
         reassembly_bytes: Gauge Bytes,
         /// Echo requests answered.
         echo_replies: Counter,
+        /// Queries for multicast groups (MLD) that are answered.
+        group_queries: Counter,
         /// Path MTU reductions taken from ICMP.
         path_mtu_updates: Counter,
         /// ICMP errors taken in: about a segment or a packet that is under way.
@@ -246,7 +248,7 @@ impl Counters {
     ///
     /// ```text
     /// rx_frames + mesh_in + mesh_news_in
-    ///     = segments + sctp_packets + cookies_sent + sctp_cookies_sent + fragments + echo_replies
+    ///     = segments + sctp_packets + cookies_sent + sctp_cookies_sent + fragments + echo_replies + group_queries
     ///     + neighbour_claims + icmp_errors + mesh_out + all drops
     /// ```
     pub fn unaccounted(&self) -> i64 {
@@ -259,6 +261,7 @@ impl Counters {
             &self.sctp.sctp_cookies_sent,
             &ip.fragments,
             &ip.echo_replies,
+            &ip.group_queries,
             &ip.neighbour_claims,
             &ip.icmp_errors,
             &frames.mesh_out,

@@ -462,6 +462,15 @@ pub enum Event {
         /// The cache entries of the worker.
         neighbours: Vec<NeighbourInfo>,
     },
+    /// Another host uses an address of an interface: every ten seconds, for as long as it does.
+    AddressConflict {
+        /// The interface.
+        interface: InterfaceId,
+        /// The address.
+        address: IpAddr,
+        /// The other host's link-layer address.
+        mac: [u8; 6],
+    },
     /// After [`Command::Drain`]: no stream is left.
     Drained,
     /// After [`Command::Stop`]: the thread ends.

@@ -6,7 +6,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetP
 
 use super::Outbox;
 use super::interface::{BROADCAST, Interface};
-use super::neighbour::{Claim, ClaimKind, Mac};
+use super::neighbour::{Claim, ClaimKind, Heard, Mac};
 use super::path::ethernet;
 use crate::api::DropReason;
 
@@ -14,7 +14,7 @@ use crate::api::DropReason;
 const LEN: usize = 28;
 
 /// Processes an ARP packet: answers a request for our address if `may_answer` allows, and returns what its sender
-/// announces.
+/// announces, or that it uses our address.
 ///
 /// # Errors
 /// Why it is of no use.
@@ -23,7 +23,7 @@ pub fn input(
     bytes: &[u8],
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
-) -> Result<Claim, DropReason> {
+) -> Result<Heard, DropReason> {
     let packet = ArpPacket::new_checked(bytes).map_err(|_| DropReason::Arp)?;
     if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
         return Err(DropReason::Arp);
@@ -42,11 +42,13 @@ pub fn input(
     if mac[0] & 1 != 0 || mac == [0; 6] {
         return Err(DropReason::Arp);
     }
+    if mac == interface.mac {
+        // Our own broadcasts may come back.
+        return Err(DropReason::NeighbourIgnored);
+    }
     let for_us = interface.has(target.into());
     if interface.has(sender.into()) {
-        // Our own broadcasts may come back; from another link-layer address it is another host's claim.
-        let ours = mac == interface.mac;
-        return Err(if ours { DropReason::NeighbourIgnored } else { DropReason::AddressConflict });
+        return Ok(Heard::Conflict { address: sender.into(), mac });
     }
     if operation == ArpOperation::Request && for_us {
         if !may_answer() {
@@ -67,7 +69,7 @@ pub fn input(
         ArpOperation::Reply if for_us => ClaimKind::Answer { overrides: true },
         _ => return Err(DropReason::NeighbourIgnored),
     };
-    Ok(Claim { address: IpAddr::V4(sender), mac, kind })
+    Ok(Heard::Claim(Claim { address: IpAddr::V4(sender), mac, kind }))
 }
 
 /// Sends a request for `target`: to all, or to the host that had it.
@@ -80,6 +82,12 @@ pub fn ask(
 ) {
     let to = mac.unwrap_or(BROADCAST);
     write(interface, ArpOperation::Request, source, ([0; 6], target), to, out);
+}
+
+/// Asks whether another host uses our address (RFC 5227 §2.1.1).
+pub fn probe(interface: &Interface, address: Ipv4Addr, out: &mut Outbox) {
+    let nobody = Ipv4Addr::UNSPECIFIED;
+    write(interface, ArpOperation::Request, nobody, ([0; 6], address), BROADCAST, out);
 }
 
 /// Announces our address (RFC 5227 §3).

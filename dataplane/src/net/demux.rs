@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, IpProtocol, Ipv4Packet, Ipv6ExtHeader, Ipv6FragmentHeader,
-    Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
+    EthernetFrame, EthernetProtocol, Icmpv6Message, IpProtocol, Ipv4Packet, Ipv6ExtHeader,
+    Ipv6FragmentHeader, Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
 };
 
 use super::checksum;
@@ -279,6 +279,12 @@ fn ipv4(
     }
 }
 
+/// True for a neighbour advertisement (RFC 4861 §4.4).
+fn is_advertisement(protocol: IpProtocol, payload: &[u8]) -> bool {
+    let advertisement = u8::from(Icmpv6Message::NeighborAdvert);
+    protocol == IpProtocol::Icmpv6 && payload.first() == Some(&advertisement)
+}
+
 fn ipv6(
     frame: &[u8],
     at: usize,
@@ -290,7 +296,10 @@ fn ipv6(
         return Err(DropReason::IpHeader);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    if source.is_loopback() || source.is_multicast() || interface.has(source.into()) {
+    // From one of our addresses comes only what tells that another host has it, too.
+    let spoofed =
+        interface.has(source.into()) && !is_advertisement(packet.next_header(), &frame[at + 40..]);
+    if source.is_loopback() || source.is_multicast() || spoofed {
         return Err(DropReason::BadSource);
     }
     let unicast = interface.has(destination.into());

@@ -19,6 +19,7 @@ pub mod nd;
 pub mod neighbour;
 pub mod path;
 pub mod path_mtu;
+pub mod presence;
 pub mod reassembly;
 pub mod sctp_path;
 
@@ -32,7 +33,8 @@ use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};
 use self::interface::Interface;
 use self::limit::RateLimit;
-use self::neighbour::{Action, Claim, ClaimOutcome, Resolution};
+use self::neighbour::{Action, Claim, ClaimOutcome, Heard, Mac, Resolution};
+use self::presence::Presence;
 use crate::api::DropReason;
 
 /// ARP replies and neighbour advertisements that are sent in a second at most: enough for every host of a
@@ -48,6 +50,7 @@ pub struct Stack {
     errors: RateLimit,
     /// Bounds ARP replies and neighbour advertisements.
     answers: RateLimit,
+    presence: Presence,
 }
 
 /// What a frame that is not TCP's means to the workers.
@@ -59,6 +62,11 @@ pub enum Notice {
     Icmp(Report),
     /// An echo was answered.
     Echoed,
+    /// A query for multicast groups, which is answered later.
+    Query,
+    /// Another host, with this link-layer address, uses an address of the interface at this place. The last is whether
+    /// that is to be reported.
+    Conflict(usize, IpAddr, Mac, bool),
 }
 
 /// Frames to send, one behind the other in one buffer that is used again and again.
@@ -103,7 +111,9 @@ impl Stack {
     /// as many.
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
-        Stack { interfaces, icmp: limit(), errors: limit(), answers: RateLimit::new(ANSWERS, now) }
+        let presence = Presence::new(&interfaces);
+        let answers = RateLimit::new(ANSWERS, now);
+        Stack { interfaces, icmp: limit(), errors: limit(), answers, presence }
     }
 
     /// Takes a packet that is neither TCP's nor SCTP's.
@@ -124,9 +134,9 @@ impl Stack {
                 return Err(DropReason::IpProtocol);
             }
             Kind::Arp(range) => {
-                let claim =
+                let heard =
                     arp::input(interface, &frame[range.clone()], || self.answers.take(now), out)?;
-                return Ok(Notice::Neighbour(index, claim));
+                return Ok(self.heard(index, heard, now, out));
             }
             Kind::Icmp4 { source, destination, message } => {
                 let message = &frame[message.clone()];
@@ -137,15 +147,19 @@ impl Stack {
                 let message = &frame[message.clone()];
                 if message.first().is_some_and(|&t| Icmpv6Message::from(t).is_ndisc()) {
                     let ends = (*source, *destination);
-                    let claim = nd::input(
+                    let heard = nd::input(
                         interface,
+                        packet.source_mac,
                         ends,
-                        *hop_limit,
-                        message,
+                        (*hop_limit, message),
                         || self.answers.take(now),
                         out,
                     )?;
-                    return Ok(Notice::Neighbour(index, claim));
+                    return Ok(self.heard(index, heard, now, out));
+                }
+                if presence::is_query(message) {
+                    let from = (*source, *hop_limit);
+                    return self.presence.query(index, from, message, now).map(|()| Notice::Query);
                 }
                 // Echo requests to groups are not answered (RFC 4443 §4.2 allows it, SHOULD-less).
                 if destination.is_multicast() || source.is_unspecified() {
@@ -162,6 +176,17 @@ impl Stack {
             Icmp::Echo => {
                 icmp::echo(interface, packet.source_mac, addresses, message, out);
                 Ok(Notice::Echoed)
+            }
+        }
+    }
+
+    fn heard(&mut self, at: usize, heard: Heard, now: Instant, out: &mut Outbox) -> Notice {
+        match heard {
+            Heard::Claim(claim) => Notice::Neighbour(at, claim),
+            Heard::Conflict { address, mac } => {
+                let interface = &self.interfaces[at];
+                let reported = self.presence.conflict(at, interface, address, now, out);
+                Notice::Conflict(at, address, mac, reported)
             }
         }
     }
@@ -200,7 +225,8 @@ impl Stack {
 
     /// When [`poll`](Self::poll) is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.interfaces.iter().filter_map(|i| i.neighbours.poll_timeout()).min()
+        let neighbours = self.interfaces.iter().filter_map(|i| i.neighbours.poll_timeout());
+        neighbours.chain(self.presence.poll_timeout()).min()
     }
 
     /// Asks again for neighbours; calls `failed` with interface and address of those that do not
@@ -211,6 +237,9 @@ impl Stack {
         out: &mut Outbox,
         mut failed: impl FnMut(usize, IpAddr),
     ) -> u64 {
+        if self.presence.poll_timeout().is_some_and(|at| at <= now) {
+            self.presence.poll(&self.interfaces, now, out);
+        }
         let mut asked = 0;
         for index in 0..self.interfaces.len() {
             while let Some(action) = self.interfaces[index].neighbours.poll(now) {
@@ -226,24 +255,12 @@ impl Stack {
         asked
     }
 
-    /// Announces an interface's addresses on its link.
-    pub fn announce(&self, interface: usize, out: &mut Outbox) {
-        let interface = &self.interfaces[interface];
-        for address in interface.addresses() {
-            match address {
-                IpAddr::V4(address) => arp::announce(interface, address, out),
-                IpAddr::V6(address) => nd::announce(interface, address, out),
-            }
-        }
+    /// Makes the interface at this place known on its link, and looks for other hosts with its addresses.
+    pub fn appear(&mut self, interface: usize, now: Instant) {
+        self.presence.begin(interface, now);
     }
 
-    fn solicit(
-        &self,
-        interface: usize,
-        address: IpAddr,
-        mac: Option<neighbour::Mac>,
-        out: &mut Outbox,
-    ) {
+    fn solicit(&self, interface: usize, address: IpAddr, mac: Option<Mac>, out: &mut Outbox) {
         let interface = &self.interfaces[interface];
         match (interface.asking_for(address), address) {
             (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::ask(interface, s, t, mac, out),

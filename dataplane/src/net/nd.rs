@@ -10,26 +10,26 @@ use smoltcp::wire::{
 use super::Outbox;
 use super::demux::ICMPV6;
 use super::interface::{ALL_NODES, Interface, group_mac, solicited_node};
-use super::neighbour::{Claim, ClaimKind, Mac};
+use super::neighbour::{Claim, ClaimKind, Heard, Mac};
 use super::{checksum, path};
 use crate::api::DropReason;
 
 /// The hop limit that proves that a message comes from this link (RFC 4861 §7.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Processes a solicitation or an advertisement: answers one for our address if `may_answer` allows, and returns
-/// what its sender announces.
+/// Processes a solicitation or an advertisement in a frame from `sender`: answers one for our address if `may_answer`
+/// allows, and returns what its sender announces, or that it uses our address.
 ///
 /// # Errors
 /// Why it is of no use.
 pub fn input(
     interface: &Interface,
+    sender: Mac,
     (source, destination): (Ipv6Addr, Ipv6Addr),
-    hop_limit: u8,
-    message: &[u8],
+    (hop_limit, message): (u8, &[u8]),
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
-) -> Result<Claim, DropReason> {
+) -> Result<Heard, DropReason> {
     // RFC 4861 §7.1.1, §7.1.2
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::NeighbourDiscovery)?;
     if hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
@@ -39,14 +39,23 @@ pub fn input(
     {
         return Err(DropReason::IcmpIgnored);
     }
+    if sender == interface.mac {
+        // Our own multicast may come back.
+        return Err(DropReason::NeighbourIgnored);
+    }
     match NdiscRepr::parse(&packet).map_err(|_| DropReason::NeighbourDiscovery)? {
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            solicitation(interface, (source, destination), target_addr, mac, may_answer, out)
+            let ends = (source, destination);
+            solicitation(interface, ends, target_addr, mac, may_answer, out).map(Heard::Claim)
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            advertisement(interface, destination, flags, target_addr, mac)
+            if interface.has(target_addr.into()) && !target_addr.is_multicast() {
+                let (address, mac) = (target_addr.into(), mac.unwrap_or(sender));
+                return Ok(Heard::Conflict { address, mac });
+            }
+            advertisement(interface, destination, flags, target_addr, mac).map(Heard::Claim)
         }
         _ => Err(DropReason::IcmpIgnored),
     }
@@ -100,9 +109,6 @@ fn advertisement(
     if target.is_multicast() || (destination.is_multicast() && solicited) {
         return Err(DropReason::NeighbourDiscovery);
     }
-    if interface.has(target.into()) {
-        return Err(DropReason::AddressConflict);
-    }
     if !interface.on_link(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
@@ -127,6 +133,13 @@ pub fn ask(
     let lladdr = Some(EthernetAddress(interface.mac).into());
     let repr = NdiscRepr::NeighborSolicit { target_addr: target, lladdr };
     write(interface, &repr, source, destination, to, out);
+}
+
+/// Asks whether another host uses our address (RFC 4862 §5.4.2).
+pub fn probe(interface: &Interface, address: Ipv6Addr, out: &mut Outbox) {
+    let group = solicited_node(address);
+    let repr = NdiscRepr::NeighborSolicit { target_addr: address, lladdr: None };
+    write(interface, &repr, Ipv6Addr::UNSPECIFIED, group, group_mac(group), out);
 }
 
 /// Announces our address to all nodes (RFC 4861 §7.2.6).

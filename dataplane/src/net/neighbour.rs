@@ -100,6 +100,20 @@ pub enum Resolution {
     Full,
 }
 
+/// What an ARP packet or a message of neighbour discovery tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// An announcement by a neighbour.
+    Claim(Claim),
+    /// Another host uses an address of ours.
+    Conflict {
+        /// The address.
+        address: IpAddr,
+        /// The other host's.
+        mac: Mac,
+    },
+}
+
 /// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {

@@ -120,7 +120,7 @@ fn questions_for_others_are_not_answered() {
 fn announcements_are_processed_without_being_trusted() {
     let (mut a, b) = (Host::new(1, None), Host::new(2, None));
     let mut out = Outbox::default();
-    b.stack.announce(0, &mut out);
+    presence::announce(&b.stack.interfaces[0], &mut out);
     let frames: Vec<_> = out.iter().map(|(_, f)| f.to_vec()).collect();
     assert_eq!(frames.len(), 3, "IPv4, IPv6 and link-local");
     for frame in frames {
@@ -151,13 +151,13 @@ fn our_own_address_claimed_by_another_is_a_conflict() {
     let mut a = Host::new(1, None);
     let twin = Host::new(1, None);
     let mut out = Outbox::default();
-    twin.stack.announce(0, &mut out);
+    presence::announce(&twin.stack.interfaces[0], &mut out);
     let arp = out.iter().next().unwrap().1.to_vec();
     assert_eq!(a.input(&arp), Err(DropReason::NeighbourIgnored), "our own echo");
     let mut other = arp.clone();
     other[6..12].copy_from_slice(&mac(9));
     other[22..28].copy_from_slice(&mac(9));
-    assert_eq!(a.input(&other), Err(DropReason::AddressConflict));
+    assert_eq!(a.input(&other), Ok(Notice::Conflict(0, v4(1), mac(9), true)));
 }
 
 fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {

@@ -117,6 +117,18 @@ pub enum PortError {
         /// Linux's name.
         interface: String,
     },
+    /// Another port, here or in another process, receives its frames.
+    #[error(
+        "port {port:?}: interface {interface} is used by {holder}; stop that one or choose another interface"
+    )]
+    InterfaceTaken {
+        /// The port.
+        port: String,
+        /// Linux's name.
+        interface: String,
+        /// Who has it.
+        holder: String,
+    },
     /// A name that Linux does not take, one that cannot be handed on, or a file that cannot be used.
     #[error("port {port:?}: {value:?} cannot be used as its {key}: {why}")]
     Value {
@@ -227,6 +239,7 @@ impl PortError {
             PortError::Impair { .. } => "impair",
             PortError::NoInterface { .. }
             | PortError::InterfaceExists { .. }
+            | PortError::InterfaceTaken { .. }
             | PortError::Xdp { .. } => "device",
             PortError::Value { key, .. } => key,
             PortError::Secret { .. } => "secret",

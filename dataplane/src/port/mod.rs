@@ -13,6 +13,7 @@
 //! Left out: the contents of frames. Lengths are bytes; an MTU is that of an IP packet, and a frame has 14
 //! bytes more, or 18 with a VLAN tag.
 
+mod claim;
 mod error;
 mod kind;
 mod queue;
@@ -37,6 +38,7 @@ pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
 
+use claim::Claim;
 use ring::{RingEnds, RingSide};
 use shared::SharedQueueState;
 
@@ -148,6 +150,7 @@ pub struct Port {
     queues: Vec<PortQueue>,
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
+    _claim: Option<Claim>,
 }
 
 impl Ports {
@@ -179,6 +182,7 @@ impl Ports {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         kind::check_host(config, &served)?;
         let mut statements = Vec::new();
+        let claim = claim::claim(config)?;
         let (device, ring) = self.device(config)?;
         let dpdk_failed = |error| kind::explain(config, error);
         let device_info = device.info().map_err(dpdk_failed)?;
@@ -242,7 +246,7 @@ impl Ports {
             ring.set_open(true);
         }
         let shared = queues.iter().map(|queue| queue.shared().clone()).collect();
-        Ok(Port { info, device, pool, queues, shared, ring })
+        Ok(Port { info, device, pool, queues, shared, ring, _claim: claim })
     }
 
     /// Links of ring ports of which only one end is open.

@@ -7,7 +7,7 @@ use base::Instant;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 use super::{Core, MESSAGES};
-use crate::api::DropReason;
+use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
 use crate::mesh::Message;
@@ -331,6 +331,14 @@ impl<Io: PortIo> Core<Io> {
     fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
             Notice::Echoed => self.env.control.counters().ip.echo_replies.add(1),
+            Notice::Query => self.env.control.counters().ip.group_queries.add(1),
+            Notice::Conflict(interface, address, mac, reported) => {
+                self.env.control.counters().drops.count(DropReason::AddressConflict);
+                if reported && !self.env.control.is_short() {
+                    let interface = InterfaceId(interface as u16);
+                    self.env.control.send(Event::AddressConflict { interface, address, mac });
+                }
+            }
             Notice::Neighbour(interface, claim) => {
                 if self.env.network.may_pass_on(now) {
                     let message = || Message::Neighbour { interface, claim };

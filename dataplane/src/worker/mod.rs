@@ -218,7 +218,7 @@ impl<Io: PortIo> Core<Io> {
             reclaim: Cursor::default(),
             env,
         };
-        core.announce();
+        core.appear(now);
         core
     }
 
@@ -431,14 +431,14 @@ impl<Io: PortIo> Core<Io> {
         changed
     }
 
-    fn announce(&mut self) {
+    fn appear(&mut self, now: Instant) {
         for at in 0..self.env.network.interfaces().len() {
             let port = self.env.network.interface(at).port;
-            // One worker announces for all of the port: the one with the first queue.
+            // One worker speaks for all of the port: the one with the first queue.
             let first =
                 |slot: &PortSlot<Io>| slot.facts.workers.first() == Some(&WorkerId(self.env.index));
             if self.env.ports.get(port).is_some_and(first) {
-                self.env.network.announce(at);
+                self.env.network.appear(at, now);
             }
         }
     }

@@ -208,9 +208,9 @@ impl Network {
         timers.into_iter().flatten().min()
     }
 
-    /// Announces an interface's addresses on its link.
-    pub(super) fn announce(&mut self, interface: usize) {
-        self.stack.announce(interface, &mut self.outbox);
+    /// Makes an interface known on its link, and looks for other hosts with its addresses.
+    pub(super) fn appear(&mut self, interface: usize, now: Instant) {
+        self.stack.appear(interface, now);
     }
 
     /// Frames to send, with their ports.

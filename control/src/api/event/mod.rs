@@ -198,6 +198,15 @@ pub enum EventKind {
         /// The new state.
         up: bool,
     },
+    /// Another host uses an address of ours. Told every ten seconds for as long as it does.
+    AddressConflict {
+        /// The interface.
+        interface: String,
+        /// The address.
+        address: String,
+        /// The other host's link-layer address.
+        other: String,
+    },
     /// A bench has begun to load its streams.
     BenchStarted {
         /// Its job.
@@ -276,6 +285,7 @@ impl EventKind {
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
             | EventKind::LinkChanged { up: false, .. }
+            | EventKind::AddressConflict { .. }
             | EventKind::Warning { .. } => Severity::Warning,
             _ => Severity::Info,
         }

@@ -483,6 +483,7 @@ fn stats() -> Stats {
             counters: counters(&[("rx_frames", 7)]),
             drops: counters(&[("bad_checksum", 2), ("no_listener", 0)]),
             errors: counters(&[("ddp_1_02", 1)]),
+            ends: counters(&[("peer_reset", 3)]),
         }],
         ports: vec![PortStats { port: "p0".into(), counters: counters(&[("rx_frames", 7)]) }],
         control: counters(&[("api_requests", 4)]),

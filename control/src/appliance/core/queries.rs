@@ -31,7 +31,7 @@ const STREAM_TOTALS: [&str; 9] = [
 ];
 
 impl Core {
-    pub(super) fn status(&self, now: Instant) -> Status {
+    pub(in crate::appliance) fn status(&self, now: Instant) -> Status {
         let state = match self.env.phase {
             Phase::Running => "running",
             Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
@@ -50,7 +50,7 @@ impl Core {
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
             streams: self.streams.established() as u32,
-            notes: self.env.facts.notes.clone(),
+            notes: self.env.notes.sentences(now),
         }
     }
 
@@ -164,7 +164,8 @@ impl Core {
                     .map(|(layer, reason, count)| (format!("{layer}_{reason}"), count))
                     .collect();
                 let errors = totals.errors().clone();
-                WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors }
+                let ends = totals.ends().clone();
+                WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors, ends }
             })
             .collect()
     }

@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
+use tcp_lite::mpa::MpaError;
 
 pub(super) use self::control::{Present, Tally, put_control, put_gauges, put_losses};
 pub(super) use self::objects::{put_listener, put_region};
@@ -27,18 +28,25 @@ use self::tcp::tcp_counters;
 use self::ulp::error_name;
 use crate::api::{Counters, Described};
 
+/// MPA's number for a TCP connection that is lost, reset or closed too early.
+const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);
+
 /// What streams did in all: sums, and of maxima the largest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     counters: Counters,
     errors: Counters,
+    ends: Counters,
 }
 
 impl Totals {
     /// Adds a stream that has ended.
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.add_live(stats);
-        if let Some(numbers) = reason.numbers() {
+        *self.ends.entry(reason.name().to_owned()).or_default() += 1;
+        // A connection that was reset, lost or closed has a number too (RFC 5044 §8, code 1). It is no error of a
+        // protocol: clients that are aborted end so.
+        if let Some(numbers) = reason.numbers().filter(|numbers| *numbers != CONNECTION_LOST) {
             *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
         }
     }
@@ -62,6 +70,9 @@ impl Totals {
         for (name, value) in &other.errors {
             *self.errors.entry(name.clone()).or_default() += value;
         }
+        for (name, value) in &other.ends {
+            *self.ends.entry(name.clone()).or_default() += value;
+        }
     }
 
     /// The sums, without what only holds now.
@@ -69,9 +80,14 @@ impl Totals {
         &self.counters
     }
 
-    /// Ends of streams by the error that ended them.
+    /// Ends of streams by the protocol error that ended them.
     pub(super) fn errors(&self) -> &Counters {
         &self.errors
+    }
+
+    /// Ends of streams by reason.
+    pub(super) fn ends(&self) -> &Counters {
+        &self.ends
     }
 }
 
@@ -205,7 +221,25 @@ mod tests {
         sum.merge(&totals);
         assert_eq!(sum.counters()["retransmitted_bytes"], 20);
         assert_eq!(sum.counters()["held_bytes_max"], 7);
-        assert_eq!(sum.errors()["mpa_1"], 1);
+        assert_eq!((sum.ends()["peer_reset"], sum.errors().len()), (1, 0));
+    }
+
+    /// A client that is aborted closes its connection anywhere, also inside an FPDU.
+    #[test]
+    fn aborts_of_clients_are_no_protocol_errors() {
+        use tcp_lite::endpoint::{CloseReason, TcpReason};
+        use tcp_lite::mpa::Fault;
+        let mut totals = Totals::default();
+        let mut ends = |reason: TcpReason| {
+            let reason = CloseReason::from(reason).into();
+            totals.add(&StreamStats::Tcp(EndpointStats::default()), &reason);
+            (totals.ends().values().sum::<u64>(), totals.errors().values().sum::<u64>())
+        };
+        let at = |fault| TcpReason::Mpa(MpaError { at: ddp::llp::OrderKey(0), fault });
+        assert_eq!(ends(TcpReason::PeerReset), (1, 0));
+        assert_eq!(ends(TcpReason::TcpTimeout), (2, 0));
+        assert_eq!(ends(at(Fault::Truncated)), (3, 0));
+        assert_eq!(ends(at(Fault::Crc { expected: 1, seen: 2 })), (4, 1));
     }
 
     /// Every counter is described once per owner, and those that count bytes have that unit.

@@ -31,6 +31,7 @@ pub(super) use self::per_stream::Sink;
 use self::region::{Region, RegionState, word};
 use super::env::{Env, Origin};
 use super::loader::{Loaded, Wanted};
+use super::notes::Cause;
 use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
@@ -222,7 +223,7 @@ impl Regions {
         for statement in loaded.memory.statements() {
             let note = format!("region {}: {statement}", section.name);
             tracing::warn!("{note}");
-            env.facts.notes.push(note);
+            env.notes.add(Cause::Region(section.name.clone()), note);
         }
         let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
         let pd = self.domains.of_region(&section.name, listener);
@@ -439,6 +440,7 @@ impl Regions {
             env.shm.publish(&object, &completion(Kind::Removed, stag, StreamId(0), 0, 0, 0));
             env.shm.withdraw(&object);
         }
+        env.notes.clear(&Cause::Region(name.to_owned()));
         env.log.push(EventKind::RegionRemoved { region: name.to_owned() });
         match self.regions.get(name).and_then(|region| region.file) {
             Some(file) => {

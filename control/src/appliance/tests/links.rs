@@ -186,3 +186,40 @@ fn a_job_on_a_lost_link_says_so() {
     bench.acknowledge(); // the region is free again
     assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
+
+/// Another host with an address of ours: a note for as long as workers see it, and an event each time.
+#[test]
+fn conflicts_of_addresses_are_noted_while_they_last() {
+    let mut bench = bench_with(TWO_PORTS);
+    let notes = |bench: &Bench| bench.core.status(bench.now).notes.len();
+    let conflict = |interface: u16| Event::AddressConflict {
+        interface: InterfaceId(interface),
+        address: "10.0.0.1".parse().unwrap(),
+        mac: [2, 0, 0, 0, 0, 9],
+    };
+    for _ in 0..5 {
+        bench.event(conflict(0));
+        assert_eq!(
+            bench.core.status(bench.now).notes,
+            [
+                "interface i: 10.0.0.1 is also used by the host 02:00:00:00:00:09: peers may reach that one instead; give \
+             one of them another address"
+            ]
+        );
+        bench.now += Duration::from_secs(10);
+    }
+    let told = bench.logged(|kind| matches!(kind, EventKind::AddressConflict { .. }));
+    assert_eq!(told.len(), 5);
+    assert_eq!(told[0].severity(), crate::api::Severity::Warning);
+    bench.now += Duration::from_secs(24);
+    assert_eq!(notes(&bench), 1);
+    bench.now += Duration::from_secs(1);
+    assert_eq!(notes(&bench), 0);
+    // An interface that there is not.
+    bench.event(conflict(9));
+    assert_eq!(notes(&bench), 0);
+    link(&mut bench, 1, false);
+    assert_eq!(bench.core.status(bench.now).notes, ["port q: the link is down"]);
+    link(&mut bench, 1, true);
+    assert_eq!(notes(&bench), 0);
+}

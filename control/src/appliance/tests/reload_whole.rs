@@ -128,7 +128,10 @@ fn what_needs_a_restart_is_named_until_it_is_in_force() {
     let again = bench.reload(&changed).unwrap();
     assert_eq!((again.applied.len(), again.needs_restart), (0, first.needs_restart));
     assert_eq!(bench.core.regions()["common"].section().size, Some(64 << 10));
+    let notes = bench.core.status(bench.now).notes;
+    assert!(notes.iter().any(|n| n.contains("wait for a restart: 3;")), "{notes:?}");
     assert!(bench.reload(&format!("{BASIC}{MORE}")).unwrap().needs_restart.is_empty());
+    assert_eq!(bench.core.status(bench.now).notes, [""; 0]);
 }
 
 #[test]

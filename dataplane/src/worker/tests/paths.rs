@@ -8,7 +8,7 @@ use ddp::{Access, RegionMemory, Stag, StreamId};
 use smoltcp::wire::IpProtocol;
 
 use super::wire_pair::*;
-use crate::api::{ConnectError, Event};
+use crate::api::{ConnectError, Event, InterfaceId};
 use crate::net::icmp::Unreachable;
 use crate::net::{checksum, path};
 use crate::worker::lower::Lower;
@@ -265,4 +265,38 @@ fn a_path_is_remembered_for_later_streams() {
     let ticket = net.hosts[0].send(second, &[7; 4000]);
     net.wait_sent(0, ticket);
     assert_eq!(taken.borrow().len(), long, "no long segment was tried");
+}
+
+/// Another host has an address of ours, for a while: it is reported every ten seconds, and once only by each worker.
+#[test]
+fn an_address_that_another_host_has_is_reported() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.pass(Duration::from_secs(10));
+    let claim = |mac: u8| {
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, mac, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, mac]);
+        frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 77]);
+        TestFrame(frame)
+    };
+    let mut reported = Vec::new();
+    for second in 0..25 {
+        net.hosts[0].arrive(claim(9));
+        net.pass(Duration::from_secs(1));
+        let conflict = net.hosts[0].take(|e| match e {
+            Event::AddressConflict { interface, address, mac } => {
+                Some((*interface, *address, *mac))
+            }
+            _ => None,
+        });
+        if let Some(conflict) = conflict {
+            assert_eq!(conflict, (InterfaceId(0), v4(1), [2, 0, 0, 0, 0, 9]));
+            reported.push(second);
+        }
+    }
+    assert_eq!(reported, [0, 10, 20]);
+    assert_eq!(net.hosts[0].count("address_conflict"), 25);
+    // Of ourselves it is none.
+    net.hosts[0].arrive(claim(1));
+    net.pass(Duration::from_secs(20));
+    assert_eq!(net.hosts[0].count("address_conflict"), 25);
 }

@@ -35,6 +35,7 @@ use super::Core;
 use crate::api::{Answer, ApiError, EventKind, ReloadReport, Reply};
 use crate::appliance::env::Origin;
 use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::config::{Backing, Config, ListenerSection, RegionSection};
 
@@ -273,6 +274,16 @@ impl Core {
         self.took_file(config);
         for sentence in &report.needs_restart {
             tracing::warn!("reload: {sentence}");
+        }
+        match &report.needs_restart[..] {
+            [] => self.env.notes.clear(&Cause::Restart),
+            keys => {
+                let sentence = format!(
+                    "changes in the configuration file that wait for a restart: {}; `ddpctl reload --dry-run` names them",
+                    keys.len()
+                );
+                self.env.notes.set(Cause::Restart, sentence, None);
+            }
         }
         self.env.log.push(EventKind::Reloaded { changes: report.applied.clone() });
         if let Some(answer) = answer {

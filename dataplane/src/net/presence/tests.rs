@@ -1,0 +1,225 @@
+//! Hosts on a link that begin, meet another one with their address, and are asked for their groups.
+
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, Icmpv6Message, Icmpv6Packet, Ipv6Packet, NdiscRepr,
+};
+
+use super::*;
+use crate::net::demux::{L4Check, demux};
+use crate::net::interface::link_local;
+use crate::net::neighbour::Mac;
+use crate::net::{Notice, Stack};
+
+const START: Instant = Instant::from_millis(5000);
+const V4: &str = "10.0.0.1";
+const V6: &str = "2001:db8::1";
+
+struct Host {
+    stack: Stack,
+    out: Outbox,
+    now: Instant,
+}
+
+impl Host {
+    fn new(mac: Mac) -> Host {
+        let interface = Interface::with_addresses(None, mac, [V4, V6]);
+        let mut stack = Stack::new(vec![interface], 20, START);
+        stack.appear(0, START);
+        Host { stack, out: Outbox::default(), now: START }
+    }
+
+    /// The frames that are due until `end`, with their times.
+    fn until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
+        let mut all = Vec::new();
+        while let Some(at) = self.stack.poll_timeout().filter(|at| *at <= end) {
+            self.now = at.max(self.now);
+            self.stack.poll(self.now, &mut self.out, |_, _| {});
+            all.extend(self.take().into_iter().map(|f| (self.now.saturating_since(START), f)));
+        }
+        self.now = end;
+        all
+    }
+
+    fn take(&mut self) -> Vec<Vec<u8>> {
+        let frames = self.out.iter().map(|(_, f)| f.to_vec()).collect();
+        self.out.clear();
+        frames
+    }
+
+    fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
+        let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
+        self.stack.control(&packet, frame, self.now, &mut self.out)
+    }
+}
+
+const HERE: Mac = [2, 0, 0, 0, 0, 1];
+const THERE: Mac = [2, 0, 0, 0, 0, 9];
+
+/// What a frame is, for comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    Probe(IpAddr),
+    Announcement(IpAddr),
+    Report,
+}
+
+fn seen(frame: &[u8]) -> Seen {
+    if frame[12..14] == [8, 6] {
+        let packet = ArpPacket::new_checked(&frame[14..]).unwrap();
+        let ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Request,
+            source_protocol_addr: source,
+            target_protocol_addr: target,
+            ..
+        } = ArpRepr::parse(&packet).unwrap()
+        else {
+            panic!("{packet}")
+        };
+        assert_eq!(frame[..6], [0xff; 6]);
+        return match source.is_unspecified() {
+            true => Seen::Probe(target.into()),
+            false => {
+                assert_eq!(source, target);
+                Seen::Announcement(target.into())
+            }
+        };
+    }
+    let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
+    assert_eq!(frame[..6], group_mac(ip.dst_addr()));
+    if ip.next_header() == IpProtocol::HopByHop {
+        return Seen::Report;
+    }
+    let icmp = Icmpv6Packet::new_checked(ip.payload()).unwrap();
+    match NdiscRepr::parse(&icmp).unwrap() {
+        NdiscRepr::NeighborSolicit { target_addr, lladdr: None } => {
+            assert!(ip.src_addr().is_unspecified());
+            assert_eq!(ip.dst_addr(), solicited_node(target_addr));
+            Seen::Probe(target_addr.into())
+        }
+        NdiscRepr::NeighborAdvert { target_addr, .. } => Seen::Announcement(target_addr.into()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn addresses() -> [IpAddr; 3] {
+    [V4.parse().unwrap(), V6.parse().unwrap(), link_local(HERE).into()]
+}
+
+// RFC 5227 §1.1, RFC 3810 §9.1
+#[test]
+fn addresses_are_probed_three_times_and_announced_twice() {
+    let mut host = Host::new(HERE);
+    let frames = host.until(START + Duration::from_secs(60));
+    let probes = addresses().map(Seen::Probe);
+    let announcements = addresses().map(Seen::Announcement);
+    let mut want = [&probes[..], &announcements, &[Seen::Report]].concat();
+    want.extend(probes.iter().chain(&[Seen::Report]));
+    want.extend(probes.iter().chain(&announcements));
+    assert_eq!(frames.iter().map(|(_, frame)| seen(frame)).collect::<Vec<_>>(), want);
+    let mut times: Vec<_> = frames.iter().map(|(at, _)| *at).collect();
+    times.dedup();
+    let [zero, one, two] = times[..] else { panic!("{times:?}") };
+    assert_eq!(zero, Duration::ZERO);
+    for pause in [one, two - one] {
+        assert!(pause >= FIRST && pause <= 2 * FIRST, "{times:?}");
+    }
+    assert_eq!(host.stack.poll_timeout(), None);
+    let other = Host::new(THERE).until(START + Duration::from_secs(60));
+    assert_ne!(other.last().unwrap().0, two, "hosts that start at once do not go on at once");
+}
+
+// RFC 5227 §2.4, RFC 4862 §5.4.4: the other host answers the probes.
+#[test]
+fn a_host_with_the_same_address_is_found_by_either() {
+    for address in [V4, V6] {
+        let (mut host, mut twin) = (Host::new(HERE), Host::new(THERE));
+        let address: IpAddr = address.parse().unwrap();
+        twin.until(START);
+        let probes = host.until(START);
+        let (_, probe) = probes.iter().find(|(_, f)| seen(f) == Seen::Probe(address)).unwrap();
+        let _ = twin.input(probe);
+        let answers = twin.take();
+        let [answer] = &answers[..] else { panic!("{}", answers.len()) };
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
+        // It is defended, once in ten seconds, and reported as often.
+        let defended = host.take();
+        assert_eq!(defended.len(), usize::from(address.is_ipv4()));
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, false)));
+        assert!(host.take().is_empty());
+        // The probes are repeated, without announcements, until nobody answers.
+        let again = host.until(START + Duration::from_secs(100));
+        assert!(again.iter().all(|(_, frame)| matches!(seen(frame), Seen::Probe(_))));
+        let mut times: Vec<_> = again.iter().map(|(at, _)| at.as_secs()).collect();
+        times.dedup();
+        assert_eq!(times, [10, 20, 30]);
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
+        // The twin has heard nothing but a probe, which is answered, and takes the defence for a conflict.
+        if let [announcement] = &defended[..] {
+            assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, HERE, true)));
+        }
+    }
+}
+
+#[test]
+fn our_own_frames_are_no_conflict() {
+    let mut host = Host::new(HERE);
+    for (_, frame) in host.until(START + Duration::from_secs(60)) {
+        match seen(&frame) {
+            // To a group that this host is not in.
+            Seen::Report => assert!(host.input(&frame).is_err()),
+            seen => assert_eq!(host.input(&frame), Err(DropReason::NeighbourIgnored), "{seen:?}"),
+        }
+    }
+    assert!(host.take().is_empty());
+}
+
+/// A query in a frame: type 130, with this delay.
+fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, len: usize) -> Vec<u8> {
+    let other = Interface::with_addresses(None, THERE, ["10.0.0.9", "2001:db8::9"]);
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let mut message = vec![0; len];
+    message[0] = 130;
+    message[4..6].copy_from_slice(&delay.to_be_bytes());
+    let ends = (IpAddr::V6(source), IpAddr::V6(all));
+    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = Vec::new();
+    let (kind, len) = ((IpProtocol::HopByHop, hop_limit), ROUTER_ALERT.len() + len);
+    path::ip_frame(&mut frame, &other, group_mac(all), ends, kind, len, |p| {
+        p[..8].copy_from_slice(&ROUTER_ALERT);
+        p[8..].copy_from_slice(&message);
+    });
+    frame
+}
+
+// RFC 3810 §5, §6.2
+#[test]
+fn queriers_are_told_the_groups_within_their_time() {
+    let mut host = Host::new(HERE);
+    host.until(START + Duration::from_secs(60));
+    let began = host.now;
+    let router = link_local(THERE);
+    assert_eq!(host.input(&query(1, router, 2000, 28)), Ok(Notice::Query));
+    assert_eq!(host.input(&query(1, router, 2000, 28)), Ok(Notice::Query));
+    let frames = host.until(began + Duration::from_secs(2));
+    let [(_, frame)] = &frames[..] else { panic!("{} reports", frames.len()) };
+    let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
+    assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(HERE)));
+    assert_eq!(ip.dst_addr(), REPORTS_TO);
+    let (alert, message) = ip.payload().split_at(8);
+    assert_eq!(alert, ROUTER_ALERT);
+    let icmp = Icmpv6Packet::new_checked(message).unwrap();
+    assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
+    assert_eq!(icmp.msg_type(), Icmpv6Message::MldReport);
+    // 2001:db8::1, and the link-local fe80::ff:fe00:1, have the same last 24 bits: one group.
+    let group: Ipv6Addr = "ff02::1:ff00:1".parse().unwrap();
+    assert_eq!(message[6..8], [0, 1]);
+    assert_eq!(message[8..12], [MODE_IS_EXCLUDE, 0, 0, 0]);
+    assert_eq!(message[12..], group.octets());
+    // What no querier of this link sends.
+    for bad in [query(2, router, 1, 28), query(1, "2001:db8::9".parse().unwrap(), 1, 28)] {
+        assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
+    }
+    assert_eq!(host.input(&query(1, router, 1, 20)), Err(DropReason::IcmpIgnored));
+    assert_eq!(host.stack.poll_timeout(), None);
+}

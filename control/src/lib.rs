@@ -23,6 +23,8 @@ pub mod files;
 #[cfg(feature = "appliance")]
 pub mod log_limit;
 #[cfg(feature = "appliance")]
+pub mod logging;
+#[cfg(feature = "appliance")]
 pub mod service;
 #[cfg(feature = "appliance")]
 pub mod shm;

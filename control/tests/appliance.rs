@@ -5,6 +5,8 @@ mod bench;
 mod common;
 #[path = "appliance/config.rs"]
 mod config;
+#[path = "appliance/log.rs"]
+mod log;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::config_routes::{reload, save};
+use super::log;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
     GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
@@ -94,9 +95,11 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/config", plain(Request::Config))
         .route("/v1/config/diff", plain(Request::ConfigDiff))
         .route("/v1/config/save", post(save))
+        .route("/v1/log", plain(Request::Log).post(log::set))
         .route("/v1/metrics", get(prometheus))
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn(log::requests))
         .with_state(app)
 }
 
@@ -390,7 +393,9 @@ fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Respon
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.error.status());
-        (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), axum::Json(self)).into_response()
+        let why = log::Why(self.message.clone());
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Extension(why), axum::Json(self)).into_response()
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, ConfigDiff, ConfigInfo, ConnectSpec,
-    GetSpec, JobInfo, ListenerInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec,
-    Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
+    GetSpec, JobInfo, ListenerInfo, LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo,
+    SendSpec, Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
 };
 use crate::config::{ListenerSection, RegionSection};
 
@@ -107,6 +107,10 @@ pub enum Request {
     ConfigDiff,
     /// What runs, as the text of this file; [`Reply::Text`].
     ConfigText(PathBuf),
+    /// The log's filter; [`Reply::Log`].
+    Log,
+    /// Another one from now on; [`Reply::Log`].
+    SetLog(String),
 }
 
 /// An answer of the control thread. It serialises as its content, without the variant.
@@ -157,6 +161,8 @@ pub enum Reply {
     ConfigDiff(ConfigDiff),
     /// To [`Request::ConfigText`]; it is written to a file and not sent, because it has secrets in it.
     Text(String),
+    /// To [`Request::Log`] and [`Request::SetLog`].
+    Log(LogInfo),
     /// To requests without a result; an empty object.
     Done(Done),
 }

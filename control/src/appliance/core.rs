@@ -13,6 +13,7 @@ mod connect;
 mod drain;
 mod failures;
 mod listen;
+mod log;
 mod queries;
 pub(super) mod reload;
 mod route;
@@ -246,6 +247,8 @@ impl Core {
             Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
             Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
             Request::ConfigDiff => answer.send(self.config_diff().map(Reply::ConfigDiff)),
+            Request::Log => answer.send(Ok(Reply::Log(self.log_info()))),
+            Request::SetLog(filter) => answer.send(self.set_log(filter).map(Reply::Log)),
             Request::ConfigText(file) => answer.send(self.config_text(&file).map(Reply::Text)),
         }
     }

@@ -93,6 +93,9 @@ impl Running {
 
     /// The request that a value came from.
     fn call(&self, table: &Table, key: &str) -> Option<String> {
+        if self.config.is_set_by_api(table.section, key) {
+            return Some("POST /v1/log".into());
+        }
         let name = table.of.first()?;
         match self.by_api(table)? {
             ByApi::Added if table.section == "region" => Some("POST /v1/regions".into()),

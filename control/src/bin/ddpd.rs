@@ -1,6 +1,6 @@
 //! `ddpd`: the appliance.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,12 +8,9 @@ use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::config::{self, Config};
 use control::daemon::{self, Args, Command, EXIT_CONFIG};
-use control::log_limit::LogLimit;
+use control::logging;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -46,20 +43,9 @@ fn run(args: Args) -> Result<ExitCode, String> {
     if let Some(filter) = &args.log {
         configs.iter_mut().for_each(|config| config.override_log(filter));
     }
-    start_log(&configs[0].management.log)?;
+    let management = &configs[0].management;
+    logging::start(&management.log, management.log_format)?;
     serve(configs)
-}
-
-fn start_log(filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| format!("management.log: {filter:?} is no log filter: {error}"))?;
-    let colours = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .with_target(false);
-    tracing_subscriber::registry().with(filter).with(LogLimit).with(lines).init();
-    Ok(())
 }
 
 fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {

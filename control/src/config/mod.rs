@@ -51,7 +51,9 @@ pub use rule::Shape;
 pub use sctp::SctpSection;
 pub use source::{Place, Source};
 pub use together::{one_ended_links, together};
-pub use tuning::{Limits, ListenSection, ManagementSection, MpaReceiveSection, TcpSection};
+pub use tuning::{
+    Limits, ListenSection, LogFormat, ManagementSection, MpaReceiveSection, TcpSection,
+};
 pub use types::*;
 pub(crate) use values::{parse_u64, show_size};
 pub use written::{Secrets, Table};

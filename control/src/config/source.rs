@@ -15,8 +15,10 @@ pub type Place = (String, Vec<String>, String);
 pub struct Source {
     text: Arc<str>,
     lines: Arc<BTreeMap<Place, u32>>,
-    /// Keys whose values are those of the command line: section and name.
-    overridden: Vec<(&'static str, &'static str)>,
+    /// The log filter of the command line.
+    log_override: Option<String>,
+    /// The API has set another log filter since.
+    log_by_api: bool,
 }
 
 /// Configurations are compared by what they say, not by where they say it.
@@ -32,7 +34,12 @@ impl Source {
         let starts = std::iter::once(0).chain(newlines).collect();
         let mut walk = Walk { starts, lines: BTreeMap::new() };
         walk.table("", &[], table);
-        Source { text: text.into(), lines: Arc::new(walk.lines), overridden: Vec::new() }
+        Source {
+            text: text.into(),
+            lines: Arc::new(walk.lines),
+            log_override: None,
+            log_by_api: false,
+        }
     }
 
     /// The text.
@@ -58,24 +65,36 @@ impl Config {
     /// The log filter of the command line, which the file's does not replace.
     pub fn override_log(&mut self, filter: &str) {
         self.management.log = filter.to_owned();
-        self.source.overridden = vec![("management", "log")];
+        self.source.log_override = Some(filter.to_owned());
+    }
+
+    /// The log filter of a request of the API, until a reload.
+    pub fn set_log(&mut self, filter: String) {
+        self.management.log = filter;
+        self.source.log_by_api = true;
     }
 
     /// Keeps what the command line says.
     pub fn keep_overridden(&mut self, running: &Config) {
-        if running.is_overridden("management", "log") {
-            self.override_log(&running.management.log);
+        if let Some(filter) = &running.source.log_override {
+            self.override_log(filter);
         }
     }
 
     /// Keeps what the command line said before another file was read.
     pub fn keep_override_of(&mut self, before: &Source) {
-        self.source.overridden.clone_from(&before.overridden);
+        self.source.log_override.clone_from(&before.log_override);
     }
 
     /// The key's value is that of the command line.
     pub fn is_overridden(&self, section: &str, key: &str) -> bool {
-        self.source.overridden.contains(&(section, key))
+        let Source { log_override, log_by_api, .. } = &self.source;
+        (section, key) == ("management", "log") && log_override.is_some() && !log_by_api
+    }
+
+    /// The key's value is that of a request of the API.
+    pub fn is_set_by_api(&self, section: &str, key: &str) -> bool {
+        (section, key) == ("management", "log") && self.source.log_by_api
     }
 }
 

@@ -204,6 +204,27 @@ pub(super) fn limits(mut section: Section<'_, '_>) -> (Limits, Places) {
     (limits, section.finish())
 }
 
+/// How the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Entries of systemd's journal.
+    Journald,
+}
+
+impl LogFormat {
+    const WORDS: [(&'static str, LogFormat); 3] =
+        [("text", LogFormat::Text), ("json", LogFormat::Json), ("journald", LogFormat::Journald)];
+
+    /// Its word in the configuration.
+    pub fn word(self) -> &'static str {
+        LogFormat::WORDS[self as usize].0
+    }
+}
+
 section! {
     /// `[management]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,7 +236,9 @@ section! {
         /// `ddpctl bench` may load peers from here.
         bench: bool = boolean(), or false;
         /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
-        log: String = log_filter(), or "info".to_owned();
+        [reload] log: String = log_filter(), or "info".to_owned();
+        /// How lines are written to standard error: as text, as one JSON object each, or to systemd's journal with fields.
+        log_format: LogFormat = one_of(&LogFormat::WORDS), or LogFormat::Text;
     } by_hand {
         /// Where observers are served.
         listen: ListenSection = read_listen, ListenSection::keys, written_keys::in_own_table;

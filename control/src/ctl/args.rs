@@ -100,6 +100,11 @@ pub enum Command {
     /// The configuration that runs
     #[command(subcommand)]
     Config(Config),
+    /// The log's filter; with one: replace it, until the next reload or restart
+    Log {
+        /// In `tracing`'s syntax, such as debug or info,control=debug
+        filter: Option<String>,
+    },
     /// Counters as OpenMetrics text
     Metrics,
     /// Offer one region over kernel sockets, without an appliance

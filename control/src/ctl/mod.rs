@@ -29,9 +29,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::{
-    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, MpaChoice,
-    PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent, Severity, Stats, Status, StreamInfo, Via,
-    WorkerInfo, path_segment,
+    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, LogInfo,
+    MpaChoice, PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent, Severity, Stats, Status,
+    StreamInfo, Via, WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -171,8 +171,20 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Jobs { command } => jobs(command, &client()?, output),
         Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
         Command::Config(command) => config::config(command, &client()?, output),
+        Command::Log { filter } => log(filter, &client()?, output),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
     }
+}
+
+fn log(filter: Option<String>, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    let info: LogInfo = match filter {
+        Some(filter) => client.post("/v1/log", &serde_json::json!({ "filter": filter }))?,
+        None => client.get("/v1/log")?,
+    };
+    output.answer(&info, |log| {
+        let LogInfo { filter, format, suppressed } = log;
+        format!("filter {filter}, written as {format}, {suppressed} lines suppressed\n")
+    })
 }
 
 fn regions(command: Regions, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {

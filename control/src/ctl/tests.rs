@@ -98,6 +98,8 @@ fn tables_for_people() {
     assert!(fake.good(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
     assert!(fake.good(&["workers"]).contains("25 %"));
     assert!(fake.good(&["jobs"]).contains("running"));
+    assert_eq!(fake.good(&["log"]), "filter info, written as text, 3 lines suppressed\n");
+    assert!(fake.good(&["log", "info,control=debug"]).starts_with("filter info,control=debug,"));
     assert!(fake.good(&["metrics"]).contains("\nddpd_streams 1\n"));
     assert_eq!(
         fake.good(&["reload"]),

@@ -1,6 +1,7 @@
 //! A running `ddpd` with two appliances that a link joins, for tests of the whole.
 
-use std::io::{BufRead, BufReader, Read};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -8,6 +9,9 @@ use control::api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status}
 
 /// The receiving appliance's address.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
+
+/// Its log, a file of its directory.
+pub(crate) const LOG: &str = "ddpd.log";
 
 /// A running process, killed when dropped.
 pub(crate) struct Ddpd {
@@ -45,7 +49,7 @@ impl Ddpd {
                 std::fs::write(&file, text).unwrap();
                 file
             });
-        let child = spawn(&files);
+        let child = spawn(dir.path(), &files);
         let client = |name: &str| Client::new(&dir.path().join(format!("{name}.sock"))).unwrap();
         let (sink, source) = (client("sink"), client("source"));
         Ddpd { child, dir, sink, source }
@@ -55,7 +59,7 @@ impl Ddpd {
     pub(crate) fn restart(&mut self, sink: &str) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success());
-        self.child = spawn(&[self.path(sink), self.path("source.toml")]);
+        self.child = spawn(self.dir.path(), &[self.path(sink), self.path("source.toml")]);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -126,20 +130,18 @@ impl Drop for Ddpd {
     }
 }
 
-/// Starts it and waits until it serves.
-fn spawn(files: &[PathBuf]) -> Child {
-    let mut child = ddpd(files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+/// Starts it and waits until it serves. Its log is added to a file of the directory.
+fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
+    let path = dir.join(LOG);
+    let log = File::options().create(true).append(true).open(&path).unwrap();
+    let mut child = ddpd(files).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     if line != "ready\n" {
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        panic!("ddpd did not start: {line:?} {said}");
+        child.wait().unwrap();
+        panic!("ddpd did not start: {line:?} {}", std::fs::read_to_string(path).unwrap());
     }
-    // Nobody reads its log: a thread keeps the pipe from filling up.
-    let mut log = child.stderr.take().unwrap();
-    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     child
 }
 

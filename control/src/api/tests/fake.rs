@@ -290,9 +290,18 @@ impl Control {
             })),
             Request::Config => Ok(Reply::Config(config())),
             Request::ConfigDiff => Ok(Reply::ConfigDiff(config_diff())),
+            Request::Log => Ok(Reply::Log(log("info"))),
+            Request::SetLog(filter) if filter.contains('[') => {
+                Err(ApiError::bad_request(format!("management.log: {filter:?} is no log filter")))
+            }
+            Request::SetLog(filter) => Ok(Reply::Log(log(&filter))),
             Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
         }
     }
+}
+
+fn log(filter: &str) -> LogInfo {
+    LogInfo { filter: filter.into(), format: "text".into(), suppressed: 3 }
 }
 
 fn config() -> ConfigInfo {

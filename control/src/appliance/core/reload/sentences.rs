@@ -67,6 +67,7 @@ impl Core {
         let mut source = file.source;
         std::mem::swap(&mut self.env.facts.config.source, &mut source);
         self.env.facts.config.keep_override_of(&source);
+        self.follow_log();
     }
 
     pub(in crate::appliance::core) fn config_info(&self) -> ConfigInfo {

@@ -1,0 +1,62 @@
+//! The process's log: its filter, and lines about requests.
+
+use std::time::Instant;
+
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::Request;
+use super::routes::{Answer, App, Json};
+
+/// What of the log is written, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogInfo {
+    /// The filter, in the syntax of `management.log`.
+    pub filter: String,
+    /// `text`, `json` or `journald`.
+    pub format: String,
+    /// Lines that were left out because their place wrote too many in a second.
+    pub suppressed: u64,
+}
+
+/// A new filter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewFilter {
+    filter: String,
+}
+
+pub(super) async fn set(State(app): State<App>, Json(new): Json<NewFilter>) -> Answer {
+    app.ok(Request::SetLog(new.filter)).await
+}
+
+/// What a response says of why it is none.
+#[derive(Clone)]
+pub(super) struct Why(pub(super) String);
+
+/// Writes a line about each request that changes something or is refused, and of others one for those who debug.
+pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let began = Instant::now();
+    let response = next.run(request).await;
+    let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
+    let (what, path) = (method.as_str(), uri.path());
+    match response.extensions().get::<Why>() {
+        Some(Why(why)) => {
+            tracing::info!(status, ms, "API: {what} {path} refused: {}", shown(why));
+        }
+        None if method == Method::GET => tracing::debug!(status, ms, "API: {what} {path}"),
+        None => tracing::info!(status, ms, "API: {what} {path}"),
+    }
+    response
+}
+
+/// Most characters of a reason in a line: what a client sent may be in it.
+const SHOWN: usize = 500;
+
+fn shown(why: &str) -> String {
+    why.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

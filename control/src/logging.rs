@@ -1,0 +1,63 @@
+//! The process's log on standard error: what of it is written, and how. The filter can be changed while it runs; with
+//! several appliances in one process it is one for all.
+
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt, reload};
+
+use crate::config::LogFormat;
+use crate::log_limit::LogLimit;
+
+/// The filter of the log that was started.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
+/// Starts the log.
+///
+/// # Errors
+/// The filter is none, journald is not there, or there is a log already: one sentence.
+pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
+    let (filter, handle) = reload::Layer::new(parse(filter)?);
+    let lines = || fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let registry = tracing_subscriber::registry().with(filter).with(LogLimit);
+    let started = match format {
+        LogFormat::Text => {
+            registry.with(lines().with_ansi(std::io::stderr().is_terminal())).try_init()
+        }
+        LogFormat::Json => {
+            registry.with(lines().json().flatten_event(true).with_current_span(false)).try_init()
+        }
+        LogFormat::Journald => {
+            let journald = tracing_journald::layer().map_err(|error| {
+                format!(
+                    "management.log_format: systemd's journal cannot be written to: {error}; use \"text\" or \"json\""
+                )
+            })?;
+            registry.with(journald.with_syslog_identifier("ddpd".to_owned())).try_init()
+        }
+    };
+    started.map_err(|error| format!("the log cannot be started: {error}"))?;
+    // The first one: it was started just now.
+    let _ = FILTER.set(handle);
+    Ok(())
+}
+
+/// Replaces the filter from now on. Without a log it only looks whether it is one.
+///
+/// # Errors
+/// The filter is none.
+pub fn set_filter(filter: &str) -> Result<(), String> {
+    let filter = parse(filter)?;
+    match FILTER.get() {
+        Some(handle) => handle.reload(filter).map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(filter)
+        .map_err(|error| format!("management.log: {filter:?} is no log filter: {error}"))
+}

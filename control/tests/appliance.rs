@@ -2,9 +2,15 @@
 
 #[path = "appliance/bench.rs"]
 mod bench;
+#[path = "appliance/busy.rs"]
+mod busy;
 mod common;
 #[path = "appliance/config.rs"]
 mod config;
+#[path = "appliance/memory.rs"]
+mod memory;
+#[path = "appliance/pipes.rs"]
+mod pipes;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

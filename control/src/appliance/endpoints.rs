@@ -1,6 +1,7 @@
 //! Endpoint configurations of the layers below, from the configuration file and from requests to connect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dataplane::{InterfaceId, ListenerConfig, ListenerId, SctpConfig, Service};
 use ddp::rdmap;
@@ -87,7 +88,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
         linger: config.sctp.linger,
     };
     SctpConfig {
-        sctp: Arc::new(sctp_config(&config.sctp)),
+        sctp: Arc::new(sctp_probed(config, listens_for_one(config, section))),
         endpoint: Arc::new(endpoint),
         udp: None,
     }
@@ -107,7 +108,7 @@ pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
         linger: config.sctp.linger,
         ..Default::default()
     };
-    let sctp = Arc::new(sctp_config(&config.sctp));
+    let sctp = Arc::new(sctp_probed(config, serve_one(config, &spec.regions)));
     SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
 }
 
@@ -148,7 +149,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     let mpa = &section.mpa;
     EndpointConfig {
-        tcp: Arc::new(tcp_config(&config.tcp)),
+        tcp: Arc::new(tcp_probed(config, listens_for_one(config, section))),
         mpa: mpa::Config {
             revisions: Revisions {
                 draft: mpa.revision_0,
@@ -183,7 +184,7 @@ pub fn connect_endpoint(
     let enhanced =
         mpa::Enhanced { peer_to_peer: spec.rdmap.peer_to_peer, ..mpa::Enhanced::default() };
     EndpointConfig {
-        tcp: Arc::new(tcp_config(&config.tcp)),
+        tcp: Arc::new(tcp_probed(config, serve_one(config, &spec.regions))),
         mpa: mpa::Config {
             revisions,
             initiate,
@@ -196,6 +197,39 @@ pub fn connect_endpoint(
         },
         ..EndpointConfig::default()
     }
+}
+
+/// Time between probes of a silent peer that has an exclusive region, and how many of them.
+const PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
+
+/// True when one of these regions serves one stream at a time; one that the file does not have may.
+pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
+    let is_shared = |name: &String| {
+        let region = config.regions.iter().find(|region| region.name == *name);
+        region.is_some_and(|region| region.shared || !region.remote_write)
+    };
+    !regions.iter().all(is_shared)
+}
+
+/// The same of a listener's streams. Where they have pieces of a region, nobody waits for one.
+fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
+    !section.has_slots() && serve_one(config, &section.regions)
+}
+
+/// TCP, with keepalive where one stream's end frees a region for others.
+fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
+    let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
+    let (interval, probes) = PROBES;
+    let of_region = of_region.map(|idle| tcp::Keepalive { idle, interval, probes });
+    let tcp = tcp_config(&config.tcp);
+    tcp::Config { keepalive: tcp.keepalive.or(of_region), ..tcp }
+}
+
+/// The same with SCTP's heartbeats.
+fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
+    let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
+    let sctp = sctp_config(&config.sctp);
+    sctp::Config { heartbeat_interval: sctp.heartbeat_interval.or(of_region), ..sctp }
 }
 
 /// How FPDUs are received, on streams opened from either side.
@@ -284,7 +318,41 @@ pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Delivery;
+    use crate::config::{Delivery, Document};
+
+    fn parse(more: &str) -> Config {
+        let text = format!(
+            "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"i\"\nport = \"p\"\n\
+             addresses = [\"10.0.0.1/24\"]\n{more}"
+        );
+        Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config
+    }
+
+    // A peer that has crashed does not lock a region for ever.
+    #[test]
+    fn streams_with_an_exclusive_region_are_probed() {
+        let minute = Duration::from_secs(60);
+        for (shared, more, expected) in [
+            (false, "", Some(minute)),
+            (true, "", None),
+            (false, "[limits]\nexclusive_keepalive = \"off\"\n", None),
+            (false, "[limits]\nexclusive_keepalive = \"5 s\"\n", Some(Duration::from_secs(5))),
+            (true, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
+            (false, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
+        ] {
+            let more = format!(
+                "{more}[[region]]\nname = \"r\"\nsize = \"4 KiB\"\naccess = \"w\"\nshared = {shared}\n\
+                 [[listener]]\nname = \"n\"\ninterface = \"i\"\nport = 1\nregions = [\"r\"]\n"
+            );
+            let config = parse(&more);
+            let endpoint = tcp_listener(&config, &config.listeners[0]);
+            assert_eq!(endpoint.tcp.keepalive.map(|probes| probes.idle), expected, "{more}");
+        }
+        let config = parse("[sctp]\nheartbeat = \"off\"\n");
+        assert_eq!(sctp_probed(&config, true).heartbeat_interval, Some(minute));
+        assert_eq!(sctp_probed(&config, false).heartbeat_interval, None);
+        assert!(serve_one(&config, &["added by the API".into()]) && !serve_one(&config, &[]));
+    }
 
     #[test]
     fn the_error_queue_is_there_unless_it_is_configured() {

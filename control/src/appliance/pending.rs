@@ -157,6 +157,10 @@ pub(super) enum Loading {
     Put {
         job: u64,
     },
+    /// A piece of a file that is put.
+    Fill {
+        job: u64,
+    },
     /// What a job gets.
     Get {
         job: u64,

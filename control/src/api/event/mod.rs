@@ -54,6 +54,17 @@ pub enum EventKind {
         /// Address and port of the peer.
         remote: String,
     },
+    /// A peer wanted an exclusive region that another stream has: it is advertised as busy to it.
+    RegionBusy {
+        /// The region.
+        region: String,
+        /// The stream that has it; none while one is being opened.
+        holder: Option<StreamId>,
+        /// Whole seconds since that stream was bound or last wrote.
+        idle_for: u64,
+        /// Address and port of the peer that wanted it.
+        remote: String,
+    },
     /// A stream could not be opened from here.
     StreamRefused {
         /// None.

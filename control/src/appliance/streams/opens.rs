@@ -7,7 +7,7 @@ use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
 use crate::api::ConnectSpec;
-use crate::appliance::endpoints::{connect_endpoint, connect_sctp};
+use crate::appliance::endpoints::{connect_endpoint, connect_sctp, serve_one};
 use crate::config::{Config, IpFields};
 use crate::transport::Transport;
 
@@ -33,13 +33,13 @@ impl Opens {
         match spec.transport {
             Transport::Tcp => {
                 let peer = mpa::Peer::from_name(&spec.rdmap.peer).unwrap_or_default();
-                let kind = TcpKind::of(spec, peer, start_key);
+                let kind = TcpKind::of(config, spec, peer, start_key);
                 let make = || connect_endpoint(config, spec, peer, start_key);
                 EndpointConfig::Tcp(shared(&mut self.tcp, kind, make))
             }
             Transport::Sctp => {
                 let make = || connect_sctp(config, spec);
-                EndpointConfig::Sctp(shared(&mut self.sctp, SctpKind::of(spec), make))
+                EndpointConfig::Sctp(shared(&mut self.sctp, SctpKind::of(config, spec), make))
             }
         }
     }
@@ -71,12 +71,16 @@ struct SctpKind {
     peer_to_peer: bool,
     /// Fields of the IP headers: streams that share an association have the same.
     ip: IpFields,
+    /// A silent peer is probed because it has a region for itself.
+    serves_one: bool,
 }
 
 impl SctpKind {
-    fn of(spec: &ConnectSpec) -> SctpKind {
+    fn of(config: &Config, spec: &ConnectSpec) -> SctpKind {
+        // Where there are heartbeats anyway, streams with and without such a region share associations.
+        let serves_one = config.sctp.heartbeat.is_none() && serve_one(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
-        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields() }
+        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), serves_one }
     }
 }
 
@@ -97,10 +101,12 @@ struct TcpKind {
     peer_to_peer: bool,
     /// A second attempt with revision 1.
     retry_revision_1: bool,
+    /// A silent peer is probed because it has a region for itself.
+    serves_one: bool,
 }
 
 impl TcpKind {
-    fn of(spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+    fn of(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
         TcpKind {
             revision: spec.revision(),
             start_key,
@@ -109,6 +115,7 @@ impl TcpKind {
             peer,
             peer_to_peer: spec.rdmap.peer_to_peer,
             retry_revision_1: spec.rdmap.retry_revision_1,
+            serves_one: serve_one(config, &spec.regions),
         }
     }
 }

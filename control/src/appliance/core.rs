@@ -431,6 +431,7 @@ impl Core {
                 self.listeners.on_removed(&mut self.env, id, &name, answer);
             }
             Then::Bound { stream } => self.accept(stream),
+            Then::Freed { stream, regions } => self.regions.on_freed(&regions, stream),
             Then::SlotFreed { taken } => self.regions.on_slot_freed(&mut self.env, taken),
             Then::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
                 jobs.on_sink_ready(env, of, result, now, out);

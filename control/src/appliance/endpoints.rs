@@ -199,7 +199,7 @@ pub fn connect_endpoint(
     }
 }
 
-/// Time between probes of a silent peer that has an exclusive region, and how many of them.
+/// Longest time between probes of a silent peer that has an exclusive region, and how many of them.
 const PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
 /// True when one of these regions serves one stream at a time; one that the file does not have may.
@@ -218,18 +218,30 @@ fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
 
 /// TCP, with keepalive where one stream's end frees a region for others.
 fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
-    let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
-    let (interval, probes) = PROBES;
-    let of_region = of_region.map(|idle| tcp::Keepalive { idle, interval, probes });
     let tcp = tcp_config(&config.tcp);
-    tcp::Config { keepalive: tcp.keepalive.or(of_region), ..tcp }
+    let Some(idle) = config.limits.exclusive_keepalive.filter(|_| serves_one) else { return tcp };
+    let keepalive = match tcp.keepalive {
+        Some(own) => tcp::Keepalive { idle: own.idle.min(idle), ..own },
+        None => tcp::Keepalive { idle, interval: PROBES.0.min(idle), probes: PROBES.1 },
+    };
+    tcp::Config { keepalive: Some(keepalive), ..tcp }
 }
 
 /// The same with SCTP's heartbeats.
 fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
+    let heartbeat_interval = heartbeat(config, serves_one);
+    sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp) }
+}
+
+/// Time between heartbeats.
+fn heartbeat(config: &Config, serves_one: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
-    let sctp = sctp_config(&config.sctp);
-    sctp::Config { heartbeat_interval: sctp.heartbeat_interval.or(of_region), ..sctp }
+    config.sctp.heartbeat.into_iter().chain(of_region).min()
+}
+
+/// Time between heartbeats of an association for these regions.
+pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
+    heartbeat(config, serve_one(config, regions))
 }
 
 /// How FPDUs are received, on streams opened from either side.
@@ -339,6 +351,8 @@ mod tests {
             (false, "[limits]\nexclusive_keepalive = \"5 s\"\n", Some(Duration::from_secs(5))),
             (true, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
             (false, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
+            (false, "[tcp]\nkeepalive = \"2 h\"\n", Some(minute)),
+            (true, "[tcp]\nkeepalive = \"2 h\"\n", Some(120 * minute)),
         ] {
             let more = format!(
                 "{more}[[region]]\nname = \"r\"\nsize = \"4 KiB\"\naccess = \"w\"\nshared = {shared}\n\
@@ -348,10 +362,26 @@ mod tests {
             let endpoint = tcp_listener(&config, &config.listeners[0]);
             assert_eq!(endpoint.tcp.keepalive.map(|probes| probes.idle), expected, "{more}");
         }
-        let config = parse("[sctp]\nheartbeat = \"off\"\n");
-        assert_eq!(sctp_probed(&config, true).heartbeat_interval, Some(minute));
-        assert_eq!(sctp_probed(&config, false).heartbeat_interval, None);
-        assert!(serve_one(&config, &["added by the API".into()]) && !serve_one(&config, &[]));
+        for (more, exclusive, shared) in [
+            ("[sctp]\nheartbeat = \"off\"\n", Some(minute), None),
+            ("", Some(minute / 2), Some(minute / 2)),
+            ("[limits]\nexclusive_keepalive = \"5 s\"\n", Some(minute / 12), Some(minute / 2)),
+        ] {
+            let config = parse(more);
+            assert_eq!(sctp_probed(&config, true).heartbeat_interval, exclusive, "{more}");
+            assert_eq!(sctp_probed(&config, false).heartbeat_interval, shared, "{more}");
+            assert!(serve_one(&config, &["added by the API".into()]) && !serve_one(&config, &[]));
+        }
+    }
+
+    // Nobody who asks for a second waits for the better part of a minute.
+    #[test]
+    fn probes_are_no_further_apart_than_the_silence_before_them() {
+        for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {
+            let config = parse(&format!("[limits]\nexclusive_keepalive = \"{key}\"\n"));
+            let keepalive = tcp_probed(&config, true).keepalive.unwrap();
+            assert_eq!(keepalive.interval, Duration::from_secs(interval));
+        }
     }
 
     #[test]

@@ -42,6 +42,11 @@ pub(super) enum Then {
     Bound {
         stream: StreamId,
     },
+    /// A stream that an operator closes reaches these regions no more.
+    Freed {
+        stream: StreamId,
+        regions: Vec<String>,
+    },
     /// No worker knows a slot's STag any more.
     SlotFreed {
         taken: TakenSlot,

@@ -163,9 +163,8 @@ section! {
         streams_per_peer: Option<u32> = int(1, 10_000_000).or_absent(), or None;
         /// Regions at a time.
         [reload] regions: u32 = int(1, 1_000_000), or 1024;
-        /// Silence after which the peer of a stream that has an exclusive region is probed: TCP's keepalive where
-        /// `tcp.keepalive` is off, SCTP's heartbeat where `sctp.heartbeat` is off. A peer that has crashed frees its
-        /// regions.
+        /// Silence after which the peer of a stream that has an exclusive region is probed, by TCP's keepalive or SCTP's
+        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is sooner. A peer that has crashed frees its regions.
         exclusive_keepalive: Option<Duration> =
             duration_or_off(ms(1000), 24 * HOUR), or Some(ms(60_000));
         /// Bytes of all regions together.

@@ -1,13 +1,13 @@
 //! The ceiling of memory, with a real process: what is beyond it is refused, and the process lives on.
 
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-use control::api::{Client, RegionInfo};
+use control::api::{Client, RegionInfo, Status};
 use serde_json::json;
 
-use super::common::{Ddpd, Setup, ddpd, text};
+use super::common::{Ddpd, Running, Setup, ddpd, text};
 
 const SMALL: &str = "[limits]\nmemory = \"256 MiB\"\nbuffers_per_worker = \"8 MiB\"\nheld_per_worker = \"8 MiB\"\n\
                      kept_per_worker = \"8 MiB\"\n";
@@ -39,45 +39,62 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     assert!(status.success(), "{status}");
 }
 
-/// A control group of version 2 with a limit; gone when dropped.
-struct Group(PathBuf);
+/// A control group with a limit, of version 2 or 1; gone when dropped.
+struct Group {
+    place: PathBuf,
+    /// The limit's file.
+    file: &'static str,
+}
 
 impl Group {
     /// `Err`: why this machine has none.
     fn new(limit: u64) -> Result<Group, String> {
+        Group::version_2(limit).or_else(|second| {
+            Group::version_1(limit)
+                .map_err(|first| format!("version 2: {second}; version 1: {first}"))
+        })
+    }
+
+    fn version_2(limit: u64) -> Result<Group, String> {
         let root = Path::new("/sys/fs/cgroup");
-        let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
-        let controllers = std::fs::read_to_string(root.join("cgroup.controllers"))
-            .map_err(|error| failed("no cgroup v2 at /sys/fs/cgroup", error))?;
+        let file = root.join("cgroup.controllers");
+        let controllers = std::fs::read_to_string(&file).map_err(|error| failed(&file, &error))?;
         if !controllers.split_whitespace().any(|name| name == "memory") {
-            return Err("cgroup v2 has no memory controller here".into());
+            return Err("it has no memory controller".into());
         }
-        std::fs::write(root.join("cgroup.subtree_control"), "+memory")
-            .map_err(|error| failed("cgroup.subtree_control cannot be written", error))?;
-        let group = Group(root.join(format!("ddpd-test-{}", std::process::id())));
-        std::fs::create_dir(&group.0).map_err(|error| failed("no group can be made", error))?;
-        std::fs::write(group.0.join("memory.max"), limit.to_string())
-            .map_err(|error| failed("memory.max cannot be written", error))?;
+        let file = root.join("cgroup.subtree_control");
+        std::fs::write(&file, "+memory").map_err(|error| failed(&file, &error))?;
+        Group::below(root, "memory.max", limit)
+    }
+
+    fn version_1(limit: u64) -> Result<Group, String> {
+        let root = Path::new("/sys/fs/cgroup/memory");
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let own = own.lines().find_map(|line| line.split_once(":memory:/").map(|(_, path)| path));
+        let own = own.map(|path| root.join(path)).filter(|path| path.exists());
+        let parent = own.as_deref().unwrap_or(root);
+        Group::below(parent, "memory.limit_in_bytes", limit)
+    }
+
+    fn below(parent: &Path, file: &'static str, limit: u64) -> Result<Group, String> {
+        let place = parent.join(format!("ddpd-test-{}", std::process::id()));
+        std::fs::create_dir(&place).map_err(|error| failed(&place, &error))?;
+        let group = Group { place, file };
+        let file = group.place.join(file);
+        std::fs::write(&file, limit.to_string()).map_err(|error| failed(&file, &error))?;
         Ok(group)
     }
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir(&self.0) {
-            eprintln!("{} is left: {error}", self.0.display());
-        }
-    }
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
-/// Ended before its group is removed.
-struct Running(Child);
-
-impl Drop for Running {
+impl Drop for Group {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Err(error) = std::fs::remove_dir(&self.place) {
+            eprintln!("{} is left: {error}", self.place.display());
+        }
     }
 }
 
@@ -88,7 +105,7 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
         Err(reason) => {
             // Not by `eprintln`, which the harness keeps for itself.
             let mut out = std::io::stderr();
-            return writeln!(out, "LEFT OUT: a cgroup with memory.max: {reason}").unwrap();
+            return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
         }
     };
     let dir = tempfile::tempdir().unwrap();
@@ -99,16 +116,16 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     });
     let inner = ddpd(&files);
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.0.join("cgroup.procs"));
+    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.place.join("cgroup.procs"));
     command.arg(inner.get_program()).args(inner.get_args());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut running = Running(child);
-    let mut line = String::new();
-    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    let mut running = Running::start(command);
     let client = Client::new(&dir.path().join("a.sock")).unwrap();
     let refused = add(&client, "big", "12 GiB").unwrap_err();
-    assert!(refused.contains("75 % of memory.max of the cgroup /ddpd-test-"), "{refused}");
-    assert!(running.0.try_wait().unwrap().is_none(), "it lives on");
-    add(&client, "small", "64 MiB").unwrap();
+    assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
+    assert!(refused.contains("(1 GiB)"), "{refused}");
+    // As much as the ceiling leaves is taken, every page of it, and the process lives on.
+    let memory = client.get::<Status>("/v1/status").unwrap().memory;
+    add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
+    add(&client, "more", "4096").unwrap_err();
+    assert!(running.lives());
 }

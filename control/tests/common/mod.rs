@@ -126,9 +126,41 @@ impl Drop for Ddpd {
     }
 }
 
+/// A process of a test, killed when dropped.
+pub(crate) struct Running(Child);
+
+impl Running {
+    /// Starts an appliance and waits until it serves.
+    pub(crate) fn start(command: Command) -> Running {
+        Running(started(command))
+    }
+
+    /// As a crash ends it.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub(crate) fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts it and waits until it serves.
 fn spawn(files: &[PathBuf]) -> Child {
-    let mut child = ddpd(files).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    started(ddpd(files))
+}
+
+fn started(mut command: Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();

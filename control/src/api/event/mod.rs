@@ -286,6 +286,7 @@ impl EventKind {
             | EventKind::JobFinished { error: Some(_), .. } => Severity::Error,
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
+            | EventKind::RegionBusy { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::Warning { .. } => Severity::Warning,
             _ => Severity::Info,
@@ -295,7 +296,9 @@ impl EventKind {
     /// Where it is kept.
     pub fn ring(&self) -> Ring {
         match self {
-            EventKind::StreamRefused { .. } | EventKind::HandshakeFailed { .. } => Ring::Attempts,
+            EventKind::StreamRefused { .. }
+            | EventKind::HandshakeFailed { .. }
+            | EventKind::RegionBusy { .. } => Ring::Attempts,
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }
             | EventKind::RegionFetched { .. } => Ring::Deliveries,
@@ -313,6 +316,7 @@ impl EventKind {
             | EventKind::StreamClosed { stream, .. }
             | EventKind::TaggedDelivered { stream, .. }
             | EventKind::Message { stream, .. } => Some(*stream),
+            EventKind::RegionBusy { holder, .. } => *holder,
             _ => None,
         }
     }

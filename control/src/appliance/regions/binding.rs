@@ -105,18 +105,25 @@ impl Regions {
         ApiError::conflict(sentence)
     }
 
-    /// An operator closes the stream: its exclusive regions serve others at once, also if its peer never answers.
-    pub(in crate::appliance) fn free(&mut self, env: &mut Env, names: &[String], stream: StreamId) {
-        let mut freed = Vec::new();
+    /// An operator closes the stream: its exclusive regions serve others as soon as no worker lets it write there, also if
+    /// its peer never answers.
+    pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
+        let holds = |name: &&String| {
+            let region = self.regions.get(*name);
+            region.is_some_and(|region| region.bound == Some(stream) && region.is_live())
+        };
+        let regions: Vec<String> = names.iter().filter(holds).cloned().collect();
+        self.bind(env, &regions.clone(), Some(NOBODY), Then::Freed { stream, regions });
+    }
+
+    /// It does not any more. It may also have ended meanwhile, and another may have the region.
+    pub(in crate::appliance) fn on_freed(&mut self, names: &[String], stream: StreamId) {
         for name in names {
-            let Some(region) = self.regions.get_mut(name) else { continue };
-            if region.bound == Some(stream) && region.is_live() {
+            let region = self.regions.get_mut(name).filter(|region| region.bound == Some(stream));
+            if let Some(region) = region {
                 (region.bound, region.held) = (None, None);
-                freed.push(name.clone());
             }
         }
-        // Commands are carried out in order: a stream that gets the region next is bound after this.
-        self.bind(env, &freed, Some(NOBODY), Then::Nothing);
     }
 
     /// Marks exclusive regions as taken until the stream's number is known.

@@ -2,12 +2,13 @@
 //! a listener do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
 use crate::api::ConnectSpec;
-use crate::appliance::endpoints::{connect_endpoint, connect_sctp, serve_one};
+use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, serve_one};
 use crate::config::{Config, IpFields};
 use crate::transport::Transport;
 
@@ -71,16 +72,16 @@ struct SctpKind {
     peer_to_peer: bool,
     /// Fields of the IP headers: streams that share an association have the same.
     ip: IpFields,
-    /// A silent peer is probed because it has a region for itself.
-    serves_one: bool,
+    /// Time between heartbeats: less where the peer has a region for itself.
+    heartbeat: Option<Duration>,
 }
 
 impl SctpKind {
     fn of(config: &Config, spec: &ConnectSpec) -> SctpKind {
-        // Where there are heartbeats anyway, streams with and without such a region share associations.
-        let serves_one = config.sctp.heartbeat.is_none() && serve_one(config, &spec.regions);
+        // Where the heartbeats are the same, streams with and without such a region share associations.
+        let heartbeat = heartbeat_for(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
-        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), serves_one }
+        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), heartbeat }
     }
 }
 

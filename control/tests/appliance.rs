@@ -2,11 +2,17 @@
 
 #[path = "appliance/bench.rs"]
 mod bench;
+#[path = "appliance/busy.rs"]
+mod busy;
 mod common;
 #[path = "appliance/config.rs"]
 mod config;
 #[path = "appliance/log.rs"]
 mod log;
+#[path = "appliance/memory.rs"]
+mod memory;
+#[path = "appliance/pipes.rs"]
+mod pipes;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
 #[path = "appliance/sctp.rs"]

@@ -68,6 +68,11 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl Client {
+    /// Where the appliance answers.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// A client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

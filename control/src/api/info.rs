@@ -41,8 +41,28 @@ pub struct Status {
     pub listeners: u32,
     /// Streams that are established.
     pub streams: u32,
+    /// Memory in use, and its ceiling.
+    #[serde(default)]
+    pub memory: MemoryInfo,
     /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
+}
+
+/// Memory in use, and its ceiling. Bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryInfo {
+    /// No request takes more than this.
+    pub ceiling: u64,
+    /// Of it: regions, jobs and workers' buffers.
+    pub in_use: u64,
+    /// Regions, without those in reserved hugepages.
+    pub regions: u64,
+    /// What jobs stage.
+    pub jobs: u64,
+    /// Set aside for the workers' buffers.
+    pub workers: u64,
+    /// Where the ceiling is from: `limits.memory`, or what the machine has.
+    pub source: String,
 }
 
 /// A port.
@@ -142,6 +162,12 @@ pub struct RegionInfo {
     pub shared: bool,
     /// The stream that has it for itself.
     pub bound_to: Option<StreamId>,
+    /// Seconds since it was bound to that stream.
+    #[serde(default)]
+    pub held_for: Option<f64>,
+    /// Seconds since that stream was bound or last wrote to it, whichever is later.
+    #[serde(default)]
+    pub idle_for: Option<f64>,
     /// The bytes cannot be paged out.
     pub locked: bool,
     /// Listeners that advertise it.
@@ -351,6 +377,9 @@ pub struct PeerRegion {
     pub size: u64,
     /// `rw`, `r`, `w` or `-`.
     pub access: String,
+    /// Another stream has it for itself.
+    #[serde(default)]
+    pub busy: bool,
 }
 
 /// Named numbers. Names are `snake_case` and stable.
@@ -458,7 +487,7 @@ pub struct JobInfo {
     pub remote: String,
     /// How far it is.
     pub state: JobState,
-    /// Bytes to move; 0 until they are known.
+    /// Bytes to move; 0 until they are known. Of a pipe, those that it has given so far.
     pub total: u64,
     /// Bytes that the peer's LLP has acknowledged, or that its responses have brought.
     pub acknowledged: u64,
@@ -536,7 +565,7 @@ pub struct LatencyInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// The file is being read into memory.
+    /// The file is being opened, or memory is made.
     #[default]
     Staging,
     /// The stream is being opened.

@@ -148,7 +148,7 @@ pub enum Via {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutSpec {
-    /// Absolute path; the appliance opens it.
+    /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it.
     pub file: PathBuf,
     /// The stream.
     pub via: Via,

@@ -28,6 +28,7 @@ use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
 use self::reload::{Added, ReloadPlan};
+use super::budget::Budget;
 use super::busy::Busy;
 use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
@@ -69,6 +70,8 @@ pub struct Setup {
     pub dpdk_version: Option<String>,
     /// Packet pools are in hugepages.
     pub hugepages: bool,
+    /// The ceiling of memory; the regions are charged already.
+    pub budget: Budget,
 }
 
 /// The control thread's state: the parts, and the routing between them.
@@ -112,7 +115,7 @@ impl Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
             regions: Regions::new(&facts.config.listeners),
-            env: Env::new(facts, setup.log, setup.writer, setup.shm),
+            env: Env::new(facts, setup.log, setup.writer, setup.shm, setup.budget),
             listeners: Listeners::new(),
             streams: Streams::new(workers),
             jobs: Jobs::default(),
@@ -166,6 +169,7 @@ impl Core {
 
     /// A request of the API.
     pub fn handle_call(&mut self, call: Call, now: Instant) {
+        self.env.now = now;
         let Call { request, answer } = call;
         match request {
             Request::Status => answer.send(Ok(Reply::Status(self.status(now)))),
@@ -201,7 +205,9 @@ impl Core {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
-                self.streams.close_for(&mut self.env, StreamId(id.0), abort, answer);
+                let stream = StreamId(id.0);
+                self.streams.close_for(&mut self.env, stream, abort, answer);
+                self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
             }
             Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
             Request::Association(id) => {
@@ -255,6 +261,7 @@ impl Core {
 
     /// An event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
+        self.env.now = now;
         match event {
             Event::Incoming { .. } => self.on_incoming(event, now),
             Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
@@ -326,11 +333,15 @@ impl Core {
 
     /// Memory that was asked for by [`poll_load`](Self::poll_load).
     pub fn handle_loaded(&mut self, finished: Finished, now: Instant) {
+        self.env.now = now;
         let Finished { id, result } = finished;
         match self.env.take_loading(id) {
             Some(Loading::Region) => self.on_region_loaded(id, result),
             Some(Loading::Put { job }) => {
                 self.with_jobs(now, |jobs, _, out| jobs.on_staged(job, result, out))
+            }
+            Some(Loading::Fill { job }) => {
+                self.with_jobs(now, |jobs, env, out| jobs.on_filled(env, job, result, now, out));
             }
             Some(Loading::Get { job }) => {
                 let made = result.map(|loaded| (loaded.memory, 0)).map_err(ApiError::unavailable);
@@ -429,6 +440,7 @@ impl Core {
                 self.listeners.on_removed(&mut self.env, id, &name, answer);
             }
             Then::Bound { stream } => self.accept(stream),
+            Then::Freed { stream, regions } => self.regions.on_freed(&regions, stream),
             Then::SlotFreed { taken } => self.regions.on_slot_freed(&mut self.env, taken),
             Then::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
                 jobs.on_sink_ready(env, of, result, now, out);
@@ -512,11 +524,11 @@ impl Core {
     }
 
     fn region_info(&self, name: &str) -> Result<RegionInfo, ApiError> {
-        self.regions.info(name, |region| self.listeners.names_of(region))
+        self.regions.info(name, self.env.now, |region| self.listeners.names_of(region))
     }
 
     fn region_infos(&self) -> Vec<RegionInfo> {
-        self.regions.infos(|region| self.listeners.names_of(region))
+        self.regions.infos(self.env.now, |region| self.listeners.names_of(region))
     }
 }
 

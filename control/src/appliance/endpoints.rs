@@ -1,6 +1,7 @@
 //! Endpoint configurations of the layers below, from the configuration file and from requests to connect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dataplane::{InterfaceId, ListenerConfig, ListenerId, SctpConfig, Service};
 use ddp::rdmap;
@@ -87,7 +88,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
         linger: config.sctp.linger,
     };
     SctpConfig {
-        sctp: Arc::new(sctp_config(&config.sctp)),
+        sctp: Arc::new(sctp_probed(config, listens_for_one(config, section))),
         endpoint: Arc::new(endpoint),
         udp: None,
     }
@@ -107,7 +108,7 @@ pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
         linger: config.sctp.linger,
         ..Default::default()
     };
-    let sctp = Arc::new(sctp_config(&config.sctp));
+    let sctp = Arc::new(sctp_probed(config, serve_one(config, &spec.regions)));
     SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
 }
 
@@ -148,7 +149,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     let mpa = &section.mpa;
     EndpointConfig {
-        tcp: Arc::new(tcp_config(&config.tcp)),
+        tcp: Arc::new(tcp_probed(config, listens_for_one(config, section))),
         mpa: mpa::Config {
             revisions: Revisions {
                 draft: mpa.revision_0,
@@ -183,7 +184,7 @@ pub fn connect_endpoint(
     let enhanced =
         mpa::Enhanced { peer_to_peer: spec.rdmap.peer_to_peer, ..mpa::Enhanced::default() };
     EndpointConfig {
-        tcp: Arc::new(tcp_config(&config.tcp)),
+        tcp: Arc::new(tcp_probed(config, serve_one(config, &spec.regions))),
         mpa: mpa::Config {
             revisions,
             initiate,
@@ -196,6 +197,51 @@ pub fn connect_endpoint(
         },
         ..EndpointConfig::default()
     }
+}
+
+/// Longest time between probes of a silent peer that has an exclusive region, and how many of them.
+const PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
+
+/// True when one of these regions serves one stream at a time; one that the file does not have may.
+pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
+    let is_shared = |name: &String| {
+        let region = config.regions.iter().find(|region| region.name == *name);
+        region.is_some_and(|region| region.shared || !region.remote_write)
+    };
+    !regions.iter().all(is_shared)
+}
+
+/// The same of a listener's streams. Where they have pieces of a region, nobody waits for one.
+fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
+    !section.has_slots() && serve_one(config, &section.regions)
+}
+
+/// TCP, with keepalive where one stream's end frees a region for others.
+fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
+    let tcp = tcp_config(&config.tcp);
+    let Some(idle) = config.limits.exclusive_keepalive.filter(|_| serves_one) else { return tcp };
+    let keepalive = match tcp.keepalive {
+        Some(own) => tcp::Keepalive { idle: own.idle.min(idle), ..own },
+        None => tcp::Keepalive { idle, interval: PROBES.0.min(idle), probes: PROBES.1 },
+    };
+    tcp::Config { keepalive: Some(keepalive), ..tcp }
+}
+
+/// The same with SCTP's heartbeats.
+fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
+    let heartbeat_interval = heartbeat(config, serves_one);
+    sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp) }
+}
+
+/// Time between heartbeats.
+fn heartbeat(config: &Config, serves_one: bool) -> Option<Duration> {
+    let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
+    config.sctp.heartbeat.into_iter().chain(of_region).min()
+}
+
+/// Time between heartbeats of an association for these regions.
+pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
+    heartbeat(config, serve_one(config, regions))
 }
 
 /// How FPDUs are received, on streams opened from either side.
@@ -284,7 +330,59 @@ pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Delivery;
+    use crate::config::{Delivery, Document};
+
+    fn parse(more: &str) -> Config {
+        let text = format!(
+            "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"i\"\nport = \"p\"\n\
+             addresses = [\"10.0.0.1/24\"]\n{more}"
+        );
+        Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config
+    }
+
+    // A peer that has crashed does not lock a region for ever.
+    #[test]
+    fn streams_with_an_exclusive_region_are_probed() {
+        let minute = Duration::from_secs(60);
+        for (shared, more, expected) in [
+            (false, "", Some(minute)),
+            (true, "", None),
+            (false, "[limits]\nexclusive_keepalive = \"off\"\n", None),
+            (false, "[limits]\nexclusive_keepalive = \"5 s\"\n", Some(Duration::from_secs(5))),
+            (true, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
+            (false, "[tcp]\nkeepalive = \"9 s\"\n", Some(Duration::from_secs(9))),
+            (false, "[tcp]\nkeepalive = \"2 h\"\n", Some(minute)),
+            (true, "[tcp]\nkeepalive = \"2 h\"\n", Some(120 * minute)),
+        ] {
+            let more = format!(
+                "{more}[[region]]\nname = \"r\"\nsize = \"4 KiB\"\naccess = \"w\"\nshared = {shared}\n\
+                 [[listener]]\nname = \"n\"\ninterface = \"i\"\nport = 1\nregions = [\"r\"]\n"
+            );
+            let config = parse(&more);
+            let endpoint = tcp_listener(&config, &config.listeners[0]);
+            assert_eq!(endpoint.tcp.keepalive.map(|probes| probes.idle), expected, "{more}");
+        }
+        for (more, exclusive, shared) in [
+            ("[sctp]\nheartbeat = \"off\"\n", Some(minute), None),
+            ("", Some(minute / 2), Some(minute / 2)),
+            ("[limits]\nexclusive_keepalive = \"5 s\"\n", Some(minute / 12), Some(minute / 2)),
+        ] {
+            let config = parse(more);
+            assert_eq!(sctp_probed(&config, true).heartbeat_interval, exclusive, "{more}");
+            assert_eq!(sctp_probed(&config, false).heartbeat_interval, shared, "{more}");
+            assert!(serve_one(&config, &["added by the API".into()]) && !serve_one(&config, &[]));
+        }
+    }
+
+    // Nobody who asks for a second waits for the better part of a minute.
+    #[test]
+    fn probes_are_no_further_apart_than_the_silence_before_them() {
+        for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {
+            let config = parse(&format!("[limits]\nexclusive_keepalive = \"{key}\"\n"));
+            let keepalive = tcp_probed(&config, true).keepalive.unwrap();
+            assert_eq!(keepalive.interval, Duration::from_secs(interval));
+        }
+    }
 
     #[test]
     fn the_error_queue_is_there_unless_it_is_configured() {

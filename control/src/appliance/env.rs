@@ -12,6 +12,7 @@ use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
 
+use super::budget::Budget;
 use super::counters::Tally;
 use super::handshakes::Handshakes;
 use super::loader::{Load, Wanted};
@@ -80,6 +81,9 @@ pub(super) struct Env {
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
+    pub budget: Budget,
+    /// Of this turn.
+    pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
     tickets: Tickets<Then>,
@@ -99,6 +103,7 @@ impl Env {
         log: EventLog,
         writer: Writer<Memory>,
         shm: shm::Server,
+        budget: Budget,
     ) -> Env {
         Env {
             phase: Phase::Running,
@@ -106,6 +111,8 @@ impl Env {
             writer,
             shm,
             tally: Tally::default(),
+            budget,
+            now: facts.started,
             handshakes: Handshakes::default(),
             notes: Notes::default(),
             tickets: Tickets::default(),

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -14,6 +15,8 @@ use ddp::RegionMemory as _;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
+use super::budget::{Budget, Charge, Of};
+use super::source::{Fill, SourceFile, window};
 use crate::config::{self, RegionSection};
 
 /// What is to be made.
@@ -21,8 +24,10 @@ use crate::config::{self, RegionSection};
 pub enum Wanted {
     /// A region's memory.
     Region(RegionSection),
-    /// A file's content, to be sent.
+    /// A file or pipe opened, and memory for a part of it, to be sent. Nothing is read yet.
     File(PathBuf),
+    /// A piece of it read.
+    Fill(Fill),
     /// So many bytes of zeros that peers may write to, locked if that is possible.
     Scratch(u64),
     /// So many bytes to be sent, which nobody changes.
@@ -58,6 +63,8 @@ pub struct Loaded {
     pub len: u64,
     /// A file region's file, open for writing.
     pub file: Option<File>,
+    /// A file that is to be sent.
+    pub source: Option<Arc<SourceFile>>,
 }
 
 /// A request's result; the failure is a sentence.
@@ -79,15 +86,27 @@ pub struct Loader {
 
 impl Loader {
     /// Starts the thread. `wake` is called from it after each result.
-    pub fn start(name: &str, wake: impl Fn() + Send + 'static) -> std::io::Result<Loader> {
+    pub fn start(
+        name: &str,
+        budget: Budget,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> std::io::Result<Loader> {
         let (requests, inbox) = channel::<Load>();
         let (outbox, finished) = channel();
+        let wake = Arc::new(wake);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            for Load { id, wanted } in inbox {
-                if outbox.send(Finished { id, result: load(&wanted) }).is_err() {
-                    return;
+            for load in inbox {
+                let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
+                let answer = move |Load { id, wanted }: Load| {
+                    // The control thread may have ended.
+                    let _ = outbox.send(Finished { id, result: self::load(&wanted, &budget) });
+                    wake();
+                };
+                match &load.wanted {
+                    // It may wait for long; a job has one of these at a time.
+                    Wanted::Fill(fill) if fill.source.is_pipe() => spawn(load, answer),
+                    _ => answer(load),
                 }
-                wake();
             }
         })?;
         Ok(Loader { requests: Some(requests), finished, thread: Some(thread) })
@@ -119,47 +138,75 @@ impl Drop for Loader {
     }
 }
 
+/// On a thread of its own. Without one the loader's does it.
+fn spawn(load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
+    let (again, given) = (answer.clone(), load.clone());
+    if let Err(error) = std::thread::Builder::new().name("pipe".into()).spawn(move || answer(given))
+    {
+        tracing::warn!("no thread for a pipe: {error}");
+        again(load);
+    }
+}
+
 /// Makes what is wanted. Blocks.
 ///
 /// # Errors
 /// One sentence that names the region or file and the reason.
-pub fn load(wanted: &Wanted) -> Result<Loaded, String> {
+pub fn load(wanted: &Wanted, budget: &Budget) -> Result<Loaded, String> {
     match wanted {
         Wanted::Region(section) => {
-            region(section).map_err(|error| format!("region {}: {error}", section.name))
+            region(section, budget).map_err(|error| format!("region {}: {error}", section.name))
         }
         Wanted::File(path) => {
-            let file = File::open(path).map_err(|error| cannot_open(path, &error))?;
-            let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
-            if !metadata.is_file() {
-                return Err(format!("{} is not an ordinary file", path.display()));
-            }
-            staged(path, metadata.len(), false)
+            let source = SourceFile::open(path)?;
+            let (window, len) = (window(source.size()), source.size().unwrap_or(0));
+            let charge = charge(budget, Of::Job, &path.display().to_string(), window)?;
+            let backing = Backing::Anonymous;
+            let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
+            let source = Some(Arc::new(source));
+            Ok(Loaded { source, ..made(&config, charge, len)? })
         }
-        Wanted::Scratch(len) => anonymous(*len, true),
+        Wanted::Fill(fill) => {
+            let (memory, len) = (fill.memory.clone(), fill.read()?);
+            Ok(Loaded { memory, len, file: None, source: None })
+        }
+        Wanted::Scratch(len) => anonymous(*len, true, budget),
         Wanted::Source(len) => {
-            let loaded = anonymous(*len, false)?;
+            let loaded = anonymous(*len, false, budget)?;
             fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY]);
             Ok(loaded)
         }
         Wanted::Save { memory, len, path } => {
             save(memory, *len, path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(Loaded { memory: memory.clone(), len: *len, file: None })
+            Ok(Loaded { memory: memory.clone(), len: *len, file: None, source: None })
         }
         Wanted::Clear(all) => {
             let zeros = vec![0; COPY];
             all.iter().for_each(|(memory, bytes)| fill(memory, bytes, &zeros));
-            // Nothing is made: the one byte stands for it.
-            anonymous(1, true)
+            // Nothing is made: the one byte stands for it, and is not charged, so that a full ceiling is no obstacle.
+            let backing = Backing::Anonymous;
+            let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
+            let memory = Memory::new(&config).map_err(|error| error.to_string())?;
+            Ok(Loaded { memory, len: 1, file: None, source: None })
         }
     }
 }
 
-fn anonymous(len: u64, remote_write: bool) -> Result<Loaded, String> {
+fn anonymous(len: u64, remote_write: bool, budget: &Budget) -> Result<Loaded, String> {
+    let charge = charge(budget, Of::Job, "memory of a job", len)?;
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
-    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-    Ok(Loaded { memory, len, file: None })
+    made(&config, charge, len)
+}
+
+fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, String> {
+    budget.charge(of, what, len).map_err(|over| over.to_string())
+}
+
+/// Maps memory that has been charged. The charge goes with it.
+fn made(config: &MemoryConfig, charge: Charge, len: u64) -> Result<Loaded, String> {
+    let memory = Memory::new(config).map_err(|error| error.to_string())?;
+    Ok(Loaded { memory: memory.charged(charge), len, file: None, source: None })
 }
 
 /// Bytes that are copied at a time.
@@ -191,7 +238,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8]) {
 
 /// A region may change at any time, also where peers may not write: Reads and atomic operations put their
 /// answers there, and it is cleared.
-fn region(section: &RegionSection) -> Result<Loaded, String> {
+fn region(section: &RegionSection, budget: &Budget) -> Result<Loaded, String> {
+    let charged = |len| charge(budget, Of::Region, "its memory", len);
     let backing = match &section.backing {
         config::Backing::Anonymous => Backing::Anonymous,
         config::Backing::Hugepages => Backing::Huge,
@@ -203,21 +251,26 @@ fn region(section: &RegionSection) -> Result<Loaded, String> {
             if len == 0 {
                 return Err(format!("{} is empty: give the region a size", path.display()));
             }
-            let loaded = staged(path, len, true)?;
-            return Ok(Loaded { file: Some(file), ..loaded });
+            let charge = charged(len)?;
+            let (len, config) = staged(path, len, true);
+            return Ok(Loaded { file: Some(file), ..made(&config, charge, len)? });
         }
     };
     let len = section.size.ok_or("it has no size")?;
+    let reserved = backing == Backing::Huge && len <= config::free_huge_memory();
     let config = MemoryConfig { backing, len, remote_write: true, lock: true };
+    if !reserved {
+        return made(&config, charged(len)?, len);
+    }
     let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-    Ok(Loaded { memory, len, file: None })
+    // Somebody else may have taken the hugepages in between.
+    let memory = if memory.is_huge() { memory } else { memory.charged(charged(len)?) };
+    Ok(Loaded { memory, len, file: None, source: None })
 }
 
-fn staged(path: &Path, len: u64, remote_write: bool) -> Result<Loaded, String> {
+fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
     let backing = Backing::Staged { path: path.to_owned() };
-    let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
-    let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-    Ok(Loaded { memory, len, file: None })
+    (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }
 
 fn open_for_writing(path: &Path) -> Result<File, String> {
@@ -266,6 +319,10 @@ mod tests {
 
     use super::*;
 
+    fn made_of(wanted: &Wanted) -> Result<Loaded, String> {
+        load(wanted, &Budget::unlimited())
+    }
+
     fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
         RegionSection {
             name: "r".into(),
@@ -285,15 +342,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let backing = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
-        let refused = load(&Wanted::Region(section(backing.clone(), None))).unwrap_err();
+        let refused = made_of(&Wanted::Region(section(backing.clone(), None))).unwrap_err();
         assert!(refused.ends_with("is empty: give the region a size"), "{refused}");
         std::fs::write(&path, b"content").unwrap();
-        let loaded = load(&Wanted::Region(section(backing.clone(), None))).unwrap();
+        let loaded = made_of(&Wanted::Region(section(backing.clone(), None))).unwrap();
         let mut bytes = [0; 7];
         loaded.memory.read(0, &mut bytes);
         assert_eq!((&bytes, loaded.len), (b"content", 7));
         assert!(loaded.file.is_some() && !loaded.memory.is_stable());
-        let loaded = load(&Wanted::Region(section(backing, Some(100)))).unwrap();
+        let loaded = made_of(&Wanted::Region(section(backing, Some(100)))).unwrap();
         assert_eq!(loaded.memory.len(), 100);
     }
 
@@ -307,7 +364,7 @@ mod tests {
         for backing in [config::Backing::Anonymous, file] {
             for remote_write in [false, true] {
                 let section = RegionSection { remote_write, ..section(backing.clone(), Some(64)) };
-                let loaded = load(&Wanted::Region(section)).unwrap();
+                let loaded = made_of(&Wanted::Region(section)).unwrap();
                 assert!(!loaded.memory.is_stable(), "{backing:?} {remote_write}");
             }
         }
@@ -318,18 +375,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"").unwrap();
-        let loaded = load(&Wanted::File(path)).unwrap();
+        let loaded = made_of(&Wanted::File(path)).unwrap();
         assert!(loaded.len == 0 && loaded.memory.is_stable());
-        let refused = load(&Wanted::File(dir.path().to_owned())).unwrap_err();
-        assert!(refused.ends_with("is not an ordinary file"), "{refused}");
-        let refused = load(&Wanted::File(dir.path().join("none"))).unwrap_err();
+        let refused = made_of(&Wanted::File(dir.path().to_owned())).unwrap_err();
+        assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
+        let refused = made_of(&Wanted::File(dir.path().join("none"))).unwrap_err();
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
     #[test]
     fn the_thread_answers_in_order_and_wakes() {
         let (woken, wakes) = channel();
-        let loader = Loader::start("t", move || woken.send(()).unwrap()).unwrap();
+        let loader =
+            Loader::start("t", Budget::unlimited(), move || woken.send(()).unwrap()).unwrap();
         let region = section(config::Backing::Anonymous, Some(4096));
         loader.request(Load { id: 1, wanted: Wanted::Region(region) });
         loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()) });

@@ -16,6 +16,7 @@
 //! | `streams` | streams, their posts, what ended streams did |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
 //! | `links` | how long links of ports have been down |
+//! | `budget` | the ceiling of memory, and what is in use |
 //! | `handshakes` | counts of peers that did not become streams |
 //! | `env` | what all of them use: facts, commands, tickets, log, files |
 //!
@@ -23,6 +24,7 @@
 //! `Effect`. `core` routes them.
 
 mod attempts;
+pub mod budget;
 mod busy;
 mod core;
 mod counters;
@@ -41,6 +43,7 @@ mod ports;
 pub mod process;
 mod regions;
 mod running;
+pub mod source;
 pub mod stags;
 pub mod start;
 mod streams;

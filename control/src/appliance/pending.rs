@@ -42,6 +42,11 @@ pub(super) enum Then {
     Bound {
         stream: StreamId,
     },
+    /// A stream that an operator closes reaches these regions no more.
+    Freed {
+        stream: StreamId,
+        regions: Vec<String>,
+    },
     /// No worker knows a slot's STag any more.
     SlotFreed {
         taken: TakenSlot,
@@ -155,6 +160,10 @@ pub(super) enum Loading {
     /// A region that the API asked for.
     Region,
     Put {
+        job: u64,
+    },
+    /// A piece of a file that is put.
+    Fill {
         job: u64,
     },
     /// What a job gets.

@@ -14,13 +14,14 @@ use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
 use dataplane::{Dataplane, InterfaceId};
 
+use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
 use super::loader::{self, Loaded, Loader, Wanted};
 use super::ports::{self, PortView};
 use super::start;
 use super::thread::{Control, Driver, Signal, Waker};
 use crate::api::{self, EventLog, Observer, Server};
-use crate::config::{Config, RegionSection};
+use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
 use crate::shm;
 
@@ -66,9 +67,10 @@ impl Process {
             ));
         }
         let mut process = Process { running: Vec::new() };
+        let room = room(&references, ports.eal())?;
         for (config, opened) in configs.into_iter().zip(opened) {
             let name = config.name.clone();
-            match start_one(config, opened, &ports) {
+            match start_one(config, opened, &ports, room.clone()) {
                 Ok(running) => process.running.push(running),
                 Err(error) => return Err(process.give_up(&name, &error)),
             }
@@ -141,27 +143,46 @@ fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
     Ok(opened)
 }
 
-fn start_one(config: Config, mut ports: Vec<Port>, all: &Ports) -> Result<Running, String> {
+/// What the machine has for each of the appliances.
+fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
+    // Without hugepages the pools are ordinary memory.
+    let pools = match eal.has_hugepages() {
+        true => 0,
+        false => u64::from(start::eal_config(configs)?.memory_mib) << 20,
+    };
+    let appliances = configs.len() as u64;
+    Ok(config::machine_memory().map(|machine| Room { machine, pools, appliances }))
+}
+
+fn start_one(
+    config: Config,
+    mut ports: Vec<Port>,
+    all: &Ports,
+    room: Option<Room>,
+) -> Result<Running, String> {
     let management = config.management.clone();
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
-    let regions = load_regions(&config)?;
+    let workers = config.workers.len();
+    let budget = Budget::new(room, &config.limits, workers);
+    let regions = load_regions(&config, &budget)?;
     let shm = attach_socket(&management.socket)?;
     let wake = waker.clone();
     let writer = Writer::<Memory>::start("files", move || wake.wake())
         .map_err(|error| format!("cannot start the file writer: {error}"))?;
     let wake = waker.clone();
-    let loader = Loader::start("loader", move || wake.wake())
+    let loader = Loader::start("loader", budget.clone(), move || wake.wake())
         .map_err(|error| format!("cannot start the loader: {error}"))?;
     let (requester, inbox) = api::channel().map_err(|error| format!("no queue: {error}"))?;
     let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);
-    let dataplane_config = start::dataplane_config(&config)?;
+    let (buffers, note) = budget.buffers(&config.limits, workers);
+    let dataplane_config = start::dataplane_config(&config, &buffers)?;
     let dataplane = Dataplane::start(&dataplane_config, &mut ports, all.eal())
         .map_err(|error| error.to_string())?;
     let body = config.limits.api_body;
     let name = config.name.clone();
     report(&config, &ports, &regions);
-    let setup =
-        setup(config, ports, &dataplane, all.eal(), Parts { log: log.clone(), writer, shm });
+    let parts = Parts { log: log.clone(), writer, shm, budget, note };
+    let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
     let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done);
@@ -184,6 +205,9 @@ struct Parts {
     log: EventLog,
     writer: Writer<Memory>,
     shm: shm::Server,
+    budget: Budget,
+    /// What the ceiling lowers.
+    note: Option<String>,
 }
 
 fn setup(
@@ -201,6 +225,7 @@ fn setup(
         let of = |statement: &String| format!("port {}: {statement}", port.info().name);
         notes.extend(port.info().statements.iter().map(of));
     }
+    notes.extend(parts.note);
     let sections = config.ports.clone();
     let views = ports.into_iter().zip(sections);
     Setup {
@@ -213,13 +238,14 @@ fn setup(
         notes,
         dpdk_version: Some(eal::version().to_owned()),
         hugepages: eal.has_hugepages(),
+        budget: parts.budget,
         config,
     }
 }
 
-fn load_regions(config: &Config) -> Result<Vec<(RegionSection, Loaded)>, String> {
+fn load_regions(config: &Config, budget: &Budget) -> Result<Vec<(RegionSection, Loaded)>, String> {
     let load = |section: &RegionSection| {
-        let loaded = loader::load(&Wanted::Region(section.clone()))?;
+        let loaded = loader::load(&Wanted::Region(section.clone()), budget)?;
         Ok((section.clone(), loaded))
     };
     config.regions.iter().map(load).collect()

@@ -8,6 +8,7 @@ use dataplane::{
     DataplaneConfig, InterfaceConfig, Limits, PortAttachment, PortId, WorkerConfig, WorkerId,
 };
 
+use super::budget::Buffers;
 use crate::config::{self, Config, Idle, Impairment, PortSection};
 
 /// Memory that DPDK needs besides pools, MiB.
@@ -117,7 +118,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
 ///
 /// # Errors
 /// The system's random source fails.
-pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
+pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneConfig, String> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)
         .map_err(|error| format!("the system's random source cannot be read: {error}"))?;
@@ -144,13 +145,13 @@ pub fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
         workers: config.workers.iter().enumerate().map(worker).collect(),
         ports: config.ports.iter().map(attachment).collect(),
         interfaces: config.interfaces.iter().map(interface).collect(),
-        limits: worker_limits(config),
+        limits: worker_limits(config, buffers),
         sctp_udp_port: config.sctp.udp_encapsulation,
         secret: secret.into(),
     })
 }
 
-fn worker_limits(config: &Config) -> Limits {
+fn worker_limits(config: &Config, of: &Buffers) -> Limits {
     let limits = &config.limits;
     let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let pending: u32 =
@@ -163,9 +164,9 @@ fn worker_limits(config: &Config) -> Limits {
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),
         syn_cookies: config.tcp.syn_cookies,
         neighbours: limits.neighbours as usize,
-        untagged_bytes: bytes(limits.buffers_per_worker),
-        hold_bytes: bytes(limits.held_per_worker),
-        keep_bytes: bytes(limits.kept_per_worker),
+        untagged_bytes: bytes(of.buffers),
+        hold_bytes: bytes(of.held),
+        keep_bytes: bytes(of.kept),
         window_bytes: bytes(limits.windows_per_worker),
         ..defaults
     }

@@ -144,6 +144,20 @@ fn regions(sections: &Sections, sink: &Sink) {
             ),
         );
     }
+    // Those in reserved hugepages may not count.
+    let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
+    let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
+    if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
+        sink.report_at(
+            &limits.1,
+            "memory",
+            format!(
+                "is {}, but the regions have {} together: raise it or make them smaller",
+                show_size(ceiling),
+                show_size(counted)
+            ),
+        );
+    }
     for (index, (region, places)) in sections.regions.iter().enumerate() {
         for (other, _) in &sections.regions[..index] {
             let key = match (&region.backing, &other.backing) {

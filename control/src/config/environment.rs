@@ -14,6 +14,7 @@ use rustix::fs::Access;
 use super::document::Document;
 use super::errors::Places;
 use super::machine::{Finding, Findings, Machine, parent_writable};
+use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
 use super::values::show_size;
@@ -37,6 +38,7 @@ impl Document {
             region_files(region, places, &mut findings);
         }
         locked_memory(&machine, self, &mut findings);
+        memory_of_machine(root, self, &mut findings);
         management_socket(self, &mut findings);
         findings.list
     }
@@ -106,6 +108,19 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
                 show_size(soft)
             ),
         );
+    }
+}
+
+/// More than the machine lets the process have; the appliance refuses less than that.
+fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+    let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
+    let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
+    let total = counted.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
+    if total > bytes {
+        let (total, bytes) = (show_size(total), show_size(bytes));
+        let message =
+            format!("the regions have {total}, but {source} is {bytes}: make them smaller");
+        findings.error(&document.root, "region", message);
     }
 }
 

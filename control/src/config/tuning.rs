@@ -151,6 +151,11 @@ section! {
     /// `[limits]`: bounds of the whole appliance.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Limits in "limits" {
+        /// Bytes that regions, staged files and workers' buffers may take together; without it, or where the machine has
+        /// less, 75 % of RAM or of the control group's limit, less packet pools without hugepages, in equal parts for
+        /// the appliances of a process. Regions in reserved hugepages do not count. The buffers of all workers get half
+        /// of it at most.
+        [reload] memory: Option<u64> = size(1 << 20, 64 * TIB).or_absent(), or None;
         /// Streams at a time, over all listeners and connects.
         [reload] streams: u32 = int(1, 10_000_000), or 4096;
         /// Accepted streams of one peer (an IPv4 address or a /64 of IPv6), per worker and over all listeners; without it
@@ -158,6 +163,10 @@ section! {
         streams_per_peer: Option<u32> = int(1, 10_000_000).or_absent(), or None;
         /// Regions at a time.
         [reload] regions: u32 = int(1, 1_000_000), or 1024;
+        /// Silence after which the peer of a stream that has an exclusive region is probed, by TCP's keepalive or SCTP's
+        /// heartbeat, unless `tcp.keepalive` or `sctp.heartbeat` is sooner. A peer that has crashed frees its regions.
+        exclusive_keepalive: Option<Duration> =
+            duration_or_off(ms(1000), 24 * HOUR), or Some(ms(60_000));
         /// Bytes of all regions together.
         [reload] region_memory: u64 = size(4096, 64 * TIB), or 16 << 30;
         /// Bytes that one stream may hold beyond a gap because they could not be placed. Without markers the receive

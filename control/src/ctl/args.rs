@@ -533,7 +533,7 @@ pub struct CompareSwap {
 /// `ddpctl put`.
 #[derive(Debug, ClapArgs)]
 pub struct Put {
-    /// The file
+    /// The file, sparse or not; a pipe (FIFO), or - for the standard input
     pub file: PathBuf,
     /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://; with
     /// --stag, tcp://HOST:PORT

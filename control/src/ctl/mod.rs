@@ -8,6 +8,7 @@ mod bench;
 mod config;
 mod exit;
 mod generate;
+mod pipe;
 mod put;
 mod section;
 mod serve;

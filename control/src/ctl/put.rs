@@ -14,6 +14,7 @@ use tcp_lite::mpa::Revision;
 
 use super::args::{Mpa, MpaRev, Put};
 use super::exit::{Exit, Failure};
+use super::pipe;
 use super::{Output, connect_spec};
 use crate::api::{Client, JobInfo, JobState, PutSpec, RemotePlace, UlpChoice, Via};
 use crate::kernel;
@@ -62,9 +63,27 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
         Some(id) => Via::Stream(id),
         None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new())?),
     };
-    let file = std::fs::canonicalize(&put.file).map_err(|error| unreadable(&put.file, &error))?;
+    let (file, pipe) = match std::fs::canonicalize(pipe::path(&put.file)) {
+        Ok(file) => (file, None),
+        // The standard input's pipe, or the shell's, has no path that the appliance could open.
+        Err(_) if pipe::is_pipe(&put.file) && put.detach => {
+            let message = "--detach needs a file or a FIFO: this pipe ends with ddpctl";
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        Err(_) if pipe::is_pipe(&put.file) => {
+            let pipe = pipe::Pipe::start(&put.file, client.socket())?;
+            (pipe.path().to_owned(), Some(pipe))
+        }
+        Err(error) => return Err(unreadable(&put.file, &error)),
+    };
     let job: JobInfo = client.post("/v1/put", &PutSpec { file, via, target })?;
-    watch(job, client, output, Transfer { detach: put.detach, get: false, into: None })
+    let watched =
+        watch(job, client, output, Transfer { detach: put.detach, get: false, into: None });
+    // What could not be read is not the end of the bytes.
+    match pipe.and_then(|pipe| pipe.error()) {
+        Some(error) => Err(Failure::new(Exit::Failed, format!("{}: {error}", put.file.display()))),
+        None => watched,
+    }
 }
 
 /// Shows how a job gets on, until it is over. An interrupt gives it up.
@@ -129,9 +148,10 @@ pub(super) fn kernel(put: Put, output: &mut Output<'_>) -> Result<(), Failure> {
         (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
         (None, None) => return Err(no_place(put.url.peer.scheme())),
     };
-    let total = std::fs::metadata(&put.file).map_err(|error| unreadable(&put.file, &error))?.len();
+    let file = pipe::path(&put.file);
+    let total = std::fs::metadata(file).map_err(|error| unreadable(&put.file, &error))?.len();
     let request = kernel::PutRequest {
-        file: put.file.clone(),
+        file: file.to_owned(),
         host: put.url.peer.host.clone(),
         port: put.url.peer.port,
         target,

@@ -9,8 +9,8 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::printable;
 use crate::api::{
-    Counters, Event, EventKind, JobInfo, ListenerInfo, PortInfo, RegionInfo, Sent, Stats, Status,
-    WorkerInfo,
+    Counters, Event, EventKind, JobInfo, ListenerInfo, MemoryInfo, PortInfo, RegionInfo, Sent,
+    Stats, Status, WorkerInfo,
 };
 use crate::config::show_size;
 
@@ -89,6 +89,7 @@ pub(super) fn status(status: &Status) -> String {
         pair("process", status.pid.to_string()),
         pair("configuration", status.config.display().to_string()),
         pair("hugepages", yes(status.hugepages)),
+        pair("memory", memory(&status.memory)),
         pair("workers", status.workers.to_string()),
         pair("ports", status.ports.to_string()),
         pair("regions", status.regions.to_string()),
@@ -97,6 +98,19 @@ pub(super) fn status(status: &Status) -> String {
     ];
     rows.extend(status.notes.iter().map(|note| pair("note", note.clone())));
     pairs(rows)
+}
+
+/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, workers' buffers 192 MiB`.
+fn memory(memory: &MemoryInfo) -> String {
+    format!(
+        "{} of {} ({}): regions {}, jobs {}, workers' buffers {}",
+        bytes(memory.in_use),
+        bytes(memory.ceiling),
+        memory.source,
+        bytes(memory.regions),
+        bytes(memory.jobs),
+        bytes(memory.workers)
+    )
 }
 
 pub(super) fn ports(ports: &[PortInfo]) -> String {
@@ -176,8 +190,8 @@ pub(super) fn workers(workers: &[WorkerInfo]) -> String {
 pub(super) fn regions(regions: &[RegionInfo]) -> String {
     table(
         &[
-            "REGION", "SIZE", "ACCESS", "SHARED", "STAG", "BASE TO", "BACKING", "BOUND TO",
-            "LOCKED", "PLACED", "MESSAGES",
+            "REGION", "SIZE", "ACCESS", "SHARED", "STAG", "BASE TO", "BACKING", "BOUND TO", "HELD",
+            "IDLE", "LOCKED", "PLACED", "MESSAGES",
         ],
         regions.iter().map(|region| {
             let backing = match &region.path {
@@ -193,6 +207,8 @@ pub(super) fn regions(regions: &[RegionInfo]) -> String {
                 region.base_to.clone(),
                 backing,
                 or_dash(region.bound_to),
+                or_dash(region.held_for.map(seconds)),
+                or_dash(region.idle_for.map(seconds)),
                 yes(region.locked),
                 bytes(region.placed),
                 region.messages.to_string(),

@@ -55,9 +55,9 @@ fn tables_for_people() {
     assert!(status.contains("note           no hugepages: ordinary pages are used\n"), "{status}");
     assert_eq!(
         fake.good(&["regions", "list"]),
-        "REGION  SIZE    ACCESS  SHARED  STAG        BASE TO  BACKING    BOUND TO  LOCKED  PLACED  \
+        "REGION  SIZE    ACCESS  SHARED  STAG        BASE TO  BACKING    BOUND TO  HELD  IDLE  LOCKED  PLACED  \
          MESSAGES\n\
-         inbox   64 MiB  rw      no      0x0badcafe  4096     anonymous  -         no      0       0\n"
+         inbox   64 MiB  rw      no      0x0badcafe  4096     anonymous  -         -     -     no      0       0\n"
     );
     let listeners = fake.good(&["listeners"]);
     assert!(listeners.contains("10.0.0.1:7471 [fd00::1]:7471"), "{listeners}");

@@ -172,6 +172,7 @@ impl Listener {
                 remote_write: true,
                 remote_read: false,
                 remote_atomic: false,
+                busy: false,
             }],
         );
         Ok(Listener { socket, address, config, memory, stag, stags, advert })

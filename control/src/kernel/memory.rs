@@ -56,6 +56,15 @@ impl KernelMemory {
         Ok(Self::file(file, len))
     }
 
+    /// The file, if its bytes come one after the other and nobody knows how many.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(super) fn open_pipe(path: &Path) -> io::Result<Option<File>> {
+        let kind = std::fs::metadata(path)?.file_type();
+        if kind.is_file() || kind.is_dir() { Ok(None) } else { File::open(path).map(Some) }
+    }
+
     /// A file of `len` bytes, made if it is not there, to be written.
     ///
     /// # Errors

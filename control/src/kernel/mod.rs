@@ -210,6 +210,14 @@ pub enum KernelError {
         /// The region.
         name: String,
     },
+    /// Another stream has the region.
+    #[error(
+        "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+    )]
+    Busy {
+        /// The region.
+        name: String,
+    },
     /// The file does not fit.
     #[error("{bytes} bytes at offset {offset} do not fit the region's {len} bytes")]
     TooLarge {
@@ -219,6 +227,12 @@ pub enum KernelError {
         offset: u64,
         /// Bytes of the region.
         len: u64,
+    },
+    /// A pipe does not end where the region does.
+    #[error("the region has {room} bytes from there on, and the pipe has more: the region is full")]
+    Full {
+        /// Bytes from the place to the region's end.
+        room: u64,
     },
     /// Revision 0 of the first draft carries no advertisement.
     #[error(

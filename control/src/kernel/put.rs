@@ -1,6 +1,7 @@
 //! Writes a file into a peer's memory over a kernel socket.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::refusal::Refusal;
 
 /// Longest message: a file is sent as several if it is longer.
 const MAX_MESSAGE: u64 = 1 << 30;
+/// Bytes of a pipe in one message.
+const PIPE_MESSAGE: u64 = 1 << 20;
 /// Segments given to the kernel before arrivals and progress are looked at.
 const BURST: usize = 64;
 /// Bytes read at once.
@@ -84,13 +87,18 @@ pub fn put(
         return Err(KernelError::NeedsStag);
     }
     let file = |source| KernelError::File { path: request.file.clone(), source };
-    let memory = KernelMemory::open(&request.file).map_err(file)?;
+    let pipe = KernelMemory::open_pipe(&request.file).map_err(file)?;
+    let memory = match pipe {
+        None => KernelMemory::open(&request.file).map_err(file)?,
+        Some(_) => KernelMemory::bytes(Vec::new()),
+    };
     let socket = Socket::connect(&request.host, request.port, request.timeout)?;
     if let Some(name) = &request.congestion {
         let refused = |source| KernelError::Congestion { name: name.clone(), source };
         socket.set_congestion(name).map_err(refused)?;
     }
     let mut transfer = Transfer::new(request, socket, memory)?;
+    transfer.pipe = pipe;
     let (stag, to) = transfer.start(&request.target)?;
     transfer.send(stag, to, progress)?;
     transfer.confirm()?;
@@ -101,6 +109,10 @@ struct Transfer {
     socket: Socket,
     channel: Channel,
     memory: KernelMemory,
+    /// Where the bytes are from, if not from `memory`.
+    pipe: Option<File>,
+    /// Bytes from the place to the region's end, as far as they are known.
+    room: u64,
     path: PathBuf,
     stags: StagTable<KernelMemory>,
     timeout: Duration,
@@ -131,6 +143,8 @@ impl Transfer {
             channel,
             total: memory.len(),
             memory,
+            pipe: None,
+            room: u64::MAX,
             path: request.file.clone(),
             stags: StagTable::new(),
             timeout: request.timeout,
@@ -171,7 +185,7 @@ impl Transfer {
     }
 
     fn place(
-        &self,
+        &mut self,
         target: &Target,
         private_data: &[u8],
     ) -> Result<(Stag, TaggedOffset), KernelError> {
@@ -184,6 +198,9 @@ impl Transfer {
             let known = regions.into_iter().map(|r| r.name).collect();
             return Err(KernelError::NoRegion { name: name.clone(), known });
         };
+        if region.busy {
+            return Err(KernelError::Busy { name: name.clone() });
+        }
         if !region.remote_write {
             return Err(KernelError::NotWritable { name: name.clone() });
         }
@@ -191,6 +208,7 @@ impl Transfer {
         if offset.checked_add(self.total).is_none_or(|end| end > len) {
             return Err(KernelError::TooLarge { bytes: self.total, offset, len });
         }
+        self.room = len - offset;
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
 
@@ -203,14 +221,15 @@ impl Transfer {
     ) -> Result<(), KernelError> {
         let mut first = true;
         loop {
-            while (self.posted < self.total || first) && self.channel.outstanding() < 2 {
-                self.post(stag, to)?;
+            while self.has_more(first) && self.channel.outstanding() < 2 {
+                self.post(stag, to, first)?;
                 first = false;
             }
             let blocked = self.burst()?;
             self.listen()?;
             progress(Progress { sent: self.channel.stream_bytes(), total: self.total });
-            if self.pending.is_empty() && self.posted == self.total && !self.channel.has_unsent() {
+            let all = self.posted == self.total && self.pipe.is_none();
+            if self.pending.is_empty() && all && !self.channel.has_unsent() {
                 break;
             }
             if self.peer_closed {
@@ -227,17 +246,46 @@ impl Transfer {
         })
     }
 
-    fn post(&mut self, stag: Stag, to: TaggedOffset) -> Result<(), KernelError> {
+    fn has_more(&self, first: bool) -> bool {
+        self.pipe.is_some() || self.posted < self.total || first
+    }
+
+    /// The next bytes of a pipe; none at its end, where it is closed. Waits for them.
+    fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
+        let Some(pipe) = &mut self.pipe else { return Ok(None) };
+        // One more than there is room for tells that it has more.
+        let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
+        let mut bytes = Vec::new();
+        let file = |source| KernelError::File { path: self.path.clone(), source };
+        io::Read::take(&mut *pipe, most).read_to_end(&mut bytes).map_err(file)?;
+        self.moved = Instant::now();
+        if bytes.is_empty() {
+            self.pipe = None;
+            return Ok(None);
+        }
+        if bytes.len() as u64 > self.room - self.total {
+            return Err(KernelError::Full { room: self.room });
+        }
+        self.total += bytes.len() as u64;
+        Ok(Some(bytes))
+    }
+
+    fn post(&mut self, stag: Stag, to: TaggedOffset, first: bool) -> Result<(), KernelError> {
+        let of_pipe = self.pipe.is_some();
+        let piece = self.read_pipe()?;
+        if of_pipe && piece.is_none() && !first {
+            return Ok(());
+        }
         let len = (self.total - self.posted).min(MAX_MESSAGE);
+        let (memory, offset) = match piece {
+            Some(bytes) => (KernelMemory::bytes(bytes), 0),
+            None => (self.memory.clone(), self.posted),
+        };
         let message = Message::Tagged {
             stag,
             to: TaggedOffset(to.0.wrapping_add(self.posted)),
             rsvd_ulp: 0,
-            source: Source::Region {
-                memory: self.memory.clone(),
-                offset: self.posted,
-                len: len as u32,
-            },
+            source: Source::Region { memory, offset, len: len as u32 },
             cookie: Cookie::of(self.posted),
         };
         // At most two messages are outstanding, so the queue has room; a stream that refuses has been

@@ -364,3 +364,39 @@ fn the_last_message_is_reported_whatever_follows_it() {
         assert_eq!(message.ddp_error(), Some(ErrorCode::InvalidStag), "{reset}");
     }
 }
+
+// A pipe's length is not known: it may be shorter than the region, as long, empty, or too long.
+#[test]
+fn a_pipe_is_put_to_its_end_unless_the_region_is_full_before() {
+    let mebi = 1 << 20;
+    for (len, fits) in [(0, true), (100, true), (2 * mebi, true), (2 * mebi + 1, false)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).expect("a pipe");
+        let source = bytes(len);
+        let run =
+            with_listener(listen_config(V4, Config::default(), 2 * mebi as u64), |address, _| {
+                let (writer, source) = (path.clone(), source.clone());
+                let writer = thread::spawn(move || {
+                    let mut pipe = std::fs::File::options().write(true).open(writer)?;
+                    pipe.write_all(&source)
+                });
+                let request = request(path, address, region(0), MpaOptions::default());
+                let report = put(&request, &mut |_| {});
+                (report, writer.join().expect("the writer"))
+            });
+        let (report, written) = run.result;
+        match report {
+            Ok(report) => {
+                assert!(fits && written.is_ok(), "{len}");
+                assert_eq!(report.bytes, len as u64);
+                assert!(contents(&run.memory)[..len] == source, "{len}");
+            }
+            Err(error) => {
+                assert!(!fits, "{len}: {error}");
+                let sentence = "the region has 2097152 bytes from there on, and the pipe has more: the region is full";
+                assert_eq!(error.to_string(), sentence);
+            }
+        }
+    }
+}

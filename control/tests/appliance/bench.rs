@@ -274,7 +274,7 @@ fn what_a_peer_does_not_offer_is_said_so() {
     assert!(sentence.contains("1000 bytes at offset 1047577 do not fit"), "{sentence}");
     // It serves one stream at a time.
     let sentence = error(&spec("write", "tcp", REGION));
-    assert!(sentence.starts_with("stream 2 of 3: the peer offers no region"), "{sentence}");
+    assert!(sentence.starts_with("stream 2 of 3: region_busy: the peer's region "), "{sentence}");
     assert!(sentence.ends_with("needs `shared = true`)"), "{sentence}");
     // Nobody takes a Send there.
     let sentence = error(&spec("send", "tcp", REGION));

@@ -130,17 +130,48 @@ impl Drop for Ddpd {
     }
 }
 
+/// A process of a test, killed when dropped.
+pub(crate) struct Running(Child);
+
+impl Running {
+    /// Starts an appliance and waits until it serves. Its log is added to this file.
+    pub(crate) fn start(command: Command, log: &Path) -> Running {
+        Running(started(command, log))
+    }
+
+    /// As a crash ends it.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    pub(crate) fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts it and waits until it serves. Its log is added to a file of the directory.
 fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
-    let path = dir.join(LOG);
-    let log = File::options().create(true).append(true).open(&path).unwrap();
-    let mut child = ddpd(files).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    started(ddpd(files), &dir.join(LOG))
+}
+
+fn started(mut command: Command, log: &Path) -> Child {
+    let file = File::options().create(true).append(true).open(log).unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(file).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     if line != "ready\n" {
         child.wait().unwrap();
-        panic!("ddpd did not start: {line:?} {}", std::fs::read_to_string(path).unwrap());
+        panic!("ddpd did not start: {line:?} {}", std::fs::read_to_string(log).unwrap());
     }
     child
 }

@@ -23,7 +23,8 @@
 //!
 //! `flags` bit 0: the sender's stream is bare DDP, bit 1: it is RDMAP; neither: the sender does not say. Other bits, and
 //! `reserved`, are sent as zero and ignored on receipt. `access` bit 0: the peer may
-//! write, bit 1: the peer may read, bit 2: it may do atomics; other bits are ignored. A receiver refuses
+//! write, bit 1: the peer may read, bit 2: it may do atomics, bit 3: another stream has it
+//! (then there are no rights and the STag is 0); other bits are ignored. A receiver refuses
 //! another version.
 
 use core::ops::Range;
@@ -47,6 +48,7 @@ mod field {
     pub(super) const WRITE: u8 = 0x01;
     pub(super) const READ: u8 = 0x02;
     pub(super) const ATOMIC: u8 = 0x04;
+    pub(super) const BUSY: u8 = 0x08;
     pub(super) const NAME_LEN: usize = 5;
     pub(super) const RESERVED: Range<usize> = 6..8;
     pub(super) const BASE_TO: Range<usize> = 8..16;
@@ -85,6 +87,8 @@ pub struct Advertised {
     pub remote_read: bool,
     /// The peer may do atomic operations.
     pub remote_atomic: bool,
+    /// Another stream has it for itself: there are no rights, and no STag.
+    pub busy: bool,
 }
 
 /// Why private data is no advertisement.
@@ -163,7 +167,8 @@ fn encode_entry(region: &Advertised, out: &mut Vec<u8>) {
     fixed[field::STAG].copy_from_slice(&region.stag.to_be_bytes());
     fixed[field::ACCESS] = if region.remote_write { field::WRITE } else { 0 }
         | if region.remote_read { field::READ } else { 0 }
-        | if region.remote_atomic { field::ATOMIC } else { 0 };
+        | if region.remote_atomic { field::ATOMIC } else { 0 }
+        | if region.busy { field::BUSY } else { 0 };
     fixed[field::NAME_LEN] = name.len() as u8;
     fixed[field::RESERVED].fill(0);
     fixed[field::BASE_TO].copy_from_slice(&region.base_to.to_be_bytes());
@@ -212,6 +217,7 @@ fn decode_entry<'a>(
         remote_write: access & field::WRITE != 0,
         remote_read: access & field::READ != 0,
         remote_atomic: access & field::ATOMIC != 0,
+        busy: access & field::BUSY != 0,
     };
     Ok((region, tail))
 }
@@ -227,10 +233,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn region() -> impl Strategy<Value = Advertised> {
-        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 3]>())
-            .prop_map(|(name, stag, [base_to, len], [remote_write, remote_read, remote_atomic])| {
-                Advertised { name, stag, base_to, len, remote_write, remote_read, remote_atomic }
-            })
+        ("[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", any::<u32>(), any::<[u64; 2]>(), any::<[bool; 4]>())
+            .prop_map(
+                |(name, stag, [base_to, len], [remote_write, remote_read, remote_atomic, busy])| {
+                    Advertised {
+                        name,
+                        stag,
+                        base_to,
+                        len,
+                        remote_write,
+                        remote_read,
+                        remote_atomic,
+                        busy,
+                    }
+                },
+            )
     }
 
     #[test]
@@ -243,6 +260,7 @@ mod tests {
             remote_write: true,
             remote_read: false,
             remote_atomic: false,
+            busy: false,
         };
         // The example of docs/protocol.md.
         let expected = [
@@ -254,6 +272,19 @@ mod tests {
         ]
         .concat();
         assert_eq!(encode(&[region]), expected);
+    }
+
+    // A client that knows nothing of bit 3 finds the region without rights.
+    #[test]
+    fn a_busy_region_is_one_without_rights_to_clients_of_before() {
+        let mut region = decode(
+            b"DDPA\x01\0\0\x01\x01\x02\x03\x04\x01\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0in",
+        )
+        .unwrap();
+        region[0] = Advertised { stag: 0, remote_write: false, busy: true, ..region[0].clone() };
+        let bytes = encode(&region);
+        assert_eq!(bytes[HEADER_LEN + field::ACCESS], 0x08);
+        assert_eq!(decode(&bytes).unwrap(), region);
     }
 
     #[test]
@@ -288,6 +319,7 @@ mod tests {
             remote_write: true,
             remote_read: true,
             remote_atomic: true,
+            busy: false,
         }]);
         *evil.last_mut().unwrap() = b'/';
         assert_eq!(decode(&evil), Err(AdvertError::Name));

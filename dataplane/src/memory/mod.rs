@@ -16,10 +16,11 @@ pub mod ring;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
@@ -128,7 +129,11 @@ struct Inner {
     stable: bool,
     shared: Option<OwnedFd>,
     locked: bool,
+    /// It lies in reserved hugepages.
+    huge: bool,
     statements: Vec<String>,
+    /// Dropped after the mapping.
+    charge: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Memory {
@@ -146,9 +151,25 @@ impl Memory {
             }
             Backing::Staged { path } => (staged(path, len)?, None),
         };
+        let huge = config.backing == Backing::Huge && statements.is_empty();
         let locked = config.lock && mapping.lock(&mut statements);
         let stable = shared.is_none() && !config.remote_write;
-        Ok(Memory(Arc::new(Inner { mapping, len: config.len, stable, shared, locked, statements })))
+        let (len, charge) = (config.len, OnceLock::new());
+        let inner = Inner { mapping, len, stable, shared, locked, huge, statements, charge };
+        Ok(Memory(Arc::new(inner)))
+    }
+
+    /// Drops `charge` when the last handle is gone and the memory is unmapped. Memory has one charge: a second one is
+    /// dropped at once.
+    pub fn charged(self, charge: impl Any + Send + Sync) -> Memory {
+        // The first one stays, as documented.
+        let _ = self.0.charge.set(Box::new(charge));
+        self
+    }
+
+    /// True when it lies in hugepages that were reserved before.
+    pub fn is_huge(&self) -> bool {
+        self.0.huge
     }
 
     /// The memory file of a `Shared` region, to be sent to a local program. Its size is sealed.

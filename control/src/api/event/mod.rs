@@ -54,6 +54,17 @@ pub enum EventKind {
         /// Address and port of the peer.
         remote: String,
     },
+    /// A peer wanted an exclusive region that another stream has: it is advertised as busy to it.
+    RegionBusy {
+        /// The region.
+        region: String,
+        /// The stream that has it; none while one is being opened.
+        holder: Option<StreamId>,
+        /// Whole seconds since that stream was bound or last wrote.
+        idle_for: u64,
+        /// Address and port of the peer that wanted it.
+        remote: String,
+    },
     /// A stream could not be opened from here.
     StreamRefused {
         /// None.
@@ -284,6 +295,7 @@ impl EventKind {
             | EventKind::JobFinished { error: Some(_), .. } => Severity::Error,
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
+            | EventKind::RegionBusy { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::AddressConflict { .. }
             | EventKind::Warning { .. } => Severity::Warning,
@@ -294,7 +306,9 @@ impl EventKind {
     /// Where it is kept.
     pub fn ring(&self) -> Ring {
         match self {
-            EventKind::StreamRefused { .. } | EventKind::HandshakeFailed { .. } => Ring::Attempts,
+            EventKind::StreamRefused { .. }
+            | EventKind::HandshakeFailed { .. }
+            | EventKind::RegionBusy { .. } => Ring::Attempts,
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }
             | EventKind::RegionFetched { .. } => Ring::Deliveries,
@@ -312,6 +326,7 @@ impl EventKind {
             | EventKind::StreamClosed { stream, .. }
             | EventKind::TaggedDelivered { stream, .. }
             | EventKind::Message { stream, .. } => Some(*stream),
+            EventKind::RegionBusy { holder, .. } => *holder,
             _ => None,
         }
     }

@@ -54,7 +54,8 @@ impl Core {
             }
         };
         self.env.tally.accepted += 1;
-        let (regions, exclusive) = self.regions.take(&listed, stream);
+        let (regions, exclusive) = self.regions.take(&listed, stream, self.env.now);
+        let busy = self.regions.note_busy(&mut self.env, &listed, &regions, remote);
         let has_slot = slot.is_some();
         let waits = has_slot || !exclusive.is_empty();
         // The peer's ORD: it will issue Reads.
@@ -66,6 +67,7 @@ impl Core {
                 ends,
                 pd,
                 regions,
+                busy,
                 queues,
                 revision,
                 rdmap,
@@ -169,7 +171,8 @@ impl Core {
     /// All workers know what the stream may reach: it is accepted.
     pub(super) fn accept(&mut self, id: StreamId) {
         let Some(accepted) = self.streams.accept(id) else { return };
-        let advertised = self.regions.advertised(accepted.regions);
+        let mut advertised = self.regions.advertised(accepted.regions);
+        advertised.extend(self.regions.advertised_busy(accepted.busy));
         let (revision, pd) = (accepted.revision, accepted.pd);
         // The draft's Start Key carries no private data: its peers know the STags otherwise.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);

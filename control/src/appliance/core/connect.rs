@@ -44,7 +44,7 @@ impl Core {
                 let regions = spec.regions.clone();
                 let plan = ConnectPlan { spec, purpose, interface, worker, pd, start_key };
                 let plan = Box::new(plan);
-                let exclusive = self.regions.reserve(&regions);
+                let exclusive = self.regions.reserve(&regions, self.env.now);
                 if exclusive.is_empty() {
                     self.send_connect(*plan);
                 } else {
@@ -73,7 +73,7 @@ impl Core {
             self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
             return self.connect_refused(plan.purpose, ApiError::unavailable(reason), now);
         }
-        let exclusive = self.regions.reserve(&plan.spec.regions);
+        let exclusive = self.regions.reserve(&plan.spec.regions, self.env.now);
         self.bind_for_peer(plan, &exclusive);
     }
 
@@ -97,7 +97,7 @@ impl Core {
         if let Some(refusal) = self.links.refuse(&self.env.facts, interface) {
             return Err(refusal);
         }
-        let pd = self.regions.domain_of(&spec.regions)?;
+        let pd = self.regions.domain_of(&spec.regions, self.env.now)?;
         let served = &self.env.facts.served[usize::from(interface.0)];
         // Streams are spread over the workers of the port.
         let turn =

@@ -50,6 +50,7 @@ impl Core {
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
             streams: self.streams.established() as u32,
+            memory: self.env.budget.info(),
             notes: self.env.notes.sentences(now),
         }
     }
@@ -181,7 +182,7 @@ impl Core {
     }
 
     fn region_counters(&self) -> BTreeMap<String, Counters> {
-        let infos = self.regions.infos(|_| Vec::new());
+        let infos = self.regions.infos(self.env.now, |_| Vec::new());
         let named = infos.into_iter().map(|info| {
             let mut counters = Counters::new();
             counters::put_region(&mut counters, &info);
@@ -205,6 +206,7 @@ impl Core {
             region_memory: self.regions.memory(),
             listeners: self.listeners.len(),
             jobs: self.jobs.running(),
+            memory: self.env.budget.info(),
             held: found.streams.iter().map(|info| counters::held(&info.stats)).sum(),
         };
         let mut gauges = Counters::new();

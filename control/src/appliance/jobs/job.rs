@@ -6,6 +6,7 @@ use std::time::Instant;
 use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
 
+use super::staging::Staging;
 use crate::api::{ApiError, Counters, ErrorKind, GetSink, JobInfo, JobState, RemotePlace, Via};
 
 /// A file on its way.
@@ -35,7 +36,7 @@ pub(super) struct Job {
 /// Which way the bytes go.
 pub(super) enum Work {
     /// From a file into the peer's memory.
-    Put,
+    Put(Staging),
     /// From the peer's memory.
     Get(Fetch),
 }
@@ -74,13 +75,13 @@ impl Job {
         JobInfo {
             id,
             kind: match self.work {
-                Work::Put => "put".into(),
+                Work::Put(_) => "put".into(),
                 Work::Get(_) => "get".into(),
             },
             file: self.file.clone(),
             region: match &self.work {
                 Work::Get(fetch) => fetch.region().map(str::to_owned),
-                Work::Put => None,
+                Work::Put(_) => None,
             },
             remote: self.remote.clone(),
             state: self.state,

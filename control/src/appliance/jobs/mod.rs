@@ -9,7 +9,9 @@ mod gets;
 mod job;
 mod pings;
 mod place;
+mod puts;
 mod sends;
+mod staging;
 mod transfers;
 
 use std::time::Instant;
@@ -262,9 +264,21 @@ impl Jobs {
 
     // --- memory ---
 
-    /// The file that a job puts is in memory, or could not be read.
+    /// The file that a job puts is open, or cannot be opened.
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
         self.transfers.on_staged(id, result, out);
+    }
+
+    /// A piece of that file is in memory, or could not be read.
+    pub(super) fn on_filled(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<Loaded, String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        self.transfers.on_filled(env, id, result, now, out);
     }
 
     /// There is memory, and the offset in it, for what a job gets; or none.

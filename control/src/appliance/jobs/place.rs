@@ -33,6 +33,12 @@ pub(super) fn place(
                     "the peer offers no region `{name}` (it offers: {has})"
                 )));
             };
+            if region.busy {
+                let sentence = format!(
+                    "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+                );
+                return Err(ApiError::peer_refused(sentence));
+            }
             let (open, to) = match need {
                 Need::Write => (region.remote_write, "writes"),
                 Need::Read => (region.remote_read, "reads"),
@@ -70,6 +76,7 @@ mod tests {
             remote_write: true,
             remote_read: false,
             remote_atomic: false,
+            busy: false,
         }
     }
 
@@ -86,6 +93,13 @@ mod tests {
         assert!(place(&by_name("in", u64::MAX), 90, &regions, Need::Write).is_err());
         let error = place(&by_name("out", 0), 1, &regions, Need::Write).unwrap_err();
         assert_eq!(error.message, "the peer offers no region `out` (it offers: in)");
+        let taken = [Advertised { stag: 0, remote_write: false, busy: true, ..region() }];
+        let error = place(&by_name("in", 0), 1, &taken, Need::Write).unwrap_err();
+        assert_eq!(error.error, ErrorKind::PeerRefused);
+        assert!(
+            error.message.starts_with("region_busy: the peer's region `in` is taken"),
+            "{error}"
+        );
         let closed = [Advertised { remote_write: false, ..region() }];
         assert_eq!(
             place(&by_name("in", 0), 1, &closed, Need::Write).unwrap_err().error,

@@ -1,22 +1,23 @@
 //! Transfer jobs: put of files into peers' regions, and get from them.
 //!
 //! ```text
-//!  Staging (file into memory) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
+//!  Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
 //! ```
 //!
-//! The file is read into memory that cannot change, so that retransmissions are framed again from
-//! it. A bounded number of messages is posted at a time; a message counts when the peer's LLP has
-//! acknowledged all of it.
+//! The place is checked before the file is read. A bounded part of the file is in memory ([`puts`](super::puts)), which
+//! does not change while a message from it may be sent again. A bounded number of messages is posted at a time; a
+//! message counts when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use dataplane::{Command, StreamStats};
-use ddp::{Source, Stag, StreamId, TaggedOffset};
+use ddp::{Stag, StreamId};
 
 use super::job::{Job, Work};
 use super::place::{Need, place};
+use super::staging::{Staging, room};
 use crate::advert::Advertised;
 use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
 use crate::appliance::counters::stream_counters;
@@ -24,12 +25,13 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
+use crate::appliance::source::PIECE;
 use crate::transport::Transport;
 
 /// Bytes of one message.
-pub(in crate::appliance) const MESSAGE: u64 = 1 << 20;
+pub(in crate::appliance) const MESSAGE: u64 = PIECE;
 /// Messages posted and not acknowledged.
-const POSTED: usize = 16;
+pub(super) const POSTED: usize = 16;
 /// Jobs that are going on.
 const MAX_RUNNING: usize = 16;
 /// Jobs that are remembered, going on or not.
@@ -65,7 +67,8 @@ impl Transfers {
             let file = file.display();
             return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
         }
-        let wanted = NewJob { file: file.clone(), via, target, work: Work::Put, peer };
+        let wanted =
+            NewJob { file: file.clone(), via, target, work: Work::Put(Staging::default()), peer };
         let id = self.new_job(env, wanted, out)?;
         env.load(Wanted::File(file), Loading::Put { job: id });
         Ok(id)
@@ -125,7 +128,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// The file is in memory, or could not be read.
+    /// The file is open and there is memory for a part of it, or neither.
     pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state.is_final() {
@@ -135,6 +138,9 @@ impl Transfers {
             Err(sentence) => self.fail(id, ApiError::bad_request(sentence), out),
             Ok(loaded) => {
                 job.total = loaded.len;
+                if let Work::Put(staging) = &mut job.work {
+                    staging.opened(loaded.source);
+                }
                 job.memory = Some(loaded.memory);
                 job.state = JobState::Connecting;
                 match (job.stream, job.via.clone()) {
@@ -177,6 +183,9 @@ impl Transfers {
             Ok((stag, to)) => {
                 job.stream = Some(stream);
                 (job.stag, job.to) = (stag, to);
+                if let Work::Put(staging) = &mut job.work {
+                    staging.placed(room(&job.target, peer_regions));
+                }
                 job.state = JobState::Running;
                 job.started = Some(now);
                 self.feed(env, id, now, out);
@@ -192,24 +201,19 @@ impl Transfers {
     pub(super) fn feed(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         loop {
             let Some(job) = self.jobs.get_mut(&id) else { return };
-            let (Some(stream), Some(memory)) = (job.stream, job.memory.clone()) else { return };
-            let rest = job.total - job.posted;
-            // A file without bytes is one message without bytes.
-            let complete = rest == 0 && job.messages > 0;
+            if job.stream.is_none() || job.memory.is_none() {
+                return;
+            }
+            if matches!(job.work, Work::Put(_)) {
+                self.feed_put(env, id, out);
+                break;
+            }
+            // Nothing to get is one Read of no bytes.
+            let complete = job.total == job.posted && job.messages > 0;
             if job.state != JobState::Running || job.outstanding >= POSTED || complete {
                 break;
             }
-            if matches!(job.work, Work::Get(_)) {
-                self.post_read(id, out);
-                continue;
-            }
-            let len = rest.min(MESSAGE);
-            let source = Source::Region { memory, offset: job.posted, len: len as u32 };
-            let to = TaggedOffset(job.to.wrapping_add(job.posted));
-            let stag = job.stag;
-            job.advance(len);
-            let task = Task::Job(id);
-            out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
+            self.post_read(id, out);
         }
         self.finish_if_sent(env, id, now, out);
     }
@@ -217,6 +221,7 @@ impl Transfers {
     fn finish_if_sent(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let all = job.messages > 0 && job.outstanding == 0 && job.acknowledged == job.total;
+        let all = all && !matches!(&job.work, Work::Put(staging) if !staging.is_done());
         if job.state != JobState::Running || !all || job.ended.is_some() {
             return;
         }
@@ -304,6 +309,9 @@ impl Transfers {
         job.state = state;
         job.ended = job.ended.or_else(|| Some(Instant::now()));
         job.memory = None;
+        if let Work::Put(staging) = &mut job.work {
+            staging.close();
+        }
         job.error = error.clone();
         let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
         match stream {

@@ -1,6 +1,8 @@
 //! Which streams a region serves: bound to one, advertised to several, cleared between them.
 
+use std::net::SocketAddr;
 use std::ops::Range;
+use std::time::Instant;
 
 use dataplane::Command;
 use dataplane::Sources;
@@ -8,9 +10,10 @@ use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
 use ddp::{Stag, StagEntry, StreamId, TaggedOffset};
 
+use super::region::Region;
 use super::{Regions, completion};
 use crate::advert::Advertised;
-use crate::api::EventKind;
+use crate::api::{ApiError, EventKind};
 use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{NOBODY, Then};
 
@@ -26,6 +29,7 @@ impl Regions {
         &mut self,
         listed: &[String],
         stream: StreamId,
+        now: Instant,
     ) -> (Vec<String>, Vec<String>) {
         let (mut taken, mut exclusive) = (Vec::new(), Vec::new());
         for name in listed {
@@ -35,19 +39,99 @@ impl Regions {
             region.users.insert(stream);
             taken.push(name.clone());
             if region.is_exclusive() {
-                region.bound = Some(stream);
+                region.bind(stream, now);
                 exclusive.push(name.clone());
             }
         }
         (taken, exclusive)
     }
 
+    /// Of a listener's regions those that were not `taken`, because another stream has them. Logged.
+    pub(in crate::appliance) fn note_busy(
+        &self,
+        env: &mut Env,
+        listed: &[String],
+        taken: &[String],
+        remote: SocketAddr,
+    ) -> Vec<String> {
+        let mut busy = Vec::new();
+        for name in listed.iter().filter(|name| !taken.contains(name)) {
+            let region = self.regions.get(name).filter(|region| region.is_live());
+            let Some((holder, idle)) = region.and_then(|region| region.holder(env.now)) else {
+                continue;
+            };
+            env.log.push(EventKind::RegionBusy {
+                region: name.clone(),
+                holder: holder.map(api_id),
+                idle_for: idle.as_secs(),
+                remote: remote.to_string(),
+            });
+            busy.push(name.clone());
+        }
+        busy
+    }
+
+    /// What is advertised of regions that another stream has: no STag, no rights.
+    pub(in crate::appliance) fn advertised_busy(&self, names: &[String]) -> Vec<Advertised> {
+        let regions = names.iter().filter_map(|name| self.regions.get(name));
+        let busy = |region: &Region| Advertised {
+            name: region.section.name.clone(),
+            stag: 0,
+            base_to: 0,
+            len: region.len,
+            remote_write: false,
+            remote_read: false,
+            remote_atomic: false,
+            busy: true,
+        };
+        regions.map(busy).collect()
+    }
+
+    /// Why an exclusive region cannot be had now.
+    pub(in crate::appliance) fn busy(&self, name: &str, now: Instant) -> ApiError {
+        let holder = self.regions.get(name).and_then(|region| region.holder(now));
+        let sentence = match holder {
+            Some((Some(stream), idle)) => {
+                let (id, idle) = (api_id(stream), idle.as_secs());
+                format!(
+                    "region_busy: region `{name}` is taken by stream {id}, idle for {idle} s: wait for its end, or \
+                     ddpctl streams close {id}"
+                )
+            }
+            _ => format!(
+                "region_busy: region `{name}` is taken by a stream that is being opened: try again"
+            ),
+        };
+        ApiError::conflict(sentence)
+    }
+
+    /// An operator closes the stream: its exclusive regions serve others as soon as no worker lets it write there, also if
+    /// its peer never answers.
+    pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
+        let holds = |name: &&String| {
+            let region = self.regions.get(*name);
+            region.is_some_and(|region| region.bound == Some(stream) && region.is_live())
+        };
+        let regions: Vec<String> = names.iter().filter(holds).cloned().collect();
+        self.bind(env, &regions.clone(), Some(NOBODY), Then::Freed { stream, regions });
+    }
+
+    /// It does not any more. It may also have ended meanwhile, and another may have the region.
+    pub(in crate::appliance) fn on_freed(&mut self, names: &[String], stream: StreamId) {
+        for name in names {
+            let region = self.regions.get_mut(name).filter(|region| region.bound == Some(stream));
+            if let Some(region) = region {
+                (region.bound, region.held) = (None, None);
+            }
+        }
+    }
+
     /// Marks exclusive regions as taken until the stream's number is known.
-    pub(in crate::appliance) fn reserve(&mut self, names: &[String]) -> Vec<String> {
+    pub(in crate::appliance) fn reserve(&mut self, names: &[String], now: Instant) -> Vec<String> {
         let mut reserved = Vec::new();
         for name in names {
             if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
-                region.bound = Some(NOBODY);
+                region.bind(NOBODY, now);
                 reserved.push(name.clone());
             }
         }
@@ -66,7 +150,7 @@ impl Regions {
             let Some(region) = self.regions.get_mut(name) else { continue };
             region.users.insert(stream);
             if region.is_exclusive() {
-                region.bound = Some(stream);
+                region.bind(stream, env.now);
                 exclusive.push(name.clone());
             }
         }
@@ -204,6 +288,9 @@ impl Regions {
         if len == 0 && !region.users.contains(&stream) {
             return;
         }
+        if let Some((_, active)) = region.held.as_mut().filter(|_| region.bound == Some(stream)) {
+            *active = env.now;
+        }
         region.placed += len;
         region.messages += 1;
         let offset = to.0.saturating_sub(region.section.base_to).min(region.len);
@@ -250,7 +337,7 @@ impl Regions {
             let Some(region) = self.regions.get_mut(name) else { continue };
             region.users.remove(&stream);
             if region.bound == Some(stream) {
-                region.bound = None;
+                (region.bound, region.held) = (None, None);
                 if region.is_live() {
                     freed.push(name.clone());
                 }

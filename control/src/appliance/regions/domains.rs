@@ -2,6 +2,7 @@
 //! a region share the domain. A region that no listener names has a domain of its own until one does.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use dataplane::memory::Memory;
 use dataplane::{Command, Sources};
@@ -93,12 +94,16 @@ impl Regions {
     }
 
     /// The domain of regions that a stream that is opened from here is to reach together.
-    pub(in crate::appliance) fn domain_of(&mut self, regions: &[String]) -> Result<PdId, ApiError> {
+    pub(in crate::appliance) fn domain_of(
+        &mut self,
+        regions: &[String],
+        now: Instant,
+    ) -> Result<PdId, ApiError> {
         let mut domain = None;
         for name in regions {
             let region = self.live(name)?;
             if !region.is_available() {
-                return Err(ApiError::conflict(format!("region `{name}` serves another stream")));
+                return Err(self.busy(name, now));
             }
             if domain.is_some_and(|pd| pd != region.pd) {
                 return Err(ApiError::conflict(format!(

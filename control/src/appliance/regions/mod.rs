@@ -19,7 +19,7 @@ mod per_stream;
 mod region;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use dataplane::memory::ring::{Completion, Kind, Producer};
 use dataplane::{Command, Sources};
@@ -36,7 +36,7 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::config::{Backing, Limits, ListenerSection, RegionSection};
+use crate::config::{Backing, Limits, ListenerSection, RegionSection, free_huge_memory};
 use crate::files::FileId;
 use crate::shm;
 
@@ -97,17 +97,22 @@ impl Regions {
     pub(super) fn info(
         &self,
         name: &str,
+        now: Instant,
         listeners: impl Fn(&str) -> Vec<String>,
     ) -> Result<RegionInfo, ApiError> {
         let region = self.regions.get(name);
         let region =
             region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))?;
-        Ok(region.info(listeners(name)))
+        Ok(region.info(now, listeners(name)))
     }
 
     /// All of them, as [`info`](Self::info).
-    pub(super) fn infos(&self, listeners: impl Fn(&str) -> Vec<String>) -> Vec<RegionInfo> {
-        self.regions.iter().map(|(name, region)| region.info(listeners(name))).collect()
+    pub(super) fn infos(
+        &self,
+        now: Instant,
+        listeners: impl Fn(&str) -> Vec<String>,
+    ) -> Vec<RegionInfo> {
+        self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
     /// An API client wants a region: its memory is made first, elsewhere.
@@ -158,8 +163,22 @@ impl Regions {
                 self.regions.len()
             )));
         }
-        let size = section.size.unwrap_or(0);
-        self.check_memory(limits, size)
+        self.check_memory(limits, section.size.unwrap_or(0))?;
+        let counted = Regions::counted(section);
+        if counted == 0 {
+            return Ok(());
+        }
+        env.budget
+            .check(&format!("region `{name}`"), counted, None)
+            .map_err(|over| ApiError::unavailable(over.to_string()))
+    }
+
+    /// Of those that are asked for, the bytes that count.
+    pub(super) fn counted(section: &RegionSection) -> u64 {
+        match section.backing {
+            Backing::Hugepages if section.size.unwrap_or(0) <= free_huge_memory() => 0,
+            _ => section.size.unwrap_or(0),
+        }
     }
 
     fn check_memory(&self, limits: &Limits, more: u64) -> Result<(), ApiError> {
@@ -243,6 +262,7 @@ impl Regions {
             pd,
             state: RegionState::Adding,
             bound: None,
+            held: None,
             users: HashSet::new(),
             file,
             written: false,

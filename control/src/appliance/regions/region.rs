@@ -1,6 +1,7 @@
 //! A region: what the workers know of it, and what it serves.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
@@ -26,6 +27,8 @@ pub(in crate::appliance) struct Region {
     pub(super) state: RegionState,
     /// The stream that an exclusive region serves.
     pub(super) bound: Option<StreamId>,
+    /// Since when, and when that stream was last seen to write.
+    pub(super) held: Option<(Instant, Instant)>,
     /// Streams that it was advertised to.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
@@ -50,6 +53,20 @@ impl Region {
         self.section.remote_write && !self.section.shared
     }
 
+    /// It serves this stream alone, from now on.
+    pub(super) fn bind(&mut self, stream: StreamId, now: Instant) {
+        self.bound = Some(stream);
+        self.held = Some((now, now));
+    }
+
+    /// The stream that has it, if it has a number, and the time since it last did something.
+    pub(super) fn holder(&self, now: Instant) -> Option<(Option<StreamId>, Duration)> {
+        let bound = self.bound.filter(|_| self.is_exclusive())?;
+        let idle =
+            self.held.map_or(Duration::ZERO, |(_, active)| now.saturating_duration_since(active));
+        Some((Some(bound).filter(|stream| *stream != NOBODY), idle))
+    }
+
     /// May be given to one more stream.
     pub(super) fn is_available(&self) -> bool {
         self.is_live() && !(self.is_exclusive() && self.bound.is_some())
@@ -69,6 +86,7 @@ impl Region {
             remote_write: self.access.remote_write(),
             remote_read: self.access.remote_read(),
             remote_atomic: self.access.atomic(),
+            busy: false,
         }
     }
 
@@ -105,7 +123,9 @@ impl Region {
     }
 
     /// As operators see it, with the listeners that name it.
-    pub(super) fn info(&self, listeners: Vec<String>) -> RegionInfo {
+    pub(super) fn info(&self, now: Instant, listeners: Vec<String>) -> RegionInfo {
+        let held = self.held.filter(|_| self.bound.is_some());
+        let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
         let section = &self.section;
         let (backing, path) = match &section.backing {
             Backing::Anonymous => ("anonymous", None),
@@ -123,6 +143,8 @@ impl Region {
             access: word(self.access).into(),
             shared: section.shared,
             bound_to: self.bound.filter(|s| *s != NOBODY).map(|s| api::StreamId(s.0)),
+            held_for: held.map(|(since_then, _)| since(since_then)),
+            idle_for: held.map(|(_, active)| since(active)),
             locked: self.memory.is_locked(),
             listeners,
             placed: self.placed,

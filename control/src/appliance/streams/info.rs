@@ -123,6 +123,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
         base_to: region.base_to.to_string(),
         size: region.len,
         access: access(region.remote_read, region.remote_write, region.remote_atomic),
+        busy: region.busy,
     }
 }
 

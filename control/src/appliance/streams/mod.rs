@@ -66,6 +66,8 @@ pub(super) struct Accepting {
     pub ends: Ends,
     pub pd: PdId,
     pub regions: Vec<String>,
+    /// Regions that another stream has.
+    pub busy: Vec<String>,
     pub queues: Vec<QueueSection>,
     pub revision: Option<Revision>,
     pub rdmap: bool,
@@ -80,6 +82,7 @@ pub(super) struct Accepted<'a> {
     pub listener: Option<ListenerId>,
     pub pd: PdId,
     pub regions: &'a [String],
+    pub busy: &'a [String],
     pub queues: &'a [QueueSection],
     pub revision: Option<Revision>,
     pub rdmap: bool,
@@ -156,11 +159,11 @@ impl Streams {
     // --- accepted ---
 
     pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: Accepting) {
-        let Accepting { listener, ends, pd, regions, queues, .. } = accepting;
+        let Accepting { listener, ends, pd, regions, busy, queues, .. } = accepting;
         let Accepting { revision, rdmap, slot, peer_reads, waits, .. } = accepting;
         let state = if waits { State::Binding } else { State::Accepting };
         let fresh = Stream::new(ends, state, pd);
-        let known = Stream { regions, queues, revision, rdmap, slot, peer_reads, ..fresh };
+        let known = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
         self.streams.insert(id, Stream { listener: Some(listener), ..known });
     }
 
@@ -185,11 +188,17 @@ impl Streams {
             listener: stream.listener,
             pd: stream.pd,
             regions: &stream.regions,
+            busy: &stream.busy,
             queues: &stream.queues,
             revision: stream.revision,
             rdmap: stream.rdmap,
             arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
+    }
+
+    /// Regions that were advertised to its peer.
+    pub(super) fn regions_of(&self, id: StreamId) -> &[String] {
+        self.streams.get(&id).map(|stream| stream.regions.as_slice()).unwrap_or_default()
     }
 
     // --- opened ---

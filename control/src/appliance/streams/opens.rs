@@ -2,12 +2,13 @@
 //! a listener do.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
 
 use crate::api::ConnectSpec;
-use crate::appliance::endpoints::{connect_endpoint, connect_sctp};
+use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, serve_one};
 use crate::config::{Config, IpFields};
 use crate::transport::Transport;
 
@@ -33,13 +34,13 @@ impl Opens {
         match spec.transport {
             Transport::Tcp => {
                 let peer = mpa::Peer::from_name(&spec.rdmap.peer).unwrap_or_default();
-                let kind = TcpKind::of(spec, peer, start_key);
+                let kind = TcpKind::of(config, spec, peer, start_key);
                 let make = || connect_endpoint(config, spec, peer, start_key);
                 EndpointConfig::Tcp(shared(&mut self.tcp, kind, make))
             }
             Transport::Sctp => {
                 let make = || connect_sctp(config, spec);
-                EndpointConfig::Sctp(shared(&mut self.sctp, SctpKind::of(spec), make))
+                EndpointConfig::Sctp(shared(&mut self.sctp, SctpKind::of(config, spec), make))
             }
         }
     }
@@ -71,12 +72,16 @@ struct SctpKind {
     peer_to_peer: bool,
     /// Fields of the IP headers: streams that share an association have the same.
     ip: IpFields,
+    /// Time between heartbeats: less where the peer has a region for itself.
+    heartbeat: Option<Duration>,
 }
 
 impl SctpKind {
-    fn of(spec: &ConnectSpec) -> SctpKind {
+    fn of(config: &Config, spec: &ConnectSpec) -> SctpKind {
+        // Where the heartbeats are the same, streams with and without such a region share associations.
+        let heartbeat = heartbeat_for(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
-        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields() }
+        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), heartbeat }
     }
 }
 
@@ -97,10 +102,12 @@ struct TcpKind {
     peer_to_peer: bool,
     /// A second attempt with revision 1.
     retry_revision_1: bool,
+    /// A silent peer is probed because it has a region for itself.
+    serves_one: bool,
 }
 
 impl TcpKind {
-    fn of(spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+    fn of(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
         TcpKind {
             revision: spec.revision(),
             start_key,
@@ -109,6 +116,7 @@ impl TcpKind {
             peer,
             peer_to_peer: spec.rdmap.peer_to_peer,
             retry_revision_1: spec.rdmap.retry_revision_1,
+            serves_one: serve_one(config, &spec.regions),
         }
     }
 }

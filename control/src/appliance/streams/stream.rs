@@ -22,6 +22,8 @@ pub(super) struct Stream {
     pub(super) state: State,
     /// Regions that were advertised to the peer.
     pub(super) regions: Vec<String>,
+    /// Regions that were advertised as busy: another stream has them.
+    pub(super) busy: Vec<String>,
     /// Regions that the peer advertised.
     pub(super) peer_regions: Vec<Advertised>,
     pub(super) queues: Vec<QueueSection>,
@@ -94,6 +96,7 @@ impl Stream {
             remote,
             state,
             regions: Vec::new(),
+            busy: Vec::new(),
             peer_regions: Vec::new(),
             queues: Vec::new(),
             pd,

@@ -42,6 +42,7 @@ fn connect(bench: &mut Bench) {
         remote_write: true,
         remote_read: false,
         remote_atomic: false,
+        busy: false,
     };
     let commands = bench.all_commands();
     let connect = commands.iter().find_map(|command| match command {
@@ -49,6 +50,7 @@ fn connect(bench: &mut Bench) {
         _ => None,
     });
     bench.established(5, "10.0.0.9", connect, &[offer]);
+    bench.load_all();
 }
 
 /// Posted messages: ticket, TO, bytes.
@@ -89,6 +91,7 @@ fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
         assert_eq!(to, 1010 + bytes, "in order, without gaps");
         bytes += u64::from(len);
         sent(&mut bench, ticket);
+        bench.load_all();
         assert_eq!(job(&mut bench, id).acknowledged, bytes);
         let commands = bench.all_commands();
         let closes = commands.iter().any(|c| matches!(c, Command::Close { abort: false, .. }));
@@ -248,5 +251,128 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
         let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
         let EndpointConfig::Tcp(endpoint) = &connect.endpoint else { panic!("not TCP") };
         assert_eq!(endpoint.mpa.initiate, initiate);
+    }
+}
+
+// What a put holds of its file is bounded, whatever the file's length; the place is checked before.
+#[test]
+fn a_file_of_any_size_goes_through_a_bounded_window() {
+    let mut bench = bench();
+    let before = bench.budget.info().jobs;
+    let file = bench.dir.path().join("sparse");
+    let len = 40 * MESSAGE + 3;
+    std::fs::File::create(&file).unwrap().set_len(len).unwrap();
+    let id = put_file(&mut bench, file.clone(), target(0), MpaChoice::default());
+    assert_eq!(bench.budget.info().jobs - before, 32 * MESSAGE);
+    connect(&mut bench);
+    let mut waiting = posted(&bench.all_commands());
+    let mut bytes = 0;
+    while !waiting.is_empty() {
+        assert!(waiting.len() <= 16);
+        let (ticket, to, len) = waiting.remove(0);
+        assert_eq!(to, 1000 + bytes);
+        bytes += u64::from(len);
+        sent(&mut bench, ticket);
+        bench.load_all();
+        waiting.extend(posted(&bench.all_commands()));
+    }
+    assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
+    bench.closed(5, CloseReason::LocalShutdown);
+    assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
+    // A tebibyte, most of it a hole, takes no more; it does not fit, which is seen before it is read.
+    std::fs::File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
+    let id = put_file(&mut bench, file, target(0), MpaChoice::default());
+    connect(&mut bench);
+    let error = job(&mut bench, id).error.unwrap();
+    assert!(error.contains("1099511627776 bytes at offset 0 do not fit"), "{error}");
+}
+
+// The bytes themselves: no slot is read into before its message is acknowledged.
+#[test]
+fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
+    let mut bench = bench();
+    let file = bench.dir.path().join("file");
+    let content: Vec<u8> = (0..40u8).flat_map(|n| vec![n; MESSAGE as usize]).collect();
+    std::fs::write(&file, content).unwrap();
+    put_file(&mut bench, file, target(0), MpaChoice::default());
+    connect(&mut bench);
+    let mut waiting = bench.all_commands();
+    let (mut n, mut checked) = (0u8, 0);
+    while checked < waiting.len() {
+        // All that may be sent again still has its bytes.
+        for command in &waiting[checked..] {
+            let Command::Post { message, .. } = command else { continue };
+            let Message::Tagged { to, source: Source::Region { memory, offset, .. }, .. } = message
+            else {
+                panic!("{message:?}")
+            };
+            let mut byte = [0];
+            memory.read(*offset, &mut byte);
+            assert_eq!(u64::from(byte[0]), (to.0 - 1000) / MESSAGE);
+        }
+        if let Command::Post { ticket, .. } = &waiting[checked] {
+            let ticket = *ticket;
+            n += 1;
+            sent(&mut bench, ticket);
+            bench.load_all();
+            let more = bench.all_commands();
+            waiting.extend(more);
+        }
+        checked += 1;
+    }
+    assert_eq!(n, 40);
+}
+
+fn fifo(bench: &Bench) -> PathBuf {
+    let path = bench.dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+    path
+}
+
+#[test]
+fn a_pipe_is_put_to_its_end_and_its_length_is_what_it_had() {
+    use std::io::Write as _;
+    for content in [&b"sample"[..], b""] {
+        let mut bench = bench();
+        let path = fifo(&bench);
+        let id = put_file(&mut bench, path.clone(), target(0), MpaChoice::default());
+        let content = content.to_vec();
+        let writer = std::thread::spawn(move || {
+            std::fs::File::options().write(true).open(path).unwrap().write_all(&content).unwrap();
+            content.len()
+        });
+        connect(&mut bench);
+        let len = writer.join().unwrap() as u64;
+        let posts = posted(&bench.all_commands());
+        let sizes: Vec<u64> = posts.iter().map(|post| u64::from(post.2)).collect();
+        assert_eq!(sizes.iter().sum::<u64>(), len);
+        assert!(!posts.is_empty(), "also no bytes are a message");
+        posts.iter().for_each(|post| sent(&mut bench, post.0));
+        bench.closed(5, CloseReason::LocalShutdown);
+        let info = job(&mut bench, id);
+        assert_eq!((info.state, info.total, info.acknowledged), (JobState::Done, len, len));
+    }
+}
+
+#[test]
+fn a_pipe_with_more_than_the_region_takes_fails_and_says_so() {
+    use std::io::Write as _;
+    for (len, fits) in [(10, true), (11, false)] {
+        let mut bench = bench();
+        let path = fifo(&bench);
+        let id = put_file(&mut bench, path.clone(), target((64 << 20) - 10), MpaChoice::default());
+        let writer = std::thread::spawn(move || {
+            let mut pipe = std::fs::File::options().write(true).open(path).unwrap();
+            pipe.write_all(&vec![1; len]).unwrap();
+        });
+        connect(&mut bench);
+        writer.join().unwrap();
+        let error = job(&mut bench, id).error;
+        assert_eq!(error.is_none(), fits, "{error:?}");
+        if let Some(error) = error {
+            let sentence = "the peer's region `theirs` has 10 bytes from offset 67108854 on, and the pipe has more \
+                            than the 10 bytes that it took: the region is full";
+            assert_eq!(error, sentence);
+        }
     }
 }

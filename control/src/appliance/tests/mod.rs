@@ -52,11 +52,12 @@ use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
+use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
-use crate::config::{self, Config, Document};
+use crate::config::{self, Config, Document, MachineMemory, RegionSection};
 use crate::files::Writer;
 use crate::shm;
 
@@ -70,6 +71,7 @@ struct Bench {
     log: EventLog,
     dir: tempfile::TempDir,
     file: PathBuf,
+    budget: Budget,
 }
 
 const WORKERS: usize = 2;
@@ -117,16 +119,22 @@ fn fresh(text: &str) -> Bench {
     let text = text.replace("DIR", dir.path().to_str().unwrap());
     std::fs::write(&file, &text).unwrap();
     let config = Document::parse(&file, &text).unwrap().config;
-    let regions = config
-        .regions
-        .iter()
-        .map(|section| (section.clone(), loader::load(&Wanted::Region(section.clone())).unwrap()));
-    let regions = regions.collect();
+    let budget = Budget::new(Some(room()), &config.limits, WORKERS);
+    let load = |section: &RegionSection| {
+        (section.clone(), loader::load(&Wanted::Region(section.clone()), &budget).unwrap())
+    };
+    let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
     let now = Instant::now();
-    let setup = setup(config, &dir, &log);
+    let setup = Setup { budget: budget.clone(), ..setup(config, &dir, &log) };
     let core = Core::new(setup, regions, now).unwrap();
-    Bench { core, now, log, dir, file }
+    Bench { core, now, log, dir, file, budget }
+}
+
+/// A machine of 4 GiB.
+fn room() -> Room {
+    let machine = MachineMemory { bytes: 4 << 30, source: "RAM".into() };
+    Room { machine, pools: 0, appliances: 1 }
 }
 
 fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
@@ -141,6 +149,7 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
         notes: Vec::new(),
         dpdk_version: None,
         hugepages: false,
+        budget: Budget::unlimited(),
         config,
     }
 }
@@ -190,7 +199,8 @@ impl Bench {
     /// Makes the memory that was asked for.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
-            let finished = Finished { id: load.id, result: loader::load(&load.wanted) };
+            let finished =
+                Finished { id: load.id, result: loader::load(&load.wanted, &self.budget) };
             self.core.handle_loaded(finished, self.now);
         }
     }
@@ -294,13 +304,14 @@ fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
     entries.collect()
 }
 
-/// Names in the advertisement of the first `Accept`.
+/// Names in the advertisement of the first `Accept`, without busy ones.
 fn offered(commands: &[Command]) -> Option<Vec<String>> {
     commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
         Command::Accept { private_data, .. } => {
             let regions = advert::decode(private_data).unwrap();
-            Some(regions.into_iter().map(|region| region.name).collect())
+            let free = regions.into_iter().filter(|region| !region.busy);
+            Some(free.map(|region| region.name).collect())
         }
         _ => None,
     })

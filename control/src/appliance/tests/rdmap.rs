@@ -50,6 +50,7 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
         remote_read: rights.contains('r'),
         remote_write: rights.contains('w'),
         remote_atomic: rights.contains('a'),
+        busy: false,
     }
 }
 

@@ -82,6 +82,7 @@ fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
     establish(&mut bench, &[Advertised { len: 4 << 20, ..offer("theirs", "w") }]);
+    bench.load_all();
     let posted = tickets(&bench.all_commands());
     assert_eq!(posted.len(), 2);
     (bench, info.id, posted)

@@ -481,3 +481,119 @@ fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
         "{commands:?}"
     );
 }
+
+// The machine of the tests has 4 GiB.
+#[test]
+fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memory_is_made() {
+    let mut bench = bench();
+    let mut pending = bench.call(Request::AddRegion(section("big", 12 << 30)));
+    let error = answer(&mut pending).unwrap_err();
+    assert_eq!(error.error, ErrorKind::Unavailable);
+    assert!(
+        error.message.starts_with("region `big`: 12 GiB asked for, ")
+            && error.message.contains(" of 3 GiB in use (regions 128 KiB, jobs 0 bytes,")
+            && error.message.contains("the ceiling is 75 % of RAM (4 GiB)"),
+        "{error}"
+    );
+    assert!(bench.core.poll_load().is_none());
+}
+
+#[test]
+fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
+    let mut bench = bench();
+    let before = bench.budget.info();
+    let _pending = bench.call(Request::AddRegion(section("new", 1 << 20)));
+    bench.load_all();
+    drop(bench.acknowledge());
+    assert_eq!(bench.budget.info().in_use, before.in_use + (1 << 20));
+    let _pending = bench.call(remove("new", false));
+    drop(bench.acknowledge());
+    assert_eq!(bench.budget.info(), before);
+}
+
+/// What the first `Accept` advertises as busy.
+fn busy(commands: &[Command]) -> Vec<Advertised> {
+    let accept = commands.iter().find_map(|command| match command {
+        Command::Accept { private_data, .. } => Some(advert::decode(private_data).unwrap()),
+        _ => None,
+    });
+    accept.expect("an Accept").into_iter().filter(|region| region.busy).collect()
+}
+
+#[test]
+fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
+    let mut bench = bench();
+    assert_eq!(busy(&bench.accepted(1, "10.0.0.2")), []);
+    let stag = bench.core.regions()["own"].stag();
+    bench.pass(Duration::from_secs(40));
+    let tagged = Event::TaggedDelivered {
+        stream: StreamId(1),
+        stag,
+        to: TaggedOffset(0),
+        len: 9,
+        rsvd_ulp: 0,
+    };
+    bench.event(tagged);
+    bench.pass(Duration::from_secs(5));
+    let own = busy(&bench.accepted(2, "10.0.0.3"));
+    let [Advertised { name, stag: 0, len: 65536, remote_write: false, .. }] = &own[..] else {
+        panic!("{own:?}")
+    };
+    assert_eq!(name, "own");
+    let holder = Some(crate::api::StreamId(1));
+    assert_eq!(
+        bench.logged(|kind| matches!(kind, EventKind::RegionBusy { .. })),
+        [EventKind::RegionBusy {
+            region: "own".into(),
+            holder,
+            idle_for: 5,
+            remote: "10.0.0.3:5000".into()
+        }]
+    );
+    let Ok(Reply::Regions(regions)) = answer(&mut bench.call(Request::Regions)) else { panic!() };
+    let own = regions.iter().find(|region| region.name == "own").unwrap();
+    assert_eq!((own.bound_to, own.held_for, own.idle_for), (holder, Some(45.0), Some(5.0)));
+    let common = regions.iter().find(|region| region.name == "common").unwrap();
+    assert_eq!((common.bound_to, common.held_for), (None, None));
+    let spec = crate::api::ConnectSpec {
+        regions: vec!["own".into()],
+        ..crate::api::ConnectSpec::to(remote("10.0.0.9"))
+    };
+    let error = answer(&mut bench.call(Request::Connect(spec))).unwrap_err();
+    assert_eq!(
+        (error.error, error.message.as_str()),
+        (
+            ErrorKind::Conflict,
+            "region_busy: region `own` is taken by stream 0000000000000001, idle for 5 s: wait for its end, or \
+             ddpctl streams close 0000000000000001"
+        )
+    );
+}
+
+// The peer of the first stream never answers.
+#[test]
+fn closing_a_stream_frees_its_region_at_once() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    let id = crate::api::StreamId(1);
+    let mut pending = bench.call(Request::CloseStream { id, abort: false });
+    assert!(unanswered(&mut pending), "the stream is not gone yet");
+    let commands = bench.all_commands();
+    let unbound: Vec<Ticket> = commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::BindStag { stream: Some(NOBODY), ticket, .. } => Some(*ticket),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(unbound.len(), WORKERS, "its peer cannot write any more");
+    // Until all workers know that, what it writes could come after the region was cleared for the next one.
+    bench.done(unbound[0]);
+    assert_eq!(busy(&bench.accepted(9, "10.0.0.9")).len(), 1);
+    bench.done(unbound[1]);
+    let commands = bench.accepted(2, "10.0.0.3");
+    assert_eq!(offered(&commands).unwrap(), ["own", "common"]);
+    assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)));
+    bench.closed(1, CloseReason::LocalShutdown);
+    assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)), "the next one keeps it");
+}

@@ -184,3 +184,31 @@ fn what_the_api_added_stays() {
     bench.reload(BASIC).unwrap();
     assert!(bench.core.regions().contains_key("api"));
 }
+
+// Each of the two fits alone; the machine of the tests has 4 GiB.
+#[test]
+fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made() {
+    let region =
+        |name: &str| format!("[[region]]\nname = \"{name}\"\nsize = \"2 GiB\"\naccess = \"r\"\n");
+    let mut bench = bench();
+    std::fs::write(&bench.file, format!("{BASIC}{}{}", region("one"), region("two"))).unwrap();
+    let mut pending = bench.call(Request::Reload);
+    assert!(bench.core.poll_load().is_none());
+    let error = answer(&mut pending).unwrap_err();
+    assert!(error.message.contains("the file's 2 new regions: 4 GiB asked for, "), "{error}");
+    assert!(error.message.contains(" of 3 GiB in use"), "{error}");
+}
+
+#[test]
+fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
+    let mut bench = bench();
+    let limits = |size: &str| format!("{BASIC}\n[limits]\nmemory = \"{size}\"\n");
+    let report = bench.reload(&limits("1 GiB")).unwrap();
+    assert!(
+        report.applied.contains(&"limits.memory changed".into()) && report.needs_restart.is_empty()
+    );
+    assert_eq!(bench.budget.info().ceiling, 1 << 30);
+    let error = bench.reload(&limits("1 MiB")).unwrap_err();
+    assert!(error.message.contains(" of 1 MiB in use (regions 128 KiB"), "{error}");
+    assert_eq!(bench.budget.info().ceiling, 1 << 30);
+}

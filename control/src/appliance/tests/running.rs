@@ -198,7 +198,8 @@ fn what_the_command_line_says_is_no_drift() {
     std::fs::write(&config.file, format!("{}\n[management]\nlog = \"warn\"\n", host!())).unwrap();
     let file = config.file.clone();
     let core = Core::new(setup(config, &dir, &log), Vec::new(), Instant::now()).unwrap();
-    let mut bench = Bench { core, now: Instant::now(), log, dir, file };
+    let budget = Budget::unlimited();
+    let mut bench = Bench { core, now: Instant::now(), log, dir, file, budget };
     let info = bench.config();
     let log = value(&info, "management", &[], "log");
     assert_eq!(log, Some((json!("debug"), ValueOrigin::CommandLine)));

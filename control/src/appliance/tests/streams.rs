@@ -3,6 +3,7 @@
 use dataplane::ConnectError;
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
+use super::super::pending::NOBODY;
 use super::*;
 use crate::api::{ConnectSpec, ErrorKind};
 
@@ -344,6 +345,7 @@ fn offer(name: &str, len: u64) -> Advertised {
         remote_write: true,
         remote_read: false,
         remote_atomic: false,
+        busy: false,
     }
 }
 
@@ -419,7 +421,13 @@ fn closing_answers_when_the_stream_is_gone() {
     bench.accepted(1, "10.0.0.2");
     let id = crate::api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: true });
-    assert!(matches!(bench.commands(0)[..], [Command::Close { stream: StreamId(1), abort: true }]));
+    assert!(matches!(
+        bench.commands(0)[..],
+        [
+            Command::Close { stream: StreamId(1), abort: true },
+            Command::BindStag { stream: Some(NOBODY), .. }
+        ]
+    ));
     assert!(unanswered(&mut pending));
     bench.closed(1, CloseReason::LocalAbort);
     assert_eq!(answer(&mut pending), Ok(Reply::DONE));

@@ -166,6 +166,7 @@ heartbeat = "off"
 udp_encapsulation = 9899
 [limits]
 streams_per_peer = 5
+memory = "2 GiB"
 [management]
 socket = "/run/x.sock"
 log = "info,control=debug"

@@ -65,7 +65,7 @@ pub(in crate::ctl) fn stream(stream: &StreamInfo) -> String {
             vec![
                 region.name.clone(),
                 show_size(region.size),
-                region.access.clone(),
+                if region.busy { "busy".into() } else { region.access.clone() },
                 region.stag.clone(),
                 region.base_to.clone(),
             ]

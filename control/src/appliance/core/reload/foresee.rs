@@ -14,6 +14,7 @@ use super::Difference;
 use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
+use crate::appliance::regions::Regions;
 use crate::config::{Backing, Config, Delivery, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
@@ -32,6 +33,7 @@ impl Core {
         let mut steps = Steps::default();
         self.regions_that_go(difference, &mut steps.refusals);
         self.regions_that_come(config, difference, &mut steps.refusals);
+        steps.refusals.extend(self.over_memory(config, difference));
         let sections = difference.listeners_changed.iter().chain(&difference.listeners_added);
         for section in sections.clone() {
             self.listener_alone(difference, section, &mut steps.refusals);
@@ -59,6 +61,18 @@ impl Core {
                 refusals.push(format!("region `{name}` cannot go: listener `{listener}` names it"));
             }
         }
+    }
+
+    /// All new regions together are to fit under the ceiling that is to be.
+    fn over_memory(&self, config: &Config, difference: &Difference) -> Option<String> {
+        let added = difference.regions_added.iter().map(Regions::counted);
+        let added = added.fold(0u64, u64::saturating_add);
+        let key = config.limits.memory;
+        if added == 0 && key == self.env.facts.config.limits.memory {
+            return None;
+        }
+        let what = format!("the file's {} new regions", difference.regions_added.len());
+        Some(self.env.budget.check(&what, added, Some(key)).err()?.to_string())
     }
 
     fn regions_that_come(

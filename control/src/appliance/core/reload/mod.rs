@@ -212,6 +212,7 @@ impl Core {
         if plan.difference.limits_changed {
             done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
             self.env.facts.config.apply_reload(&plan.config);
+            self.env.budget.follow(plan.config.limits.memory);
         }
         for name in &plan.steps.removed_first {
             done.extend(self.listeners.section_of(name).map(Undo::old));
@@ -297,7 +298,10 @@ impl Core {
         let mut left = Vec::new();
         for step in done.into_iter().rev() {
             match step {
-                Undo::Limits(old) => self.env.facts.config = *old,
+                Undo::Limits(old) => {
+                    self.env.facts.config = *old;
+                    self.env.budget.follow(self.env.facts.config.limits.memory);
+                }
                 Undo::AddRegion(name) => {
                     if self.regions.is_live(&name) {
                         self.regions.deregister(&mut self.env, &name, Sources::Abort, None);

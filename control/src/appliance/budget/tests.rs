@@ -1,0 +1,96 @@
+//! With a machine of any size.
+
+use super::*;
+use crate::config::Document;
+
+fn limits(text: &str) -> Limits {
+    const HOST: &str = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n[[interface]]\nname = \"i\"\nport = \"p\"\n\
+                        addresses = [\"10.0.0.1/24\"]\n";
+    let text = format!("{HOST}[limits]\n{text}");
+    Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config.limits
+}
+
+fn room(gib: u64) -> Option<Room> {
+    let machine = MachineMemory { bytes: gib << 30, source: "RAM".into() };
+    Some(Room { machine, pools: 0, appliances: 1 })
+}
+
+const WORKER: u64 = 3 * (64 << 20);
+
+#[test]
+fn more_than_the_machine_has_is_refused_with_the_numbers() {
+    let budget = Budget::new(room(4), &limits(""), 1);
+    let kept = budget.charge(Of::Region, "region `a`", 1 << 30).unwrap();
+    let refused = budget.charge(Of::Region, "region `big`", 12 << 30).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "region `big`: 12 GiB asked for, 1216 MiB of 3 GiB in use (regions 1 GiB, jobs 0 bytes, workers' buffers \
+         192 MiB); the ceiling is 75 % of RAM (4 GiB): make it smaller, free some, or raise limits.memory"
+    );
+    assert_eq!(budget.info().in_use, WORKER + (1 << 30), "what was refused is not charged");
+    drop(kept);
+    assert_eq!(budget.info().in_use, WORKER);
+}
+
+#[test]
+fn the_key_counts_unless_the_machine_has_less() {
+    let of = |key: &str| {
+        let info = Budget::new(room(4), &limits(key), 0).info();
+        (info.ceiling, info.source)
+    };
+    assert_eq!(of("memory = \"1 GiB\""), (1 << 30, "limits.memory".into()));
+    assert_eq!(of("memory = \"4 GiB\""), (4 << 30, "limits.memory".into()));
+    assert_eq!(of("memory = \"5 GiB\""), (3 << 30, "75 % of RAM (4 GiB)".into()));
+}
+
+#[test]
+fn packet_pools_and_other_appliances_take_their_part() {
+    let room = Room { pools: 1 << 30, appliances: 2, ..room(5).unwrap() };
+    let info = Budget::new(Some(room), &limits(""), 0).info();
+    assert_eq!(info.ceiling, 1536 << 20);
+    assert_eq!(
+        info.source,
+        "75 % of RAM (5 GiB) less 1 GiB of packet pools, for one of 2 appliances"
+    );
+}
+
+#[test]
+fn the_last_byte_fits_and_one_more_does_not() {
+    let budget = Budget::new(room(4), &limits("memory = \"1 GiB\""), 1);
+    let free = (1 << 30) - WORKER;
+    assert!(budget.check("it", free, None).is_ok());
+    assert!(budget.check("it", free + 1, None).is_err());
+    let all = budget.charge(Of::Job, "it", free).unwrap();
+    assert!(budget.charge(Of::Job, "it", 1).is_err());
+    assert_eq!((budget.info().jobs, budget.info().regions), (free, 0));
+    drop(all);
+    assert!(budget.charge(Of::Job, "it", u64::MAX).is_err(), "no sum wraps");
+    assert_eq!(budget.info().jobs, 0);
+}
+
+#[test]
+fn workers_buffers_follow_the_ceiling() {
+    let limits = limits("memory = \"384 MiB\"\nkept_per_worker = \"32 MiB\"");
+    let budget = Budget::new(room(4), &limits, 4);
+    let (buffers, note) = budget.buffers(&limits, 4);
+    // 4 * 160 MiB are 640 MiB; 192 MiB may be.
+    assert_eq!(buffers.buffers, (64 << 20) * 192 / 640);
+    assert_eq!(buffers.kept, (32 << 20) * 192 / 640);
+    assert!(budget.info().workers <= 192 << 20);
+    let note = note.expect("a note");
+    assert!(note.contains("and not 640 MiB as limits.buffers_per_worker"), "{note}");
+    let (_, note) = Budget::new(room(4), &limits, 1).buffers(&limits, 1);
+    assert_eq!(note, None, "160 MiB are less than half");
+}
+
+#[test]
+fn a_reload_moves_the_ceiling_and_takes_nothing_away() {
+    let budget = Budget::new(room(4), &limits("memory = \"1 GiB\""), 0);
+    let charge = budget.charge(Of::Region, "r", 512 << 20).unwrap();
+    assert!(budget.check("reload", 0, Some(Some(256 << 20))).is_err());
+    budget.follow(Some(256 << 20));
+    assert_eq!((budget.info().ceiling, budget.info().regions), (256 << 20, 512 << 20));
+    assert!(budget.charge(Of::Region, "r", 1).is_err());
+    drop(charge);
+    assert!(budget.charge(Of::Region, "r", 1).is_ok());
+}

@@ -1,0 +1,137 @@
+//! The file of a put, on its way through a bounded window of memory.
+//!
+//! ```text
+//!           fill                post               acknowledged
+//!   file ---------> read -------------> outstanding ------------> slot free
+//!           <------------- slots of 1 MiB, a ring ------------->
+//! ```
+//!
+//! A slot is filled again when the message in it is acknowledged: until then a retransmission is framed from it. A
+//! stream completes its messages in order, so the oldest slot is free first.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ddp::{Source, TaggedOffset};
+
+use super::job::{Job, Work};
+use super::transfers::{MESSAGE, POSTED, Transfers};
+use crate::api::{ApiError, JobState, RemotePlace};
+use crate::appliance::effect::{Effect, Effects};
+use crate::appliance::env::Env;
+use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::pending::{Loading, Task};
+use crate::appliance::source::{Fill, SLOTS};
+
+/// Pieces of a file that are asked for at a time; other jobs use the same thread.
+const FILLING: u64 = 4;
+
+impl Transfers {
+    /// Asks for as much of the file as the memory holds, and posts what has been read.
+    pub(super) fn feed_put(&mut self, env: &mut Env, id: u64, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == JobState::Running) else {
+            return;
+        };
+        while let Some(fill) = next_fill(job) {
+            env.load(Wanted::Fill(fill), Loading::Fill { job: id });
+        }
+        while let Some((memory, stream, at, len)) = next_message(job) {
+            let source = Source::Region { memory, offset: at, len: len as u32 };
+            let to = TaggedOffset(job.to.wrapping_add(job.posted));
+            let (stag, task) = (job.stag, Task::Job(id));
+            job.advance(len);
+            out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
+        }
+    }
+
+    /// A piece of the file is in memory, or could not be read.
+    pub(super) fn on_filled(
+        &mut self,
+        env: &mut Env,
+        id: u64,
+        result: Result<Loaded, String>,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        let Work::Put(staging) = &mut job.work else { return };
+        staging.filling -= 1;
+        let pipe = staging.source.as_ref().is_some_and(|source| source.is_pipe());
+        match result {
+            Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
+            Ok(loaded) if pipe && loaded.len > staging.room - job.total => {
+                let sentence = full(&job.target, job.total, staging.room);
+                return self.fail(id, ApiError::bad_request(sentence), out);
+            }
+            Ok(loaded) if pipe && loaded.len == 0 => {
+                staging.ended = true;
+                if job.total == 0 {
+                    staging.ready.push_back((0, 0));
+                }
+            }
+            Ok(loaded) => {
+                // Pieces are read in the order in which they are asked for.
+                let slot = (staging.fills - staging.filling - 1) % SLOTS;
+                staging.ready.push_back((slot * MESSAGE, loaded.len));
+                if pipe {
+                    staging.asked += loaded.len;
+                    job.total += loaded.len;
+                }
+            }
+        }
+        self.feed(env, id, now, out);
+    }
+}
+
+/// The next piece, if there is a slot for it.
+fn next_fill(job: &mut Job) -> Option<Fill> {
+    let acknowledged = job.messages - job.outstanding as u64;
+    let (total, memory) = (job.total, job.memory.clone()?);
+    let Work::Put(staging) = &mut job.work else { return None };
+    let source = Arc::clone(staging.source.as_ref()?);
+    let most = if source.is_pipe() { 1 } else { FILLING };
+    if staging.ended || staging.filling >= most || staging.fills - acknowledged >= SLOTS {
+        return None;
+    }
+    let (at, from) = (staging.fills % SLOTS * MESSAGE, staging.asked);
+    let len = if source.is_pipe() {
+        // Where the region is full, one byte more tells whether the pipe has ended.
+        (staging.room - total).clamp(1, MESSAGE)
+    } else {
+        let len = (total - staging.asked).min(MESSAGE);
+        staging.asked += len;
+        staging.ended = staging.asked == total;
+        if len == 0 {
+            // A file without bytes is one message without bytes.
+            staging.ready.push_back((0, 0));
+            return None;
+        }
+        len
+    };
+    staging.fills += 1;
+    staging.filling += 1;
+    Some(Fill { source, memory, at, from, len })
+}
+
+/// What is posted next: the memory, the stream, offset and bytes.
+fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::StreamId, u64, u64)> {
+    if job.outstanding >= POSTED {
+        return None;
+    }
+    let (stream, memory) = (job.stream?, job.memory.clone()?);
+    let Work::Put(staging) = &mut job.work else { return None };
+    let (at, len) = staging.ready.pop_front()?;
+    Some((memory, stream, at, len))
+}
+
+fn full(target: &RemotePlace, done: u64, room: u64) -> String {
+    let place = match target {
+        RemotePlace::Region { name, offset } => {
+            format!("the peer's region `{name}` has {room} bytes from offset {offset} on")
+        }
+        RemotePlace::Tagged { stag, to } => {
+            format!("STag {stag:#010x} ends {room} bytes after {to}")
+        }
+    };
+    format!("{place}, and the pipe has more than the {done} bytes that it took: the region is full")
+}

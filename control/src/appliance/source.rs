@@ -1,0 +1,222 @@
+//! What a job sends: an ordinary file, sparse or not, or a pipe, read piece by piece.
+//!
+//! An ordinary file is read at offsets, by the loader's thread. A pipe is read in its order, each piece by a thread of
+//! its own, because it may have nothing to read for as long as it likes; the thread ends when the job has.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dataplane::memory::Memory;
+use ddp::RegionMemory as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// Bytes of one piece, and of one message.
+pub const PIECE: u64 = 1 << 20;
+/// Most pieces that the memory of one put holds.
+pub const SLOTS: u64 = 32;
+/// Bytes that are copied at a time.
+const COPY: usize = 1 << 18;
+/// A pipe's thread asks after this time whether its job still wants the bytes.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// What a pipe has given is sent when nothing follows for this time.
+const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+/// An open file or pipe.
+#[derive(Debug)]
+pub struct SourceFile {
+    file: File,
+    path: PathBuf,
+    /// Bytes when it was opened; `None` for a pipe.
+    size: Option<u64>,
+}
+
+/// A piece to be read.
+#[derive(Clone, Debug)]
+pub struct Fill {
+    /// What from.
+    pub source: Arc<SourceFile>,
+    /// Where to.
+    pub memory: Memory,
+    /// Offset in the memory.
+    pub at: u64,
+    /// Offset in the file; of no meaning for a pipe.
+    pub from: u64,
+    /// Most bytes; all of them for a file.
+    pub len: u64,
+}
+
+impl SourceFile {
+    /// Opens it. Never waits for the other end of a pipe.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn open(path: &Path) -> Result<SourceFile, String> {
+        let failed = |error| format!("cannot open {}: {error}", path.display());
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let size = match metadata.file_type() {
+            kind if kind.is_file() => Some(metadata.len()),
+            kind if kind.is_fifo() => None,
+            _ => return Err(format!("{} is not an ordinary file or a pipe", path.display())),
+        };
+        Ok(SourceFile { file, path: path.to_owned(), size })
+    }
+
+    /// Bytes when it was opened; `None` for a pipe, of which nobody knows.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// True for a pipe: reading it may wait.
+    pub fn is_pipe(&self) -> bool {
+        self.size.is_none()
+    }
+}
+
+/// Bytes of the memory for a file of this length; `None` for a pipe.
+pub fn window(len: Option<u64>) -> u64 {
+    len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
+}
+
+impl Fill {
+    /// Reads the piece; returns its bytes, of a pipe 0 at the end only.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn read(&self) -> Result<u64, String> {
+        let mut buffer = vec![0; self.len.min(COPY as u64) as usize];
+        if self.source.is_pipe() {
+            self.read_pipe(&mut buffer)
+        } else {
+            self.read_file(&mut buffer)
+        }
+    }
+
+    fn read_file(&self, buffer: &mut [u8]) -> Result<u64, String> {
+        let mut got = 0;
+        while got < self.len {
+            let n = (self.len - got).min(buffer.len() as u64);
+            let part = &mut buffer[..n as usize];
+            self.source.file.read_exact_at(part, self.from + got).map_err(|error| {
+                let path = self.source.path.display();
+                match error.kind() {
+                    std::io::ErrorKind::UnexpectedEof => format!("{path} became shorter"),
+                    _ => format!("{path}: {error}"),
+                }
+            })?;
+            self.memory.write(self.at + got, part);
+            got += n;
+        }
+        Ok(got)
+    }
+
+    fn read_pipe(&self, buffer: &mut [u8]) -> Result<u64, String> {
+        let failed = |error: Errno| format!("{}: {error}", self.source.path.display());
+        let mut got = 0;
+        while got < self.len {
+            let wait = if got == 0 { &LOOK } else { &LINGER };
+            let mut fds = [PollFd::new(&self.source.file, PollFlags::IN)];
+            match poll(&mut fds, Some(wait)) {
+                // A pipe that nobody has opened for writing has no end yet: it is not read before.
+                Ok(0) if got > 0 => break,
+                Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(failed(error)),
+            }
+            let n = (self.len - got).min(buffer.len() as u64);
+            match rustix::io::read(&self.source.file, &mut buffer[..n as usize]) {
+                Ok(0) => break,
+                Ok(n) => {
+                    self.memory.write(self.at + got, &buffer[..n]);
+                    got += n as u64;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use dataplane::memory::{Backing, MemoryConfig};
+
+    use super::*;
+
+    fn memory(len: u64) -> Memory {
+        let backing = Backing::Anonymous;
+        Memory::new(&MemoryConfig { backing, len, remote_write: false, lock: false }).unwrap()
+    }
+
+    fn fill(source: &Arc<SourceFile>, from: u64, len: u64) -> Fill {
+        Fill { source: Arc::clone(source), memory: memory(len), at: 0, from, len }
+    }
+
+    fn bytes(fill: &Fill, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        fill.memory.read(0, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_sparse_file_is_read_at_its_offsets_with_zeros_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = File::create(&path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        file.write_all_at(b"end", (1 << 40) - 3).unwrap();
+        let source = Arc::new(SourceFile::open(&path).unwrap());
+        assert_eq!((source.size(), source.is_pipe()), (Some(1 << 40), false));
+        let last = fill(&source, (1 << 40) - 5, 5);
+        assert_eq!(last.read(), Ok(5));
+        assert_eq!(bytes(&last, 5), b"\0\0end");
+        file.set_len(10).unwrap();
+        assert!(last.read().unwrap_err().ends_with("became shorter"));
+    }
+
+    #[test]
+    fn a_pipe_is_read_in_order_to_its_end_and_not_before_it_has_a_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        let source = Arc::new(SourceFile::open(&path).unwrap());
+        assert_eq!(source.size(), None);
+        let piece = fill(&source, 0, 6);
+        let reader = std::thread::spawn(move || (piece.read(), bytes(&piece, 6)));
+        let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
+        writer.write_all(b"sample more").unwrap();
+        assert_eq!(reader.join().unwrap(), (Ok(6), b"sample".to_vec()));
+        drop(writer);
+        let piece = fill(&source, 0, 100);
+        assert_eq!((piece.read(), bytes(&piece, 5)), (Ok(5), b" more".to_vec()));
+        assert_eq!(piece.read(), Ok(0));
+    }
+
+    #[test]
+    fn a_pipe_that_its_job_has_left_ends_its_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        let source = Arc::new(SourceFile::open(&path).unwrap());
+        let piece = fill(&source, 0, 6);
+        drop(source);
+        assert_eq!(piece.read(), Err("given up".into()));
+    }
+
+    #[test]
+    fn what_is_neither_is_refused() {
+        for path in ["/dev/zero", "/"] {
+            let refused = SourceFile::open(Path::new(path)).unwrap_err();
+            assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
+        }
+    }
+}

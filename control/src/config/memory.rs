@@ -1,0 +1,140 @@
+//! How much memory the machine lets this process have: RAM, and the control group's limit.
+
+use std::path::{Path, PathBuf};
+
+use super::machine::Machine;
+
+/// What one process may take at most, before the kernel takes it back or ends the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineMemory {
+    /// Bytes.
+    pub bytes: u64,
+    /// Where the number is from, such as `RAM` or `memory.max of the cgroup /user.slice`.
+    pub source: String,
+}
+
+/// Of RAM or of the cgroup's limit, whichever is less; `None` where the machine tells of neither.
+pub fn machine_memory() -> Option<MachineMemory> {
+    machine_memory_at(Path::new("/"))
+}
+
+/// Free reserved hugepages of 2 MiB, bytes.
+pub fn free_huge_memory() -> u64 {
+    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    let pages = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    pages.unwrap_or(0).saturating_mul(2 << 20)
+}
+
+/// The same with the machine's `/proc` and `/sys` below another directory.
+pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
+    let machine = Machine { root: root.to_owned() };
+    let limits = ram(&machine).into_iter().chain(cgroups(&machine));
+    // Of equal ones the first: RAM.
+    limits.min_by_key(|limit| limit.bytes)
+}
+
+/// RAM that is not reserved for hugepages.
+fn ram(machine: &Machine) -> Option<MachineMemory> {
+    let text = machine.read("proc/meminfo")?;
+    let value = |name: &str| {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+    };
+    let total = value("MemTotal")?.saturating_sub(value("Hugetlb").unwrap_or(0));
+    Some(MachineMemory { bytes: total.saturating_mul(1024), source: "RAM".into() })
+}
+
+/// Limits of the process's control group and of those above it, in both versions.
+fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
+    let text = machine.read("proc/self/cgroup").unwrap_or_default();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        // `hierarchy:controllers:path`; version 2 is hierarchy 0 without controllers.
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let path = Path::new(path.trim_start_matches('/'));
+        if controllers.is_empty() {
+            for mount in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
+                limits(machine, mount, path, "memory.max", &mut found);
+            }
+        } else if controllers.split(',').any(|name| name == "memory") {
+            limits(machine, "sys/fs/cgroup/memory", path, "memory.limit_in_bytes", &mut found);
+        }
+    }
+    found
+}
+
+/// The limits in `file` of a group and of all above it. In a container the path may be the host's, which is not
+/// there: then the mount's own files are those of the container.
+fn limits(machine: &Machine, mount: &str, path: &Path, file: &str, to: &mut Vec<MachineMemory>) {
+    for group in path.ancestors() {
+        let place: PathBuf = Path::new(mount).join(group).join(file);
+        let text = place.to_str().and_then(|place| machine.read(place));
+        // "max" is no number, and version 1 has a huge one for no limit.
+        let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
+        if let Some(bytes) = bytes.filter(|&bytes| bytes < 1 << 62) {
+            let source = format!("{file} of the cgroup /{}", group.display());
+            to.push(MachineMemory { bytes, source });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these files.
+    fn machine(files: &[(&str, &str)]) -> Option<MachineMemory> {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        machine_memory_at(dir.path())
+    }
+
+    const MEMINFO: (&str, &str) = (
+        "proc/meminfo",
+        "MemTotal:        4194304 kB\nMemFree: 1 kB\nHugetlb:         1048576 kB\n",
+    );
+
+    fn found(files: &[(&str, &str)]) -> (u64, String) {
+        let found = machine(files).expect("a size");
+        (found.bytes, found.source)
+    }
+
+    #[test]
+    fn it_is_ram_without_reserved_hugepages() {
+        assert_eq!(found(&[MEMINFO]), (3 << 30, "RAM".into()));
+        assert_eq!(machine(&[]), None);
+    }
+
+    #[test]
+    fn a_cgroup_of_version_2_lowers_it_also_from_above() {
+        let of = ("proc/self/cgroup", "0::/a.slice/b.service\n");
+        let none = ("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+        assert_eq!(found(&[MEMINFO, of, none]).1, "RAM");
+        let own = ("sys/fs/cgroup/a.slice/b.service/memory.max", "1073741824\n");
+        let source = "memory.max of the cgroup /a.slice/b.service".to_owned();
+        assert_eq!(found(&[MEMINFO, of, own]), (1 << 30, source));
+        let above = ("sys/fs/cgroup/a.slice/memory.max", "536870912\n");
+        let source = "memory.max of the cgroup /a.slice".to_owned();
+        assert_eq!(found(&[MEMINFO, of, own, above]), (512 << 20, source));
+    }
+
+    #[test]
+    fn a_cgroup_of_version_1_lowers_it_also_where_its_path_is_not_mounted() {
+        let of =
+            ("proc/self/cgroup", "11:cpuset:/x\n9:memory,cpu:/docker/12ab\n1:name=systemd:/\n");
+        let own = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
+        let source = "memory.limit_in_bytes of the cgroup /".to_owned();
+        assert_eq!(found(&[MEMINFO, of, own]), (256 << 20, source));
+        let none =
+            ("sys/fs/cgroup/memory/docker/12ab/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(found(&[MEMINFO, of, none]).1, "RAM");
+    }
+}

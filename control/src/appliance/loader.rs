@@ -383,6 +383,15 @@ mod tests {
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
+    // Else nobody who comes after a peer would be accepted.
+    #[test]
+    fn what_is_cleared_needs_no_room_under_the_ceiling() {
+        let budget = Budget::unlimited();
+        let _all = budget.charge(Of::Job, "all", u64::MAX - 4095).unwrap();
+        assert!(load(&Wanted::Scratch(1), &budget).is_err());
+        assert!(load(&Wanted::Clear(Vec::new()), &budget).is_ok());
+    }
+
     #[test]
     fn the_thread_answers_in_order_and_wakes() {
         let (woken, wakes) = channel();

@@ -33,7 +33,7 @@ pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// RAM that is not reserved for hugepages.
+/// RAM that is not reserved for hugepages, whole MiB.
 fn ram(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {
@@ -41,7 +41,7 @@ fn ram(machine: &Machine) -> Option<MachineMemory> {
         rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
     };
     let total = value("MemTotal")?.saturating_sub(value("Hugetlb").unwrap_or(0));
-    Some(MachineMemory { bytes: total.saturating_mul(1024), source: "RAM".into() })
+    Some(MachineMemory { bytes: (total / 1024).saturating_mul(1 << 20), source: "RAM".into() })
 }
 
 /// Limits of the process's control group and of those above it, in both versions.
@@ -110,6 +110,7 @@ mod tests {
     #[test]
     fn it_is_ram_without_reserved_hugepages() {
         assert_eq!(found(&[MEMINFO]), (3 << 30, "RAM".into()));
+        assert_eq!(found(&[("proc/meminfo", "MemTotal: 24684096 kB\n")]).0, 24105 << 20);
         assert_eq!(machine(&[]), None);
     }
 

@@ -92,9 +92,12 @@ fn failed(path: &Path, error: &std::io::Error) -> String {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir(&self.place) {
-            eprintln!("{} is left: {error}", self.place.display());
-        }
+        let removed = std::fs::remove_dir(&self.place);
+        assert!(
+            std::thread::panicking() || removed.is_ok(),
+            "{:?} is left: {removed:?}",
+            self.place
+        );
     }
 }
 

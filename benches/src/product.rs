@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use control::Transport;
 use control::api::{ConnectSpec, UlpChoice};
+use control::appliance::budget::Budget;
 use control::appliance::loader::{self, Wanted};
 use control::appliance::{endpoints, start};
 use control::config::{Config, Document, RegionSection, region_from_json};
@@ -54,7 +55,7 @@ impl Product {
         let config = config(&text(rig, side))?;
         let wrong = anyhow::Error::msg;
         let port = start::port_config(&config, &config.ports[0]).map_err(wrong)?;
-        let dataplane = start::dataplane_config(&config).map_err(wrong)?;
+        let dataplane = dataplane_config(&config).map_err(wrong)?;
         let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
         let section = config.listeners.first();
         let listener = section.map(|section| {
@@ -77,6 +78,11 @@ impl Product {
     }
 }
 
+fn dataplane_config(config: &Config) -> Result<DataplaneConfig, String> {
+    let (buffers, _) = Budget::unlimited().buffers(&config.limits, config.workers.len());
+    start::dataplane_config(config, &buffers)
+}
+
 /// Checks a file's text.
 pub fn config(text: &str) -> anyhow::Result<Config> {
     let document = Document::parse(Path::new("bench.toml"), text);
@@ -97,7 +103,8 @@ fn spec(rig: &RigConfig) -> ConnectSpec {
 pub fn region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let loaded = loader::load(&Wanted::Region(section)).map_err(anyhow::Error::msg)?;
+    let budget = Budget::unlimited();
+    let loaded = loader::load(&Wanted::Region(section), &budget).map_err(anyhow::Error::msg)?;
     Ok(loaded.memory)
 }
 
@@ -324,7 +331,7 @@ buffers = 256
         let opened = endpoints::connect_endpoint(&ddpd, &spec, mpa::Peer::Standard, false);
         assert_eq!(debug(&ours.connect), debug(&EndpointConfig::from(opened)));
         assert_eq!(debug(&ours.port), debug(&start::port_config(&ddpd, &ddpd.ports[0]).unwrap()));
-        let dataplane = start::dataplane_config(&ddpd).unwrap();
+        let dataplane = dataplane_config(&ddpd).unwrap();
         assert_eq!(debug(&ours.dataplane.limits), debug(&dataplane.limits));
         assert_eq!(debug(&ours.dataplane.workers), debug(&dataplane.workers));
         let (accepted, _) =

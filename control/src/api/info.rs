@@ -504,6 +504,10 @@ pub struct JobInfo {
     /// Counters of the stream, once it has ended: `retransmitted_bytes` and others.
     #[serde(default)]
     pub counters: Counters,
+    /// Of a put that is done: the peer has confirmed that it has the bytes. Else its TCP or SCTP acknowledged them, and no
+    /// error came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirmed: Option<bool>,
     /// What a bench is, and what it has found out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bench: Option<Box<BenchInfo>>,

@@ -382,7 +382,7 @@ pub struct SendSpec {
     pub wait_reply_us: u64,
 }
 
-/// Result of a send: the peer's LLP has acknowledged the message.
+/// Result of a send: the peer's LLP has acknowledged the message, and no error came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// Its bytes.
@@ -392,6 +392,9 @@ pub struct Sent {
     /// The peer's message, in base64, if one was awaited.
     #[serde(default, with = "optional_bytes")]
     pub reply: Option<Vec<u8>>,
+    /// The peer has it: it has answered a message or a Read, or has closed in order.
+    #[serde(default)]
+    pub confirmed: bool,
 }
 
 /// Bytes as base64 in JSON.

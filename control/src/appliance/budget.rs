@@ -91,8 +91,7 @@ impl Budget {
         }))
     }
 
-    /// Without a bound.
-    #[cfg(test)]
+    /// Without a bound, for tests and benchmarks of parts.
     pub fn unlimited() -> Budget {
         Budget(Arc::new(Inner {
             room: None,

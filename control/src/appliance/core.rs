@@ -411,6 +411,7 @@ impl Core {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
+        self.with_jobs(now, |jobs, _, out| jobs.expire_transfers(now, out));
         let actions = self.listeners.handle_timeout(now);
         self.act(actions);
         self.with_jobs(now, |jobs, _, out| jobs.expire_pings(now, out));

@@ -38,6 +38,9 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
+    /// Asks the peer whether it has all that the task posted, with a Read of no bytes (RFC 5040 §5.5: what was sent before
+    /// is delivered before the response is made). The task is told where that cannot be.
+    Confirm { stream: StreamId, task: Task },
     /// Asks for the memory of a region that a job gets something into.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
     /// Registers memory for one stream, from TO `base_to` on.

@@ -19,7 +19,7 @@ use crate::config::{DEFAULT_SOCKET, parse_u64};
     version,
     after_help = "Exit codes: 0 done, 1 the operation failed, 2 the command line or what it asks for \
                   is wrong, 3 the appliance (with --kernel: the peer) cannot be reached, 4 the peer \
-                  refused, 6 the appliance does not answer."
+                  refused, 5 delivered but not confirmed, 6 the appliance does not answer."
 )]
 pub struct Args {
     /// The appliance's management.socket

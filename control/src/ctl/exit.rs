@@ -22,6 +22,8 @@ pub enum Exit {
     Unreachable = 3,
     /// The peer refused: it rejected the connection or ended the stream with an error.
     Refused = 4,
+    /// The peer's TCP or SCTP has all bytes, and nothing says that they were placed or taken.
+    Unconfirmed = 5,
     /// The appliance takes connections and does not answer: it is stopped, or hangs.
     Silent = 6,
 }
@@ -47,9 +49,20 @@ impl Failure {
             Exit::Usage => "bad_request",
             Exit::Unreachable => "unreachable",
             Exit::Refused => "peer_refused",
+            Exit::Unconfirmed => "unconfirmed",
             Exit::Silent => "silent",
         };
         Self { exit, error, message: message.into(), hint: None }
+    }
+
+    /// All is acknowledged and nothing is confirmed.
+    pub(super) fn unconfirmed(bytes: u64) -> Self {
+        let message = format!(
+            "{bytes} bytes are acknowledged by the peer's TCP or SCTP, and not confirmed by its DDP: no error came"
+        );
+        let hint =
+            "a stream of its own (without --stream) is confirmed by its end, and RDMAP by a Read";
+        Self::new(Exit::Unconfirmed, message).with_hint(Some(hint.to_owned()))
     }
 
     pub(super) fn with_hint(self, hint: Option<String>) -> Self {

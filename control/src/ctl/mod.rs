@@ -477,7 +477,9 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     let wait_reply_us = command.wait_reply.map_or(0, |time| time.as_micros().max(1));
     let wait_reply_us = u64::try_from(wait_reply_us).unwrap_or(u64::MAX);
     let spec = SendSpec { via, queue: command.queue, data, wait_reply_us };
-    output.answer(&client.post::<Sent>("/v1/send", &spec)?, show::sent)
+    let sent: Sent = client.post("/v1/send", &spec)?;
+    output.answer(&sent, show::sent)?;
+    if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
 }
 
 /// A file, or the standard input.

@@ -138,7 +138,11 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
     };
     let what = transfer.into.map_or(summary.file.clone(), |name| format!("region {name}"));
     let direction = if transfer.get { "from" } else { "to" };
-    output.answer(&summary, |summary| sentence(summary, &what, direction))
+    output.answer(&summary, |summary| sentence(summary, &what, direction))?;
+    match job.confirmed {
+        Some(false) => Err(Failure::unconfirmed(job.total)),
+        _ => Ok(()),
+    }
 }
 
 /// Sends the file over this host's sockets.

@@ -315,7 +315,10 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
 pub(super) fn sent(sent: &Sent) -> String {
     match &sent.reply {
         Some(reply) => printable(reply),
-        None => format!("{} bytes sent and acknowledged in {} us", sent.bytes, sent.time_us),
+        None => {
+            let state = if sent.confirmed { "confirmed, " } else { "" };
+            format!("{} bytes sent, {state}acknowledged in {} us", sent.bytes, sent.time_us)
+        }
     }
 }
 

@@ -299,7 +299,7 @@ fn messages_are_sent_and_echoed() {
     let fake = Fake::start();
     assert_eq!(
         fake.good(&["send", "1000000000007", "hello"]),
-        "5 bytes sent and acknowledged in 150 us\n"
+        "5 bytes sent, confirmed, acknowledged in 150 us\n"
     );
     assert_eq!(fake.good(&["send", "10.0.0.2:7471", "hello", "--wait-reply", "1s"]), "hello\n");
     let file = fake.dir().join("m");

@@ -91,7 +91,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let (file, bytes) = ddpd.file("file", len);
     let via = json!({ "connect": to(7471) });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": region("box", 3) }));
-    assert_eq!((put.state, put.error), (JobState::Done, None));
+    assert_eq!((put.state, put.error, put.confirmed), (JobState::Done, None, Some(true)));
     assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
     let held = ddpd.sink.bytes(&format!("/v1/regions/box/data?offset=3&length={len}")).unwrap();
     assert!(held == bytes, "the region differs");
@@ -117,12 +117,13 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
-    assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (6, 6));
+    // Six that get, and one without bytes that confirms the put.
+    assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (7, 7));
     assert_eq!(served["rdmap_read_bytes_served"], 2 * len);
     assert_eq!(served["rdmap_terminates_out"], 0);
     let metrics = ddpd.sink.text("/v1/metrics").unwrap();
     assert!(
-        metrics.contains("\nddpd_worker_rdmap_reads_served_total{worker=\"0\"} 6\n"),
+        metrics.contains("\nddpd_worker_rdmap_reads_served_total{worker=\"0\"} 7\n"),
         "{metrics}"
     );
     assert!(ddpd.end().0.success());
@@ -147,13 +148,15 @@ fn sends_come_back_or_are_taken() {
     let away = open(&ddpd, 7476);
     let sink = json!({ "stream": away.id });
     for round in 0..70u8 {
-        assert_eq!(send(&sink, &[round; 1000], 0).bytes, 1000);
+        let sent = send(&sink, &[round; 1000], 0);
+        assert_eq!((sent.bytes, sent.confirmed), (1000, true));
     }
     let streams: Vec<StreamInfo> = ddpd.sink.get("/v1/streams").unwrap();
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
     assert_eq!(taken.unwrap().counters["rdmap_sends_in"], 70);
     let shown: StreamInfo = ddpd.source.get(&format!("/v1/streams/{}", away.id)).unwrap();
-    assert_eq!(shown.counters["rdmap_completed"], 70);
+    // With a Read after each Send, which confirms it.
+    assert_eq!(shown.counters["rdmap_completed"], 140);
     assert!(ddpd.end().0.success());
 }
 

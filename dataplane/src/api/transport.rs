@@ -228,6 +228,16 @@ impl CloseReason {
         matches!(self, CloseReason::Tcp(OfTcp::LocalAbort) | CloseReason::Sctp(OfSctp::LocalAbort))
     }
 
+    /// True when this end closed in order and the peer did not do so in time.
+    pub fn is_lingering(&self) -> bool {
+        use sctp_lite::endpoint::CloseReason as OfSctp;
+        use tcp_lite::endpoint::CloseReason as OfTcp;
+        matches!(
+            self,
+            CloseReason::Tcp(OfTcp::PeerLingers) | CloseReason::Sctp(OfSctp::PeerLingers)
+        )
+    }
+
     /// A stable name for counters and machine-readable output.
     pub fn name(&self) -> &'static str {
         match self {

@@ -275,6 +275,7 @@ impl Control {
                 bytes: spec.data.len() as u64,
                 time_us: 150,
                 reply: (spec.wait_reply_us > 0).then_some(spec.data),
+                confirmed: true,
             })),
             Request::Reload => Ok(Reply::Reload(ReloadReport {
                 applied: vec!["region \"new\" added".into()],

@@ -57,6 +57,11 @@ impl Core {
                 let post = Post::Task { task, bytes };
                 self.streams.post_rdmap(&mut self.env, stream, request, region, post);
             }
+            Effect::Confirm { stream, task } => {
+                if !self.streams.confirm(&mut self.env, stream, Post::Task { task, bytes: 0 }) {
+                    self.with_jobs(now, |jobs, _, out| jobs.on_unconfirmable(task, now, out));
+                }
+            }
             Effect::UseRegion { job, name, offset, total } => {
                 let memory = self.regions.sink_memory(&name, offset, total);
                 let made = memory.map(|memory| (memory, offset));
@@ -323,7 +328,7 @@ impl Core {
             let result = Err(error.clone());
             self.on_posted(Some(Posted { stream: id, post, result }), now);
         }
-        self.jobs.on_stream_ended(id, &error);
+        self.jobs.on_stream_ended(id, ended.in_order, &error);
         if let Some(job) = job {
             // An acknowledgement says that the peer's TCP has the bytes, not that they were placed: only
             // an end in order without a last message does.

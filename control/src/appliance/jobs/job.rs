@@ -1,7 +1,7 @@
 //! A job: what it moves, how far it has come.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use ddp::{Stag, StreamId};
@@ -31,7 +31,24 @@ pub(super) struct Job {
     pub(super) ended: Option<Instant>,
     pub(super) error: Option<ApiError>,
     pub(super) counters: Counters,
+    pub(super) confirm: Confirm,
 }
+
+/// Whether the peer has what was put: its acknowledgement says that its TCP or SCTP has the bytes, and no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirm {
+    /// Not all is acknowledged.
+    NotYet,
+    /// The answer to a Read is awaited, or the stream's end.
+    Asked,
+    /// There is no way to ask. An error of the peer is awaited until then.
+    Until(Instant),
+    /// It is confirmed, or is not.
+    Known(bool),
+}
+
+/// How long an error of the peer is awaited on a stream that goes on, when all is acknowledged and nothing else can tell.
+pub(super) const ERROR_WAIT: Duration = Duration::from_millis(250);
 
 /// Which way the bytes go.
 pub(super) enum Work {
@@ -62,6 +79,14 @@ impl Fetch {
 }
 
 impl Job {
+    /// The source has more than the place takes.
+    pub(super) fn excess(&self) -> Option<ApiError> {
+        match &self.work {
+            Work::Put(staging) => staging.excess.clone().map(ApiError::bad_request),
+            Work::Get(_) => None,
+        }
+    }
+
     /// A message of so many bytes is posted.
     pub(super) fn advance(&mut self, len: u64) {
         self.posted += len;
@@ -92,6 +117,10 @@ impl Job {
             hint: self.error.as_ref().and_then(|error| error.hint.clone()),
             refused: self.error.as_ref().is_some_and(|e| e.error == ErrorKind::PeerRefused),
             counters: self.counters.clone(),
+            confirmed: match self.confirm {
+                Confirm::Known(known) if self.state == JobState::Done => Some(known),
+                _ => None,
+            },
             bench: None,
         }
     }

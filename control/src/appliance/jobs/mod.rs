@@ -191,6 +191,15 @@ impl Jobs {
         }
     }
 
+    /// The stream of a task has no way to ask whether the peer has everything.
+    pub(super) fn on_unconfirmable(&mut self, task: Task, now: Instant, out: &mut Effects) {
+        match task {
+            Task::Job(id) => self.transfers.on_unconfirmable(id, now, out),
+            Task::Send(id) => self.sends.on_unconfirmable(id, now, out),
+            Task::Ping(_) | Task::Atomic(_) | Task::Bench(..) => {}
+        }
+    }
+
     /// A Send of the peer; false if it is neither for a run of pings nor for a bench.
     pub(super) fn on_received(
         &mut self,
@@ -220,9 +229,9 @@ impl Jobs {
         self.pings.fail(stream, error, out);
     }
 
-    /// No message will come back on this stream.
-    pub(super) fn on_stream_ended(&mut self, stream: StreamId, error: &ApiError) {
-        self.sends.on_stream_ended(stream, error);
+    /// A stream has ended, in order or not: no message will come back on it.
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
+        self.sends.on_stream_ended(stream, in_order, error);
     }
 
     /// The stream that a job has is gone; `failed` says why if not in order.
@@ -353,14 +362,23 @@ impl Jobs {
 
     /// When the next client stops waiting.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let all =
-            [self.sends.poll_timeout(), self.pings.poll_timeout(), self.benches.poll_timeout()];
+        let all = [
+            self.sends.poll_timeout(),
+            self.pings.poll_timeout(),
+            self.benches.poll_timeout(),
+            self.transfers.poll_timeout(),
+        ];
         all.into_iter().flatten().min()
     }
 
     /// Clients whose messages were acknowledged wait no longer.
     pub(super) fn expire_sends(&mut self, now: Instant, out: &mut Effects) {
         self.sends.handle_timeout(now, out);
+    }
+
+    /// Jobs whose peers have said nothing of an error in time.
+    pub(super) fn expire_transfers(&mut self, now: Instant, out: &mut Effects) {
+        self.transfers.handle_timeout(now, out);
     }
 
     /// Rounds of rping take too long.

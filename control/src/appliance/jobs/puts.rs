@@ -60,8 +60,13 @@ impl Transfers {
         match result {
             Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
             Ok(loaded) if pipe && loaded.len > staging.room - job.total => {
+                // What fits arrives, and then the job fails.
                 let sentence = full(&job.target, job.total, staging.room);
-                return self.fail(id, ApiError::bad_request(sentence), out);
+                if job.total == 0 {
+                    return self.fail(id, ApiError::bad_request(sentence), out);
+                }
+                staging.excess = Some(sentence);
+                staging.ended = true;
             }
             Ok(loaded) if pipe && loaded.len == 0 => {
                 staging.ended = true;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
-use crate::api::{Answer, ApiError, Reply, SendSpec, Sent, Via};
+use super::job::ERROR_WAIT;
+use crate::api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::{Task, has_ended};
 
@@ -32,6 +33,8 @@ struct PendingSend {
     /// When it was posted, and later when it was acknowledged, in [`Sends::steps`].
     step: u64,
     sent: Option<Sent>,
+    /// No message is awaited, but whether the peer has this one.
+    asked: bool,
     /// The message from the peer, when it came before the acknowledgement.
     reply: Option<Vec<u8>>,
     deadline: Option<Instant>,
@@ -58,6 +61,7 @@ impl Sends {
             stream: None,
             step: 0,
             sent: None,
+            asked: false,
             reply: None,
             deadline: None,
         };
@@ -105,6 +109,10 @@ impl Sends {
         out: &mut Effects,
     ) {
         let Some(mut send) = self.pending.remove(&id) else { return };
+        if let (true, Ok(()), Some(sent)) = (send.asked, &result, &send.sent) {
+            send.answer.send(Ok(Reply::Sent(Sent { confirmed: true, ..sent.clone() })));
+            return end_if_opened(stream, send.opened, out);
+        }
         if let Err(error) = result {
             let message = format!("not delivered: {}", error.message);
             send.answer.send(Err(ApiError { message, ..error }));
@@ -113,19 +121,32 @@ impl Sends {
         let time_us = u64::try_from(now.duration_since(send.started).as_micros());
         let time_us = time_us.unwrap_or(u64::MAX);
         let reply = send.reply.take();
-        let sent = Sent { bytes: send.data.len() as u64, time_us, reply };
+        let confirmed = reply.is_some();
+        let sent = Sent { bytes: send.data.len() as u64, time_us, reply, confirmed };
+        if confirmed {
+            send.answer.send(Ok(Reply::Sent(sent)));
+            return end_if_opened(stream, send.opened, out);
+        }
+        self.steps += 1;
+        send.step = self.steps;
+        send.sent = Some(sent);
         match send.wait {
-            Some(wait) if sent.reply.is_none() => {
-                self.steps += 1;
-                send.step = self.steps;
-                send.sent = Some(sent);
-                send.deadline = Some(now + wait);
-                self.pending.insert(id, send);
+            Some(wait) => send.deadline = Some(now + wait),
+            None => {
+                send.asked = true;
+                out.push(Effect::Confirm { stream, task: Task::Send(id) });
             }
-            _ => {
-                send.answer.send(Ok(Reply::Sent(sent)));
-                end_if_opened(stream, send.opened, out);
-            }
+        }
+        self.pending.insert(id, send);
+    }
+
+    /// The peer cannot be asked whether it has the message. On a stream of the message's own its end tells, else an error
+    /// of the peer is awaited.
+    pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
+        let Some(send) = self.pending.get_mut(&id) else { return };
+        match send.stream.filter(|_| send.opened) {
+            Some(stream) => out.push(Effect::Close { stream, abort: false }),
+            None => send.deadline = Some(now + ERROR_WAIT),
         }
     }
 
@@ -149,8 +170,8 @@ impl Sends {
         if let Some(send) = self.pending.get_mut(&id).filter(|send| send.sent.is_none()) {
             send.reply = Some(data);
         } else if let Some(send) = self.pending.remove(&id) {
-            let sent = send.sent.unwrap_or_default();
-            send.answer.send(Ok(Reply::Sent(Sent { reply: Some(data), ..sent })));
+            let sent = Sent { reply: Some(data), confirmed: true, ..send.sent.unwrap_or_default() };
+            send.answer.send(Ok(Reply::Sent(sent)));
             end_if_opened(stream, send.opened, out);
         }
         None
@@ -165,19 +186,26 @@ impl Sends {
         let late = |_: &u64, send: &mut PendingSend| send.deadline.is_some_and(|at| at <= now);
         for (_, send) in self.pending.extract_if(.., late) {
             let sentence = "the message was acknowledged, but no message came back in time";
-            send.answer.send(Err(ApiError::timeout(sentence)));
+            send.answer.send(match send.sent.filter(|_| send.asked) {
+                Some(sent) => Ok(Reply::Sent(sent)),
+                None => Err(ApiError::timeout(sentence)),
+            });
             if let Some(stream) = send.stream {
                 end_if_opened(stream, send.opened, out);
             }
         }
     }
 
-    /// No message will come back on this stream.
-    pub(super) fn on_stream_ended(&mut self, stream: StreamId, error: &ApiError) {
+    /// A stream has ended: no message will come back on it. An end in order says that the peer has what was sent.
+    pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
         for (_, send) in self.pending.extract_if(.., waits) {
-            send.answer.send(Err(has_ended(error.clone())));
+            let unheard = error.error == ErrorKind::Timeout;
+            send.answer.send(match send.sent.filter(|_| send.asked && (in_order || unheard)) {
+                Some(sent) => Ok(Reply::Sent(Sent { confirmed: in_order, ..sent })),
+                None => Err(has_ended(error.clone())),
+            });
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Staging {
     pub(super) ready: VecDeque<(u64, u64)>,
     /// Nothing more is to be read.
     pub(super) ended: bool,
+    /// A pipe has more than the place takes: one sentence.
+    pub(super) excess: Option<String>,
 }
 
 impl Staging {

@@ -15,11 +15,13 @@ use std::time::Instant;
 use dataplane::{Command, StreamStats};
 use ddp::{Stag, StreamId};
 
-use super::job::{Job, Work};
+use super::job::{Confirm, ERROR_WAIT, Job, Work};
 use super::place::{Need, place};
 use super::staging::{Staging, room};
 use crate::advert::Advertised;
-use crate::api::{ApiError, Counters, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via};
+use crate::api::{
+    ApiError, Counters, ErrorKind, EventKind, JobInfo, JobState, PutSpec, RemotePlace, Via,
+};
 use crate::appliance::counters::stream_counters;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
@@ -120,6 +122,7 @@ impl Transfers {
             ended: None,
             error: None,
             counters: Counters::new(),
+            confirm: Confirm::NotYet,
         };
         self.jobs.insert(id, job);
         if let Some(stream) = stream {
@@ -226,7 +229,6 @@ impl Transfers {
             return;
         }
         job.ended = Some(now);
-        let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
         if matches!(job.work, Work::Get(_)) {
             // Every response has come: the peer has nothing more to say about it.
             if !self.save_if_file(env, id) {
@@ -234,10 +236,46 @@ impl Transfers {
             }
             return;
         }
-        match stream.filter(|_| opened) {
-            // The peer's own end, and with it what it thought of the messages, is awaited.
-            Some(stream) => out.push(Effect::Close { stream, abort: false }),
+        let Some(stream) = job.stream else { return };
+        job.confirm = Confirm::Asked;
+        out.push(Effect::Confirm { stream, task: Task::Job(id) });
+    }
+
+    /// The peer cannot be asked whether it has everything. On a stream of the job's own its end tells.
+    pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        match (job.stream, &job.via) {
+            (Some(stream), Via::Connect(_)) => out.push(Effect::Close { stream, abort: false }),
+            _ => job.confirm = Confirm::Until(now + ERROR_WAIT),
+        }
+    }
+
+    fn confirmed(&mut self, id: u64, known: bool, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.confirm = Confirm::Known(known);
+        match job.excess() {
+            Some(error) => self.fail(id, error, out),
             None => self.end(id, JobState::Done, None, out),
+        }
+    }
+
+    /// When a job stops waiting for an error of its peer.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let waits = |job: &Job| match job.confirm {
+            Confirm::Until(at) if !job.state.is_final() => Some(at),
+            _ => None,
+        };
+        self.jobs.values().filter_map(waits).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
+        let waited = |job: &Job| {
+            !job.state.is_final() && matches!(job.confirm, Confirm::Until(at) if at <= now)
+        };
+        let all: Vec<u64> =
+            self.jobs.iter().filter(|(_, job)| waited(job)).map(|(&id, _)| id).collect();
+        for id in all {
+            self.confirmed(id, false, out);
         }
     }
 
@@ -252,8 +290,18 @@ impl Transfers {
         out: &mut Effects,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.outstanding -= 1;
+        let asked = job.confirm == Confirm::Asked;
+        job.outstanding -= usize::from(!asked);
         match result {
+            Ok(()) if asked => {
+                job.confirm = Confirm::Known(true);
+                match (job.stream, &job.via) {
+                    (Some(stream), Via::Connect(_)) => {
+                        out.push(Effect::Close { stream, abort: false });
+                    }
+                    _ => self.confirmed(id, true, out),
+                }
+            }
             Ok(()) => {
                 job.acknowledged += bytes;
                 self.feed(env, id, now, out);
@@ -280,7 +328,13 @@ impl Transfers {
         let all_sent = job.state == JobState::Running && job.ended.is_some();
         job.ended = job.ended.or(Some(now));
         match failed {
-            None if all_sent => self.end(id, JobState::Done, None, out),
+            // What was confirmed is not taken back.
+            _ if job.confirm == Confirm::Known(true) => self.confirmed(id, true, out),
+            None if all_sent => self.confirmed(id, true, out),
+            // All was acknowledged, and then the peer was not heard of any more.
+            Some(error) if all_sent && error.error == ErrorKind::Timeout => {
+                self.confirmed(id, false, out);
+            }
             failed => {
                 let early = || ApiError::peer_refused("closed before everything was sent");
                 self.fail(id, has_ended(failed.unwrap_or_else(early)), out);
@@ -316,7 +370,8 @@ impl Transfers {
         let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
         match stream {
             Some(stream) if opened => {
-                out.push(Effect::Close { stream, abort: state != JobState::Done });
+                let abort = state != JobState::Done && job.confirm != Confirm::Known(true);
+                out.push(Effect::Close { stream, abort });
             }
             Some(stream) => out.push(Effect::Release { stream }),
             None => {}

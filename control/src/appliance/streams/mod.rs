@@ -451,6 +451,7 @@ fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
         _ => {
             let sentence = reason.to_string();
             match reason.origin() {
+                Origin::Peer if reason.is_lingering() => ApiError::timeout(sentence),
                 Origin::Peer => ApiError::peer_refused(sentence),
                 Origin::Network => ApiError::timeout(sentence),
                 Origin::Local => ApiError::unavailable(sentence),

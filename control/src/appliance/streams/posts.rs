@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
-use dataplane::{Command, PostFailure, Ticket};
+use dataplane::{Command, PostFailure, StreamParams, Ticket};
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Cookie, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 
@@ -71,6 +71,29 @@ impl Streams {
     ) {
         let ticket = self.issue(env, id, post);
         env.command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
+    }
+
+    /// Posts a Read of no bytes, for which no right is needed (RFC 5040 §5.2.1). False where the peer may not answer it: on
+    /// bare DDP, and where the ends have not agreed that this one may Read.
+    pub(in crate::appliance) fn confirm(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        post: Post,
+    ) -> bool {
+        let Some(stream) = self.streams.get(&id).filter(|stream| stream.rdmap) else {
+            return false;
+        };
+        let agreed = stream.params.as_ref().and_then(StreamParams::agreed);
+        if agreed.is_none_or(|agreed| agreed.depths.ord == 0) {
+            return false;
+        }
+        let (sink_stag, source_stag, nowhere) = (Stag(0), Stag(0), TaggedOffset(0));
+        let (sink_to, source_to, cookie) = (nowhere, nowhere, Cookie::of(0));
+        let request =
+            WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len: 0, cookie };
+        self.post_rdmap(env, id, request, None, post);
+        true
     }
 
     /// Posts an untagged message: a Send on an RDMAP stream.

@@ -4,9 +4,13 @@ use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
 use super::super::jobs::MESSAGE;
-use super::rdmap::{OPENED, closes, connected, establish, offer, posts, rdmap_spec, removed};
+use super::rdmap::{
+    OPENED, closes, connected, establish, establish_agreed, offer, posts, rdmap_spec, removed,
+};
 use super::*;
-use crate::api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, RemotePlace, Via};
+use crate::api::{
+    ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, RemotePlace, Via,
+};
 
 const STAG: u32 = 77;
 
@@ -247,4 +251,42 @@ fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
     complete(&mut bench, read);
     assert_eq!(job(&mut bench, id).state, JobState::Done);
     assert!(closes(&bench.all_commands(), OPENED).is_empty());
+}
+
+// RFC 5040 §5.5: the response to a Read is made after what was sent before was delivered.
+#[test]
+fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
+    for agreed in [false, true] {
+        let mut bench = bench();
+        let file = bench.dir.path().join("file");
+        std::fs::write(&file, b"sample").unwrap();
+        let spec = PutSpec { file, via: Via::Connect(rdmap_spec()), target: box_at(0) };
+        let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Put(spec))) else {
+            panic!("no job")
+        };
+        bench.load_all();
+        establish_agreed(&mut bench, &[offer("box", "w")], agreed);
+        bench.load_all();
+        let commands = bench.all_commands();
+        let [(WorkRequest::Write { .. }, write)] = posts(&commands)[..] else {
+            panic!("{commands:?}")
+        };
+        bench.completed(OPENED, write, Outcome::Sent);
+        let commands = bench.all_commands();
+        if agreed {
+            let [(WorkRequest::Read { len: 0, .. }, read)] = posts(&commands)[..] else {
+                panic!("{commands:?}")
+            };
+            assert_eq!(closes(&commands, OPENED), [false; 0]);
+            bench.completed(OPENED, read, Outcome::Read { len: 0 });
+            // That the peer never closes takes nothing back.
+            assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
+            bench.closed(OPENED.0, CloseReason::PeerLingers);
+        } else {
+            assert_eq!((posts(&commands).len(), closes(&commands, OPENED)), (0, vec![false]));
+            bench.closed(OPENED.0, CloseReason::PeerLingers);
+        }
+        let info = job(&mut bench, info.id);
+        assert_eq!((info.state, info.confirmed), (JobState::Done, Some(agreed)));
+    }
 }

@@ -249,12 +249,23 @@ impl Bench {
     }
 
     fn established(&mut self, id: u64, peer: &str, ticket: Option<Ticket>, offers: &[Advertised]) {
+        self.established_with(id, peer, ticket, offers, PARAMS);
+    }
+
+    fn established_with(
+        &mut self,
+        id: u64,
+        peer: &str,
+        ticket: Option<Ticket>,
+        offers: &[Advertised],
+        params: StreamParams,
+    ) {
         let private_data = if offers.is_empty() { vec![] } else { advert::encode(offers) };
         self.event(Event::Established {
             stream: StreamId(id),
             ticket,
             private_data,
-            params: PARAMS,
+            params,
             local: LOCAL.parse().unwrap(),
             remote: remote(peer),
         });

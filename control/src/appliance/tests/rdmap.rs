@@ -1,5 +1,6 @@
 //! What the tests of RDMAP's parts share: a listener for a service, a stream to a peer, and what is posted.
 
+use ddp::enhanced::{Agreed, Depths, Readiness};
 use ddp::rdmap::{Outcome, WorkRequest};
 
 use super::*;
@@ -56,13 +57,22 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
 
 /// The `Connect` that waits among the commands is established as [`OPENED`]; the peer offers this.
 pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
+    establish_agreed(bench, offers, false);
+}
+
+/// The same; with an agreement on Reads (RFC 6581 §9) or without one.
+pub(super) fn establish_agreed(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
     let commands = bench.all_commands();
     let ticket = commands.iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),
         _ => None,
     });
     assert!(ticket.is_some(), "{commands:?}");
-    bench.established(OPENED.0, "10.0.0.9", ticket, offers);
+    let StreamParams::Tcp(mut params) = PARAMS else { panic!("not TCP") };
+    let depths = Depths { ird: 4, ord: 4 };
+    let readiness = Readiness::ClientServer;
+    params.agreed = agreed.then_some(Agreed { depths, peer: depths, readiness });
+    bench.established_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
 }
 
 /// A bench with a stream that stands.

@@ -67,7 +67,11 @@ fn a_message_is_answered_when_it_is_acknowledged() {
     assert!(unanswered(&mut pending));
     bench.now += Duration::from_millis(3);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    assert_eq!(sent(&mut pending), Sent { bytes: 4, time_us: 3000, reply: None });
+    // On bare DDP nothing but the absence of an error tells that the peer took it.
+    bench.pass(Duration::from_millis(249));
+    assert!(unanswered(&mut pending));
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(sent(&mut pending), Sent { bytes: 4, time_us: 3000, reply: None, confirmed: false });
 }
 
 #[test]
@@ -156,8 +160,49 @@ fn a_stream_opened_for_one_message_is_closed_after_it() {
     bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
     let ticket = posted(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    assert_eq!(sent(&mut pending).bytes, 4);
+    assert!(unanswered(&mut pending));
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
+    bench.closed(5, CloseReason::LocalShutdown);
+    let sent = sent(&mut pending);
+    assert_eq!((sent.bytes, sent.confirmed), (4, true));
+}
+
+// RFC 5041 §7.2: the peer refuses a message that its TCP has acknowledged.
+#[test]
+fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
+    for opened in [false, true] {
+        let mut bench = if opened { bench() } else { connected() };
+        let (mut pending, ticket) = if opened {
+            let spec =
+                SendSpec { via: Via::Connect(spec()), queue: 0, data: vec![1], wait_reply_us: 0 };
+            let pending = bench.call(Request::Send(spec));
+            let commands = bench.all_commands();
+            let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+            bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+            (pending, posted(&mut bench))
+        } else {
+            send(&mut bench, Duration::ZERO)
+        };
+        bench.event(Event::Sent { stream: StreamId(5), ticket });
+        bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
+        let error = answer(&mut pending).unwrap_err();
+        assert_eq!(error.error, ErrorKind::PeerRefused, "{error}");
+    }
+}
+
+/// The peer acknowledges everything, and then neither closes nor says anything.
+#[test]
+fn a_peer_that_never_closes_has_confirmed_nothing() {
+    let mut bench = bench();
+    let spec = SendSpec { via: Via::Connect(spec()), queue: 0, data: vec![1], wait_reply_us: 0 };
+    let mut pending = bench.call(Request::Send(spec));
+    let commands = bench.all_commands();
+    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    let ticket = posted(&mut bench);
+    bench.event(Event::Sent { stream: StreamId(5), ticket });
+    bench.closed(5, CloseReason::PeerLingers);
+    assert!(!sent(&mut pending).confirmed);
 }
 
 #[test]

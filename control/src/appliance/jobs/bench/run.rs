@@ -234,6 +234,7 @@ impl Run {
             hint: error.and_then(|error| error.hint.clone()),
             refused: error.is_some_and(|error| error.error == ErrorKind::PeerRefused),
             counters: Counters::new(),
+            confirmed: None,
             bench: Some(Box::new(BenchInfo {
                 load: spec.load.word().into(),
                 streams: spec.streams,

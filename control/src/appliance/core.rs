@@ -372,8 +372,18 @@ impl Core {
             match report {
                 Report::Appended { tag } => self.streams.on_appended(&mut self.env, tag),
                 Report::Synced { .. } => {}
-                Report::Failed { reason, .. } => self.env.warn(reason),
+                Report::Failed { file, reason, durable } => {
+                    self.env.tally.file_errors += 1;
+                    let note = format!("{reason}; it is tried again every second");
+                    self.env.notes.set(Cause::File(file), note, None);
+                    if durable {
+                        self.streams.on_file_failed(&mut self.env, file, &reason);
+                    }
+                    self.env.warn(reason);
+                }
+                Report::Recovered { file } => self.env.notes.clear(&Cause::File(file)),
                 Report::Closed { file, result, .. } => {
+                    self.env.notes.clear(&Cause::File(file));
                     self.regions.on_file_closed(&mut self.env, file, result)
                 }
             }

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use dataplane::InterfaceId;
 
+use crate::files::FileId;
+
 /// What a sentence is about. There are as many at most as the appliance has of these things.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
@@ -16,6 +18,8 @@ pub(super) enum Cause {
     Link(String),
     /// Keys of the configuration file that need a restart, until they are in force or no longer in the file.
     Restart,
+    /// A file that cannot be written.
+    File(FileId),
     /// Another host has an address of an interface.
     Conflict(InterfaceId, IpAddr),
 }

@@ -70,6 +70,13 @@ pub enum Report {
         file: FileId,
         /// A sentence with path and reason.
         reason: String,
+        /// It was to be on the disk: its policy is not [`Fsync::Never`].
+        durable: bool,
+    },
+    /// What had failed was done after all.
+    Recovered {
+        /// Which file.
+        file: FileId,
     },
     /// All is written and the file closed.
     Closed {
@@ -475,7 +482,11 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         let file = done.id;
         let mut state = self.shared.lock();
         let Some(slot) = state.files.get_mut(&file) else { return };
+        let (had_failed, durable) = (slot.retry_at.is_some(), slot.fsync != Fsync::Never);
         slot.settle(&mut done, Instant::now());
+        if had_failed && done.failed.is_none() {
+            self.report(Report::Recovered { file });
+        }
         for tag in done.appended.drain(..) {
             self.report(Report::Appended { tag });
         }
@@ -488,7 +499,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
             let result = done.failed.map_or(Ok(()), Err);
             self.report(Report::Closed { file, stats, result });
         } else if let Some(reason) = done.failed {
-            self.report(Report::Failed { file, reason });
+            self.report(Report::Failed { file, reason, durable });
         }
     }
 

@@ -206,3 +206,21 @@ fn dropping_the_handle_writes_what_is_left() {
     drop(writer);
     assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
 }
+
+/// A pipe that is full until somebody reads takes the place of a disk.
+#[test]
+fn what_could_not_be_written_and_then_could_is_reported_once() {
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
+    let (mut read, write) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(write.as_fd(), true).unwrap();
+    let mut file = File::from(std::os::fd::OwnedFd::from(write));
+    while std::io::Write::write(&mut file, &[0; 4096]).is_ok() {}
+    let mut writer = writer();
+    let id = writer.open_log("pipe".into(), file, Fsync::Never);
+    assert!(writer.append(id, vec![1; 10], 7));
+    assert!(matches!(report(&writer), Report::Failed { file, durable: false, .. } if file == id));
+    read.read_exact(&mut [0; 8192]).unwrap();
+    assert!(matches!(report(&writer), Report::Recovered { file } if file == id));
+    assert!(matches!(report(&writer), Report::Appended { tag: 7 }));
+}

@@ -16,6 +16,7 @@ pub(in crate::appliance) struct Tally {
     pub untagged_bytes: u64,
     pub discarded: u64,
     pub stream_errors: u64,
+    pub file_errors: u64,
     pub unexpected_events: u64,
 }
 
@@ -40,6 +41,8 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     untagged_discarded: Counter = tally.discarded,
     /// Streams that ended with an error.
     stream_errors: Counter = tally.stream_errors,
+    /// Writes and syncs of files that failed; each is tried again.
+    file_errors: Counter = tally.file_errors,
     /// Events of workers that fit no stream or request.
     unexpected_events: Counter = tally.unexpected_events,
     /// Local programs that attached to a region.

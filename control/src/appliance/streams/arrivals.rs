@@ -1,5 +1,6 @@
 //! What arrives on a stream: untagged messages, errors, and what its listener's service wants done.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use dataplane::Command;
@@ -15,6 +16,13 @@ use crate::appliance::pending::{AfterPost, Post};
 use crate::config::{Delivery, QueueSection};
 use crate::files::{self, FileId};
 use crate::service::{Action, Place};
+
+/// A message on its way to a file.
+pub(super) struct Appending {
+    stream: StreamId,
+    qn: Qn,
+    file: FileId,
+}
 
 impl Streams {
     fn queue(&self, id: StreamId, qn: Qn) -> Option<&QueueSection> {
@@ -111,7 +119,7 @@ impl Streams {
         let tag = env.number();
         match file {
             Some(file) if env.writer.append(file, files::frame(data), tag) => {
-                self.appending.insert(tag, (id, qn.0));
+                self.appending.insert(tag, Appending { stream: id, qn, file });
             }
             _ => {
                 env.tally.discarded += 1;
@@ -122,9 +130,19 @@ impl Streams {
 
     /// A message is in its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
-        if let Some((stream, qn)) = self.appending.remove(&tag) {
-            self.repost_buffer(env, stream, Qn(qn));
+        if let Some(Appending { stream, qn, .. }) = self.appending.remove(&tag) {
+            self.repost_buffer(env, stream, qn);
         }
+    }
+
+    /// Messages cannot be stored as promised: their streams end, so that their peers know. They are tried again all the
+    /// same.
+    pub(in crate::appliance) fn on_file_failed(&mut self, env: &mut Env, file: FileId, why: &str) {
+        let waits = self.appending.values().filter(|appending| appending.file == file);
+        let streams: HashSet<StreamId> = waits.map(|appending| appending.stream).collect();
+        self.abort_where(env, &format!("a message is not stored: {why}"), |_, id, _| {
+            streams.contains(&id)
+        });
     }
 
     /// Posts a receive buffer again.

@@ -23,6 +23,7 @@ use dataplane::{
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
+use self::arrivals::Appending;
 pub(super) use self::arrivals::{Destination, Untagged, on_ddp_error, on_rdmap_error};
 pub(super) use self::info::association;
 use self::opens::Opens;
@@ -55,7 +56,7 @@ pub(super) struct Streams {
     /// Messages that ending streams refused, and whose posters wait for the cause.
     refused: Vec<Refused>,
     /// Untagged messages on their way to a file: tag to stream and queue.
-    appending: HashMap<u64, (StreamId, u32)>,
+    appending: HashMap<u64, Appending>,
     /// What ended streams did, per worker.
     totals: Vec<Totals>,
 }
@@ -330,8 +331,18 @@ impl Streams {
         sentence: &str,
         on_port: impl Fn(&Env, InterfaceId) -> bool,
     ) {
+        self.abort_where(env, sentence, |env, _, interface| on_port(env, interface));
+    }
+
+    /// Aborts streams, except those for which that was done.
+    fn abort_where(
+        &mut self,
+        env: &mut Env,
+        sentence: &str,
+        which: impl Fn(&Env, StreamId, InterfaceId) -> bool,
+    ) {
         for (&id, stream) in &mut self.streams {
-            if stream.end.abort_reason.is_none() && on_port(env, stream.interface) {
+            if stream.end.abort_reason.is_none() && which(env, id, stream.interface) {
                 stream.end.abort_reason = Some(sentence.to_owned());
                 if stream.state != State::Rejecting {
                     stream.state = State::Closing;

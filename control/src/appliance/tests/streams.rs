@@ -549,3 +549,27 @@ fn a_second_attempt_with_revision_one_is_told() {
         .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     assert_eq!(bench.core.env().tally.unexpected_events, 1);
 }
+
+/// A disk that is full: the operator sees it while it lasts, and the peer whose message is not stored loses its stream.
+#[test]
+fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
+    let queues = QUEUES.replace("DIR/queue", "/dev/full");
+    let mut bench = bench_with(&format!("{BASIC}{queues}"));
+    bench.accepted(1, "10.0.0.2");
+    bench.accepted(2, "10.0.0.3");
+    bench.all_commands();
+    bench.event(message(4, b"for the file"));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bench.core.status(bench.now).notes.is_empty() {
+        assert!(Instant::now() < deadline, "nothing is reported");
+        std::thread::yield_now();
+        bench.core.handle_reports();
+    }
+    let notes = bench.core.status(bench.now).notes;
+    assert!(notes[0].starts_with("cannot write /dev/full: "), "{notes:?}");
+    assert!(notes[0].ends_with("it is tried again every second"), "{notes:?}");
+    assert!(bench.has_logged(|kind| matches!(kind, EventKind::Warning { .. })));
+    let aborted = bench.all_commands();
+    let aborts = aborted.iter().filter(|c| matches!(c, Command::Close { abort: true, .. }));
+    assert_eq!(aborts.count(), 1, "{aborted:?}");
+}

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use base::histogram::Counts;
 use base::metric::Descriptor;
 use serde::{Deserialize, Serialize};
 
@@ -408,9 +409,53 @@ pub struct Stats {
     /// Peers that did not become streams, by listener and failure.
     #[serde(default)]
     pub handshakes: Vec<HandshakeInfo>,
+    /// Times and sizes by how often they were.
+    #[serde(default)]
+    pub histograms: Vec<HistogramInfo>,
     /// What the counters are; the metrics show it and JSON does not.
     #[serde(skip)]
     pub described: Described,
+}
+
+/// Values by how often they were, since the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistogramInfo {
+    /// `handshake`, `echo`, `read` or `burst`.
+    pub name: String,
+    /// `seconds` or `frames`.
+    pub unit: String,
+    /// What is measured, a sentence without its end.
+    pub help: String,
+    /// Upper bounds, themselves included, with the number of values up to each that are above the one before.
+    pub buckets: Vec<(f64, u64)>,
+    /// Values above the last bound.
+    pub beyond: u64,
+    /// Sum of all values.
+    pub sum: f64,
+}
+
+impl HistogramInfo {
+    /// Of nanoseconds.
+    pub(crate) fn seconds(name: &str, help: &str, counts: &Counts) -> Self {
+        Self::of(name, "seconds", help, counts, 1e9)
+    }
+
+    /// Of frames.
+    pub(crate) fn frames(name: &str, help: &str, counts: &Counts) -> Self {
+        Self::of(name, "frames", help, counts, 1.0)
+    }
+
+    fn of(name: &str, unit: &str, help: &str, counts: &Counts, scale: f64) -> Self {
+        let bucket = |&(bound, n): &(u64, u64)| (bound as f64 / scale, n);
+        HistogramInfo {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            help: help.to_owned(),
+            buckets: counts.buckets.iter().map(bucket).collect(),
+            beyond: counts.beyond,
+            sum: counts.sum as f64 / scale,
+        }
+    }
 }
 
 /// How often handshakes of a listener's peers failed in one way.

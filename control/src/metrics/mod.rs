@@ -13,6 +13,7 @@
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
 //! | `ddpd_region_NAME` | `region` | a region's counters |
 //! | `ddpd_control_NAME` | | the control thread's counters |
+//! | `ddpd_NAME_seconds`, `ddpd_NAME_frames` | `le` | histograms, of all workers together |
 //! | `ddpd_NAME` | | values that go up and down |
 //!
 //! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`; the largest value there has been is a gauge.
@@ -21,6 +22,7 @@
 //! The registry is made for each scrape from one snapshot, so that all values are of one moment.
 
 mod format;
+mod histogram;
 mod names;
 mod process;
 
@@ -109,6 +111,10 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
     let sentence = "Peers that connected and did not become streams, by listener and reason";
     registry.register("handshake_failures", sentence, handshakes);
+
+    for histogram in &stats.histograms {
+        histogram::register(registry, histogram);
+    }
 
     for (name, &value) in &stats.gauges {
         let meaning = Meaning::of("the appliance", name, &described.gauges, false);
@@ -243,7 +249,7 @@ fn seconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Described, PortStats};
+    use crate::api::{Described, HistogramInfo, PortStats};
 
     const RX_FRAMES: Descriptor = base::descriptor!(rx_frames, Counter, [], " Frames received.");
     const BUSY: Descriptor =
@@ -285,6 +291,14 @@ mod tests {
                 reason: "http".into(),
                 count: 3,
             }],
+            histograms: vec![HistogramInfo {
+                name: "echo".into(),
+                unit: "seconds".into(),
+                help: "Echoes".into(),
+                buckets: vec![(0.001, 2), (0.002, 3)],
+                beyond: 1,
+                sum: 0.5,
+            }],
             listeners: (0..MOST as u64 + 2)
                 .map(|at| (format!("l{at:03}"), counters(&[("accepted", at)])))
                 .collect(),
@@ -304,6 +318,12 @@ mod tests {
             "ddpd_streams_ended_total{worker=\"0\",reason=\"peer_reset\"} 6",
             "ddpd_handshake_failures_total{listener=\"in\",stage=\"mpa\",reason=\"http\"} 3",
             "# TYPE ddpd_handshake_failures counter",
+            "# TYPE ddpd_echo_seconds histogram",
+            "ddpd_echo_seconds_bucket{le=\"0.001\"} 2",
+            "ddpd_echo_seconds_bucket{le=\"0.002\"} 5",
+            "ddpd_echo_seconds_bucket{le=\"+Inf\"} 6",
+            "ddpd_echo_seconds_count 6",
+            "ddpd_echo_seconds_sum 0.5",
             "ddpd_port_rx_bytes_total{port=\"p\\\"0\"} 5",
             "ddpd_control_api_requests_total 4",
             "ddpd_streams 2",

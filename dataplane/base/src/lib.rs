@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod doorbell;
+pub mod histogram;
 mod lazy;
 pub mod metric;
 mod prefetch;

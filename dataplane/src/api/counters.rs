@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::histogram::{Durations, Histogram};
 use base::metric::Descriptor;
 use sctp_lite::sctp;
 use tcp_lite::tcp;
@@ -47,6 +48,10 @@ macro_rules! counters {
             $($(#[doc = $of])+ pub $group: $type,)+
             /// Frames and segments dropped, by reason.
             pub drops: Drops,
+            /// Frames that a port gave at once, up to a burst.
+            pub burst_frames: Histogram<1, 7>,
+            /// Nanoseconds from the first packet of a stream, or from the command to open it, until messages can flow.
+            pub handshake_nanoseconds: Durations,
         }
 
         $($(#[doc = $of])+

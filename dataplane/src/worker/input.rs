@@ -67,6 +67,7 @@ impl<Io: PortIo> Core<Io> {
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
         frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+        self.env.control.counters().burst_frames.record(frames.len() as u64);
         while frames.len() > 0 {
             let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
             later.for_each(Frame::prefetch_headers);

@@ -150,6 +150,8 @@ impl<Io: PortIo> Env<Io> {
             return;
         }
         conn.stage = Stage::Established;
+        let took = self.now.nanos_since(conn.since);
+        self.control.counters().handshake_nanoseconds.record(took.get());
         // That of an association was pinned when it came up.
         if let Lower::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use base::histogram::Counts;
 use dataplane::{Command, NeighbourInfo};
 use ddp::StreamId;
 
 use super::Core;
 use crate::api::{
-    Answer, ApiError, Counters, PortStats, Reply, Stats, Status, StreamInfo, WorkerInfo,
-    WorkerStats,
+    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, Stats, Status, StreamInfo,
+    WorkerInfo, WorkerStats,
 };
 use crate::appliance::counters::{self, Totals};
 use crate::appliance::env::{Phase, api_id};
@@ -149,6 +150,7 @@ impl Core {
             dpdk_version: self.env.facts.dpdk_version.clone(),
             gauges: self.gauges(found),
             handshakes: self.env.handshakes.infos(),
+            histograms: self.histograms(),
             described: counters::described(),
         }
     }
@@ -169,6 +171,33 @@ impl Core {
                 WorkerStats { worker: worker as u32, counters: all, gauges, drops, errors, ends }
             })
             .collect()
+    }
+
+    fn histograms(&self) -> Vec<HistogramInfo> {
+        let (mut handshakes, mut bursts) = (Counts::default(), Counts::default());
+        for counters in &self.env.facts.counters {
+            handshakes.add(&counters.handshake_nanoseconds.counts());
+            bursts.add(&counters.burst_frames.counts());
+        }
+        let (echoes, reads) = (self.jobs.echoes(), self.jobs.reads());
+        vec![
+            HistogramInfo::seconds(
+                "handshake",
+                "From the first packet of a stream, or the command to open it, until messages can flow",
+                &handshakes,
+            ),
+            HistogramInfo::seconds(
+                "echo",
+                "From the post of a message to the message that came back, of requests that await one",
+                &echoes,
+            ),
+            HistogramInfo::seconds(
+                "read",
+                "From the post of a Read to its last byte, of gets",
+                &reads,
+            ),
+            HistogramInfo::frames("burst", "Frames that a port gave a worker at once", &bursts),
+        ]
     }
 
     fn listener_counters(&self) -> BTreeMap<String, Counters> {

@@ -158,7 +158,7 @@ impl Core {
 
     /// Passes a message to the client that awaits it and posts its buffer again; returns the message if no client does.
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
-        let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, out));
+        let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, now, out));
         if rest.is_none() {
             self.streams.repost_buffer(&mut self.env, id, qn);
         }

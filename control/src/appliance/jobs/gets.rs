@@ -8,6 +8,7 @@
 //! The STag of the sink is the job's own, for its stream alone: also with a region as the sink no peer
 //! can reach it otherwise.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
@@ -48,7 +49,7 @@ impl Transfers {
         if matches!(&via, Via::Connect(connect) if connect.ulp != UlpChoice::Rdmap) {
             return Err(ApiError::bad_request("RDMA Reads need ulp rdmap"));
         }
-        let fetch = Fetch { sink, length, stag: None, offset: 0 };
+        let fetch = Fetch { sink, length, stag: None, offset: 0, posted: VecDeque::new() };
         let (target, work) = (source, Work::Get(fetch));
         let wanted = NewJob { file, via: via.clone(), target, work, peer };
         let id = self.new_job(env, wanted, out)?;
@@ -163,10 +164,11 @@ impl Transfers {
     }
 
     /// Posts the next Read of a job.
-    pub(super) fn post_read(&mut self, id: u64, out: &mut Effects) {
+    pub(super) fn post_read(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Work::Get(fetch) = &job.work else { return };
+        let Work::Get(fetch) = &mut job.work else { return };
         let (Some(stream), Some(sink_stag)) = (job.stream, fetch.stag) else { return };
+        fetch.posted.push_back(now);
         let len = (job.total - job.posted).min(MESSAGE);
         let request = WorkRequest::Read {
             sink_stag,

@@ -1,5 +1,6 @@
 //! A job: what it moves, how far it has come.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,8 @@ pub(super) struct Fetch {
     pub(super) stag: Option<Stag>,
     /// Offset of the first byte in that memory.
     pub(super) offset: u64,
+    /// When the Reads that are not complete were posted.
+    pub(super) posted: VecDeque<Instant>,
 }
 
 impl Fetch {

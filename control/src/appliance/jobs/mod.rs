@@ -16,6 +16,7 @@ mod transfers;
 
 use std::time::Instant;
 
+use base::histogram::Counts;
 use dataplane::memory::Memory;
 use dataplane::{LoadReport, StreamInfo, StreamStats};
 use ddp::rdmap::Outcome;
@@ -219,9 +220,10 @@ impl Jobs {
         stream: StreamId,
         qn: Qn,
         data: Vec<u8>,
+        now: Instant,
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
-        self.sends.take_reply(stream, qn, data, out)
+        self.sends.take_reply(stream, qn, data, now, out)
     }
 
     /// Gives a run of pings up, if there is one on this stream.
@@ -392,6 +394,16 @@ impl Jobs {
     }
 
     // --- queries ---
+
+    /// Nanoseconds from the post of a message to the one that came back.
+    pub(super) fn echoes(&self) -> Counts {
+        self.sends.echoes.counts()
+    }
+
+    /// Nanoseconds from the post of a Read to its last byte.
+    pub(super) fn reads(&self) -> Counts {
+        self.transfers.reads.counts()
+    }
 
     /// Jobs that are not at their end.
     pub(super) fn running(&self) -> usize {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::histogram::Durations;
 use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
 use super::job::ERROR_WAIT;
@@ -18,6 +19,8 @@ pub(super) struct Sends {
     next: u64,
     /// Messages posted and acknowledged so far: their order.
     steps: u64,
+    /// From the post of a message to the one that comes back, nanoseconds.
+    pub(super) echoes: Durations,
 }
 
 struct PendingSend {
@@ -37,6 +40,8 @@ struct PendingSend {
     asked: bool,
     /// The message from the peer, when it came before the acknowledgement.
     reply: Option<Vec<u8>>,
+    /// After how long that came.
+    replied: Option<Duration>,
     deadline: Option<Instant>,
 }
 
@@ -63,6 +68,7 @@ impl Sends {
             sent: None,
             asked: false,
             reply: None,
+            replied: None,
             deadline: None,
         };
         let id = self.next;
@@ -122,6 +128,9 @@ impl Sends {
         let time_us = time_us.unwrap_or(u64::MAX);
         let reply = send.reply.take();
         let confirmed = reply.is_some();
+        if let Some(took) = send.replied {
+            self.echoes.record(took.as_nanos() as u64);
+        }
         let sent = Sent { bytes: send.data.len() as u64, time_us, reply, confirmed };
         if confirmed {
             send.answer.send(Ok(Reply::Sent(sent)));
@@ -157,6 +166,7 @@ impl Sends {
         stream: StreamId,
         qn: Qn,
         data: Vec<u8>,
+        now: Instant,
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
         // The answer may overtake the acknowledgement of what it answers: those come second.
@@ -169,7 +179,9 @@ impl Sends {
         let Some(id) = first else { return Some(data) };
         if let Some(send) = self.pending.get_mut(&id).filter(|send| send.sent.is_none()) {
             send.reply = Some(data);
+            send.replied = Some(now.duration_since(send.started));
         } else if let Some(send) = self.pending.remove(&id) {
+            self.echoes.record(now.duration_since(send.started).as_nanos() as u64);
             let sent = Sent { reply: Some(data), confirmed: true, ..send.sent.unwrap_or_default() };
             send.answer.send(Ok(Reply::Sent(sent)));
             end_if_opened(stream, send.opened, out);

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use base::histogram::Durations;
 use dataplane::{Command, StreamStats};
 use ddp::{Stag, StreamId};
 
@@ -43,6 +44,8 @@ const MAX_JOBS: usize = 64;
 #[derive(Default)]
 pub(super) struct Transfers {
     pub(super) jobs: BTreeMap<u64, Job>,
+    /// From the post of a Read to its last byte, nanoseconds.
+    pub(super) reads: Durations,
 }
 
 /// A job that is asked for.
@@ -216,7 +219,7 @@ impl Transfers {
             if job.state != JobState::Running || job.outstanding >= POSTED || complete {
                 break;
             }
-            self.post_read(id, out);
+            self.post_read(id, now, out);
         }
         self.finish_if_sent(env, id, now, out);
     }
@@ -304,6 +307,11 @@ impl Transfers {
             }
             Ok(()) => {
                 job.acknowledged += bytes;
+                if let Work::Get(fetch) = &mut job.work
+                    && let Some(posted) = fetch.posted.pop_front()
+                {
+                    self.reads.record(now.duration_since(posted).as_nanos() as u64);
+                }
                 self.feed(env, id, now, out);
             }
             Err(error) => self.fail(id, has_ended(error), out),

@@ -98,6 +98,7 @@ fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
         let commands = bench.all_commands();
         waiting.extend(reads(&commands, sink.stag));
     }
+    assert_eq!(bench.core.jobs().reads().len(), 21);
     assert_eq!(bytes, total);
     assert_eq!(job(&mut bench, info.id).state, JobState::Saving);
     bench.load_all();

@@ -88,6 +88,7 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
             reply(&mut bench, b"pong");
         }
         assert_eq!(sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
+        assert_eq!(bench.core.jobs().echoes().len(), 1);
         let give_back = bench.all_commands();
         assert!(
             matches!(give_back[..], [Command::PostBuffers { buffers: 1, .. }]),

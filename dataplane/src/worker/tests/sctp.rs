@@ -91,6 +91,12 @@ fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
         }
         assert_eq!(net.hosts[1].count("associations"), 1);
         assert_eq!(net.hosts[1].count("half_open"), 0);
+        for host in &net.hosts {
+            let counters = host.handles[0].counters();
+            assert_eq!(counters.handshake_nanoseconds.counts().len(), 1);
+            let bursts = counters.burst_frames.counts();
+            assert_eq!(bursts.sum, host.count("rx_frames"));
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "appliance/bench.rs"]
 mod bench;
+#[path = "appliance/capture.rs"]
+mod capture;
 mod common;
 #[path = "appliance/config.rs"]
 mod config;

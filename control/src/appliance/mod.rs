@@ -24,6 +24,7 @@
 
 mod attempts;
 mod busy;
+mod captures;
 mod core;
 mod counters;
 mod effect;

@@ -290,6 +290,10 @@ impl Control {
             })),
             Request::Config => Ok(Reply::Config(config())),
             Request::ConfigDiff => Ok(Reply::ConfigDiff(config_diff())),
+            Request::Capture { .. } => Ok(Reply::DONE),
+            Request::EndCapture { port } => {
+                Err(ApiError::not_found(format!("no capture of {port}")))
+            }
             Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
         }
     }

@@ -4,6 +4,8 @@
 mod bench;
 #[path = "appliance/busy.rs"]
 mod busy;
+#[path = "appliance/capture.rs"]
+mod capture;
 mod common;
 #[path = "appliance/config.rs"]
 mod config;

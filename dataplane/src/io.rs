@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use crate::api::WorkerId;
+use crate::capture::Tap;
 use crate::net::neighbour::Mac;
 use crate::net::path::TxChecksum;
 use crate::port::{ChecksumBy, RxChecksum};
@@ -79,6 +80,16 @@ pub trait PortIo {
 
     /// When frames arrive by themselves next: those that an impaired link holds back.
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The capture of this queue, while one runs. What is sent is recorded here, what is received by the worker, which
+    /// knows what becomes of it.
+    #[inline]
+    fn tap(&mut self) -> Option<&mut Tap> {
+        None
+    }
+
+    /// Begins a capture, or ends it.
+    fn set_tap(&mut self, _: Option<Box<Tap>>) {}
 }
 
 /// What is the same for all workers of a port.

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 pub mod api;
+pub mod capture;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -15,6 +16,9 @@ use super::{ApiError, ErrorKind};
 
 /// Longest line of a followed stream, bytes: one event with the largest message.
 const MAX_LINE: usize = 64 << 20;
+
+/// How soon a wish to end a capture is noticed.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A client of one appliance.
 #[derive(Debug)]
@@ -147,6 +151,40 @@ impl Client {
                 }
             }
             Ok(())
+        })
+    }
+
+    /// GET of a capture: calls `part` with each part until there are no more, or until it returns false. Once `stop` is
+    /// set, the appliance is asked to end the capture, and what is left of it still comes.
+    pub fn capture(
+        &self,
+        (path, query): (&str, &str),
+        stop: &AtomicBool,
+        mut part: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ClientError> {
+        self.runtime.block_on(async {
+            let whole = format!("{path}?{query}");
+            let response = self.patient(self.send(Method::GET, &whole, None)).await??;
+            if !response.status().is_success() {
+                collect(response).await?;
+                return Ok(());
+            }
+            let (mut body, mut stopped) = (response.into_body(), false);
+            loop {
+                if !stopped && stop.load(Ordering::Relaxed) {
+                    stopped = true;
+                    // It may have ended by itself: then there is none to end.
+                    let ended = self.patient(self.send(Method::DELETE, path, None)).await??;
+                    drop(collect(ended).await);
+                }
+                let Ok(frame) = tokio::time::timeout(LOOK, body.frame()).await else { continue };
+                let Some(frame) = frame else { return Ok(()) };
+                if let Ok(data) = frame.map_err(protocol)?.into_data()
+                    && !part(&data)
+                {
+                    return Ok(());
+                }
+            }
         })
     }
 

@@ -5,6 +5,7 @@
 //! JSON. Events do not pass that queue: the control thread appends to the [`EventLog`], the server
 //! reads from it. `docs/api.md` describes the protocol.
 
+mod capture;
 mod channel;
 mod client;
 mod config_info;
@@ -24,6 +25,7 @@ mod types;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use capture::{CaptureSink, CaptureSpec};
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};
 pub use config_info::*;

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::capture;
 use super::config_routes::{reload, save};
 use super::log;
 use super::{
@@ -47,6 +48,11 @@ impl App {
         Self { requester, events, body_limit, closing }
     }
 
+    /// True when the server ends.
+    pub(super) fn closing(&self) -> watch::Receiver<bool> {
+        self.closing.clone()
+    }
+
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
         self.requester.call(request).await
     }
@@ -68,6 +74,7 @@ pub(super) fn router(app: App) -> Router {
     Router::new()
         .route("/v1/status", plain(Request::Status))
         .route("/v1/ports", plain(Request::Ports))
+        .route("/v1/ports/{name}/capture", get(capture::begin).delete(capture::end))
         .route("/v1/workers", plain(Request::Workers))
         .route("/v1/regions", plain(Request::Regions).post(add_region))
         .route("/v1/regions/{name}", axum::routing::delete(remove_region))
@@ -450,7 +457,7 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 }
 
 /// The part of the path that names something.
-struct Name<T>(T);
+pub(super) struct Name<T>(pub(super) T);
 
 impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
     type Rejection = ApiError;

@@ -9,9 +9,9 @@ use ddp::Access;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, ConfigDiff, ConfigInfo, ConnectSpec,
-    GetSpec, JobInfo, ListenerInfo, LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo,
-    SendSpec, Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
+    AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
+    ConfigInfo, ConnectSpec, GetSpec, JobInfo, ListenerInfo, LogInfo, PingReport, PingSpec,
+    PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
 };
 use crate::config::{ListenerSection, RegionSection};
 
@@ -22,6 +22,20 @@ pub enum Request {
     Status,
     /// [`Reply::Ports`].
     Ports,
+    /// Begins a capture; [`Reply::Done`] when every worker of the port has begun. The file comes out of the sink.
+    Capture {
+        /// The port.
+        port: String,
+        /// What of it.
+        spec: CaptureSpec,
+        /// Where the file goes.
+        sink: CaptureSink,
+    },
+    /// Ends a capture, the rest of which still comes out of its sink; [`Reply::Done`] when no worker captures.
+    EndCapture {
+        /// The port.
+        port: String,
+    },
     /// [`Reply::Workers`].
     Workers,
     /// [`Reply::Regions`].

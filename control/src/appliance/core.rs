@@ -30,6 +30,7 @@ use ddp::rdmap::Outcome;
 use self::reload::{Added, ReloadPlan};
 use super::budget::Budget;
 use super::busy::Busy;
+use super::captures::Captures;
 use super::env::{Env, Facts, Origin, Phase};
 use super::jobs::Jobs;
 use super::links::Links;
@@ -83,6 +84,7 @@ pub struct Core {
     listeners: Listeners,
     streams: Streams,
     jobs: Jobs,
+    captures: Captures,
     reload: Option<Box<ReloadPlan>>,
     /// Where the values of the file stood.
     lines: Lines,
@@ -119,6 +121,7 @@ impl Core {
             listeners: Listeners::new(),
             streams: Streams::new(workers),
             jobs: Jobs::default(),
+            captures: Captures::default(),
             reload: None,
             lines,
         };
@@ -174,6 +177,11 @@ impl Core {
         match request {
             Request::Status => answer.send(Ok(Reply::Status(self.status(now)))),
             Request::Ports => self.list_ports(answer),
+            Request::Capture { port, spec, sink } => {
+                let stream = spec.stream.and_then(|id| self.streams.filter_of(StreamId(id.0)));
+                self.captures.begin(&mut self.env, port, (spec, stream), sink, answer, now);
+            }
+            Request::EndCapture { port } => self.captures.end(&mut self.env, &port, answer),
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
             Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
             Request::AddRegion(section) => self.regions.ask(&mut self.env, section, answer),
@@ -412,6 +420,7 @@ impl Core {
             self.links.poll_timeout(&self.env.facts),
             self.listeners.poll_timeout(),
             self.streams.poll_timeout(),
+            self.captures.poll_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -430,6 +439,7 @@ impl Core {
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);
         }
+        self.captures.handle_timeout(&mut self.env, now);
         self.look_at_links(now);
         self.drain_timeout(now);
     }
@@ -460,6 +470,14 @@ impl Core {
             Then::Nothing => {}
             Then::ConnectReady(plan) => self.send_connect(*plan),
             Then::Streams { wanted, found } => self.on_streams_listed(wanted, found, now),
+            Then::CaptureBegun { port, answer } => {
+                self.captures.on_begun(&mut self.env, &port, result, answer);
+            }
+            Then::CaptureEnded { answer } => {
+                if let Some(answer) = answer {
+                    answer.send(Ok(Reply::DONE));
+                }
+            }
             Then::Neighbours { found, answer } => self.on_neighbours(&found, answer),
             // Answered by other events than `Done`.
             Then::Connected(_) | Then::Posted { .. } => self.env.tally.unexpected_events += 1,

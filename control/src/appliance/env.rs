@@ -169,6 +169,11 @@ impl Env {
         Ticket(self.tickets.issue(1, then))
     }
 
+    /// A ticket that so many workers, at least one, will answer.
+    pub(super) fn issue_to(&mut self, workers: usize, then: Then) -> Ticket {
+        Ticket(self.tickets.issue(workers, then))
+    }
+
     /// One worker's answer: what follows, when it was the last one.
     pub(super) fn answer(
         &mut self,

@@ -26,6 +26,7 @@
 mod attempts;
 pub mod budget;
 mod busy;
+mod captures;
 mod core;
 mod counters;
 mod effect;

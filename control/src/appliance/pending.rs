@@ -72,6 +72,15 @@ pub(super) enum Then {
         wanted: StreamsFor,
         found: Found,
     },
+    /// The workers of this port capture it.
+    CaptureBegun {
+        port: String,
+        answer: Answer,
+    },
+    /// None of them does.
+    CaptureEnded {
+        answer: Option<Answer>,
+    },
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,
         answer: Answer,

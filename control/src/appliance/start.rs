@@ -34,6 +34,7 @@ pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
         hugepages: memory.map(|memory| memory.hugepages).unwrap_or_default(),
         memory_mib: u32::try_from(asked.unwrap_or(needed)).unwrap_or(u32::MAX),
         pci,
+        telemetry: configs.iter().any(|config| config.management.dpdk_telemetry),
         extra: memory.map(|memory| memory.eal_args.clone()).unwrap_or_default(),
         log_level: LogLevel::Warning,
         log: dpdk_log,

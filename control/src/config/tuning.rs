@@ -244,6 +244,8 @@ section! {
         drain_timeout: Duration = duration(ms(0), HOUR), or ms(10_000);
         /// `ddpctl bench` may load peers from here.
         bench: bool = boolean(), or false;
+        /// DPDK's own telemetry answers on its socket in the runtime directory of DPDK (`dpdk-telemetry.py -f ddpd`).
+        dpdk_telemetry: bool = boolean(), or false;
         /// Log filter in `tracing`'s syntax, such as `info` or `info,control=debug`.
         [reload] log: String = log_filter(), or "info".to_owned();
         /// How lines are written to standard error: as text, as one JSON object each, or to systemd's journal with fields.

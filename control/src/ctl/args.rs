@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
+use super::capture::Capture;
 use super::config::Config;
 use super::streams::Selection;
 use super::url::{Peer, RegionAt, Url};
@@ -68,6 +69,8 @@ pub enum Command {
     },
     /// Events
     Events(Events),
+    /// Frames that a port receives and sends, as pcapng; until Ctrl-C, or the limit
+    Capture(Capture),
     /// Open a stream and leave it open
     Connect(Connect),
     /// Send a file into a peer's region
@@ -675,7 +678,7 @@ fn stag(text: &str) -> Result<u32, String> {
     u32::try_from(stag).map_err(|_| "a steering tag has 32 bits, such as 0x0badcafe".into())
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     let size: bytesize::ByteSize =
         text.parse().map_err(|_| "write bytes or a size such as 64MiB".to_owned())?;
     if size.as_u64() == 0 { Err("must be 1 byte or more".into()) } else { Ok(size.as_u64()) }

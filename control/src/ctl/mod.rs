@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod capture;
 mod config;
 mod exit;
 mod generate;
@@ -71,10 +72,10 @@ pub fn run(
         Err(error) => return print_usage(&error, json, out, err),
     };
     let json = args.json;
-    let mut output = Output { out, json, progress: terminal && !json };
+    let mut output = Output { out, err, json, progress: terminal && !json };
     match dispatch(args, &mut output).and_then(|()| Ok(output.out.flush()?)) {
         Ok(()) => Exit::Success,
-        Err(failure) => print_failure(failure, json, err),
+        Err(failure) => print_failure(failure, json, output.err),
     }
 }
 
@@ -107,6 +108,8 @@ fn print_usage(error: &clap::Error, json: bool, out: &mut dyn Write, err: &mut d
 /// Where answers go, and how.
 struct Output<'w> {
     out: &'w mut dyn Write,
+    /// For what must not go between the bytes of an answer.
+    err: &'w mut dyn Write,
     json: bool,
     progress: bool,
 }
@@ -162,6 +165,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
         }
         Command::Events(command) => events(&command, &client()?, output),
+        Command::Capture(command) => capture::capture(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),
         Command::Send(command) => send(command, &client()?, output),
         Command::Get(get) => verbs::get(get, &client()?, output),

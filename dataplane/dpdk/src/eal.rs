@@ -31,6 +31,8 @@ pub struct EalConfig {
     /// arguments behind a comma if it has any. The bus is not even looked at
     /// when there are none.
     pub pci: Vec<String>,
+    /// DPDK answers on its telemetry socket.
+    pub telemetry: bool,
     /// More arguments for `rte_eal_init`, as they are.
     pub extra: Vec<String>,
     /// Lines of DPDK's log at this level or worse go to `log`.
@@ -45,6 +47,7 @@ impl Default for EalConfig {
             hugepages: Hugepages::Auto,
             memory_mib: 256,
             pci: Vec::new(),
+            telemetry: false,
             extra: Vec::new(),
             log_level: LogLevel::Error,
             log: |_, _| {},
@@ -278,7 +281,9 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
 fn arguments(config: &EalConfig, hugepages: bool) -> Vec<String> {
     // The main lcore floats over what this process may run on.
     let mut args = vec!["ddpd".to_owned(), "--lcores".into(), format!("0@({})", allowed_cpus())];
-    args.push("--no-telemetry".into());
+    if !config.telemetry {
+        args.push("--no-telemetry".into());
+    }
     // Nothing is shared through files, so all may have the same directory.
     args.push("--file-prefix=ddpd".into());
     if hugepages {
@@ -347,6 +352,16 @@ mod tests {
     #[test]
     fn the_bindings_are_of_the_library_that_is_loaded() {
         check_release(version()).expect("one release");
+    }
+
+    #[test]
+    fn telemetry_is_off_unless_it_is_asked_for() {
+        let off = |telemetry| {
+            let config = EalConfig { telemetry, ..EalConfig::default() };
+            arguments(&config, false).iter().any(|argument| argument == "--no-telemetry")
+        };
+        assert!(off(false));
+        assert!(!off(true));
     }
 
     #[test]

@@ -14,9 +14,10 @@ use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::flow::FlowInfo;
 use super::handshake::{HandshakeCount, HandshakeFailed};
-use super::ids::{InterfaceId, ListenerId, Ticket, WorkerId};
+use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
+use crate::capture::Tap;
 use crate::memory::Memory;
 use crate::net::icmp::Unreachable;
 
@@ -172,6 +173,16 @@ pub enum Command {
     },
     /// Asks for the neighbour caches: one [`Event::Neighbours`].
     ListNeighbours {
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Begins a capture of what this worker receives and sends by a port, instead of the one there was, or ends it.
+    /// Answered by [`Event::Done`]: from then on the old tap is gone.
+    Capture {
+        /// The port.
+        port: PortId,
+        /// Where frames go; `None` ends the capture.
+        tap: Option<Box<Tap>>,
         /// For the answer.
         ticket: Ticket,
     },
@@ -564,6 +575,9 @@ pub enum CommandError {
     /// There is no such listener.
     #[error("no such listener")]
     NoListener,
+    /// The worker has no queue of the port.
+    #[error("the worker has no queue of this port")]
+    NoPort,
 }
 
 /// A stream as the operator sees it.

@@ -7,6 +7,7 @@ use base::Instant;
 
 use super::{BURST, Frame, PortFacts, PortIo};
 use crate::api::WorkerId;
+use crate::capture::Tap;
 use crate::net::path::TxChecksum;
 use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums};
 use crate::steering::{SYMMETRIC_KEY, Steering};
@@ -105,6 +106,14 @@ impl PortIo for PortQueue {
 
     fn poll_timeout(&self) -> Option<Instant> {
         PortQueue::poll_timeout(self)
+    }
+
+    fn tap(&mut self) -> Option<&mut Tap> {
+        PortQueue::tap(self)
+    }
+
+    fn set_tap(&mut self, tap: Option<Box<Tap>>) {
+        PortQueue::set_tap(self, tap);
     }
 }
 

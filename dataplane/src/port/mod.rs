@@ -20,6 +20,7 @@ mod queue;
 mod ring;
 mod rss;
 mod shared;
+mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};

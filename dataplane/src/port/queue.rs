@@ -12,6 +12,8 @@ use link::FaultyLink;
 use super::PortInfo;
 use super::ring::Bells;
 use super::shared::{QueueCounters, SharedQueueState};
+use super::watch::Watch;
+use crate::capture::Tap;
 
 /// Most frames that one [`PortQueue::rx_burst`] gives.
 pub const BURST: usize = 32;
@@ -47,6 +49,8 @@ pub struct PortQueue {
     /// As they were published last.
     last_published: QueueCounters,
     shared: Arc<SharedQueueState>,
+    /// While a capture runs.
+    watch: Option<Watch>,
 }
 
 impl PortQueue {
@@ -84,6 +88,7 @@ impl PortQueue {
             counters,
             last_published: counters,
             shared,
+            watch: None,
         }
     }
 
@@ -154,7 +159,12 @@ impl PortQueue {
                 self.pending_bytes += len as u64;
                 self.typical = len.min(MOST_AHEAD);
             }
-            Err(_) => self.counters.tx_dropped += 1,
+            Err(refused) => {
+                self.counters.tx_dropped += 1;
+                if let Some(watch) = &mut self.watch {
+                    watch.queue_full(&refused.element());
+                }
+            }
         }
     }
 
@@ -224,6 +234,17 @@ impl PortQueue {
         self.impaired.as_ref().and_then(|link| link.next_time())
     }
 
+    /// The capture of what it receives and sends, while one runs; it records what is sent.
+    #[inline]
+    pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
+        self.watch.as_mut().map(Watch::tap)
+    }
+
+    /// Begins a capture, or ends it.
+    pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) {
+        self.watch = tap.map(Watch::new);
+    }
+
     /// What it did so far.
     pub fn counters(&self) -> &QueueCounters {
         &self.counters
@@ -235,7 +256,10 @@ impl PortQueue {
     }
 
     fn offer(&mut self) {
-        let sent = self.tx.burst(&mut self.pending);
+        let sent = match &mut self.watch {
+            None => self.tx.burst(&mut self.pending),
+            Some(watch) => watch.burst(&mut self.tx, &mut self.pending, &self.shared),
+        };
         if sent > 0 {
             if let Some(bells) = &self.bells {
                 bells.other.notify();
@@ -250,6 +274,9 @@ impl PortQueue {
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
+            if let Some(watch) = &mut self.watch {
+                watch.cleared();
+            }
         }
     }
 

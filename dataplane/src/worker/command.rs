@@ -90,6 +90,10 @@ impl<Io: PortIo> Core<Io> {
             }
             Command::ListStreams { ticket } => self.list_streams(ticket, now),
             Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
+            Command::Capture { port, tap, ticket } => {
+                let result = self.set_tap(port, tap);
+                self.done(ticket, result);
+            }
             Command::Drain => self.drain(now),
             Command::Stop => self.stop(now),
         }

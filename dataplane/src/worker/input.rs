@@ -47,7 +47,11 @@ impl<Io: PortIo> Core<Io> {
                 busy = true;
                 let frames = slot.take_arrived();
                 let full = frames.is_full();
-                if self.take_burst(port, frames, now) >= FEW || !full {
+                let known = match slot.io.tap() {
+                    None => self.take_burst(port, frames, now),
+                    Some(_) => self.take_watched(port, frames, now),
+                };
+                if known >= FEW || !full {
                     break;
                 }
             }
@@ -125,7 +129,7 @@ impl<Io: PortIo> Core<Io> {
     /// First stage: reads the headers and computes the hash. What is neither TCP's nor SCTP's is dealt with at
     /// once; what `may_forward` and belongs to another worker goes there.
     #[inline]
-    fn sort(
+    pub(super) fn sort(
         &mut self,
         port: usize,
         frame: Packet<Io::Frame>,
@@ -264,7 +268,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Second and third stage. What belongs to no stream and no association is left for the end of the burst; returns
     /// how many others there were.
-    fn look_up_and_input(
+    pub(super) fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
         next: &[Io::Frame],
@@ -308,24 +312,38 @@ impl<Io: PortIo> Core<Io> {
         known
     }
 
-    /// What was left of a burst, in its order. If that was full, and there are streams that wait meanwhile, few of them
-    /// may make work.
+    /// What was left of a burst, in its order.
     fn input_strangers(&mut self, strangers: &Arrivals<Io::Frame>, full: bool, now: Instant) {
         if strangers.is_empty() {
             return;
         }
+        let mut answers = self.answers(full);
+        for arrival in strangers {
+            self.input_stranger(arrival, &mut answers, now);
+        }
+    }
+
+    /// How many frames of no stream may make work in this burst: if it is full, and there are streams that wait
+    /// meanwhile, few.
+    pub(super) fn answers(&self, full: bool) -> usize {
         let half_open = self.env.admission.listeners().half_open() as usize;
-        let mut answers = match full && self.streams.len() > half_open {
+        match full && self.streams.len() > half_open {
             true => ANSWERS,
             false => usize::MAX,
-        };
-        for arrival in strangers {
-            match arrival.carries {
-                Carries::Segment { ce, unverified } => {
-                    self.strange_segment(arrival, (ce, unverified), &mut answers, now);
-                }
-                Carries::Packet { udp } => self.strange_packet(arrival, udp, &mut answers, now),
+        }
+    }
+
+    pub(super) fn input_stranger(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        answers: &mut usize,
+        now: Instant,
+    ) {
+        match arrival.carries {
+            Carries::Segment { ce, unverified } => {
+                self.strange_segment(arrival, (ce, unverified), answers, now);
             }
+            Carries::Packet { udp } => self.strange_packet(arrival, udp, answers, now),
         }
     }
 

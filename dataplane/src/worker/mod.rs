@@ -63,6 +63,7 @@ mod segment;
 mod streams;
 mod tables;
 pub(crate) mod thread;
+mod watch;
 
 #[cfg(test)]
 use std::net::IpAddr;

@@ -296,6 +296,10 @@ impl Control {
                 Err(ApiError::bad_request(format!("management.log: {filter:?} is no log filter")))
             }
             Request::SetLog(filter) => Ok(Reply::Log(log(&filter))),
+            Request::Capture { .. } => Ok(Reply::DONE),
+            Request::EndCapture { port } => {
+                Err(ApiError::not_found(format!("no capture of {port}")))
+            }
             Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
         }
     }

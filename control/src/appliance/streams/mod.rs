@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use dataplane::capture::StreamFilter;
 use dataplane::{
     AssociationStats, CloseReason, Command, EndpointConfig, InterfaceId, ListenerId, Origin,
     StreamParams, StreamStats, Ticket,
@@ -425,6 +426,16 @@ impl Streams {
         let known = self.streams.get(&id)?;
         let found = found.streams.iter().find(|found| found.stream == id);
         Some(info::stream(id, known, found, listener, now))
+    }
+
+    /// The frames of a stream.
+    pub(super) fn filter_of(&self, id: StreamId) -> Option<StreamFilter> {
+        let Stream { local, remote, params, .. } = self.streams.get(&id)?;
+        let transport = match params {
+            Some(StreamParams::Sctp(_)) => dataplane::Transport::Sctp,
+            _ => dataplane::Transport::Tcp,
+        };
+        Some(StreamFilter { transport, local: *local, remote: *remote })
     }
 
     /// What streams and associations did, per worker; with those that go on.

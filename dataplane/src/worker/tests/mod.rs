@@ -4,6 +4,7 @@
 mod accounting;
 mod attacks;
 mod attempts;
+mod capture;
 mod cookies;
 mod ecn;
 mod events;

@@ -19,6 +19,7 @@ use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
     ListenerId, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
+use crate::capture::{Direction, Fate, Tap};
 use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::{Backing, Memory, MemoryConfig};
 use crate::mesh::Mesh;
@@ -60,6 +61,7 @@ pub(super) struct TestIo {
     pub(super) tx: Vec<TestFrame>,
     pub(super) room: usize,
     pub(super) buffers: usize,
+    pub(super) tap: Option<Box<Tap>>,
 }
 
 impl PortIo for TestIo {
@@ -77,6 +79,9 @@ impl PortIo for TestIo {
     }
     fn send(&mut self, frame: TestFrame) {
         assert!(self.room() > 0, "sent without room");
+        if let Some(tap) = &mut self.tap {
+            tap.record(Direction::Out, Fate::Passed, &frame.0);
+        }
         self.tx.push(frame);
     }
     fn flush(&mut self) -> bool {
@@ -90,6 +95,12 @@ impl PortIo for TestIo {
     }
     fn poll_timeout(&self) -> Option<Instant> {
         None
+    }
+    fn tap(&mut self) -> Option<&mut Tap> {
+        self.tap.as_deref_mut()
+    }
+    fn set_tap(&mut self, tap: Option<Box<Tap>>) {
+        self.tap = tap;
     }
 }
 
@@ -186,7 +197,8 @@ impl Host {
         let wakes: Vec<Arc<Wake>> = links.iter().map(|l| l.wake.clone()).collect();
         let meshes = Mesh::all(&wakes, plan.limits.mesh);
         let cores = ids.iter().zip(links).zip(meshes).map(|((&id, link), mesh)| {
-            let io = TestIo { rx: VecDeque::new(), tx: Vec::new(), room: plan.room, buffers: 4096 };
+            let (rx, tx, tap) = (VecDeque::new(), Vec::new(), None);
+            let io = TestIo { rx, tx, room: plan.room, buffers: 4096, tap };
             let parts = CoreParts {
                 id,
                 ports: vec![Some(PortSlot::new(io, facts.clone()))],

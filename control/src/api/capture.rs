@@ -1,0 +1,98 @@
+//! Captures of a port: what is asked for, and the body that does not end by itself.
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use super::routes::{Answer, App, Name, Params};
+use super::{Request, StreamId};
+
+/// Parts of the file, each of at most 64 KiB and a frame, that may wait for the client.
+const DEPTH: usize = 16;
+
+/// What is to be captured, and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaptureSpec {
+    /// Only frames of this stream, or of the association that carries it.
+    pub stream: Option<StreamId>,
+    /// Only frames that this expression takes; all if it is empty.
+    pub filter: String,
+    /// Bytes of each frame, 1 to 65535.
+    pub snap: u32,
+    /// Bytes of the file, 4 KiB to 1 TiB.
+    pub limit: u64,
+}
+
+impl CaptureSpec {
+    /// What [`CaptureSpec::limit`] may be.
+    pub const LIMITS: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
+    /// What [`CaptureSpec::snap`] may be.
+    pub const SNAPS: std::ops::RangeInclusive<u32> = 1..=65_535;
+}
+
+impl Default for CaptureSpec {
+    fn default() -> Self {
+        Self { stream: None, filter: String::new(), snap: 65_535, limit: 100 << 20 }
+    }
+}
+
+/// Where the parts of the file go. The client is gone when it is closed.
+#[derive(Clone, Debug)]
+pub struct CaptureSink(mpsc::Sender<Vec<u8>>);
+
+impl CaptureSink {
+    /// A sink, and the end at which the parts come out.
+    pub fn pair() -> (CaptureSink, mpsc::Receiver<Vec<u8>>) {
+        let (sender, receiver) = mpsc::channel(DEPTH);
+        (CaptureSink(sender), receiver)
+    }
+
+    /// Waits for room. False: the client is gone.
+    pub fn send(&self, part: Vec<u8>) -> bool {
+        self.0.blocking_send(part).is_ok()
+    }
+
+    /// The client is gone.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl PartialEq for CaptureSink {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.same_channel(&other.0)
+    }
+}
+
+pub(super) async fn begin(
+    State(app): State<App>,
+    Name(port): Name<String>,
+    Params(spec): Params<CaptureSpec>,
+) -> Answer {
+    let (sink, parts) = CaptureSink::pair();
+    let closing = app.closing();
+    app.ask(Request::Capture { port, spec, sink }).await?;
+    Ok(body(parts, closing))
+}
+
+pub(super) async fn end(State(app): State<App>, Name(port): Name<String>) -> Answer {
+    app.ok(Request::EndCapture { port }).await
+}
+
+/// Parts as they come, until there are no more or the server ends.
+fn body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
+    let parts = stream::unfold((parts, closing), |(mut parts, mut closing)| async move {
+        let part = tokio::select! {
+            part = parts.recv() => part?,
+            _ = closing.wait_for(|&closing| closing) => return None,
+        };
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(part)), (parts, closing)))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
+    (kind, Body::from_stream(parts)).into_response()
+}

@@ -1,0 +1,184 @@
+//! A capture as pcapng: section header, one interface, its frames, its statistics.
+//!
+//! Big-endian, whatever the machine is: `pcap-file` writes times of statistics as one number of 64 bits, and the format
+//! wants the upper half first.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::time::Duration;
+
+use dataplane::Counters;
+use dataplane::capture::{Direction, Fate, Record};
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::interface_statistics::{
+    InterfaceStatisticsBlock, InterfaceStatisticsOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, Endianness};
+
+/// Bytes of the file that are kept for the statistics at its end.
+const RESERVE: u64 = 256;
+/// Bytes of a frame's block around the frame, with the longest comment.
+const AROUND: u64 = 256;
+/// Times are in nanoseconds: ten to the minus nine.
+const NANOSECONDS: u8 = 9;
+
+/// What the file is about.
+pub(super) struct About {
+    /// The port.
+    pub(super) name: String,
+    /// What kind of port.
+    pub(super) description: String,
+    /// The expression.
+    pub(super) filter: String,
+    /// Bytes of each frame.
+    pub(super) snap: u32,
+    /// Bytes of the file.
+    pub(super) limit: u64,
+    /// When it began, nanoseconds since 1970.
+    pub(super) began: u64,
+}
+
+/// The part of the file that has not been taken yet.
+pub(super) struct File {
+    writer: PcapNgWriter<Part>,
+    began: u64,
+    /// Bytes that may still be written.
+    left: u64,
+    /// Names of the reasons for drops.
+    reasons: Vec<String>,
+}
+
+/// Bytes in memory.
+#[derive(Default)]
+struct Part(Vec<u8>);
+
+impl Write for Part {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl File {
+    pub(super) fn new(about: About) -> File {
+        let application = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
+        let section = SectionHeaderBlock {
+            endianness: Endianness::Big,
+            options: vec![SectionHeaderOption::UserApplication(application.into())],
+            ..SectionHeaderBlock::default()
+        };
+        let writer = PcapNgWriter::with_section_header(Part::default(), section);
+        let mut writer = writer.expect("memory takes what is written");
+        let mut options = vec![
+            InterfaceDescriptionOption::IfName(about.name.into()),
+            InterfaceDescriptionOption::IfDescription(about.description.into()),
+            InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+        ];
+        if !about.filter.is_empty() {
+            // The first byte: what follows is text.
+            let filter = [&[0], about.filter.as_bytes()].concat();
+            options.push(InterfaceDescriptionOption::IfFilter(Cow::Owned(filter)));
+        }
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::ETHERNET,
+            snaplen: about.snap,
+            options,
+        };
+        write(&mut writer, interface);
+        let drops = Counters::default();
+        let reasons = drops.drops.iter().map(|(layer, reason, _)| format!("{layer}_{reason}"));
+        let left = about.limit.saturating_sub(writer.get_ref().0.len() as u64 + RESERVE);
+        File { reasons: reasons.collect(), began: about.began, left, writer }
+    }
+
+    /// Adds a frame; false when the file has no room for it.
+    pub(super) fn add(&mut self, record: &Record) -> bool {
+        let most = record.bytes.len() as u64 + AROUND;
+        if most > self.left {
+            self.left = 0;
+            return false;
+        }
+        let direction = match record.direction {
+            Direction::In => 1,
+            Direction::Out => 2,
+        };
+        let mut options = vec![EnhancedPacketOption::Flags(direction)];
+        options.extend(self.comment(record.fate).map(EnhancedPacketOption::Comment));
+        let before = self.len();
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::from_nanos(record.time),
+            original_len: record.len,
+            data: Cow::Borrowed(&record.bytes),
+            options,
+        };
+        write(&mut self.writer, block);
+        self.left = self.left.saturating_sub((self.len() - before) as u64);
+        true
+    }
+
+    /// What became of a frame, where that is worth a comment.
+    fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
+        Some(match fate {
+            Fate::Passed => return None,
+            Fate::Forwarded => "taken by another worker, which owns its flow".into(),
+            Fate::QueueFull => {
+                "dropped: tx_dropped: the device took no frames, and the queue before it is full"
+                    .into()
+            }
+            Fate::LinkDown => "dropped: tx_dropped: the link is down".into(),
+            Fate::Dropped(reason) => {
+                let reason = self.reasons.get(usize::from(reason));
+                format!("dropped: {}", reason.map_or("unknown", String::as_str)).into()
+            }
+        })
+    }
+
+    /// The last block: frames of the port, those of them that were lost, and those that are in the file.
+    pub(super) fn end(&mut self, now: u64, seen: u64, lost: u64, delivered: u64) {
+        let block = InterfaceStatisticsBlock {
+            interface_id: 0,
+            timestamp: now,
+            options: vec![
+                InterfaceStatisticsOption::IsbStartTime(self.began),
+                InterfaceStatisticsOption::IsbEndTime(now),
+                InterfaceStatisticsOption::IsbIfRecv(seen),
+                InterfaceStatisticsOption::IsbIfDrop(0),
+                InterfaceStatisticsOption::IsbFilterAccept(delivered + lost),
+                InterfaceStatisticsOption::IsbOsDrop(lost),
+                InterfaceStatisticsOption::IsbUsrDeliv(delivered),
+            ],
+        };
+        write(&mut self.writer, block);
+    }
+
+    /// Bytes that have not been taken.
+    pub(super) fn len(&self) -> usize {
+        self.writer.get_ref().0.len()
+    }
+
+    /// Takes them.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.writer.get_mut().0)
+    }
+
+    /// Nobody wants them.
+    pub(super) fn discard(&mut self) {
+        self.writer.get_mut().0.clear();
+    }
+}
+
+fn write<'a>(writer: &mut PcapNgWriter<Part>, block: impl pcap_file::pcapng::PcapNgBlock<'a>) {
+    writer
+        .write_pcapng_block(block)
+        .expect("memory takes what is written, of an interface that is there");
+}

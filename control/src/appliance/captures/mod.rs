@@ -1,0 +1,222 @@
+//! Captures of ports: one per port, from the workers' taps through a thread of its own to a client of the API.
+//!
+//! ```text
+//!  worker: Tap ──ring──> thread "capture": pcapng ──bounded channel──> API: body of the answer ──> client
+//! ```
+//!
+//! Nobody waits for a client that does not read: its thread does, then the rings are full, and the workers count what is
+//! lost. A capture ends when it is told to, at its limit, or when the client is gone; then the workers are told to let go
+//! of their taps, the thread writes what is left and the statistics, and only after that the port can be captured again.
+
+mod file;
+mod thread;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use dataplane::capture::{self, Filter, StreamFilter};
+use dataplane::{Command, PortId};
+
+use super::env::Env;
+use super::pending::Then;
+use crate::api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
+
+/// How soon the end of a capture by its client, or by its limit, is noticed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The captures that run.
+#[derive(Default)]
+pub(super) struct Captures {
+    running: HashMap<String, Running>,
+    look_at: Option<Instant>,
+}
+
+struct Running {
+    port: PortId,
+    workers: Vec<u16>,
+    /// Set by the thread: it wants no more frames.
+    enough: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    /// The workers have been sent the command to end it.
+    ending: bool,
+}
+
+/// Taps, each with the worker that it is for.
+type Taps = Vec<(u16, Box<capture::Tap>)>;
+
+/// A request, checked.
+struct Wanted {
+    port: PortId,
+    workers: Vec<u16>,
+    filter: Filter,
+}
+
+impl Captures {
+    /// Begins a capture, and answers when every worker of the port has it. `stream` is that of the specification, if it
+    /// names one that exists.
+    pub(super) fn begin(
+        &mut self,
+        env: &mut Env,
+        name: String,
+        (spec, stream): (CaptureSpec, Option<StreamFilter>),
+        sink: CaptureSink,
+        answer: Answer,
+        now: Instant,
+    ) {
+        match self.try_begin(env, &name, (&spec, stream), sink, now) {
+            Ok((port, taps)) => {
+                tracing::info!("port {name}: a capture begins, filter `{}`", spec.filter);
+                let ticket = env.issue_to(taps.len(), Then::CaptureBegun { port: name, answer });
+                for (worker, tap) in taps {
+                    env.command(worker, Command::Capture { port, tap: Some(tap), ticket });
+                }
+            }
+            Err(error) => answer.send(Err(error)),
+        }
+    }
+
+    fn try_begin(
+        &mut self,
+        env: &Env,
+        name: &str,
+        spec: (&CaptureSpec, Option<StreamFilter>),
+        sink: CaptureSink,
+        now: Instant,
+    ) -> Result<(PortId, Taps), ApiError> {
+        let Wanted { port, workers, filter } = self.check(env, name, spec)?;
+        let (spec, filter) = (spec.0, Arc::new(filter));
+        let pairs = workers.iter().map(|_| {
+            capture::pair(filter.clone(), spec.snap as usize, capture::RING, nanos_since_1970)
+        });
+        let (taps, readers): (Vec<_>, Vec<_>) = pairs.unzip();
+        let description = env.facts.config.ports.get(usize::from(port.0));
+        let description = description
+            .map(|section| format!("ddpd port, {} {}", section.kind.word(), section.kind.place()));
+        let about = file::About {
+            name: name.to_owned(),
+            description: description.unwrap_or_default(),
+            filter: spec.filter.clone(),
+            snap: spec.snap,
+            limit: spec.limit,
+            began: nanos_since_1970(),
+        };
+        let enough = Arc::new(AtomicBool::new(false));
+        let thread = thread::start(about, readers, sink, enough.clone())
+            .map_err(|error| ApiError::internal(format!("no thread for the capture: {error}")))?;
+        let running = Running { port, workers: workers.clone(), enough, thread, ending: false };
+        self.running.insert(name.to_owned(), running);
+        self.look_at = Some(now + LOOK);
+        Ok((port, workers.into_iter().zip(taps.into_iter().map(Box::new)).collect()))
+    }
+
+    fn check(
+        &self,
+        env: &Env,
+        name: &str,
+        (spec, stream): (&CaptureSpec, Option<StreamFilter>),
+    ) -> Result<Wanted, ApiError> {
+        let ports = &env.facts.config.ports;
+        let at = ports.iter().position(|section| section.name == name).ok_or_else(|| {
+            let names: Vec<&str> = ports.iter().map(|section| section.name.as_str()).collect();
+            let names = names.join(", ");
+            ApiError::not_found(format!(
+                "there is no port `{}`: there are {names}",
+                name.escape_debug()
+            ))
+        })?;
+        if self.running.contains_key(name) {
+            let message =
+                format!("port {name} is being captured already, and one at a time can be");
+            return Err(ApiError::conflict(message).with_hint(Some(
+                "end that one: Ctrl-C at its ddpctl capture, or ddpctl capture PORT --stop",
+            )));
+        }
+        let (snaps, limits) = (CaptureSpec::SNAPS, CaptureSpec::LIMITS);
+        if !snaps.contains(&spec.snap) {
+            let (least, most) = snaps.into_inner();
+            let message = format!("snap: is {}, and must be {least} to {most} bytes", spec.snap);
+            return Err(ApiError::bad_request(message));
+        }
+        if !limits.contains(&spec.limit) {
+            let (least, most) = limits.into_inner();
+            let message = format!("limit: is {}, and must be {least} to {most} bytes", spec.limit);
+            return Err(ApiError::bad_request(message));
+        }
+        let filter = Filter::parse(&spec.filter)
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let filter = match (spec.stream, stream) {
+            (None, _) => filter,
+            (Some(_), Some(stream)) => filter.of_stream(stream),
+            (Some(id), None) => {
+                return Err(ApiError::not_found(format!("there is no stream {id}")));
+            }
+        };
+        let workers = ports[at].workers.iter().map(|&worker| worker as u16).collect();
+        Ok(Wanted { port: PortId(at as u16), workers, filter })
+    }
+
+    /// Every worker of the port has its tap, or one could not take it.
+    pub(super) fn on_begun(
+        &mut self,
+        env: &mut Env,
+        name: &str,
+        result: Result<(), String>,
+        answer: Answer,
+    ) {
+        if result.is_err() {
+            self.stop(env, name, None);
+        }
+        answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+    }
+
+    /// Ends a capture, and answers when no worker captures any more.
+    pub(super) fn end(&mut self, env: &mut Env, name: &str, answer: Answer) {
+        match self.running.contains_key(name) {
+            true => self.stop(env, name, Some(answer)),
+            false => {
+                let message = format!("no capture of port `{}` runs", name.escape_debug());
+                answer.send(Err(ApiError::not_found(message)));
+            }
+        }
+    }
+
+    /// Has the workers let go of their taps. Done again, it does no harm.
+    fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+        let Some(running) = self.running.get_mut(name) else { return };
+        running.ending = true;
+        let (port, workers) = (running.port, running.workers.clone());
+        let ticket = env.issue_to(workers.len(), Then::CaptureEnded { answer });
+        for worker in workers {
+            env.command(worker, Command::Capture { port, tap: None, ticket });
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Ends captures that have enough, and forgets those whose thread is through.
+    pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant) {
+        if self.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.running.retain(|_, running| !running.thread.is_finished());
+        let enough = |running: &Running| !running.ending && running.enough.load(Ordering::Acquire);
+        let ended: Vec<String> =
+            self.running.iter().filter(|(_, r)| enough(r)).map(|(name, _)| name.clone()).collect();
+        for name in ended {
+            tracing::info!("port {name}: its capture ends");
+            self.stop(env, &name, None);
+        }
+        self.look_at = (!self.running.is_empty()).then(|| now + LOOK);
+    }
+}
+
+fn nanos_since_1970() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+}

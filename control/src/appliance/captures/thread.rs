@@ -1,0 +1,100 @@
+//! The thread of one capture: rings to pcapng to the client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dataplane::capture::{Reader, Record};
+
+use super::file::{About, File};
+use super::nanos_since_1970;
+use crate::api::CaptureSink;
+
+/// Rings are looked at this often while they are empty.
+const LOOK: Duration = Duration::from_millis(5);
+/// Frames that are taken out of each ring at a time, to be put in the order of their times.
+const BATCH: usize = 1024;
+/// Bytes at which a part of the file goes to the client.
+const PART: usize = 64 << 10;
+
+/// Starts it. It ends when every reader is over. `enough` is set when no more frames are wanted.
+pub(super) fn start(
+    about: About,
+    readers: Vec<Reader>,
+    sink: CaptureSink,
+    enough: Arc<AtomicBool>,
+) -> std::io::Result<JoinHandle<()>> {
+    let run = move || {
+        let file = File::new(about);
+        let capture = Capture { readers, sink: Some(sink), file, delivered: 0, enough };
+        capture.run();
+    };
+    std::thread::Builder::new().name("capture".into()).spawn(run)
+}
+
+struct Capture {
+    readers: Vec<Reader>,
+    /// None: the client is gone, or the file is full.
+    sink: Option<CaptureSink>,
+    file: File,
+    /// Frames in the file.
+    delivered: u64,
+    enough: Arc<AtomicBool>,
+}
+
+impl Capture {
+    fn run(mut self) {
+        self.pass_on(0);
+        loop {
+            // Looked at first: what comes afterwards would be missed.
+            let over = self.readers.iter().all(Reader::is_over);
+            let taken = self.take();
+            self.pass_on(0);
+            if over && taken == 0 {
+                break;
+            }
+            if taken == 0 {
+                std::thread::sleep(LOOK);
+            }
+        }
+        let sum = |count: fn(&Reader) -> u64| self.readers.iter().map(count).sum();
+        let (seen, lost) = (sum(|r| r.counters().seen()), sum(|r| r.counters().lost()));
+        self.file.end(nanos_since_1970(), seen, lost, self.delivered);
+        self.pass_on(0);
+    }
+
+    /// Frames of all rings, into the file; returns how many there were.
+    fn take(&mut self) -> usize {
+        let mut records: Vec<Record> = Vec::new();
+        for reader in &mut self.readers {
+            records.extend(std::iter::from_fn(|| reader.next_record()).take(BATCH));
+        }
+        let taken = records.len();
+        records.sort_by_key(|record| record.time);
+        for record in records {
+            // Of what nobody wants any more the rings are emptied all the same.
+            if self.enough.load(Ordering::Relaxed) {
+                continue;
+            }
+            if self.file.add(&record) {
+                self.delivered += 1;
+            } else {
+                self.enough.store(true, Ordering::Release);
+            }
+            self.pass_on(PART);
+        }
+        taken
+    }
+
+    /// Sends the client what the file has grown by, if that is at least so much; notices when it is gone.
+    fn pass_on(&mut self, least: usize) {
+        let Some(sink) = &self.sink else { return self.file.discard() };
+        let part = if self.file.len() > least { self.file.take() } else { Vec::new() };
+        let gone = sink.is_closed() || (!part.is_empty() && !sink.send(part));
+        if gone {
+            self.sink = None;
+            self.enough.store(true, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Which frames a capture takes: an expression of a few words, a part of what `tcpdump` understands.
+//!
+//! ```text
+//!  expression := part { "and" part } | part { "or" part }
+//!  part       := "not" part | "(" expression ")" | test
+//!  test       := ["src" | "dst"] ("host" ADDRESS | "net" NETWORK | "port" NUMBER)
+//!              | ["proto"] ("tcp" | "udp" | "sctp" | "icmp" | "icmp6" | "arp" | "ip" | "ip6") | "proto" NUMBER
+//!              | "vlan" NUMBER | "in" | "out" | "dropped"
+//! ```
+//!
+//! `and` and `or` side by side want parentheses: `tcpdump` gives them one precedence, other languages two.
+//! Expressions are bounded in length and depth.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::Direction;
+use super::headers::{ARP, Headers, IPV4, IPV6, SCTP, TCP, UDP};
+use crate::api::Transport;
+
+/// Bytes of the longest expression.
+const LONGEST: usize = 1024;
+/// Parentheses and negations inside each other, at most.
+const DEEPEST: usize = 16;
+
+/// A checked expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(Node);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    Host(End, IpNet),
+    Port(End, u16),
+    Protocol(u8),
+    Ethertype(u16),
+    Vlan(u16),
+    Went(Direction),
+    Dropped,
+    Flow(StreamFilter),
+}
+
+/// Which end of a packet a test is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Source,
+    Destination,
+    Either,
+}
+
+impl End {
+    fn is<T: Copy>(self, ends: (T, T), test: impl Fn(T) -> bool) -> bool {
+        match self {
+            End::Source => test(ends.0),
+            End::Destination => test(ends.1),
+            End::Either => test(ends.0) || test(ends.1),
+        }
+    }
+}
+
+/// The frames of one stream, or of the association that carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamFilter {
+    /// What carries it. SCTP in UDP is taken, too (RFC 6951).
+    pub transport: Transport,
+    /// One end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+}
+
+/// What is wrong with an expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("filter: {what}{}", near(at))]
+pub struct FilterError {
+    what: String,
+    /// The word at which it was found; `None` at the end.
+    at: Option<String>,
+}
+
+fn near(at: &Option<String>) -> String {
+    at.as_ref().map_or(String::new(), |word| format!(" at `{}`", word.escape_debug()))
+}
+
+impl Filter {
+    /// Everything.
+    pub fn all() -> Filter {
+        Filter(Node::All(Vec::new()))
+    }
+
+    /// An expression; an empty one takes everything.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        if text.len() > LONGEST {
+            let what = format!("is of {} bytes, at most {LONGEST} are taken", text.len());
+            return Err(FilterError { what, at: None });
+        }
+        let text = text.replace('(', " ( ").replace(')', " ) ");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if words.is_empty() {
+            return Ok(Filter::all());
+        }
+        let mut parser = Parser { words, at: 0 };
+        let node = parser.expression(0)?;
+        match parser.next() {
+            None => Ok(Filter(node)),
+            Some(")") => Err(parser.error("a parenthesis is closed that was not opened")),
+            Some(_) => Err(parser.error("tests are joined by `and` or `or`")),
+        }
+    }
+
+    /// What this one takes, of one stream only.
+    pub fn of_stream(self, stream: StreamFilter) -> Filter {
+        Filter(Node::All(vec![Node::Flow(stream), self.0]))
+    }
+
+    /// True for a frame with these headers.
+    pub(super) fn takes(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
+        self.0.takes(headers, direction, dropped)
+    }
+}
+
+impl Node {
+    fn takes(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
+        let takes = |node: &Node| node.takes(headers, direction, dropped);
+        match self {
+            Node::All(nodes) => nodes.iter().all(takes),
+            Node::Any(nodes) => nodes.iter().any(takes),
+            Node::Not(node) => !takes(node),
+            Node::Host(end, net) => end.is((headers.source, headers.destination), |address| {
+                address.is_some_and(|address| net.contains(&address))
+            }),
+            Node::Port(end, port) => {
+                headers.ports.is_some_and(|ports| end.is(ports, |one| one == *port))
+            }
+            Node::Protocol(protocol) => headers.protocol == Some(*protocol),
+            Node::Ethertype(ethertype) => headers.ethertype == *ethertype,
+            Node::Vlan(vlan) => headers.vlan == Some(*vlan),
+            Node::Went(went) => *went == direction,
+            Node::Dropped => dropped,
+            Node::Flow(stream) => stream.takes(headers),
+        }
+    }
+}
+
+impl StreamFilter {
+    fn takes(&self, headers: &Headers) -> bool {
+        let ports = match (self.transport, headers.protocol) {
+            (Transport::Tcp, Some(TCP)) | (Transport::Sctp, Some(SCTP)) => headers.ports,
+            (Transport::Sctp, Some(UDP)) => headers.inner,
+            _ => None,
+        };
+        let (Some(source), Some(destination), Some(ports)) =
+            (headers.source, headers.destination, ports)
+        else {
+            return false;
+        };
+        let ends = (SocketAddr::new(source, ports.0), SocketAddr::new(destination, ports.1));
+        ends == (self.local, self.remote) || ends == (self.remote, self.local)
+    }
+}
+
+struct Parser<'a> {
+    words: Vec<&'a str>,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let word = self.words.get(self.at).copied();
+        self.at += 1;
+        word
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.words.get(self.at).copied()
+    }
+
+    /// About the word that was taken last.
+    fn error(&self, what: impl Into<String>) -> FilterError {
+        let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
+        let end = if at.is_none() { ", and it ends here" } else { "" };
+        FilterError { what: what.into() + end, at }
+    }
+
+    fn expression(&mut self, depth: usize) -> Result<Node, FilterError> {
+        let mut nodes = vec![self.part(depth)?];
+        let mut joined = None;
+        while let Some(word @ ("and" | "&&" | "or" | "||")) = self.peek() {
+            self.at += 1;
+            let and = matches!(word, "and" | "&&");
+            if joined.is_some_and(|joined| joined != and) {
+                return Err(self.error("`and` and `or` side by side need parentheses"));
+            }
+            joined = Some(and);
+            nodes.push(self.part(depth)?);
+        }
+        Ok(match joined {
+            Some(false) => Node::Any(nodes),
+            _ => Node::All(nodes),
+        })
+    }
+
+    fn part(&mut self, depth: usize) -> Result<Node, FilterError> {
+        let word = self.next();
+        if depth > DEEPEST {
+            return Err(
+                self.error(format!("more than {DEEPEST} parentheses and `not` in each other"))
+            );
+        }
+        match word {
+            Some("not" | "!") => Ok(Node::Not(Box::new(self.part(depth + 1)?))),
+            Some("(") => {
+                let node = self.expression(depth + 1)?;
+                match self.next() {
+                    Some(")") => Ok(node),
+                    None => Err(self.error("a parenthesis is not closed")),
+                    Some(_) => Err(self.error("tests are joined by `and` or `or`")),
+                }
+            }
+            Some("src") => self.end(End::Source),
+            Some("dst") => self.end(End::Destination),
+            Some("host" | "net" | "port") => {
+                self.at -= 1;
+                self.end(End::Either)
+            }
+            Some("proto") => {
+                let word = self.next();
+                let number = word.and_then(|word| word.parse().ok()).map(Node::Protocol);
+                number.or_else(|| protocol(word?)).ok_or_else(|| {
+                    self.error("`proto` wants a number from 0 to 255, or one of tcp, udp, sctp, icmp, icmp6, arp")
+                })
+            }
+            Some("vlan") => {
+                let vlan = self.next().and_then(|word| word.parse().ok()).filter(|&id| id < 4096);
+                vlan.map(Node::Vlan).ok_or_else(|| self.error("`vlan` wants a number from 0 to 4095"))
+            }
+            Some("in" | "inbound") => Ok(Node::Went(Direction::In)),
+            Some("out" | "outbound") => Ok(Node::Went(Direction::Out)),
+            Some("dropped") => Ok(Node::Dropped),
+            other => other.and_then(protocol).ok_or_else(|| {
+                self.error(
+                    "a test is one of host, net, port (each also behind src or dst), tcp, udp, sctp, icmp, icmp6, arp, \
+                     ip, ip6, proto, vlan, in, out, dropped",
+                )
+            }),
+        }
+    }
+
+    fn end(&mut self, end: End) -> Result<Node, FilterError> {
+        match self.next() {
+            Some("host") => {
+                let address = self.next().and_then(|word| word.parse::<IpAddr>().ok());
+                let address = address.map(|address| Node::Host(end, address.into()));
+                address.ok_or_else(|| self.error("`host` wants an IP address"))
+            }
+            Some("net") => {
+                let net = self.next().and_then(|word| word.parse::<IpNet>().ok());
+                let net = net.map(|net| Node::Host(end, net));
+                net.ok_or_else(|| self.error("`net` wants a network such as 192.0.2.0/24"))
+            }
+            Some("port") => {
+                let port = self.next().and_then(|word| word.parse().ok());
+                let port = port.map(|port| Node::Port(end, port));
+                port.ok_or_else(|| self.error("`port` wants a number from 0 to 65535"))
+            }
+            _ => Err(self.error("`src` and `dst` are followed by host, net or port")),
+        }
+    }
+}
+
+fn protocol(word: &str) -> Option<Node> {
+    Some(match word {
+        "tcp" => Node::Protocol(TCP),
+        "udp" => Node::Protocol(UDP),
+        "sctp" => Node::Protocol(SCTP),
+        "icmp" => Node::Protocol(1),
+        "icmp6" => Node::Protocol(58),
+        "arp" => Node::Ethertype(ARP),
+        "ip" => Node::Ethertype(IPV4),
+        "ip6" => Node::Ethertype(IPV6),
+        _ => return None,
+    })
+}

@@ -1,0 +1,124 @@
+//! The headers of a captured frame, as far as filters ask for them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub(super) const ARP: u16 = 0x0806;
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
+const VLAN: [u16; 2] = [0x8100, 0x88a8];
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const SCTP: u8 = 132;
+/// IPv6 extension headers that are passed over, at most.
+const EXTENSIONS: usize = 8;
+
+/// What a frame says of itself; nothing of what it is too short for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Headers {
+    /// Behind VLAN tags.
+    pub(super) ethertype: u16,
+    /// Of the outer tag.
+    pub(super) vlan: Option<u16>,
+    /// Of IP, or the protocol addresses of ARP.
+    pub(super) source: Option<IpAddr>,
+    pub(super) destination: Option<IpAddr>,
+    /// IP's protocol.
+    pub(super) protocol: Option<u8>,
+    /// Source and destination of TCP, UDP or SCTP; of the first fragment only.
+    pub(super) ports: Option<(u16, u16)>,
+    /// The same of what UDP carries, as if it were SCTP (RFC 6951).
+    pub(super) inner: Option<(u16, u16)>,
+}
+
+impl Headers {
+    pub(super) fn of(frame: &[u8]) -> Headers {
+        let mut headers = Headers::default();
+        // What is cut short leaves the rest as it is.
+        let _ = headers.read(frame);
+        headers
+    }
+
+    fn read(&mut self, frame: &[u8]) -> Option<()> {
+        let mut at = 12;
+        self.ethertype = word(frame, at)?;
+        at += 2;
+        for _ in 0..2 {
+            if VLAN.contains(&self.ethertype) {
+                self.vlan = self.vlan.or(Some(word(frame, at)? & 0x0fff));
+                self.ethertype = word(frame, at + 2)?;
+                at += 4;
+            }
+        }
+        let packet = frame.get(at..)?;
+        match self.ethertype {
+            ARP => {
+                // Ethernet and IPv4 alone: RFC 826.
+                self.source = Some(v4(packet, 14)?);
+                self.destination = Some(v4(packet, 24)?);
+            }
+            IPV4 => {
+                self.source = Some(v4(packet, 12)?);
+                self.destination = Some(v4(packet, 16)?);
+                self.protocol = packet.get(9).copied();
+                if word(packet, 6)? & 0x1fff == 0 {
+                    self.read_ports(packet.get(usize::from(packet[0] & 0x0f) * 4..)?)?;
+                }
+            }
+            IPV6 => {
+                self.source = Some(v6(packet, 8)?);
+                self.destination = Some(v6(packet, 24)?);
+                self.read_v6(*packet.get(6)?, packet.get(40..)?)?;
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn read_v6(&mut self, mut next: u8, mut rest: &[u8]) -> Option<()> {
+        for _ in 0..EXTENSIONS {
+            let len = match next {
+                // RFC 8200 §4.3, §4.4, §4.6: hop-by-hop options, routing, destination options.
+                0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
+                // §4.5
+                44 => {
+                    let offset = word(rest, 2)? >> 3;
+                    if offset != 0 {
+                        self.protocol = Some(rest[0]);
+                        return None;
+                    }
+                    8
+                }
+                _ => break,
+            };
+            next = rest[0];
+            self.protocol = Some(next);
+            rest = rest.get(len..)?;
+        }
+        self.protocol = Some(next);
+        self.read_ports(rest)
+    }
+
+    fn read_ports(&mut self, payload: &[u8]) -> Option<()> {
+        if matches!(self.protocol, Some(TCP | UDP | SCTP)) {
+            self.ports = Some((word(payload, 0)?, word(payload, 2)?));
+        }
+        if self.protocol == Some(UDP) {
+            self.inner = Some((word(payload, 8)?, word(payload, 10)?));
+        }
+        Some(())
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn v4(bytes: &[u8], at: usize) -> Option<IpAddr> {
+    let octets: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
+    Some(Ipv4Addr::from(octets).into())
+}
+
+fn v6(bytes: &[u8], at: usize) -> Option<IpAddr> {
+    let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
+    Some(Ipv6Addr::from(octets).into())
+}

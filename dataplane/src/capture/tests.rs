@@ -1,0 +1,275 @@
+//! Filters, headers and the ring.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::headers::Headers;
+use super::*;
+use crate::api::{DropReason, Transport};
+
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [10, 0, 0, 2];
+
+/// An Ethernet frame with an IPv4 packet of this protocol from A to B, with these first bytes behind its header.
+fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0]);
+    frame.extend(A.iter().chain(&B));
+    frame.extend(payload);
+    frame
+}
+
+/// The same with IPv6 and these extension headers, the first of type `first`.
+fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, first, 64]);
+    for end in [1, 2] {
+        frame.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end]);
+    }
+    frame.extend(rest);
+    frame
+}
+
+/// From port 1000 to port 7471.
+const PORTS: [u8; 4] = [0x03, 0xe8, 0x1d, 0x2f];
+
+fn takes(filter: &str, frame: &[u8]) -> bool {
+    let filter = Filter::parse(filter).unwrap();
+    filter.takes(&Headers::of(frame), Direction::In, false)
+}
+
+#[test]
+fn each_test_takes_what_it_names_and_nothing_else() {
+    let tcp = v4(6, &PORTS);
+    let takes_it = [
+        "",
+        "tcp",
+        "proto tcp",
+        "proto 6",
+        "ip",
+        "host 10.0.0.1",
+        "host 10.0.0.2",
+        "src host 10.0.0.1",
+        "dst net 10.0.0.0/24",
+        "port 7471",
+        "dst port 7471",
+        "src port 1000",
+        "in",
+        "not dropped",
+        "not not tcp",
+        "tcp and port 1000 and host 10.0.0.2",
+        "udp or port 7471",
+        "udp or (tcp and not port 80)",
+        "(tcp)and(port 7471)",
+    ];
+    for filter in takes_it {
+        assert!(takes(filter, &tcp), "{filter}");
+    }
+    let leaves_it = [
+        "sctp",
+        "udp",
+        "icmp",
+        "icmp6",
+        "arp",
+        "ip6",
+        "proto 7",
+        "host 10.0.0.3",
+        "src host 10.0.0.2",
+        "dst host 10.0.0.1",
+        "net 10.0.1.0/24",
+        "host ::1",
+        "src port 7471",
+        "dst port 1000",
+        "port 80",
+        "vlan 5",
+        "out",
+        "dropped",
+        "not tcp",
+        "tcp and port 80",
+        "not (tcp or arp)",
+    ];
+    for filter in leaves_it {
+        assert!(!takes(filter, &tcp), "{filter}");
+    }
+}
+
+#[test]
+fn what_is_no_expression_is_refused_with_the_word() {
+    for (filter, says) in [
+        ("tpc", "a test is one of"),
+        ("port", "`port` wants a number from 0 to 65535, and it ends here"),
+        ("port 65536", "`port` wants a number from 0 to 65535 at `65536`"),
+        ("host 10.0.0", "`host` wants an IP address at `10.0.0`"),
+        ("net 10.0.0.0/33", "`net` wants a network"),
+        ("proto 256", "`proto` wants a number from 0 to 255"),
+        ("vlan 4096", "`vlan` wants a number from 0 to 4095"),
+        ("src tcp", "`src` and `dst` are followed by host, net or port at `tcp`"),
+        ("tcp port 80", "tests are joined by `and` or `or` at `port`"),
+        ("tcp and", "a test is one of"),
+        ("tcp and arp or udp", "side by side need parentheses at `or`"),
+        ("(tcp", "a parenthesis is not closed"),
+        ("tcp)", "closed that was not opened at `)`"),
+        ("not", "a test is one of"),
+    ] {
+        let error = Filter::parse(filter).unwrap_err().to_string();
+        assert!(error.starts_with("filter: ") && error.contains(says), "{filter}: {error}");
+    }
+    let deep = "(".repeat(40) + "tcp" + &")".repeat(40);
+    assert!(Filter::parse(&deep).unwrap_err().to_string().contains("more than 16 parentheses"));
+    let long = "tcp or ".repeat(200) + "tcp";
+    assert!(Filter::parse(&long).unwrap_err().to_string().contains("at most 1024"));
+}
+
+#[test]
+fn headers_are_found_behind_tags_and_extension_headers() {
+    let mut tagged = v4(17, &PORTS);
+    tagged.splice(12..12, [0x88, 0xa8, 0x20, 5, 0x81, 0x00, 0, 7]);
+    assert!(takes("vlan 5 and udp and dst port 7471", &tagged));
+    assert!(!takes("vlan 7", &tagged), "the outer tag counts");
+    let hops = [60, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
+    let through = v6(0, &[&hops[..], &PORTS].concat());
+    assert!(takes("ip6 and tcp and port 7471 and host 2001:db8::2", &through));
+    let first = v6(44, &[&[6, 0, 0, 1, 0, 0, 0, 0][..], &PORTS].concat());
+    assert!(takes("tcp and port 7471", &first));
+    let later = v6(44, &[&[6, 0, 0, 8, 0, 0, 0, 0][..], &PORTS].concat());
+    assert!(takes("tcp", &later) && !takes("port 7471", &later), "a later fragment has no ports");
+    let mut later = v4(6, &PORTS);
+    later[21] = 1;
+    assert!(takes("tcp", &later) && !takes("port 7471", &later));
+}
+
+#[test]
+fn arp_is_of_both_hosts_that_it_names() {
+    let mut frame = vec![0; 12];
+    frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame.extend([2, 0, 0, 0, 0, 1].iter().chain(&A));
+    frame.extend([0; 6].iter().chain(&B));
+    for filter in ["arp", "proto arp", "host 10.0.0.1", "dst host 10.0.0.2"] {
+        assert!(takes(filter, &frame), "{filter}");
+    }
+    assert!(!takes("ip", &frame));
+}
+
+#[test]
+fn a_stream_is_both_directions_of_its_flow_also_of_sctp_in_udp() {
+    let end = |address: [u8; 4], port| SocketAddr::new(IpAddr::from(address), port);
+    let stream = |transport| StreamFilter { transport, local: end(B, 7471), remote: end(A, 1000) };
+    let takes = |filter: &str, stream, frame: &[u8]| {
+        let filter = Filter::parse(filter).unwrap().of_stream(stream);
+        filter.takes(&Headers::of(frame), Direction::In, false)
+    };
+    let (tcp, sctp) = (stream(Transport::Tcp), stream(Transport::Sctp));
+    assert!(takes("", tcp, &v4(6, &PORTS)));
+    assert!(!takes("arp", tcp, &v4(6, &PORTS)), "both must take it");
+    assert!(!takes("", sctp, &v4(6, &PORTS)));
+    let back = StreamFilter { local: tcp.remote, remote: tcp.local, ..tcp };
+    assert!(takes("", back, &v4(6, &PORTS)));
+    assert!(takes("", sctp, &v4(132, &PORTS)));
+    let in_udp = [&[0x26, 0xab, 0x26, 0xab, 0, 0, 0, 0][..], &PORTS].concat();
+    assert!(takes("", sctp, &v4(17, &in_udp)));
+    assert!(!takes("", tcp, &v4(17, &in_udp)));
+    assert!(!takes("", StreamFilter { local: end(B, 7472), ..tcp }, &v4(6, &PORTS)));
+}
+
+fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
+    pair(Arc::new(Filter::parse(filter).unwrap()), snap, ring, || 42)
+}
+
+#[test]
+fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
+    let (mut tap, mut reader) = tap("", 16, 200);
+    let frame: Vec<u8> = (0..60).collect();
+    // More than once round the ring, so that frames lie over its end.
+    for turn in 0..50 {
+        let (direction, fate) = match turn % 3 {
+            0 => (Direction::In, Fate::Passed),
+            1 => (Direction::Out, Fate::LinkDown),
+            _ => (Direction::In, Fate::Dropped(7)),
+        };
+        tap.record(direction, fate, &frame[turn % 8..]);
+        let bytes = frame[turn % 8..turn % 8 + 16].to_vec();
+        let len = 60 - (turn % 8) as u32;
+        assert_eq!(reader.next_record(), Some(Record { time: 42, direction, fate, len, bytes }));
+        assert_eq!(reader.next_record(), None);
+    }
+    assert_eq!((reader.counters().seen(), reader.counters().lost()), (50, 0));
+}
+
+#[test]
+fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
+    let (mut tap, mut reader) = tap("tcp", 64, 200);
+    let (tcp, udp) = (v4(6, &PORTS), v4(17, &PORTS));
+    for _ in 0..10 {
+        tap.record(Direction::Out, Fate::Passed, &tcp);
+        tap.record(Direction::Out, Fate::Passed, &udp);
+    }
+    let counters = reader.counters();
+    assert_eq!(
+        (counters.seen(), counters.lost()),
+        (20, 7),
+        "200 bytes are three frames of 38 + 24"
+    );
+    assert!(!reader.is_over());
+    drop(tap);
+    assert!(reader.is_over());
+    let kept = std::iter::from_fn(|| reader.next_record()).count();
+    assert_eq!(kept, 3, "what was in the ring outlives the tap");
+}
+
+#[test]
+fn a_held_frame_has_the_reason_for_which_it_was_dropped() {
+    let drops = Drops::default();
+    drops.count(DropReason::NoPort);
+    let (mut tap, mut reader) = tap("", 64, 4096);
+    let frame = v4(6, &PORTS);
+    tap.hold(&frame, &drops);
+    tap.release(&drops, false);
+    tap.hold(&frame, &drops);
+    drops.count(DropReason::NoStream);
+    tap.release(&drops, false);
+    tap.hold(&frame, &drops);
+    tap.release(&drops, true);
+    let fates: Vec<Fate> = std::iter::from_fn(|| reader.next_record()).map(|r| r.fate).collect();
+    let reason = Fate::Dropped(DropReason::NoStream as u16);
+    assert_eq!(fates, [Fate::Passed, reason, Fate::Forwarded]);
+    let named = drops.iter().nth(DropReason::NoStream as usize).unwrap();
+    assert_eq!((named.1, named.2), (DropReason::NoStream.name(), 1));
+}
+
+#[test]
+fn only_what_is_dropped_is_taken_by_dropped() {
+    let drops = Drops::default();
+    let (mut tap, mut reader) = tap("dropped", 64, 4096);
+    for dropped in [false, true, false] {
+        tap.hold(&v4(6, &PORTS), &drops);
+        if dropped {
+            drops.count(DropReason::NoStream);
+        }
+        tap.release(&drops, false);
+    }
+    tap.record(Direction::Out, Fate::Passed, &[]);
+    tap.record(Direction::Out, Fate::QueueFull, &[]);
+    let kept: Vec<_> = std::iter::from_fn(|| reader.next_record()).map(|r| r.direction).collect();
+    assert_eq!(kept, [Direction::In, Direction::Out]);
+    assert_eq!(reader.counters().seen(), 5);
+}
+
+proptest! {
+    /// Frames and expressions are what anybody sends.
+    #[test]
+    fn nothing_panics(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
+        let headers = Headers::of(&frame);
+        if let Ok(filter) = Filter::parse(&text) {
+            filter.takes(&headers, Direction::In, true);
+        }
+        for ethertype in [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06], [0x81, 0x00]] {
+            let mut frame = frame.clone();
+            if frame.len() >= 14 {
+                frame[12..14].copy_from_slice(&ethertype);
+            }
+            Headers::of(&frame);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A capture of a worker's port: every frame once, with what became of it; and the worker does the same with one and
+//! without.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ddp::{Access, RegionMemory, Stag};
+use tcp_lite::tcp::Flags;
+
+use super::floods::forged;
+use super::wire_pair::*;
+use crate::api::{Command, CommandError, DropReason, PortId};
+use crate::capture::{Direction, Fate, Filter, Reader, Record, Tap, pair};
+use crate::io::BURST;
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(0x1234);
+const SOURCE: Stag = Stag(0x77);
+
+fn two() -> Net {
+    Net::new(&[Plan::new(1), Plan::new(2)])
+}
+
+fn tap(filter: &str) -> (Option<Box<Tap>>, Reader) {
+    let filter = Arc::new(Filter::parse(filter).unwrap());
+    let (tap, reader) = pair(filter, 65_535, 4 << 20, || 0);
+    (Some(Box::new(tap)), reader)
+}
+
+/// Gives the first worker of a host a tap, or takes it.
+fn set(net: &mut Net, host: usize, port: u16, tap: Option<Box<Tap>>) -> Result<(), CommandError> {
+    let port = PortId(port);
+    let ticket = net.hosts[host].command(0, |ticket| Command::Capture { port, tap, ticket });
+    net.wait_done(host, ticket)
+}
+
+fn capture(net: &mut Net, host: usize, filter: &str) -> Reader {
+    let (tap, reader) = tap(filter);
+    set(net, host, 0, tap).unwrap();
+    reader
+}
+
+fn records(reader: &mut Reader) -> Vec<Record> {
+    std::iter::from_fn(|| reader.next_record()).collect()
+}
+
+/// The reasons for which frames were dropped, as counters name them.
+fn reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
+    let name = |fate| match fate {
+        Fate::Dropped(reason) => {
+            let drops = &net.hosts[1].handles[0].counters().drops;
+            Some(drops.iter().nth(reason.into()).unwrap().1)
+        }
+        _ => None,
+    };
+    records.iter().map(|record| name(record.fate)).collect()
+}
+
+#[test]
+fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_back() {
+    let mut net = two();
+    let wire = Rc::new(RefCell::new([Vec::new(), Vec::new()]));
+    let seen = wire.clone();
+    net.loses = Box::new(move |from, frame| {
+        seen.borrow_mut()[from].push(frame.to_vec());
+        false
+    });
+    net.settle();
+    let mut reader = capture(&mut net, 1, "");
+    *wire.borrow_mut() = Default::default();
+    net.hosts[1].listen(PORT);
+    let sink = net.hosts[1].region(SINK.0, 300_000, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, 300_000, Access::NONE);
+    source.write(0, &pattern(300_000));
+    let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 300_000);
+    net.wait_sent(0, ticket);
+    net.settle();
+    assert!(bytes_of(&sink) == pattern(300_000));
+    let records = records(&mut reader);
+    for (from, direction) in [(0, Direction::In), (1, Direction::Out)] {
+        let mut captured: Vec<_> =
+            records.iter().filter(|r| r.direction == direction).map(|r| r.bytes.clone()).collect();
+        let mut sent = std::mem::take(&mut wire.borrow_mut()[from]);
+        captured.sort();
+        sent.sort();
+        assert!(captured.len() > 10);
+        assert!(captured == sent, "{direction:?}: {} of {}", captured.len(), sent.len());
+    }
+    assert!(records.iter().all(|r| r.fate == Fate::Passed && r.len as usize == r.bytes.len()));
+    assert_eq!(reader.counters().seen(), records.len() as u64);
+    assert!(!reader.is_over());
+    set(&mut net, 1, 0, None).unwrap();
+    assert!(reader.is_over());
+}
+
+#[test]
+fn a_dropped_frame_says_why() {
+    let mut net = two();
+    net.settle();
+    let drops = |net: &Net| -> Vec<_> { net.hosts[1].handles[0].counters().drops.iter().collect() };
+    let before = drops(&net);
+    let mut reader = capture(&mut net, 1, "dropped");
+    let mut corrupt = forged((7, 1000), PORT, Flags::SYN);
+    *corrupt.0.last_mut().unwrap() ^= 1;
+    let stray = forged((7, 1000), PORT, Flags::RST);
+    let answered = forged((7, 1000), PORT, Flags::SYN);
+    let mut strange = forged((7, 1000), PORT, Flags::SYN);
+    strange.0[12..14].copy_from_slice(&[0x12, 0x34]);
+    for frame in [corrupt, stray, answered, strange] {
+        net.hosts[1].arrive(frame);
+    }
+    net.settle();
+    let mut records = records(&mut reader);
+    records.sort_by_key(|record| record.fate != Fate::Dropped(DropReason::L4Checksum as u16));
+    assert_eq!(reasons(&net, &records)[0], Some("l4_checksum"));
+    let mut all: Vec<_> = reasons(&net, &records).into_iter().map(Option::unwrap).collect();
+    all.sort_unstable();
+    let mut counted: Vec<&str> = Vec::new();
+    for (before, after) in before.iter().zip(drops(&net)) {
+        counted.extend(std::iter::repeat_n(after.1, (after.2 - before.2) as usize));
+    }
+    counted.sort_unstable();
+    assert_eq!(all, counted);
+    assert!(all.len() >= 3, "{all:?}");
+}
+
+#[test]
+fn a_flood_makes_as_little_work_with_a_capture_as_without() {
+    let dropped = |filter: Option<&str>| {
+        let mut net = two();
+        net.hosts[1].listen(PORT);
+        net.open(0, 0, 1, (v4(2), PORT).into());
+        net.settle();
+        let reader = filter.map(|filter| capture(&mut net, 1, filter));
+        for n in 0..BURST as u16 {
+            net.hosts[1].arrive(forged((7, 1000 + n), PORT, Flags::SYN));
+        }
+        net.turn();
+        assert_eq!(reader.is_some(), filter.is_some());
+        net.hosts[1].count("overload")
+    };
+    let without = dropped(None);
+    assert!(without > 0);
+    assert_eq!(dropped(Some("")), without);
+}
+
+#[test]
+fn a_frame_of_another_worker_is_said_to_be_forwarded() {
+    let mut net = Net::new(&[Plan::new(1), Plan { workers: 2, rss: Rss::None, ..Plan::new(2) }]);
+    net.settle();
+    let mut reader = capture(&mut net, 1, "tcp");
+    for n in 0..20 {
+        net.hosts[1].arrive(forged((7, 1000 + n), PORT, Flags::RST));
+    }
+    net.settle();
+    let records = records(&mut reader);
+    let forwarded = records.iter().filter(|record| record.fate == Fate::Forwarded).count();
+    assert_eq!(records.len(), 20);
+    assert_eq!(forwarded as u64, net.hosts[1].handles[0].counters().frames.mesh_out.get());
+    assert!(forwarded > 0);
+}
+
+#[test]
+fn a_port_that_is_not_there_is_refused() {
+    let mut net = two();
+    let (tap, reader) = tap("");
+    assert_eq!(set(&mut net, 1, 5, tap), Err(CommandError::NoPort));
+    assert!(reader.is_over());
+}

@@ -1,0 +1,82 @@
+//! Input while a capture runs: frame by frame, so that what becomes of each is known. Only the queues of the captured port
+//! come here.
+
+use arrayvec::ArrayVec;
+use base::Instant;
+
+use super::Core;
+use super::arrival::{Arrivals, Packet};
+use crate::api::{CommandError, PortId};
+use crate::capture::Tap;
+use crate::io::{BURST, Frame, PortIo};
+
+impl<Io: PortIo> Core<Io> {
+    /// Begins a capture of a port, or ends it: the tap that there was is dropped.
+    ///
+    /// # Errors
+    /// This worker has no queue of the port.
+    pub(super) fn set_tap(
+        &mut self,
+        port: PortId,
+        tap: Option<Box<Tap>>,
+    ) -> Result<(), CommandError> {
+        let slot = self.env.ports.get_mut(usize::from(port.0)).ok_or(CommandError::NoPort)?;
+        slot.io.set_tap(tap);
+        Ok(())
+    }
+
+    /// As a burst is taken without a capture, with the same bounds: known frames first, then the others. Returns how many
+    /// were for streams and associations.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_watched(
+        &mut self,
+        port: usize,
+        frames: ArrayVec<Io::Frame, BURST>,
+        now: Instant,
+    ) -> usize {
+        let (full, mut known, mut strangers) = (frames.is_full(), 0, Arrivals::new());
+        for frame in frames {
+            let counters = &self.env.control.counters().frames;
+            counters.rx_frames.add(1);
+            counters.rx_bytes.add(frame.bytes().len() as u64);
+            let (meshed, left) = (counters.mesh_out.get(), strangers.len());
+            self.hold(port, frame.bytes());
+            let mut arrivals = Arrivals::new();
+            self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+            known += self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
+            // A packet that fragments were put together to is not a frame: its last fragment is recorded now.
+            let later = strangers.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
+            if !later {
+                let forwarded = self.env.control.counters().frames.mesh_out.get() > meshed;
+                self.release(port, forwarded);
+            }
+        }
+        if !strangers.is_empty() {
+            let mut answers = self.answers(full);
+            for arrival in &strangers {
+                let frame = matches!(arrival.frame, Packet::Frame(_));
+                if frame {
+                    self.hold(port, arrival.frame.bytes());
+                }
+                self.input_stranger(arrival, &mut answers, now);
+                if frame {
+                    self.release(port, false);
+                }
+            }
+        }
+        known
+    }
+
+    fn hold(&mut self, port: usize, frame: &[u8]) {
+        if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
+            tap.hold(frame, &self.env.control.counters().drops);
+        }
+    }
+
+    fn release(&mut self, port: usize, forwarded: bool) {
+        if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
+            tap.release(&self.env.control.counters().drops, forwarded);
+        }
+    }
+}

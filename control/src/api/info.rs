@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+#[cfg(feature = "appliance")]
 use base::histogram::Counts;
 use base::metric::Descriptor;
 use serde::{Deserialize, Serialize};
@@ -434,6 +435,7 @@ pub struct HistogramInfo {
     pub sum: f64,
 }
 
+#[cfg(feature = "appliance")]
 impl HistogramInfo {
     /// Of nanoseconds.
     pub(crate) fn seconds(name: &str, help: &str, counts: &Counts) -> Self {

@@ -6,7 +6,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetP
 
 use super::Outbox;
 use super::interface::{BROADCAST, Interface};
-use super::neighbour::{Claim, ClaimKind, Heard, Mac};
+use super::neighbour::{Claim, ClaimKind, Mac};
 use super::path::ethernet;
 use crate::api::DropReason;
 
@@ -23,7 +23,7 @@ pub fn input(
     bytes: &[u8],
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
-) -> Result<Heard, DropReason> {
+) -> Result<Claim, DropReason> {
     let packet = ArpPacket::new_checked(bytes).map_err(|_| DropReason::Arp)?;
     if packet.hardware_len() != 6 || packet.protocol_len() != 4 {
         return Err(DropReason::Arp);
@@ -48,7 +48,7 @@ pub fn input(
     }
     let for_us = interface.has(target.into());
     if interface.has(sender.into()) {
-        return Ok(Heard::Conflict { address: sender.into(), mac });
+        return Ok(Claim { address: sender.into(), mac, kind: ClaimKind::Conflict });
     }
     if operation == ArpOperation::Request && for_us {
         if !may_answer() {
@@ -69,7 +69,7 @@ pub fn input(
         ArpOperation::Reply if for_us => ClaimKind::Answer { overrides: true },
         _ => return Err(DropReason::NeighbourIgnored),
     };
-    Ok(Heard::Claim(Claim { address: IpAddr::V4(sender), mac, kind }))
+    Ok(Claim { address: IpAddr::V4(sender), mac, kind })
 }
 
 /// Sends a request for `target`: to all, or to the host that had it.

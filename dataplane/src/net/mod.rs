@@ -33,7 +33,7 @@ use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};
 use self::interface::Interface;
 use self::limit::RateLimit;
-use self::neighbour::{Action, Claim, ClaimOutcome, Heard, Mac, Resolution};
+use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
 use crate::api::DropReason;
 
@@ -180,15 +180,24 @@ impl Stack {
         }
     }
 
-    fn heard(&mut self, at: usize, heard: Heard, now: Instant, out: &mut Outbox) -> Notice {
-        match heard {
-            Heard::Claim(claim) => Notice::Neighbour(at, claim),
-            Heard::Conflict { address, mac } => {
-                let interface = &self.interfaces[at];
-                let reported = self.presence.conflict(at, interface, address, now, out);
-                Notice::Conflict(at, address, mac, reported)
-            }
+    #[inline]
+    fn heard(&mut self, at: usize, claim: Claim, now: Instant, out: &mut Outbox) -> Notice {
+        match claim.kind {
+            ClaimKind::Conflict => self.conflict(at, &claim, now, out),
+            _ => Notice::Neighbour(at, claim),
         }
+    }
+
+    #[cold]
+    fn conflict(
+        &mut self,
+        at: usize,
+        &Claim { address, mac, .. }: &Claim,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Notice {
+        let reported = self.presence.conflict(at, &self.interfaces[at], address, now, out);
+        Notice::Conflict(at, address, mac, reported)
     }
 
     /// Processes an announcement by a neighbour that this or another worker received.

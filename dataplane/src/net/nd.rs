@@ -10,7 +10,7 @@ use smoltcp::wire::{
 use super::Outbox;
 use super::demux::ICMPV6;
 use super::interface::{ALL_NODES, Interface, group_mac, solicited_node};
-use super::neighbour::{Claim, ClaimKind, Heard, Mac};
+use super::neighbour::{Claim, ClaimKind, Mac};
 use super::{checksum, path};
 use crate::api::DropReason;
 
@@ -29,7 +29,7 @@ pub fn input(
     (hop_limit, message): (u8, &[u8]),
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
-) -> Result<Heard, DropReason> {
+) -> Result<Claim, DropReason> {
     // RFC 4861 §7.1.1, §7.1.2
     let packet = Icmpv6Packet::new_checked(message).map_err(|_| DropReason::NeighbourDiscovery)?;
     if hop_limit != HOP_LIMIT || packet.msg_code() != 0 {
@@ -39,33 +39,37 @@ pub fn input(
     {
         return Err(DropReason::IcmpIgnored);
     }
-    if sender == interface.mac {
-        // Our own multicast may come back.
-        return Err(DropReason::NeighbourIgnored);
-    }
     match NdiscRepr::parse(&packet).map_err(|_| DropReason::NeighbourDiscovery)? {
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
             let ends = (source, destination);
-            solicitation(interface, ends, target_addr, mac, may_answer, out).map(Heard::Claim)
+            solicitation(interface, sender, ends, (target_addr, mac), may_answer, out)
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            if interface.has(target_addr.into()) && !target_addr.is_multicast() {
-                let (address, mac) = (target_addr.into(), mac.unwrap_or(sender));
-                return Ok(Heard::Conflict { address, mac });
+            if interface.has(target_addr.into()) {
+                // Our own announcements may come back.
+                return match sender == interface.mac {
+                    true => Err(DropReason::NeighbourIgnored),
+                    false => Ok(Claim {
+                        address: target_addr.into(),
+                        mac: mac.unwrap_or(sender),
+                        kind: ClaimKind::Conflict,
+                    }),
+                };
             }
-            advertisement(interface, destination, flags, target_addr, mac).map(Heard::Claim)
+            advertisement(interface, destination, flags, target_addr, mac)
         }
         _ => Err(DropReason::IcmpIgnored),
     }
 }
 
+#[inline]
 fn solicitation(
     interface: &Interface,
+    sender: Mac,
     (source, destination): (Ipv6Addr, Ipv6Addr),
-    target: Ipv6Addr,
-    mac: Option<Mac>,
+    (target, mac): (Ipv6Addr, Option<Mac>),
     may_answer: impl FnOnce() -> bool,
     out: &mut Outbox,
 ) -> Result<Claim, DropReason> {
@@ -81,6 +85,10 @@ fn solicitation(
         return Err(DropReason::RateLimited);
     }
     if source.is_unspecified() {
+        if sender == interface.mac {
+            // Our own probe has come back.
+            return Err(DropReason::NeighbourIgnored);
+        }
         // RFC 4862 §5.4.3: a host performs duplicate address detection for our address; RFC 4861
         // §7.2.4: the answer goes to all nodes.
         advertise(interface, target, (ALL_NODES, group_mac(ALL_NODES)), false, out);

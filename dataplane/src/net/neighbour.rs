@@ -100,20 +100,6 @@ pub enum Resolution {
     Full,
 }
 
-/// What an ARP packet or a message of neighbour discovery tells.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
-    /// An announcement by a neighbour.
-    Claim(Claim),
-    /// Another host uses an address of ours.
-    Conflict {
-        /// The address.
-        address: IpAddr,
-        /// The other host's.
-        mac: Mac,
-    },
-}
-
 /// An announcement by a neighbour: ARP, or a neighbour advertisement or solicitation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
@@ -137,6 +123,8 @@ pub enum ClaimKind {
     Question,
     /// Unsolicited: gratuitous ARP, unsolicited advertisement.
     Announcement,
+    /// Of an address of ours, by another host: of no use for the cache.
+    Conflict,
 }
 
 /// What became of a [`Claim`].
@@ -218,7 +206,9 @@ impl NeighbourCache {
                     }
                     None => ClaimOutcome::Full,
                 },
-                ClaimKind::Answer { .. } | ClaimKind::Announcement => ClaimOutcome::Ignored,
+                ClaimKind::Answer { .. } | ClaimKind::Announcement | ClaimKind::Conflict => {
+                    ClaimOutcome::Ignored
+                }
             };
         };
         let reachable = State::Reachable { until: now + REACHABLE };

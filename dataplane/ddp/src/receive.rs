@@ -447,19 +447,21 @@ impl<E: Copy> Receiver<E> {
         env: &mut Env<'_, M, C>,
     ) -> Result<bool, Reject<E>> {
         match self.take_place(segment, env.checks) {
-            Err(Reject::NoRoom) => self.take_place_with_room(segment, env),
-            taken => taken,
+            Ok(complete) => Ok(complete),
+            Err(reject) => self.take_place_after(reject, segment, env),
         }
     }
 
     /// RFC 5041 §5.2: valid segments are placed in whatever order of offsets they were sent, as long as there is
-    /// memory for the peer to note in which ranges they came.
+    /// memory for the peer to note in which ranges they came. `reject`: why it was not placed.
     #[cold]
-    fn take_place_with_room<M, C: UlpChecks<Code = E>>(
+    fn take_place_after<M, C: UlpChecks<Code = E>>(
         &mut self,
+        reject: Reject<E>,
         segment: &Segment,
         env: &mut Env<'_, M, C>,
     ) -> Result<bool, Reject<E>> {
+        let Reject::NoRoom = reject else { return Err(reject) };
         let account = self.unfinished.account_of(self.peer);
         if !env.buffers.reserve(account, STEP_BYTES, true) {
             return Err(Reject::Refused);

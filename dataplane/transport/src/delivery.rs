@@ -108,9 +108,11 @@ impl Delivery {
     fn take_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;
         self.original_end = Some(self.original_end.map_or(first.end, |e| e.min(first.end)));
-        self.newest_sent_at = self.newest_sent_at.max(Some(last.at));
+        self.newest_sent_at = Some(self.newest_sent_at.map_or(last.at, |at| at.max(last.at)));
         self.highest = self.highest.max(last.end);
-        self.latest = self.latest.max(Some(last));
+        if self.latest.is_none_or(|latest| last > latest) {
+            self.latest = Some(last);
+        }
     }
 
     /// For Karn's algorithm (RFC 6298 §3): the age of the oldest segment cumulatively acknowledged, if none

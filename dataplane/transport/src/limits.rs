@@ -5,7 +5,9 @@ use core::num::NonZeroU32;
 
 use base::{Instant, Nanos};
 
-/// The delivery rate is measured over at least this long, in [`FINE`] ticks: 10 ms.
+use crate::right_size::{TICK as FINE, ticks as fine_ticks};
+
+/// The delivery rate is measured over at least this long, in fine ticks: 10 ms.
 const MEASURED_OVER: u32 = 10_000_000 >> FINE;
 
 /// What stopped the last transmission.
@@ -50,18 +52,48 @@ impl Limit {
     }
 }
 
-/// The causes of one sender and their times. A sender that only its application has limited so far needs none.
+/// What limits one sender. It takes the memory for its times when something else than the application first does.
+#[derive(Clone, Debug, Default)]
+pub struct SenderLimits(Option<Box<Limits>>);
+
+impl SenderLimits {
+    /// Something else than the application was the limit when that was noted last.
+    #[inline]
+    pub fn is_limited(&self) -> bool {
+        self.0.as_ref().is_some_and(|limits| limits.is_limited())
+    }
+
+    /// Nothing else than the application has been the limit so far: it takes no memory.
+    pub fn is_blank(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// A transmission ended at `now` because of `limit`; the peer has acknowledged `acknowledged` bytes in all. Need not be
+    /// called where that is the application, and it [was](Self::is_limited) before.
+    pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
+        if limit != Limit::Application || self.is_limited() {
+            self.0.get_or_insert_default().note(now, limit, acknowledged);
+        }
+    }
+
+    /// What is known now.
+    pub fn info(&self, now: Instant) -> LimitInfo {
+        self.0.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
+    }
+}
+
+/// The causes of one sender and their times.
 ///
 /// It is small, because each stream that ever waited keeps one: times are in ticks of a millisecond (2^20 ns), which last
 /// for 52 days and then stand. A time is the difference of the ticks at its ends, so that short times add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
+struct Limits {
     limit: Limit,
     /// When it began, ticks.
     since: u32,
     /// By [`Limit::ALL`] without the application, the present one up to `since`.
     times: [u32; Limit::ALL.len() - 1],
-    /// When the rate was measured last, in [`FINE`] ticks, and the bytes that had been acknowledged then, modulo 2^32.
+    /// When the rate was measured last, in [fine ticks](fine_ticks), and the bytes that had been acknowledged then, modulo 2^32.
     measured_at: u32,
     measured: u32,
     /// KiB per second, once measured.
@@ -70,10 +102,8 @@ pub struct Limits {
 
 /// Length of a tick as a power of two, nanoseconds: about a millisecond.
 const TICK: u32 = 20;
-/// The same for the rate: 65.5 µs, which wrap after 78 hours.
-const FINE: u32 = 16;
 
-/// [`Limits`] at one moment.
+/// [`SenderLimits`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LimitInfo {
     /// What limits the sender now.
@@ -88,35 +118,35 @@ pub struct LimitInfo {
 impl Limits {
     /// Something else than the application is the limit.
     #[inline]
-    pub fn is_limited(&self) -> bool {
+    fn is_limited(&self) -> bool {
         self.limit != Limit::Application
     }
 
     /// A transmission ended at `now` because of `limit`; the peer has acknowledged `acknowledged` bytes in all.
     #[inline]
-    pub fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
+    fn note(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
         if limit != self.limit {
             self.change(now, limit, acknowledged);
         }
-        if self.is_limited() && ticks(now, FINE).wrapping_sub(self.measured_at) >= MEASURED_OVER {
+        if self.is_limited() && fine_ticks(now).wrapping_sub(self.measured_at) >= MEASURED_OVER {
             self.measure(now, acknowledged);
         }
     }
 
     fn change(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
-        let tick = ticks(now, TICK);
+        let tick = ticks(now);
         match (self.limit as usize).checked_sub(1) {
             Some(at) => {
                 let time = &mut self.times[at];
                 *time = time.saturating_add(tick.wrapping_sub(self.since));
             }
-            None => (self.measured_at, self.measured) = (ticks(now, FINE), acknowledged as u32),
+            None => (self.measured_at, self.measured) = (fine_ticks(now), acknowledged as u32),
         }
         (self.limit, self.since) = (limit, tick);
     }
 
     fn measure(&mut self, now: Instant, acknowledged: u64) {
-        let fine = ticks(now, FINE);
+        let fine = fine_ticks(now);
         let nanos = u64::from(fine.wrapping_sub(self.measured_at).max(1)) << FINE;
         let bytes = (acknowledged as u32).wrapping_sub(self.measured);
         let rate = u64::from(bytes) * (1_000_000_000 >> 10) / nanos;
@@ -125,13 +155,13 @@ impl Limits {
     }
 
     /// What is known now.
-    pub fn info(&self, now: Instant) -> LimitInfo {
+    fn info(&self, now: Instant) -> LimitInfo {
         let mut times = [Nanos::default(); Limit::ALL.len()];
         for (time, ticks) in times[1..].iter_mut().zip(self.times) {
             *time = Nanos::new(u64::from(ticks) << TICK);
         }
         if self.limit != Limit::Application {
-            let present = u64::from(ticks(now, TICK).wrapping_sub(self.since)) << TICK;
+            let present = u64::from(ticks(now).wrapping_sub(self.since)) << TICK;
             let time = &mut times[self.limit as usize];
             *time = time.saturating_add(Nanos::new(present));
         }
@@ -141,8 +171,8 @@ impl Limits {
 }
 
 #[inline]
-fn ticks(at: Instant, tick: u32) -> u32 {
-    (at.as_nanos() >> tick) as u32
+fn ticks(at: Instant) -> u32 {
+    (at.as_nanos() >> TICK) as u32
 }
 
 #[cfg(test)]
@@ -167,6 +197,23 @@ mod tests {
         assert_eq!((info.limit, times), (Limit::PeerWindow, [0, 4, 0, 5, 1, 0]));
         assert_eq!(Limit::ALL.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5]);
         assert!(size_of::<Limits>() <= 40);
+    }
+
+    // A sender that waits for its application takes no memory for that, and its times stand once there are some.
+    #[test]
+    fn the_application_alone_is_not_noted() {
+        let mut limits = SenderLimits::default();
+        limits.note(at(0), Limit::Application, 0);
+        assert!(limits.is_blank() && !limits.is_limited());
+        assert_eq!(limits.info(at(9)), LimitInfo::default());
+        limits.note(at(10), Limit::Pacing, 0);
+        assert!(limits.is_limited());
+        limits.note(at(13), Limit::Application, 0);
+        let noted = limits.0.as_deref().copied();
+        limits.note(at(20), Limit::Application, 0);
+        assert_eq!((limits.0.as_deref().copied(), limits.is_limited()), (noted, false));
+        assert_eq!(limits.info(at(30)).times[Limit::Pacing as usize].get() >> TICK, 3);
+        assert_eq!(size_of::<SenderLimits>(), 8);
     }
 
     // Ten thousand times 100 µs, in turn.

@@ -13,7 +13,7 @@ use base::{Instant, Nanos};
 const LEAST_TICKS: u64 = 4;
 
 /// Length of a tick as a power of two, nanoseconds: 65.5 µs.
-const TICK: u32 = 16;
+pub(crate) const TICK: u32 = 16;
 
 /// How much of a window is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

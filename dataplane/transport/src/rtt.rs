@@ -114,14 +114,9 @@ impl RttEstimator {
 
 impl RttEstimator {
     /// RTTVAR; zero before the first measurement.
+    #[inline]
     pub fn rttvar(&self) -> Nanos {
         Nanos::new(self.rttvar)
-    }
-
-    /// Four times RTTVAR.
-    #[inline]
-    pub(crate) fn variation(&self) -> Nanos {
-        Nanos::new(self.rttvar.saturating_mul(4))
     }
 }
 

@@ -48,12 +48,15 @@ impl Awaited {
 /// four times its variation (as RFC 9002 §6.2.1), within bounds.
 pub fn probe_timeout(rtt: &RttEstimator, awaited: Awaited) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
-    let (least, delay) = match awaited {
-        Awaited::Lone => (COARSE, MAX_ACK_DELAY),
-        Awaited::Little => (COARSE, Nanos::ZERO),
-        Awaited::More => (rtt.variation().clamp(GRANULARITY, COARSE), Nanos::ZERO),
+    let least = match awaited {
+        Awaited::More => {
+            let variation = rtt.rttvar().get();
+            Nanos::new(4 * variation.clamp(GRANULARITY.get() / 4, COARSE.get() / 4))
+        }
+        Awaited::Lone | Awaited::Little => COARSE,
     };
-    srtt.saturating_add(least.max(srtt)).saturating_add(delay)
+    let timeout = srtt.saturating_add(least.max(srtt));
+    if awaited == Awaited::Lone { timeout.saturating_add(MAX_ACK_DELAY) } else { timeout }
 }
 
 /// State of tail loss probing (RFC 8985 §5.3).

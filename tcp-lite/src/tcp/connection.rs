@@ -217,6 +217,7 @@ impl Connection {
     }
 
     /// A reset with this sequence number is sent next.
+    #[cold]
     pub(super) fn reset_from(&mut self, seq: SeqNumber) {
         self.stats.rare().reset = Some(seq);
     }
@@ -301,7 +302,7 @@ impl Connection {
 
     /// What limits the sender, and since when.
     pub fn limits(&self, now: Instant) -> LimitInfo {
-        self.stats.limits(now)
+        self.stats.limits.info(now)
     }
 
     /// Bytes by which the receive window has grown.

@@ -16,7 +16,6 @@ use base::Instant;
 use siphasher::sip::SipHasher13;
 use std::cell::Cell;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use transport::seq::SeqNumber;
@@ -175,7 +174,7 @@ impl SynCookies {
     }
 
     fn number(&self, tuple: &FourTuple, irs: SeqNumber, period: u64, place: u32) -> u32 {
-        let (ends, len) = bytes_of(tuple);
+        let (ends, len) = tuple.bytes();
         let mut bytes = [0; 8 + 36];
         bytes[..4].copy_from_slice(&irs.0.to_be_bytes());
         bytes[4..8].copy_from_slice(&place.to_be_bytes());
@@ -232,29 +231,6 @@ impl Connection {
         let mut conn = Connection::accept(config, tuple, cookie.start, mss, &syn, now);
         conn.syn_answered_without_state(window);
         conn
-    }
-}
-
-/// Both ends for the hash, and how many bytes of it they take: as few as the addresses allow.
-fn bytes_of(tuple: &FourTuple) -> ([u8; 36], usize) {
-    let mut out = [0; 36];
-    let ports = [tuple.local.port().to_be_bytes(), tuple.remote.port().to_be_bytes()];
-    out[..4].copy_from_slice(ports.as_flattened());
-    match (tuple.local.ip(), tuple.remote.ip()) {
-        (IpAddr::V4(local), IpAddr::V4(remote)) => {
-            out[4..8].copy_from_slice(&local.octets());
-            out[8..12].copy_from_slice(&remote.octets());
-            (out, 12)
-        }
-        (local, remote) => {
-            let v6 = |ip: IpAddr| match ip {
-                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-                IpAddr::V6(v6) => v6.octets(),
-            };
-            out[4..20].copy_from_slice(&v6(local));
-            out[20..].copy_from_slice(&v6(remote));
-            (out, 36)
-        }
     }
 }
 

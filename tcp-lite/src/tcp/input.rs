@@ -414,19 +414,17 @@ impl Connection {
     /// the worker allows it. At most once in a round trip.
     #[cold]
     fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
-        let config = &self.config;
-        if let (Some((next, more)), Some(rtt)) =
-            (self.recv.next_growth(config), self.send.recovery.base_rtt())
+        if let (Some(next), Some(rtt)) =
+            (self.recv.next_window(&self.config), self.send.recovery.base_rtt())
         {
-            match self.recv.usage(now, rtt, config) {
+            let (has, more) = (self.recv.grown(&self.config), self.recv.growth_to(next));
+            match self.recv.usage(now, rtt) {
                 Usage::Early => return,
-                Usage::Tight if up.room() >= next && up.widen(self.recv.grown(config), more) => {
-                    self.recv.grow();
-                }
+                Usage::Tight if up.room() >= next && up.widen(has, more) => self.recv.grow(next),
                 Usage::Tight | Usage::Ample => {}
             }
         }
-        self.recv.measure(now, config);
+        self.recv.measure(now);
     }
 
     /// What the mark of a data segment asks for, before its text is taken.

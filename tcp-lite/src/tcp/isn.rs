@@ -1,7 +1,6 @@
 //! Initial sequence numbers that cannot be guessed (RFC 9293 §3.4.1, RFC 6528).
 
-use core::hash::{Hash, Hasher};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -24,6 +23,29 @@ impl FourTuple {
     /// The MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
         default_mss(self.remote.is_ipv6())
+    }
+
+    /// Both ends for a hash, and how many bytes of it they take: as few as the addresses allow.
+    pub(super) fn bytes(&self) -> ([u8; 36], usize) {
+        let mut out = [0; 36];
+        let ports = [self.local.port().to_be_bytes(), self.remote.port().to_be_bytes()];
+        out[..4].copy_from_slice(ports.as_flattened());
+        match (self.local.ip(), self.remote.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                out[4..8].copy_from_slice(&local.octets());
+                out[8..12].copy_from_slice(&remote.octets());
+                (out, 12)
+            }
+            (local, remote) => {
+                let v6 = |ip: IpAddr| match ip {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                    IpAddr::V6(v6) => v6.octets(),
+                };
+                out[4..20].copy_from_slice(&v6(local));
+                out[20..].copy_from_slice(&v6(remote));
+                (out, 36)
+            }
+        }
     }
 }
 
@@ -82,9 +104,8 @@ impl IsnGenerator {
     }
 
     fn hash(&self, tuple: &FourTuple) -> u64 {
-        let mut hasher = SipHasher13::new_with_key(&self.key);
-        tuple.hash(&mut hasher);
-        hasher.finish()
+        let (ends, len) = tuple.bytes();
+        SipHasher13::new_with_key(&self.key).hash(&ends[..len])
     }
 }
 

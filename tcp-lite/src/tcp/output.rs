@@ -41,15 +41,11 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        self.send_reset(now, tx);
-        match self.state {
-            State::Closed => return,
-            State::SynSent => return self.send_syn(now, up.room(), tx),
-            State::SynReceived => {
-                self.send_syn(now, up.room(), tx);
-                return self.send_ack_before_open(now, tx);
-            }
-            _ => {}
+        if let Some(seq) = self.stats.seen().and_then(|rare| rare.reset) {
+            self.send_reset(now, seq, tx);
+        }
+        if matches!(self.state, State::Closed | State::SynSent | State::SynReceived) {
+            return self.transmit_before_open(now, up.room(), tx);
         }
         self.announce_emss(up);
         self.send_earlier_acks(now, tx);
@@ -62,8 +58,20 @@ impl Connection {
 
     // --- SYN, RST -----------------------------------------------------------------------------------
 
-    fn send_reset(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let Some(seq) = self.stats.seen().and_then(|rare| rare.reset) else { return };
+    #[cold]
+    fn transmit_before_open(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        match self.state {
+            State::SynSent => self.send_syn(now, room, tx),
+            State::SynReceived => {
+                self.send_syn(now, room, tx);
+                self.send_ack_before_open(now, tx);
+            }
+            _ => {}
+        }
+    }
+
+    #[cold]
+    fn send_reset(&mut self, now: Instant, seq: SeqNumber, tx: &mut impl TxBatch) {
         let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
         seg.seq = seq;
         seg.flags = Flags::RST.with(Flags::ACK);
@@ -194,10 +202,15 @@ impl Connection {
     /// Counts what a transmission was stopped by, unless it is still the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
-        if has_data || stopped_by != Sent::Declined || self.stats.is_limited() {
-            let limit = self.limit(stopped_by, has_data);
-            self.stats.note_limit(now, limit, self.send.acknowledged_offset());
+        if has_data || stopped_by != Sent::Declined || self.stats.limits.is_limited() {
+            self.note_any_limit(now, stopped_by, has_data);
         }
+    }
+
+    #[inline(never)]
+    fn note_any_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
+        let limit = self.limit(stopped_by, has_data);
+        self.stats.limits.note(now, limit, self.send.acknowledged_offset());
     }
 
     fn limit(&self, stopped_by: Sent, has_data: bool) -> Limit {
@@ -385,7 +398,7 @@ impl Connection {
         if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
-        let window = self.recv.advertise(up.room(), &self.config);
+        let window = self.recv.advertise(up.room());
         self.head(now, self.send.nxt, flags, window, out);
         fin
     }
@@ -406,7 +419,7 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) -> Sent {
-        let window = self.recv.advertise(up.room(), &self.config);
+        let window = self.recv.advertise(up.room());
         let seg = self.header(now, self.send.nxt, Flags::FIN, window);
         if !self.put(&seg, tx) {
             return Sent::BatchFull;
@@ -473,7 +486,7 @@ impl Connection {
         if resend.fin {
             flags = flags.with(Flags::FIN);
         }
-        let window = self.recv.advertise(up.room(), &self.config);
+        let window = self.recv.advertise(up.room());
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         self.send.out.board.resent(resend, now, probe);
@@ -565,7 +578,10 @@ impl Connection {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if !has_data {
-            self.send.out.state.on_pause();
+            // A stream that only receives has nothing of it.
+            if let Some(out) = self.send.out.get_mut() {
+                out.state.on_pause();
+            }
         } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing in flight and nothing sent: the window is closed or silly.
             let wait = match self.send.usable() {
@@ -583,7 +599,7 @@ impl Connection {
         if !self.keepalive.due {
             return;
         }
-        let window = self.recv.advertise(room, &self.config);
+        let window = self.recv.advertise(room);
         let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
         if self.put(&seg, tx) {
             self.keepalive.due = false;
@@ -608,17 +624,14 @@ impl Connection {
     }
 
     fn send_acks(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if self.state.may_receive()
-            && !self.recv.ack_now
-            && self.recv.update_due(room, &self.config)
-        {
+        if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
             self.recv.ack_now = true;
         }
         // RFC 5681 §4.2: a peer without SACK gets one duplicate for each segment beyond a gap.
         let mut owed = if self.send.sack { 1 } else { self.recv.owed.max(1) };
         self.recv.owed = 0;
         while self.recv.ack_now && owed > 0 {
-            let window = self.recv.advertise(room, &self.config);
+            let window = self.recv.advertise(room);
             let mut seg = self.header(now, self.send.control_seq(), Flags::default(), window);
             let d_sack = self.recv.has_d_sack();
             if self.send.sack {

@@ -53,8 +53,8 @@ pub(crate) struct Receiver {
     measured_since: u32,
     /// RCV.NXT in [units](Self::units) when half a window will have come since.
     half_used_at: u16,
-    /// Times that the window has doubled.
-    growth: u8,
+    /// The window that is wanted now, scaled. It never becomes smaller.
+    wanted: u16,
     /// RMSS: most bytes of payload that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
@@ -134,7 +134,7 @@ impl Receiver {
             last_ack_sent: nxt.wire(),
             measured_since: 0,
             half_used_at: 0,
-            growth: 0,
+            wanted: Self::wanted_at_first(config, shift),
             rmss,
             shift,
             ack_now: false,
@@ -142,7 +142,7 @@ impl Receiver {
             quick: 0,
             owed: 0,
         };
-        receiver.measure(now, config);
+        receiver.measure(now);
         receiver
     }
 
@@ -202,7 +202,9 @@ impl Receiver {
         let end = start.plus(payload.len() as u64).min(self.edge);
         let end = self.fin().map_or(end, |fin| fin.min(end));
         let len = payload.len() as u64;
-        self.came_twice(start, start.plus(len));
+        if had_gap || start < self.nxt {
+            self.came_twice(start, start.plus(len));
+        }
         let (mut fresh, mut taken) = (0, 0);
         let mut at = start.max(self.nxt);
         while let Some(gap) = self.apart.ranges.first_gap(at, end) {
@@ -215,9 +217,11 @@ impl Receiver {
         if beyond && let Some(range) = self.apart.ranges.containing(start) {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
-        let outside = start.plus(len).since(end.max(start));
-        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
-        stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
+        if taken < len {
+            self.ack_now = true;
+            let outside = start.plus(len).since(end.max(start));
+            self.not_all_taken(now, (len, fresh, taken, outside), stats);
+        }
         if self.has_gap() {
             let max = &mut stats.more().recv.out_of_order_max;
             *max = (*max).max(self.apart.ranges.bytes());
@@ -229,16 +233,28 @@ impl Receiver {
         // for a second one worth it.
         let full = self.edge.since(self.nxt) < self.rmss.into();
         let quick = self.acknowledges_at_once();
-        if had_gap || quick || taken < len || full || self.unacked_segments >= 2 {
+        if had_gap || quick || full || self.unacked_segments >= 2 {
             self.ack_now = true;
-        }
-        if taken < fresh {
-            self.measure(now, config); // the window is not what limits the peer
         }
         if beyond && self.owed < MAX_OWED {
             self.owed += 1;
         }
-        if fresh > 0 && taken == 0 { Text::Refused } else { Text::Taken }
+        if taken == 0 && fresh > 0 { Text::Refused } else { Text::Taken }
+    }
+
+    /// Of `len` bytes `fresh` were new and in the window, of these `taken` were taken; `outside` were outside of it.
+    #[cold]
+    fn not_all_taken(
+        &mut self,
+        now: Instant,
+        (len, fresh, taken, outside): (u64, u64, u64, u64),
+        stats: &mut Counts,
+    ) {
+        stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
+        stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
+        if taken < fresh {
+            self.measure(now); // the window is not what limits the peer
+        }
     }
 
     /// A segment has come: whether there is a gap now, or was not long ago.
@@ -386,21 +402,24 @@ impl Receiver {
 
     // --- window -------------------------------------------------------------------------------------
 
-    /// The window that is wanted now, bytes. It never becomes smaller.
+    /// The window that is wanted now, bytes.
     #[inline]
-    fn target(&self, config: &Config) -> u64 {
-        self.target_at(self.growth, config)
+    fn target(&self) -> u64 {
+        u64::from(self.wanted) << self.shift
     }
 
-    /// The same after so many doublings: as far as it may grow, and the scale reaches.
-    #[inline]
-    fn target_at(&self, growth: u8, config: &Config) -> u64 {
-        let most = config.window_limit().min(u64::from(u16::MAX) << self.shift);
-        (u64::from(config.receive_window) << growth).min(most)
+    /// A window of so many bytes, scaled, as far as the scale reaches; at least one unit, else it would be closed for ever.
+    fn scaled(bytes: u64, shift: u8) -> u16 {
+        u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }
 
-    fn window(&self, room: u64, config: &Config) -> ReceiveWindow {
-        let target = self.target(config);
+    fn wanted_at_first(config: &Config, shift: u8) -> u16 {
+        Self::scaled(config.receive_window.into(), shift)
+    }
+
+    #[inline]
+    fn window(&self, room: u64) -> ReceiveWindow {
+        let target = self.target();
         ReceiveWindow {
             rcv_nxt: self.nxt,
             right_edge: self.edge,
@@ -411,8 +430,8 @@ impl Receiver {
     }
 
     /// The window field of a segment sent now; `room` is what the upper layer takes.
-    pub(crate) fn advertise(&mut self, room: u64, config: &Config) -> u16 {
-        let window = self.window(room, config);
+    pub(crate) fn advertise(&mut self, room: u64) -> u16 {
+        let window = self.window(room);
         self.edge = window.next_edge();
         self.last_ack_sent = self.nxt.wire();
         window.field(self.edge)
@@ -426,14 +445,15 @@ impl Receiver {
         (self.nxt.since(ExtSeq::NONE) >> (self.shift + 1)) as u16
     }
 
-    fn half_in_units(&self, config: &Config) -> u16 {
-        ((self.target(config) / 2) >> (self.shift + 1)) as u16
+    fn half_in_units(&self) -> u16 {
+        self.wanted / 4
     }
 
     /// The use of the window is measured from now on.
-    pub(crate) fn measure(&mut self, now: Instant, config: &Config) {
+    #[cold]
+    pub(crate) fn measure(&mut self, now: Instant) {
         self.measured_since = right_size::ticks(now);
-        self.half_used_at = self.units().wrapping_add(self.half_in_units(config) + 1);
+        self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
     /// Half a window has been taken in order since the measurement began.
@@ -443,28 +463,35 @@ impl Receiver {
     }
 
     /// How much of the window is used, when half of it has come.
-    pub(crate) fn usage(&self, now: Instant, rtt: Nanos, config: &Config) -> Usage {
+    pub(crate) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
         let units = self.units().wrapping_sub(self.half_used_at);
         // Less than a unit came before.
-        let delivered = u64::from(units) + u64::from(self.half_in_units(config));
+        let delivered = u64::from(units) + u64::from(self.half_in_units());
         let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
-        right_size::judge(delivered << (self.shift + 1), self.target(config), ticks, rtt)
+        right_size::judge(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
-    /// The window after it has grown once more, and the bytes that this is more; none if it may not.
-    pub(crate) fn next_growth(&self, config: &Config) -> Option<(u64, u64)> {
-        let (now, next) = (self.target(config), self.target_at(self.growth + 1, config));
-        (next > now).then_some((next, next - now))
+    /// The window after it has grown once more, bytes; none if it may not.
+    pub(crate) fn next_window(&self, config: &Config) -> Option<u64> {
+        let most = Self::scaled(config.window_limit(), self.shift);
+        let next = self.wanted.saturating_mul(2).min(most);
+        (next > self.wanted).then(|| u64::from(next) << self.shift)
+    }
+
+    /// Bytes by which the window grows with that one.
+    pub(crate) fn growth_to(&self, window: u64) -> u64 {
+        window - self.target()
     }
 
     /// Bytes by which the window has grown.
     pub(crate) fn grown(&self, config: &Config) -> u64 {
-        self.target(config) - self.target_at(0, config)
+        let first = u64::from(Self::wanted_at_first(config, self.shift));
+        (u64::from(self.wanted) - first) << self.shift
     }
 
-    /// The window grows.
-    pub(crate) fn grow(&mut self) {
-        self.growth += 1;
+    /// The window grows to what [`next_window`](Self::next_window) gave.
+    pub(crate) fn grow(&mut self, window: u64) {
+        self.wanted = Self::scaled(window, self.shift);
     }
 
     /// All that came so far is acknowledged with `echo`, ahead of what comes now (RFC 8257 §3.2). Nothing is, if
@@ -505,13 +532,13 @@ impl Receiver {
     }
 
     /// True when a window update should be sent although nothing else is to be sent.
-    pub(crate) fn update_due(&self, room: u64, config: &Config) -> bool {
+    pub(crate) fn update_due(&self, room: u64) -> bool {
         // The window of a SYN is not scaled and less than what we could offer, but enough to begin with.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
         }
-        self.window(room, config).worth_an_update(self.rmss.into(), self.target(config))
+        self.window(room).worth_an_update(self.rmss.into(), self.target())
     }
 
     /// The acknowledgement that was due was sent. With a gap left, one on a data segment does not count:
@@ -547,7 +574,7 @@ impl Receiver {
 
     /// RFC 7323 §4.3 (2), §5.3 R3: the timestamp of an acceptable segment at `seq`.
     pub(crate) fn record_timestamp(&mut self, seq: ExtSeq, stamps: Timestamps, now: Instant) {
-        if seq <= seq.near(self.last_ack_sent) {
+        if !self.last_ack_sent.before(seq.wire()) {
             self.set_ts_recent(stamps.val, now);
         }
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::limits::{Limit, LimitInfo, Limits};
+use transport::limits::SenderLimits;
 use transport::seq::SeqNumber;
 
 use super::challenge::ChallengeLimit;
@@ -121,8 +121,7 @@ pub(crate) struct Counts {
     pub(crate) segments_out: u64,
     pub(crate) acks_out: u64,
     rare: Option<Box<Rare>>,
-    /// What limits the sender; none while that was only the application.
-    limits: Option<Box<Limits>>,
+    pub(crate) limits: SenderLimits,
 }
 
 base::prefetch!(Counts: rare);
@@ -166,24 +165,6 @@ impl Counts {
     /// The same, to be changed.
     pub(crate) fn seen_mut(&mut self) -> Option<&mut Rare> {
         self.rare.as_deref_mut()
-    }
-
-    /// Something else than the application limited the sender when that was noted last.
-    #[inline]
-    pub(crate) fn is_limited(&self) -> bool {
-        self.limits.as_ref().is_some_and(|limits| limits.is_limited())
-    }
-
-    /// A transmission ended because of `limit`. Nothing else than the application is rare enough.
-    pub(crate) fn note_limit(&mut self, now: Instant, limit: Limit, acknowledged: u64) {
-        if limit != Limit::Application || self.limits.is_some() {
-            self.limits.get_or_insert_default().note(now, limit, acknowledged);
-        }
-    }
-
-    /// What limits the sender, and since when.
-    pub(crate) fn limits(&self, now: Instant) -> LimitInfo {
-        self.limits.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
     }
 
     /// Times the congestion window was reduced, for whatever reason.

@@ -418,6 +418,7 @@ impl Receiver {
     }
 
     /// The use of the window is measured from now on.
+    #[cold]
     pub(super) fn measure(&mut self, now: Instant) {
         self.measured_since = right_size::ticks(now);
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use base::{Instant, Nanos};
 use transport::congestion::Congestion;
-use transport::limits::{LimitInfo, Limits};
+use transport::limits::{LimitInfo, SenderLimits};
 use transport::loss_recovery::{FlightState, LossRecovery};
 use transport::pacing::Pace;
 use transport::ranges::Range;
@@ -88,8 +88,7 @@ pub struct Sender {
     round: Round,
     /// Many streams share the port.
     shared: bool,
-    /// What limits it; none while that was only the source.
-    limits: Option<Box<Limits>>,
+    limits: SenderLimits,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
@@ -101,6 +100,8 @@ struct Round {
     cwnd_limited: bool,
     /// Something was written.
     sent: bool,
+    /// Chunks were written for the first time, and the timer is not set for them yet.
+    unwatched: bool,
 }
 
 impl Sender {
@@ -133,7 +134,7 @@ impl Sender {
             last_sent: now,
             round: Round::default(),
             shared: false,
-            limits: None,
+            limits: SenderLimits::default(),
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -228,7 +229,7 @@ impl Sender {
 
     /// What limits it, and since when.
     pub fn limits(&self, now: Instant) -> LimitInfo {
-        self.limits.as_ref().map(|limits| limits.info(now)).unwrap_or_default()
+        self.limits.info(now)
     }
 
     /// The RTO, which T1 and T2 use too, and which is part of the HEARTBEAT interval (RFC 9260 §8.3).

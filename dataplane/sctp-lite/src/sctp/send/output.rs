@@ -74,7 +74,10 @@ impl Sender {
 
     /// Nothing more is written now: arms what is needed for it to go on.
     pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
-        let Round { cwnd_limited: limited, sent } = core::mem::take(&mut self.round);
+        let Round { cwnd_limited: limited, sent, unwatched } = core::mem::take(&mut self.round);
+        if unwatched {
+            self.timer_after_send(now);
+        }
         if sent || limited {
             self.note_usage(now, limited);
         }
@@ -91,18 +94,17 @@ impl Sender {
         }
     }
 
-    /// Counts what nothing more is written for. Nothing else than the source being the limit is rare enough.
+    /// Counts what nothing more is written for, unless it is still the source.
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
-        let limit = self.limit(now, cwnd_limited, has_data);
-        if limit != Limit::Application || self.limits.as_ref().is_some_and(|l| l.is_limited()) {
-            let acknowledged = self.stats.bytes_acknowledged;
-            self.limits.get_or_insert_default().note(now, limit, acknowledged);
+        let lost = self.board.awaits_retransmission();
+        if has_data || lost || self.limits.is_limited() {
+            let limit = self.limit(now, cwnd_limited, (has_data, lost));
+            self.limits.note(now, limit, self.stats.bytes_acknowledged);
         }
     }
 
-    fn limit(&self, now: Instant, cwnd_limited: bool, has_data: bool) -> Limit {
-        let lost = self.board.awaits_retransmission();
+    fn limit(&self, now: Instant, cwnd_limited: bool, (has_data, lost): (bool, bool)) -> Limit {
         match () {
             () if !has_data && !lost => Limit::Application,
             () if cwnd_limited => Limit::CongestionWindow,
@@ -303,14 +305,12 @@ impl Sender {
             room -= len;
             chunks += 1;
         }
-        if chunks > 0 {
-            self.timer_after_send(now);
-        }
+        self.round.unwatched |= chunks > 0;
         chunks
     }
 
     /// One new message of at most `room` bytes; its length. [`timer_after_send`](Self::timer_after_send) is to
-    /// follow.
+    /// follow, once for all packets that leave at this time.
     fn write_message(
         &mut self,
         now: Instant,
@@ -414,9 +414,7 @@ impl Sender {
     ) -> usize {
         let sent = if self.board.is_empty() {
             let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
-            if sent {
-                self.timer_after_send(now);
-            }
+            self.round.unwatched |= sent;
             sent
         } else {
             self.write_again(now, 0, true, true, packet, source)

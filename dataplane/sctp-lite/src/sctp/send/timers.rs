@@ -101,6 +101,7 @@ impl Sender {
 
     /// A full time-out from now on, for what is in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
+        self.round.unwatched = false;
         self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         self.set(Kind::Rto, self.timers.rto_at);
     }

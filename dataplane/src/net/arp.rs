@@ -42,15 +42,19 @@ pub fn input(
     if mac[0] & 1 != 0 || mac == [0; 6] {
         return Err(DropReason::Arp);
     }
-    if mac == interface.mac {
-        // Our own broadcasts may come back.
-        return Err(DropReason::NeighbourIgnored);
-    }
     let for_us = interface.has(target.into());
     if interface.has(sender.into()) {
-        return Ok(Claim { address: sender.into(), mac, kind: ClaimKind::Conflict });
+        // Our own broadcasts may come back.
+        return match mac == interface.mac {
+            true => Err(DropReason::NeighbourIgnored),
+            false => Ok(Claim { address: sender.into(), mac, kind: ClaimKind::Conflict }),
+        };
     }
     if operation == ArpOperation::Request && for_us {
+        if sender.is_unspecified() && mac == interface.mac {
+            // Our own probe has come back.
+            return Err(DropReason::NeighbourIgnored);
+        }
         if !may_answer() {
             return Err(DropReason::RateLimited);
         }

@@ -5,6 +5,7 @@
 //! [`together`] finds what several files of one process say against each other, and
 //! [`Document::environment`] what the machine lacks (devices, hugepages, permissions).
 
+mod access;
 mod check;
 mod devices;
 mod document;
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 pub use document::{Document, listener_from_json, region_from_json};
 
+pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, rights};
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;
@@ -45,7 +47,6 @@ pub use edit::{file_text, header_of, render_table, toml_of};
 pub use errors::{ConfigError, ConfigErrors};
 pub use keys::Key;
 pub use machine::Finding;
-pub use objects::access_from_word;
 pub(crate) use reference::{example, man, schema};
 pub use rule::Shape;
 pub use sctp::SctpSection;

@@ -1,6 +1,6 @@
 //! A whole endpoint over TCP: connection, MPA, DDP or RDMAP, given any segments of a stream that the input builds.
 //!
-//! Input: two bytes of configuration (see [`Setup`]), then records
+//! Input: two bytes of configuration (see [`Setup`](setup::Setup)), then records
 //!
 //! ```text
 //!   what (1)    bits 0 to 3: kind    bits 4 to 7: its parameter
@@ -21,21 +21,26 @@
 //! | 8 | a message is posted, a Read or an atomic |
 //! | 9 | the owner: receive buffers, pause, close, a region removed, another path MTU; by the parameter |
 
+mod owner;
+mod peer;
+mod sent;
+mod setup;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
 use ddp::memory::RegionMemory as _;
-use ddp::rdmap::{self, AtomicOp, WorkRequest};
 use ddp::{
-    Access, BufferPool, Cookie, EndpointPolicy, Message, Open, PdId, Qn, QueueConfig, Source, Stag,
-    StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory,
+    Access, BufferPool, Open, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset, VecMemory,
 };
-use sim::oracle::{self, Flaw, StartFrame};
-use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event};
-use tcp_lite::mpa::{self, HoldBudget, OnBadCrc, Revision};
-use tcp_lite::seam::TxBatch;
-use tcp_lite::tcp::{self, Flags, FourTuple, Options, Segment, SeqNumber, Timestamps};
+use sim::oracle::{self, Flaw};
+use tcp_lite::endpoint::{Context, Endpoint, Event};
+use tcp_lite::mpa::HoldBudget;
+use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
+
+use self::sent::{Tx, Window};
+use self::setup::{Setup, syn};
 
 const PD: PdId = PdId(1);
 const ID: StreamId = StreamId(1);
@@ -77,93 +82,6 @@ pub(crate) fn tcp_endpoint(data: &[u8]) {
     end.finish();
 }
 
-/// The first two bytes.
-#[derive(Clone, Copy)]
-struct Setup {
-    /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: a bad CRC is asked for
-    /// again; 7: no last message.
-    how: u8,
-    /// Bit 0: no time stamps; 1: no SACK; 2: ECN; 3: numbers wrap; 4: the input begins with the start-up frame; 5: an
-    /// MSS of 536; 6: pacing; 7: the request is rejected.
-    more: u8,
-}
-
-impl Setup {
-    fn opens(self) -> bool {
-        self.how & 1 != 0
-    }
-
-    fn revision(self) -> Revision {
-        let all = [Revision::One, Revision::Two, Revision::Zero, Revision::Draft];
-        all[usize::from(self.how >> 2) % 4]
-    }
-
-    fn markers(self) -> bool {
-        self.how & 0x10 != 0
-    }
-
-    fn crc(self) -> bool {
-        self.how & 0x20 == 0
-    }
-
-    fn more(self, bit: u8) -> bool {
-        self.more & 1 << bit != 0
-    }
-
-    fn endpoint(self) -> EndpointConfig {
-        let mut tcp = tcp::Config::default();
-        tcp.extensions.timestamps = !self.more(0);
-        tcp.extensions.sack = !self.more(1);
-        tcp.extensions.ecn = self.more(2);
-        tcp.pacing = self.more(6);
-        tcp.max_ranges = 8;
-        tcp.receive_window = 16 * 1024;
-        let mpa = mpa::Config {
-            revisions: mpa::Revisions::ALL,
-            initiate: self.revision(),
-            markers: self.markers(),
-            crc: self.crc(),
-            hold_limit: HOLD as u32 / 2,
-            on_bad_crc: if self.how & 0x40 != 0 { OnBadCrc::Retransmit } else { OnBadCrc::Error },
-            ..mpa::Config::default()
-        };
-        let policy = EndpointPolicy { last_message: self.how & 0x80 == 0, ..Default::default() };
-        EndpointConfig { tcp: Arc::new(tcp), mpa, policy }
-    }
-
-    fn ulp(self) -> UlpConfig {
-        if self.how & 2 != 0 {
-            let (recv_buffers, recv_size) = (4, 128);
-            let depths = rdmap::Config { ird: 3, ord: 3, ..rdmap::Config::default() };
-            return rdmap::Config { recv_buffers, recv_size, max_operations: 8, ..depths }.into();
-        }
-        let queue = |qn| QueueConfig { qn: Qn(qn), buffers: 4, buffer_size: 128 };
-        let queues = vec![queue(0), queue(1), QueueConfig::error_queue()];
-        StreamConfig { queues, max_ooo_records: 16, ..StreamConfig::default() }.into()
-    }
-
-    /// What a legal peer sends first.
-    fn start_frame(self) -> Vec<u8> {
-        let revision = self.revision();
-        let private_data = match revision {
-            Revision::Two => vec![0, 3, 0, 3],
-            _ => Vec::new(),
-        };
-        StartFrame {
-            key: if self.opens() { StartFrame::REPLY } else { StartFrame::REQUEST },
-            markers: false,
-            crc: self.crc(),
-            reject: false,
-            // S, RFC 6581 §6
-            reserved: if revision == Revision::Two { 0x10 } else { 0 },
-            revision: revision.number(),
-            claimed_length: None,
-            private_data,
-        }
-        .bytes()
-    }
-}
-
 /// A record's bytes, zero behind the last.
 struct Fields<'a>(&'a [u8]);
 
@@ -188,48 +106,6 @@ impl Fields<'_> {
 /// What nobody may read or write.
 fn marks() -> Vec<u8> {
     (0..LEN).map(|i| if i % 4 < 3 { MARK[i % 4] } else { (i / 4) as u8 }).collect()
-}
-
-#[derive(Default)]
-struct Tx {
-    room: Vec<u8>,
-    segments: Vec<Vec<u8>>,
-}
-
-impl TxBatch for Tx {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.segments.len() >= 16 {
-            return None;
-        }
-        self.room = vec![0; len];
-        Some(&mut self.room)
-    }
-
-    fn commit(&mut self, len: usize) {
-        self.segments.push(self.room[..len].to_vec());
-    }
-}
-
-/// The endpoint's window.
-#[derive(Default)]
-struct Window {
-    edge: Option<SeqNumber>,
-    shift: u8,
-}
-
-impl Window {
-    fn see(&mut self, segment: &Segment<'_>) {
-        let edge = segment.ack.add(u32::from(segment.window) << self.shift);
-        // RFC 9293 §3.8.6 SHLD-14; what is left of it when it is scaled may be less than a unit.
-        if let Some(before) = self.edge {
-            let back = before.0.wrapping_sub(edge.0).cast_signed();
-            assert!(back < 1 << self.shift, "the window's edge went back by {back}");
-        }
-        self.edge = Some(match self.edge {
-            Some(before) if before.after(edge) => before,
-            _ => edge,
-        });
-    }
 }
 
 struct End {
@@ -407,59 +283,6 @@ impl End {
         }
     }
 
-    /// A segment of the peer. `ack` counts from all that was received; a window of 0 is the largest.
-    fn segment(
-        &mut self,
-        flags: Flags,
-        from: i64,
-        len: usize,
-        ack: i64,
-        window: u32,
-        mut rest: Fields<'_>,
-    ) {
-        let options = rest.byte();
-        let bytes = self.stream.bytes();
-        let start = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
-        let end = (start + len.min(usize::from(MSS))).min(bytes.len());
-        let payload = bytes[start..end].to_vec();
-        let seq = if from < bytes.len() as i64 { from } else { start as i64 };
-        let all = self.received.len() as i64 + i64::from(self.fin);
-        let mut segment = Segment {
-            src_port: REMOTE,
-            dst_port: LOCAL,
-            seq: self.peer_iss.add(1).add(seq as u32),
-            ack: self.iss.add(1).add((all + ack) as u32),
-            flags,
-            window: if window == 0 { u16::MAX } else { (window - 1) as u16 * 16 },
-            payload: &payload,
-            ce: options & 0x08 != 0,
-            ..Segment::default()
-        };
-        let val = self.now.as_nanos() / 1_000_000;
-        segment.options.timestamps = match options & 3 {
-            2 => None,
-            _ if self.setup.more(0) => None,
-            1 => Some(Timestamps { val: (val as u32).wrapping_sub(1000), ecr: self.stamp }),
-            3 => Some(Timestamps { val: val as u32, ecr: self.stamp.wrapping_add(0x7000_0000) }),
-            _ => Some(Timestamps { val: val as u32, ecr: self.stamp }),
-        };
-        if options & 4 != 0 {
-            let left = self.iss.add(1).add((all + i64::from(rest.short().cast_signed())) as u32);
-            segment.options.sack.push((left, left.add(u32::from(rest.short()))));
-        }
-        if options & 0x10 != 0 {
-            segment.options.mss = Some(rest.short());
-        }
-        if from >= 0 && start == from as usize {
-            self.most_sent = self.most_sent.max(end + usize::from(flags.has(Flags::FIN)));
-            self.sent_to = self.sent_to.max(end);
-        }
-        if flags.any(Flags::SYN.with(Flags::FIN)) {
-            self.most_sent = self.most_sent.max(end + 2);
-        }
-        self.input(segment);
-    }
-
     fn input(&mut self, segment: Segment<'_>) {
         // Through the bytes, so that what is read is what a peer can send.
         let mut bytes = vec![0; segment.wire_len()];
@@ -513,50 +336,6 @@ impl End {
         }
     }
 
-    /// Every byte is the same each time that it is sent, nothing is acknowledged that was not sent, and the window
-    /// takes nothing back.
-    fn sent(&mut self, bytes: &[u8]) {
-        let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
-        assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));
-        assert!(segment.payload.len() <= usize::from(MSS));
-        if segment.flags.has(Flags::RST) {
-            return;
-        }
-        if let Some(stamps) = segment.options.timestamps {
-            self.stamp = stamps.val;
-        }
-        if segment.flags.has(Flags::SYN) {
-            self.window.shift = segment.options.window_scale.unwrap_or(0);
-            return;
-        }
-        let acknowledged = segment.ack.0.wrapping_sub(self.peer_iss.add(1).0) as usize;
-        assert!(
-            acknowledged <= self.most_sent + 1,
-            "acknowledges {acknowledged} of {}",
-            self.most_sent
-        );
-        self.window.see(&segment);
-        let at = segment.seq.0.wrapping_sub(self.iss.add(1).0).cast_signed();
-        let end = at as i64 + segment.payload.len() as i64;
-        if !segment.payload.is_empty() {
-            assert!(at >= 0 && at as usize <= self.received.len(), "a hole in what is sent");
-            let at = at as usize;
-            let known = self.received.len().min(end as usize) - at;
-            assert!(
-                segment.payload[..known] == self.received[at..at + known],
-                "other bytes than before"
-            );
-            assert!(known == segment.payload.len() || !self.fin, "bytes behind the FIN");
-            self.received.extend(&segment.payload[known..]);
-            let leaks = segment.payload.windows(MARK.len()).any(|bytes| bytes == MARK);
-            assert!(!(leaks && self.hidden), "bytes of a region without rights were sent");
-        }
-        if segment.flags.has(Flags::FIN) {
-            assert_eq!(end, self.received.len() as i64, "a FIN that is not at the end");
-            self.fin = true;
-        }
-    }
-
     fn events(&mut self) {
         if self.paused {
             return;
@@ -583,72 +362,6 @@ impl End {
                 _ => {}
             }
         }
-    }
-
-    fn post(&mut self, parameter: u8, bytes: &[u8]) {
-        let source = Source::Bytes(Arc::from(bytes));
-        let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(1));
-        let read = (SINK, TaggedOffset(16 * (self.reads % 16)));
-        // Refused before Full Operation, after the end, and without room.
-        let _ = match parameter & 7 {
-            0 => self.endpoint.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie }),
-            1 => {
-                let rsvd_ulp = [0; 5];
-                self.endpoint.post(Message::Untagged { qn: Qn(0), rsvd_ulp, source, cookie })
-            }
-            2 => {
-                let (solicited, invalidate) = (false, None);
-                self.endpoint.post_rdmap(WorkRequest::Send {
-                    source,
-                    solicited,
-                    invalidate,
-                    cookie,
-                })
-            }
-            3 => self.endpoint.post_rdmap(WorkRequest::Write { stag, to, source, cookie }),
-            4 => {
-                self.reads += 1;
-                self.endpoint.post_rdmap(WorkRequest::Read {
-                    sink_stag: read.0,
-                    sink_to: read.1,
-                    source_stag: stag,
-                    source_to: to,
-                    len: 16,
-                    cookie,
-                })
-            }
-            _ => {
-                let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
-                self.endpoint.post_rdmap(WorkRequest::Atomic { op, stag, to, cookie })
-            }
-        };
-        self.turn();
-    }
-
-    fn owner(&mut self, parameter: u8, value: u8) {
-        let End { endpoint, stags, pool, hold, .. } = self;
-        let cx = &mut Context { stags, buffers: pool, hold };
-        match parameter & 7 {
-            0 => {
-                let _ = endpoint.post_buffers(Qn(u32::from(value & 1)), u32::from(value >> 1 & 3));
-            }
-            1 => {
-                self.paused = value & 1 != 0;
-                endpoint.pause(self.paused);
-            }
-            2 => endpoint.shutdown(self.now),
-            3 => {
-                let stag = [OPEN, OWN, SINK, SECRET][usize::from(value) % 4];
-                stags.remove(stag);
-                let cx = &mut Context { stags, buffers: pool, hold };
-                endpoint.revoked(self.now, stag, cx);
-            }
-            4 => endpoint.path_mtu(self.now, u16::from(value) * 8),
-            5 => endpoint.shrink(self.now),
-            6 => endpoint.fail(self.now, cx),
-            _ => endpoint.peer_is_ready(),
-        }
-        self.turn();
     }
 
     /// It ends with a reason, gives back what it borrowed, and has touched nothing that it must not.
@@ -685,64 +398,5 @@ impl End {
     }
 }
 
-/// The peer's SYN, without flags.
-fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
-    let timestamps = (!setup.more(0)).then_some(Timestamps { val: 1, ecr: 0 });
-    Segment {
-        src_port: REMOTE,
-        dst_port: LOCAL,
-        seq: iss,
-        window: u16::MAX,
-        options: Options {
-            mss: Some(if setup.more(5) { 536 } else { MSS }),
-            window_scale: Some(2),
-            sack_permitted: !setup.more(1),
-            timestamps,
-            ..Options::default()
-        },
-        ..Segment::default()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Without its end.
-    fn play(name: &str) -> End {
-        let path = format!("{}/corpus/tcp_endpoint/{name}", env!("CARGO_MANIFEST_DIR"));
-        let data = std::fs::read(path).expect("the corpus is there");
-        let mut end = End::new(Setup { how: data[0], more: data[1] });
-        let mut records = &data[2..];
-        while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
-            let (bytes, next) = rest.split_at(usize::from(len));
-            records = next;
-            end.record(what & 15, what >> 4, Fields(bytes));
-        }
-        end
-    }
-
-    #[test]
-    fn good_streams_of_the_corpus_place_what_they_carry_and_are_answered() {
-        for name in
-            ["ddp_rev1", "ddp_rev1_markers", "ddp_initiator", "ddp_no_options_wrap", "ddp_rev0"]
-        {
-            let end = play(name);
-            let memory = end.regions[0].to_vec();
-            assert_eq!(memory[REGION.start..][..100], [b'a'; 100], "{name}");
-            assert_eq!(
-                end.endpoint.stats().ddp.tagged_delivered,
-                if name.ends_with("markers") { 6 } else { 1 },
-                "{name}"
-            );
-            end.finish();
-        }
-        for name in ["rdmap_send_write", "rdmap_rev2", "rdmap_rev2_initiator", "rdmap_our_read"] {
-            let end = play(name);
-            let counters = end.endpoint.stats().rdmap;
-            assert_eq!(counters.terminates_sent, 0, "{name}");
-            assert!(end.received.len() > 60, "{name}");
-            end.finish();
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -78,6 +78,39 @@ pub(crate) struct Bed {
     pub(crate) target: Appliance,
     /// The target's hardware address.
     pub(crate) mac: Mac,
+}
+
+/// The programs and the network of a campaign, on its command line.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Where {
+    /// The appliance's program
+    #[arg(long)]
+    ddpd: PathBuf,
+    /// The program of the peer on the kernel's TCP
+    #[arg(long)]
+    pub(crate) ddpctl: PathBuf,
+    /// Network namespace of the appliance
+    #[arg(long)]
+    namespace: String,
+    /// Its device there
+    #[arg(long)]
+    target_device: String,
+    /// The device here: the peer's
+    #[arg(long)]
+    device: String,
+}
+
+impl Where {
+    /// With a directory for configurations, sockets and logs.
+    pub(crate) fn place<'a>(&'a self, directory: &'a Path) -> Place<'a> {
+        Place {
+            ddpd: &self.ddpd,
+            namespace: &self.namespace,
+            target_device: &self.target_device,
+            device: &self.device,
+            directory,
+        }
+    }
 }
 
 /// Where the two are.

@@ -1,6 +1,5 @@
 //! The run: each attack beside the good peers, with everything counted before and after.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -9,7 +8,7 @@ use load::watch::Flow;
 use serde::Serialize;
 
 use crate::attacks::{self, Attack};
-use crate::bed::{self, Bed, GUARDS, Place};
+use crate::bed::{self, Bed, GUARDS, Place, Where};
 use crate::cable::Cable;
 use crate::field::Field;
 use crate::good::Good;
@@ -25,21 +24,8 @@ use crate::verdict::{STALL_MS, Seen, judge, stall_ms};
 pub struct Arguments {
     /// Names of attacks; all of them by default
     names: Vec<String>,
-    /// The appliance's program
-    #[arg(long)]
-    ddpd: PathBuf,
-    /// The program of the good peer on the kernel's TCP
-    #[arg(long)]
-    ddpctl: PathBuf,
-    /// Network namespace of the appliance that is attacked
-    #[arg(long)]
-    namespace: String,
-    /// Its device there
-    #[arg(long)]
-    target_device: String,
-    /// The device here, at the other end of the cable
-    #[arg(long)]
-    device: String,
+    #[command(flatten)]
+    whereabouts: Where,
     /// Seconds of an attack that is a flood
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
@@ -115,13 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         return Ok(Report { text: lines.join("\n"), failed: 0 });
     }
     let directory = tempfile::tempdir()?;
-    let place = Place {
-        ddpd: &arguments.ddpd,
-        namespace: &arguments.namespace,
-        target_device: &arguments.target_device,
-        device: &arguments.device,
-        directory: directory.path(),
-    };
+    let place = arguments.whereabouts.place(directory.path());
     let began = Instant::now();
     let results = attack_all(&all, &place, arguments)?;
     let failed = results.totals.failed;
@@ -145,7 +125,7 @@ fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Resul
     let bed = Bed::start(place)?;
     // It watches before the good peers' streams begin.
     let mut station = Station::open(place.device, bed.mac)?;
-    let good = Good::start(&bed, &arguments.ddpctl, place.directory)?;
+    let good = Good::start(&bed, &arguments.whereabouts.ddpctl, place.directory)?;
     let flow = Flow { source: good.tcp.remote.parse()?, destination: good.tcp.local.parse()? };
     let cable = Cable::new(place.device, place.namespace, place.target_device);
     let mut scene = Scene { bed: &bed, good: &good, cable, before: Vec::new(), quiet: Vec::new() };

@@ -94,7 +94,7 @@ const FRAGMENTS: &[&str] = &[
     "drop:net_fragment_overlap",
     "drop:net_overload",
 ];
-// `sctp_no_room`: past the limit on INIT ACKs.
+// `net_rate_limited`: past the limit on INIT ACKs; `sctp_no_room`: the transmit ring is full.
 const INITS: &[&str] =
     &["sctp_cookies_sent", "drop:sctp_no_room", "drop:net_rate_limited", "drop:net_overload"];
 const REPLAY: &[&str] = &[

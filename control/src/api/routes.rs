@@ -157,7 +157,7 @@ async fn set_access(
     Json(rights): Json<Rights>,
 ) -> Answer {
     let access = config::access_from_word(&rights.access).ok_or_else(|| {
-        ApiError::bad_request("access: is not \"r\", \"w\", \"rw\", \"rwa\" or \"none\"")
+        ApiError::bad_request(format!("access: is not {}", config::ACCESS_CHOICES))
     })?;
     app.ok(Request::SetAccess { name, access }).await
 }

@@ -67,7 +67,7 @@ fn only_this_user_may_connect_and_the_socket_goes_away() {
     assert!(!socket.exists());
 }
 
-// Whoever can write the directory may put a link where the socket was: the mode of what it points to stays.
+// A program that can write the directory may put a link where the socket was: the mode of what it points to stays.
 #[test]
 fn a_link_in_place_of_the_socket_is_not_followed() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,6 +5,7 @@
 //! [`together`] finds what several files of one process say against each other, and
 //! [`Document::environment`] what the machine lacks (devices, hugepages, permissions).
 
+mod access;
 mod check;
 mod devices;
 mod document;
@@ -39,6 +40,7 @@ use std::path::{Path, PathBuf};
 
 pub use document::{Document, listener_from_json, region_from_json};
 
+pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, rights};
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;
@@ -47,7 +49,6 @@ pub use errors::{ConfigError, ConfigErrors};
 pub use keys::Key;
 pub use machine::Finding;
 pub use memory::{MachineMemory, free_huge_memory, machine_memory};
-pub use objects::access_from_word;
 pub(crate) use reference::{example, man, schema};
 pub use rule::Shape;
 pub use sctp::SctpSection;

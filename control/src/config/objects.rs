@@ -5,6 +5,7 @@ use std::time::Duration;
 use ddp::Access;
 use toml::de::DeValue;
 
+use super::access;
 use super::errors::Places;
 use super::rdmap;
 use super::reader::Section;
@@ -24,12 +25,13 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
         section.fail("base_to", "plus `size` is beyond 2^64: lower one of them");
     }
     let access = access(&mut section);
-    if access.is_some_and(|access| access.atomic) && !base_to.is_multiple_of(8) {
+    if access.is_some_and(|access| access.atomic()) && !base_to.is_multiple_of(8) {
         section.fail("base_to", "must be a multiple of 8 where atomics are allowed");
     }
     let shared = section.or("shared", false, key::region::shared());
     // Only then one stream could read what another one wrote.
-    let readable = access.is_some_and(|access| access.read && access.write) && !shared;
+    let readable =
+        access.is_some_and(|access| access.remote_read() && access.remote_write()) && !shared;
     let clear_between_peers = section.or("clear_between_peers", readable, boolean());
     if clear_between_peers && !readable && access.is_some() {
         section.fail(
@@ -42,69 +44,30 @@ pub(super) fn region(mut section: Section<'_, '_>) -> (Option<RegionSection>, Pl
         size,
         backing,
         base_to,
-        remote_write: access.write,
-        remote_read: access.read,
-        remote_atomic: access.atomic,
+        remote_write: access.remote_write(),
+        remote_read: access.remote_read(),
+        remote_atomic: access.atomic(),
         shared,
         clear_between_peers,
     });
     (region, section.finish())
 }
 
-/// What peers may do.
-#[derive(Clone, Copy, Default, PartialEq)]
-pub(super) struct Rights {
-    pub(super) read: bool,
-    pub(super) write: bool,
-    pub(super) atomic: bool,
-}
-
-const fn rights(read: bool, write: bool, atomic: bool) -> Rights {
-    Rights { read, write, atomic }
-}
-
-pub(super) const ACCESS_WORDS: [(&str, Rights); 5] = [
-    ("rw", rights(true, true, false)),
-    ("r", rights(true, false, false)),
-    ("w", rights(false, true, false)),
-    ("rwa", rights(true, true, true)),
-    ("none", rights(false, false, false)),
-];
-
-/// What such a word lets peers do.
-pub fn access_from_word(word: &str) -> Option<Access> {
-    let (_, rights) = ACCESS_WORDS.iter().find(|(known, _)| *known == word)?;
-    let one = |given, right| if given { right } else { Access::NONE };
-    Some(
-        one(rights.read, Access::REMOTE_READ)
-            | one(rights.write, Access::REMOTE_WRITE)
-            | one(rights.atomic, Access::ATOMIC),
-    )
-}
-
 /// One word, or a list of rights.
-fn access(section: &mut Section<'_, '_>) -> Option<Rights> {
+fn access(section: &mut Section<'_, '_>) -> Option<Access> {
     if !section.is_list("access") {
-        let words = ACCESS_WORDS;
-        let remedy =
-            "write what peers may do: \"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
-        return section.required("access", remedy, one_of(&words));
+        let remedy = format!("write what peers may do: {}", access::CHOICES);
+        return section.required("access", &remedy, one_of(&access::WORDS));
     }
     let words = [
-        ("remote-read", rights(true, false, false)),
-        ("remote-write", rights(false, true, false)),
-        ("atomic", rights(false, false, true)),
+        ("remote-read", Access::REMOTE_READ),
+        ("remote-write", Access::REMOTE_WRITE),
+        ("atomic", Access::ATOMIC),
     ];
-    let all =
-        section.list("access", one_of(&words)).into_iter().fold(Rights::default(), |all, one| {
-            Rights {
-                read: all.read || one.read,
-                write: all.write || one.write,
-                atomic: all.atomic || one.atomic,
-            }
-        });
+    let given = section.list("access", one_of(&words));
+    let all = given.into_iter().fold(Access::NONE, |all, one| all | one);
     // An atomic both changes memory and returns the old value.
-    if all.atomic && !(all.read && all.write) {
+    if all.atomic() && !(all.remote_read() && all.remote_write()) {
         section
             .fail("access", "has \"atomic\", which needs \"remote-read\" and \"remote-write\" too");
     }

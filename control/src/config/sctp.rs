@@ -77,11 +77,5 @@ pub(super) fn sctp(mut section: Section<'_, '_>) -> (SctpSection, Places) {
             "works only with ECN, which is not there over SCTP: choose another one",
         );
     }
-    if sctp.congestion.exact_ecn() {
-        section.fail(
-            "congestion",
-            "works only with ECN, which is not there over SCTP: choose another one",
-        );
-    }
     (sctp, section.finish())
 }

@@ -89,9 +89,6 @@ pub(super) fn tcp(mut section: Section<'_, '_>) -> TcpSection {
     if tcp.congestion.exact_ecn() && !tcp.ecn {
         section.fail("congestion", "works only with ECN: set `ecn = true`, or choose another one");
     }
-    if tcp.congestion.exact_ecn() && !tcp.ecn {
-        section.fail("congestion", "works only with ECN: set `ecn = true`, or choose another one");
-    }
     section.finish();
     tcp
 }

@@ -9,8 +9,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ddp::Access;
 use ipnet::IpNet;
 
+use super::access::{access_word, rights};
 use crate::transport::Transport;
 pub use port_kind::policy::{Hugepages, Idle, IpFields, Route, SynCookieMode};
 pub use ports::*;
@@ -224,20 +226,14 @@ impl Delivery {
 }
 
 impl RegionSection {
+    /// What peers may do.
+    pub fn access(&self) -> Access {
+        rights(self.remote_read, self.remote_write, self.remote_atomic)
+    }
+
     /// `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.
     pub fn access_word(&self) -> &'static str {
-        access_word(self.remote_read, self.remote_write, self.remote_atomic)
-    }
-}
-
-/// What peers may do, as the API shows it.
-pub fn access_word(read: bool, write: bool, atomic: bool) -> &'static str {
-    match (read, write) {
-        (true, true) if atomic => "rwa",
-        (true, true) => "rw",
-        (true, false) => "r",
-        (false, true) => "w",
-        (false, false) => "-",
+        access_word(self.access())
     }
 }
 

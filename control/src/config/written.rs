@@ -6,8 +6,8 @@
 use port_kind::PortKind;
 use serde_json::{Value, json};
 
+use super::access;
 use super::impair::{BurstLoss, Impairment};
-use super::objects::ACCESS_WORDS;
 use super::values::show_size;
 use super::written_keys::{Keys, time, time_or_off};
 use super::{
@@ -210,10 +210,7 @@ fn region(section: &RegionSection) -> Table {
             keys.extend([("path", json!(path)), ("fsync", fsync)]);
         }
     }
-    let rights = (section.remote_read, section.remote_write, section.remote_atomic);
-    let word = ACCESS_WORDS.iter().find(|(_, r)| (r.read, r.write, r.atomic) == rights);
-    // Atomics need both others: every other combination has its word.
-    let access = word.map_or("none", |(word, _)| word);
+    let access = access::word_of(section.access());
     let exclusive = section.remote_read && section.remote_write && !section.shared;
     some(
         &mut keys,

@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        // Whoever takes and gives: never more than there is, and everything comes back.
+        // Whichever peer takes and gives: never more than there is, and everything comes back.
         #[test]
         fn never_more_than_the_limit(steps in prop::collection::vec((0u8..5, 1u64..300, any::<bool>(), any::<bool>()), 0..300)) {
             let mut budget = HoldBudget::new(2000);

@@ -1,4 +1,4 @@
-//! A device with receive interrupts wakes whoever waits for its queue's descriptor, each time; one whose driver has
+//! A device with receive interrupts wakes the thread that waits for its queue's descriptor, each time; one whose driver has
 //! none starts without. The device is virtio's, whose other end is a vhost-user port of this process.
 
 mod common;

@@ -7,8 +7,11 @@
 
 pub mod pcap;
 pub mod policy;
+mod secret;
 
 use std::path::PathBuf;
+
+pub use secret::Secret;
 
 /// Smallest MTU of a port.
 pub const MIN_MTU: u16 = 576;
@@ -57,7 +60,7 @@ pub enum PortKind {
         /// Both sides' number of this pair: several may share a socket.
         id: u32,
         /// Both sides' shared secret, at most 24 bytes.
-        secret: Option<Secret>,
+        secret: Option<Secret<String>>,
     },
     /// A virtual machine or a DPDK process (`net_virtio_user`) through shared memory, DPDK's `net_vhost`: the port
     /// serves the socket, and its frontend comes and goes.
@@ -121,29 +124,6 @@ impl ChecksumMode {
         ("software", ChecksumMode::Software),
         ("trusted", ChecksumMode::Trusted),
     ];
-}
-
-/// A secret of the operator's. It is in no message: its `Debug` form has not its value.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The value, to be used and not to be written.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<String> for Secret {
-    fn from(secret: String) -> Self {
-        Secret(secret)
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(secret)")
-    }
 }
 
 impl PortKind {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use port_kind::Secret;
 use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
@@ -24,23 +25,7 @@ pub struct DataplaneConfig {
     pub sctp_udp_port: Option<u16>,
     /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
     /// source ports). From the system's random source, never logged.
-    pub secret: Secret,
-}
-
-/// What every key of the workers is derived from. Its `Debug` form has not its value.
-#[derive(Clone, Copy)]
-pub struct Secret(pub(crate) [u8; 32]);
-
-impl From<[u8; 32]> for Secret {
-    fn from(bytes: [u8; 32]) -> Self {
-        Secret(bytes)
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(secret)")
-    }
+    pub secret: Secret<[u8; 32]>,
 }
 
 /// Which workers poll a port.

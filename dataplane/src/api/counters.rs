@@ -372,7 +372,7 @@ drop_reasons! {
     IcmpRateLimited = "icmp_rate_limited",
     /// Packet too big that asks for nothing smaller than what is used already.
     IcmpNoNews = "icmp_no_news",
-    /// Echo request or neighbour's question not answered because of the rate limit.
+    /// Echo request, neighbour's question or INIT not answered because of the rate limit.
     RateLimited = "rate_limited",
     /// Segment without a stream (answered by a reset if the rate allows).
     NoStream = "no_stream",

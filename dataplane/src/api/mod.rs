@@ -14,7 +14,7 @@ mod transport;
 pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{
-    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, Secret, WorkerConfig,
+    DataplaneConfig, InterfaceConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig,
 };
 pub use counters::{Counter, Counters, DropReason, Drops};
 pub use flow::{FlowInfo, Limit, LimitInfo};
@@ -27,6 +27,7 @@ pub use message::{
     Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
     Sources, StreamInfo,
 };
+pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,

@@ -43,7 +43,7 @@ impl<Io: PortIo> Driven<Io> {
             limits,
             sctp_udp_port: config.sctp_udp_port,
             link,
-            secret: config.secret.0,
+            secret: *config.secret.expose(),
         };
         Ok(Driven { core: Core::new(parts, now), handle })
     }

@@ -32,8 +32,8 @@ pub(super) struct Keys {
     pub(super) identifications: [u8; 16],
 }
 
-/// What of the INIT ACKs one peer may cause: each is up to three times as long as its INIT, and goes to whoever the sender
-/// claims to be. One peer in so many fits a second of the whole.
+/// What of the INIT ACKs one peer may cause: each is up to three times as long as its INIT, and goes to the host that the
+/// sender claims to be. One peer in so many fits a second of the whole.
 const INITS_SHARE: u32 = 32;
 
 /// The network stack of one worker.

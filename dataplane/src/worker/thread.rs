@@ -116,7 +116,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             limits: config.limits,
             sctp_udp_port: config.sctp_udp_port,
             link,
-            secret: config.secret.0,
+            secret: *config.secret.expose(),
         };
         let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);

@@ -12,7 +12,6 @@ mod ops;
 mod place;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +24,7 @@ use self::faults::Faults;
 use self::left::Left;
 use self::ops::{Kind, Worker};
 use self::place::THREADS;
-use crate::bed::Place;
+use crate::bed::Where;
 use crate::lossy::Lossy;
 
 /// The command line.
@@ -43,22 +42,9 @@ pub struct Arguments {
     /// One JSON object instead of the table
     #[arg(long)]
     json: bool,
-    /// The appliance's program
-    #[arg(long)]
-    ddpd: PathBuf,
-    /// The program that writes over the kernel's TCP
-    #[arg(long)]
-    ddpctl: PathBuf,
-    /// Network namespace of the appliance
-    #[arg(long)]
-    namespace: String,
-    /// Its device there
-    #[arg(long)]
-    target_device: String,
-    /// The peer's device here
-    #[arg(long)]
-    device: String,
-    /// The other ends of those two, here
+    #[command(flatten)]
+    whereabouts: Where,
+    /// The other ends of those two devices, here
     #[arg(long, num_args = 2)]
     between: Vec<String>,
 }
@@ -125,13 +111,7 @@ impl Shared {
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let [near, far] = &arguments.between[..] else { anyhow::bail!("--between takes two devices") };
     let directory = tempfile::tempdir()?;
-    let place = Place {
-        ddpd: &arguments.ddpd,
-        namespace: &arguments.namespace,
-        target_device: &arguments.target_device,
-        device: &arguments.device,
-        directory: directory.path(),
-    };
+    let place = arguments.whereabouts.place(directory.path());
     let lossy = Lossy::start([near, far])?;
     let target = place::target(&place)?;
     target.wait_for_links()?;
@@ -148,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
             thread,
             peer: Client::new(&sockets.0)?,
             target: Client::new(&sockets.1)?,
-            ddpctl: arguments.ddpctl.clone(),
+            ddpctl: arguments.whereabouts.ddpctl.clone(),
             file: directory.path().join(format!("file{thread}.bin")),
             random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),
         })

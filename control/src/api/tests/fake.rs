@@ -167,12 +167,7 @@ impl Control {
                 let region = self.regions.iter_mut().find(|region| region.name == name);
                 let region = region
                     .ok_or_else(|| ApiError::not_found(format!("there is no region \"{name}\"")))?;
-                let word = crate::config::access_word(
-                    access.remote_read(),
-                    access.remote_write(),
-                    access.atomic(),
-                );
-                region.access = word.into();
+                region.access = crate::config::access_word(access).into();
                 Ok(Reply::Region(region.clone()))
             }
             Request::RemoveRegion { name, .. } => {

@@ -28,7 +28,7 @@ use ddp::{Access, PdId, Stag, StreamId};
 
 use self::domains::Domains;
 pub(super) use self::per_stream::Sink;
-use self::region::{Region, RegionState, word};
+use self::region::{Region, RegionState};
 use super::env::{Env, Origin};
 use super::loader::{Loaded, Wanted};
 use super::notes::Cause;
@@ -36,7 +36,9 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use crate::config::{Backing, Limits, ListenerSection, RegionSection, free_huge_memory};
+use crate::config::{
+    Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory,
+};
 use crate::files::FileId;
 use crate::shm;
 
@@ -398,8 +400,8 @@ impl Regions {
         if !most.contains(access) {
             return Err(ApiError::conflict(format!(
                 "region `{name}` was registered with access `{}`, and `{}` is more: remove it and add it anew",
-                word(most),
-                word(access)
+                access_word(most),
+                access_word(access)
             )));
         }
         if cut_for.is_some() || region.pieces > 0 {
@@ -422,7 +424,7 @@ impl Regions {
     ) -> Result<(), ApiError> {
         result.map_err(ApiError::internal)?;
         if let Some(region) = self.regions.get(name) {
-            let (region, access) = (name.to_owned(), word(region.access).to_owned());
+            let (region, access) = (name.to_owned(), access_word(region.access).to_owned());
             env.log.push(EventKind::RegionAccess { region, access });
         }
         Ok(())

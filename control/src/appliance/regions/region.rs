@@ -140,7 +140,7 @@ impl Region {
             path,
             stag: format!("{:#010x}", self.stag.0),
             base_to: section.base_to.to_string(),
-            access: word(self.access).into(),
+            access: access_word(self.access).into(),
             shared: section.shared,
             bound_to: self.bound.filter(|s| *s != NOBODY).map(|s| api::StreamId(s.0)),
             held_for: held.map(|(since_then, _)| since(since_then)),
@@ -152,11 +152,6 @@ impl Region {
             configured: self.origin == Origin::Configuration,
         }
     }
-}
-
-/// Rights as the API shows them.
-pub(super) fn word(access: Access) -> &'static str {
-    access_word(access.remote_read(), access.remote_write(), access.atomic())
 }
 
 /// What tests look at.

@@ -9,7 +9,7 @@ use super::stream::Stream;
 use crate::advert::Advertised;
 use crate::api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
 use crate::appliance::counters::{live_counters, of_association};
-use crate::config::access_word;
+use crate::config::{access_word, rights};
 use crate::transport::Transport;
 
 /// A stream: what the control thread and, where it has been asked, what the worker knows.
@@ -122,7 +122,8 @@ fn peer_region(region: &Advertised) -> PeerRegion {
         stag: stag(region.stag),
         base_to: region.base_to.to_string(),
         size: region.len,
-        access: access(region.remote_read, region.remote_write, region.remote_atomic),
+        access: access_word(rights(region.remote_read, region.remote_write, region.remote_atomic))
+            .into(),
         busy: region.busy,
     }
 }
@@ -144,10 +145,6 @@ pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
 
 fn stag(stag: u32) -> String {
     format!("{stag:#010x}")
-}
-
-fn access(read: bool, write: bool, atomic: bool) -> String {
-    access_word(read, write, atomic).into()
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ fn the_origin_follows_the_file_and_what_runs_stays_what_runs() {
 }
 
 #[test]
-fn drift_is_seen_whoever_made_it() {
+fn drift_is_seen_from_every_source() {
     let mut bench = bench_with(&format!("{BASIC}{MORE}"));
     assert_eq!(bench.diff(), []);
     bench.done_by_api(api_region());

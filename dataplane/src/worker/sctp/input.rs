@@ -200,8 +200,8 @@ impl<Io: PortIo> Core<Io> {
             Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
             None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
         };
-        let answered = packets.packets.has_sent();
-        self.env.control.counters().frames.answers_limited.add(u64::from(packets.refused));
+        let (answered, refused) = (packets.packets.has_sent(), packets.refused);
+        self.env.control.counters().frames.answers_limited.add(u64::from(refused));
         match arrived {
             Arrived::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
             Arrived::Accept(cookie) => {
@@ -210,6 +210,10 @@ impl<Io: PortIo> Core<Io> {
                 {
                     self.env.control.counters().drops.count(why);
                 }
+            }
+            // An INIT past the limit: it comes again.
+            Arrived::Dropped(Refused::NoRoom) if refused => {
+                self.env.control.counters().drops.count(DropReason::RateLimited);
             }
             Arrived::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);

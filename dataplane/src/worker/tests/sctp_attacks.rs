@@ -430,6 +430,9 @@ fn init_acks_reflect_little() {
     let answers = heard.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);
+    // Those of no association say so; those of the association are counted as its own.
+    assert!(net.hosts[1].count("rate_limited") > 980, "{}", net.hosts[1].count("rate_limited"));
+    assert_eq!(net.hosts[1].count("no_room"), 0);
     assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
     // Others are not kept out, and the victim's own INIT is answered when it comes again.
     net.open_as(2, 0, 1, (v4(2), PORT).into(), config());

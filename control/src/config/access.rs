@@ -1,0 +1,65 @@
+//! What peers may do with a region, in one word.
+
+use ddp::Access;
+
+/// The words, in the file and in the API.
+pub(super) const WORDS: [(&str, Access); 5] = [
+    ("rw", rights(true, true, false)),
+    ("r", rights(true, false, false)),
+    ("w", rights(false, true, false)),
+    ("rwa", rights(true, true, true)),
+    ("none", Access::NONE),
+];
+
+/// The words in a sentence that asks for one of them.
+pub const CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
+
+/// The rights to read, to write and to do atomic operations.
+pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
+    let bits = if read { Access::REMOTE_READ.bits() } else { 0 }
+        | if write { Access::REMOTE_WRITE.bits() } else { 0 }
+        | if atomic { Access::ATOMIC.bits() } else { 0 };
+    match Access::from_bits(bits) {
+        Some(access) => access,
+        None => Access::NONE,
+    }
+}
+
+/// What such a word lets peers do.
+pub fn access_from_word(word: &str) -> Option<Access> {
+    WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
+}
+
+/// The word for these rights, or the nearest one with fewer rights: atomics need both others.
+pub(super) fn word_of(access: Access) -> &'static str {
+    let without = rights(access.remote_read(), access.remote_write(), false);
+    let word = |of| WORDS.iter().find(|(_, access)| *access == of).map(|(word, _)| *word);
+    word(access).or(word(without)).unwrap_or("none")
+}
+
+/// The same as the API shows it: `-` for no right at all.
+pub fn access_word(access: Access) -> &'static str {
+    match word_of(access) {
+        "none" => "-",
+        word => word,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_stands_for_its_rights_and_is_a_choice() {
+        for (word, access) in WORDS {
+            assert_eq!((access_from_word(word), word_of(access)), (Some(access), word));
+            assert!(CHOICES.contains(&format!("\"{word}\"")), "{word}");
+        }
+        assert_eq!(WORDS.map(|(_, access)| access_word(access)), ["rw", "r", "w", "rwa", "-"]);
+        assert_eq!(access_from_word("-"), None);
+        assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
+        // What no word stands for.
+        assert_eq!(word_of(rights(true, false, true)), "r");
+        assert_eq!(word_of(Access::ATOMIC), "none");
+    }
+}

@@ -1,0 +1,38 @@
+//! Values that are in no message.
+
+use std::fmt;
+
+/// A secret, of the operator's or of the appliance's own. Its `Debug` form has not its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// The value, to be used and not to be written.
+    pub fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> From<T> for Secret<T> {
+    fn from(secret: T) -> Self {
+        Secret(secret)
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_value_is_in_no_message() {
+        let (key, word) = (Secret::from([7; 32]), Secret::from("hunter2".to_owned()));
+        assert_eq!(format!("{key:?} {word:?}"), "(secret) (secret)");
+        assert_eq!((key.expose(), word.expose().as_str()), (&[7; 32], "hunter2"));
+    }
+}

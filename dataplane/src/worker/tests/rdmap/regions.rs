@@ -1,0 +1,193 @@
+//! Regions that are removed, invalidated, lent or lose a right while streams use them.
+
+use super::*;
+
+#[test]
+fn a_peer_ends_a_region_of_its_stream() {
+    for service in [Service::Control, Service::Echo] {
+        let mut b = bench();
+        let (here, there) = b.open(service);
+        b.net.hosts[1].command_all(|ticket| Command::BindStag {
+            stag: REGION,
+            stream: Some(there),
+            ticket,
+        });
+        b.net.settle();
+        let (source, invalidate) = (Source::Bytes(b"bye"[..].into()), Some(REGION));
+        b.post(
+            here,
+            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
+        );
+        let ended = b.net.until("the end of the region", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::Received { invalidated, .. } => *invalidated,
+                Event::Invalidated { stag, .. } => Some(*stag),
+                _ => None,
+            })
+        });
+        assert_eq!(ended, REGION);
+        let removal = b.net.hosts[1].command(0, |ticket| Command::RemoveStag {
+            stag: REGION,
+            sources: Sources::Wait,
+            ticket,
+        });
+        assert_eq!(b.net.wait_done(1, removal), Ok(()));
+        let source = Source::Bytes([1; 4].into());
+        let to = TaggedOffset(0);
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+        assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
+        assert_eq!(bytes_of(&b.remote)[..4], [0; 4]);
+    }
+}
+
+#[test]
+fn a_region_that_goes_ends_the_reads_from_it() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Control);
+    let ticket = b.post(here, read(LEN as u32));
+    b.net.until("the Read to begin", |net| {
+        net.turn();
+        (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
+    });
+    let removal = b.net.hosts[1].command(there.worker().into(), |ticket| Command::RemoveStag {
+        stag: REGION,
+        sources: Sources::Wait,
+        ticket,
+    });
+    assert_eq!(b.net.wait_done(1, removal), Ok(()));
+    assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+    let flushed = b.net.hosts[0].take(|e| match e {
+        Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(flushed, Some(PostFailure::Flushed));
+}
+
+/// RFC 5041 §8.3.1 (5), (6): no Read goes on with a right that was taken back; other rights end no Read.
+#[test]
+fn a_right_that_is_taken_back_ends_the_reads_under_way() {
+    for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
+        let mut b = bench();
+        let (here, there) = b.open(Service::Control);
+        let ticket = b.post(here, read(LEN as u32));
+        b.net.until("the Read to begin", |net| {
+            net.turn();
+            (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
+        });
+        let done = b.net.hosts[1].command(there.worker().into(), |ticket| Command::SetAccess {
+            stag: REGION,
+            access,
+            ticket,
+        });
+        assert_eq!(b.net.wait_done(1, done), Ok(()));
+        if access.remote_read() {
+            b.finished(ticket);
+        } else {
+            assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+            let flushed = b.net.hosts[0].take(|e| match e {
+                Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+                _ => None,
+            });
+            assert_eq!(flushed, Some(PostFailure::Flushed));
+        }
+    }
+}
+
+/// A Read that is under way when the region goes to another stream would see what that one's peer writes.
+#[test]
+fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
+    let nobody = StreamId(u64::MAX);
+    for first in [false, true] {
+        let mut b = bench();
+        let (here, there) = b.open(Service::Control);
+        let (other, theirs) = b.open(Service::Control);
+        let bind =
+            |b: &mut Bench, stream| {
+                let done = b.net.hosts[1].command(there.worker().into(), |ticket| {
+                    Command::BindStag { stag: REGION, stream: Some(stream), ticket }
+                });
+                assert_eq!(b.net.wait_done(1, done), Ok(()));
+            };
+        if first {
+            bind(&mut b, there);
+        }
+        let ticket = b.post(here, read(LEN as u32));
+        b.net.until("the Read to begin", |net| {
+            net.turn();
+            (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
+        });
+        bind(&mut b, if first { nobody } else { theirs });
+        assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
+        let flushed = b.net.hosts[0].take(|e| match e {
+            Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        });
+        assert_eq!(flushed, Some(PostFailure::Flushed));
+        bind(&mut b, theirs);
+        let ticket = b.post(other, read(LEN as u32));
+        b.finished(ticket);
+    }
+}
+
+// RFC 5041 §8.2: while a stream is being opened no stream reaches its memory, and then it alone.
+#[test]
+fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
+    let mut b = bench();
+    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let lent = b.net.hosts[0].region(0x4300, LEN, rights);
+    b.net.hosts[0].command_all(|ticket| Command::BindStag {
+        stag: Stag(0x4300),
+        stream: Some(StreamId(u64::MAX)),
+        ticket,
+    });
+    let (first, other) = b.open(Service::Control);
+    // One that has gone is passed over.
+    b.stags = vec![Stag(0x4400), Stag(0x4300)];
+    let (second, own) = b.open(Service::Control);
+    // The accepting side speaks after the other one.
+    for stream in [first, second] {
+        b.post(stream, send(b"begin"));
+        b.received(1);
+    }
+    let write = |b: &mut Bench, stream: StreamId, byte| {
+        let source = Source::Bytes([byte; 4].into());
+        let (stag, to) = (Stag(0x4300), TaggedOffset(0));
+        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+        let region = None;
+        b.net.hosts[1].command(stream.worker().into(), |ticket| Command::PostRdmap {
+            stream,
+            request,
+            region,
+            ticket,
+        });
+    };
+    write(&mut b, own, 7);
+    b.net.until("the Write", |_| (bytes_of(&lent)[..4] == [7; 4]).then_some(()));
+    write(&mut b, other, 9);
+    assert_eq!(b.end(1).numbers(), Some((1, 1, 2)));
+    assert_eq!(bytes_of(&lent)[..4], [7; 4]);
+}
+
+#[test]
+fn the_sink_of_a_read_waits_for_its_removal() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Control);
+    let ticket = b.post(here, read(LEN as u32));
+    b.net.until("the Read to begin", |net| {
+        net.turn();
+        (net.hosts[0].count("rx_bytes") > 100_000).then_some(())
+    });
+    let removal = b.net.hosts[0].command(here.worker().into(), |ticket| Command::RemoveStag {
+        stag: LOCAL,
+        sources: Sources::Abort,
+        ticket,
+    });
+    assert_eq!(b.net.wait_done(0, removal), Ok(()));
+    let flushed = b.net.until("the flush", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(flushed, PostFailure::Flushed);
+}

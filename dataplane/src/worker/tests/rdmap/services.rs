@@ -1,0 +1,128 @@
+//! What the worker and the control thread do with what a stream delivers.
+
+use super::*;
+
+#[test]
+fn the_region_service_is_notified_of_writes_and_atomics() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Region);
+    let source = Source::Bytes([1; 100].into());
+    let to = TaggedOffset(40);
+    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    b.post(
+        here,
+        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::of(0) },
+    );
+    for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
+        let delivered = b.net.until("delivery", |net| {
+            net.hosts[1].take(|e| match e {
+                Event::TaggedDelivered { stream, stag, to, len, .. } => {
+                    Some((*stream, *stag, to.0, *len))
+                }
+                _ => None,
+            })
+        });
+        assert_eq!(delivered, expected);
+    }
+}
+
+#[test]
+fn the_worker_echoes_by_itself() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Echo);
+    for n in 0..200_u8 {
+        let sent = vec![n; usize::from(n) * 9];
+        b.post(here, send(&sent));
+        assert_eq!(b.received(0), sent);
+        b.net.hosts[0].command(0, |_| Command::PostBuffers {
+            stream: here,
+            qn: ddp::Qn(0),
+            buffers: 1,
+        });
+    }
+    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::of(0) };
+    b.post(here, immediate);
+    let back = b.net.until("the immediate data", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Immediate { data, solicited, .. } => Some((*data, *solicited)),
+            _ => None,
+        })
+    });
+    assert_eq!(back, ([9; 8], true));
+    // The control thread there was sent no event but the stream's.
+    let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
+    assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
+}
+
+/// What a peer makes an Echo hold is bounded by its buffers, whatever it acknowledges.
+#[test]
+fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there_are() {
+    let mut b = bench();
+    let (here, there) = b.open(Service::Echo);
+    b.post(here, send(b"first"));
+    assert_eq!(b.received(0), b"first");
+    b.net.pass(Duration::from_secs(1));
+    // No answer arrives from here on, but for acknowledgements.
+    b.net.loses = Box::new(|from, frame| from == 1 && frame.len() > 100);
+    for n in 0..40 {
+        b.post(here, send(&[n; 400]));
+        b.net.pass(Duration::from_millis(20));
+    }
+    let of_peer = |e: &Event| match e {
+        Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
+        _ => None,
+    };
+    let error = b.net.hosts[1].take(of_peer).expect("it wants more buffers than there are");
+    assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
+}
+
+#[test]
+fn answers_that_find_no_room_wait_and_keep_their_order() {
+    let mut b = bench();
+    let one = rdmap::Config { max_operations: 1, recv_buffers: 8, ..rdmap::Config::default() };
+    let (here, _) = b.open_as(mpa(), one.into(), Service::Echo);
+    for round in 0..4_u8 {
+        for n in 0..8_u8 {
+            b.post(here, send(&[round * 8 + n; 10]));
+        }
+        for n in 0..8_u8 {
+            assert_eq!(b.received(0), [round * 8 + n; 10]);
+        }
+        let (qn, buffers) = (ddp::Qn(0), 8);
+        b.net.hosts[0].command(0, |_| Command::PostBuffers { stream: here, qn, buffers });
+        b.net.settle();
+    }
+    assert_eq!(b.net.hosts[1].count("streams"), 1);
+}
+
+#[test]
+fn the_worker_takes_what_goes_into_a_sink() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Sink);
+    let mut last = None;
+    for n in 0..100_u8 {
+        let ticket = b.post(here, send(&[n; 4000]));
+        // No more than it has buffers for.
+        if n % 8 == 7 {
+            b.finished(ticket);
+        }
+        last = Some(ticket);
+    }
+    b.finished(last.expect("some"));
+    let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
+    assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)));
+}
+
+#[test]
+fn an_empty_write_is_not_reported_to_the_region() {
+    let mut b = bench();
+    let (here, _) = b.open(Service::Region);
+    let (stag, to) = (Stag(77), TaggedOffset(3));
+    let source = Source::Bytes([].into());
+    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) });
+    assert_eq!(b.finished(empty), Outcome::Written);
+    b.post(here, send(b"behind it"));
+    assert_eq!(b.received(1), b"behind it");
+    assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
+}

@@ -11,6 +11,8 @@ mod config;
 mod rdmap;
 #[path = "appliance/sctp.rs"]
 mod sctp;
+#[path = "appliance/why.rs"]
+mod why;
 
 use std::process::{Command, Stdio};
 

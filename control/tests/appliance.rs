@@ -19,6 +19,8 @@ mod pipes;
 mod rdmap;
 #[path = "appliance/sctp.rs"]
 mod sctp;
+#[path = "appliance/why.rs"]
+mod why;
 
 use std::process::{Command, Stdio};
 

@@ -21,6 +21,7 @@ mod serving;
 mod spec;
 mod stream_id;
 mod types;
+mod why;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -38,3 +39,4 @@ pub use server::{Server, ServerError};
 pub use spec::*;
 pub use stream_id::StreamId;
 pub use types::*;
+pub use why::{Flight, FlightEnd, FlightEvent, Subject, Why};

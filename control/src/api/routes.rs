@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::capture;
 use super::config_routes::{reload, save};
 use super::log;
+use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
     GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
@@ -98,6 +99,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/bench", post(bench))
         .route("/v1/jobs", plain(Request::Jobs))
         .route("/v1/jobs/{id}", get(job).delete(cancel_job))
+        .route("/v1/why/{what}", get(why::why))
         .route("/v1/reload", post(reload))
         .route("/v1/config", plain(Request::Config))
         .route("/v1/config/diff", plain(Request::ConfigDiff))

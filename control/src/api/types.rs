@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
     ConfigInfo, ConnectSpec, GetSpec, JobInfo, ListenerInfo, LogInfo, PingReport, PingSpec,
-    PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId, StreamInfo, WorkerInfo,
+    PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId, StreamInfo, Subject,
+    Why, WorkerInfo,
 };
 use crate::config::{ListenerSection, RegionSection};
 
@@ -111,6 +112,8 @@ pub enum Request {
     Job(u64),
     /// Cancels a job; [`Reply::Job`].
     CancelJob(u64),
+    /// What happened to a stream, a job's streams or a peer's; [`Reply::Why`].
+    Why(Subject),
     /// Reads the configuration again; [`Reply::Reload`].
     Reload,
     /// What that would change, and what not; [`Reply::Reload`].
@@ -167,6 +170,8 @@ pub enum Reply {
     Jobs(Vec<JobInfo>),
     /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
+    /// To [`Request::Why`].
+    Why(Why),
     /// To [`Request::Reload`] and [`Request::TryReload`].
     Reload(ReloadReport),
     /// To [`Request::Config`].

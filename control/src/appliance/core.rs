@@ -17,6 +17,7 @@ mod log;
 mod queries;
 pub(super) mod reload;
 mod route;
+mod why;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use super::budget::Budget;
 use super::busy::Busy;
 use super::captures::Captures;
 use super::env::{Env, Facts, Origin, Phase};
+use super::flights::Flights;
 use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
@@ -85,6 +87,7 @@ pub struct Core {
     streams: Streams,
     jobs: Jobs,
     captures: Captures,
+    flights: Flights,
     reload: Option<Box<ReloadPlan>>,
     /// Where the values of the file stood.
     lines: Lines,
@@ -122,6 +125,7 @@ impl Core {
             streams: Streams::new(workers),
             jobs: Jobs::default(),
             captures: Captures::default(),
+            flights: Flights::default(),
             reload: None,
             lines,
         };
@@ -257,6 +261,7 @@ impl Core {
                 answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
+            Request::Why(subject) => answer.send(self.why(subject, now).map(Reply::Why)),
             Request::Reload => self.reload_from_file(Some(answer)),
             Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
             Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
@@ -270,6 +275,7 @@ impl Core {
     /// An event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         self.env.now = now;
+        self.flights.observe(&event, now);
         match event {
             Event::Incoming { .. } => self.on_incoming(event, now),
             Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
@@ -582,5 +588,9 @@ impl Core {
 
     pub(super) fn jobs(&self) -> &Jobs {
         &self.jobs
+    }
+
+    pub(super) fn flights(&self) -> &Flights {
+        &self.flights
     }
 }

@@ -32,6 +32,7 @@ mod counters;
 mod effect;
 pub mod endpoints;
 mod env;
+mod flights;
 mod handshakes;
 mod jobs;
 pub mod limits;

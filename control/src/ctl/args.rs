@@ -71,6 +71,12 @@ pub enum Command {
     Events(Events),
     /// Frames that a port receives and sends, as pcapng; until Ctrl-C, or the limit
     Capture(Capture),
+    /// What happened to a stream, a job or a peer: who ended it, why, and what to do
+    Why {
+        /// A stream's number of 16 digits, a job's, or a peer's address, with its port or without
+        #[arg(value_name = "STREAM|JOB|PEER")]
+        what: String,
+    },
     /// Open a stream and leave it open
     Connect(Connect),
     /// Send a file into a peer's region

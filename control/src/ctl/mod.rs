@@ -17,6 +17,7 @@ mod show;
 mod streams;
 mod url;
 mod verbs;
+mod why;
 
 #[cfg(test)]
 mod tests;
@@ -165,6 +166,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
         }
         Command::Events(command) => events(&command, &client()?, output),
+        Command::Why { what } => why::why(&what, &client()?, output),
         Command::Capture(command) => capture::capture(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),
         Command::Send(command) => send(command, &client()?, output),

@@ -295,6 +295,7 @@ impl Control {
             Request::EndCapture { port } => {
                 Err(ApiError::not_found(format!("no capture of {port}")))
             }
+            Request::Why(_) => Ok(Reply::Why(Why::default())),
             Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
         }
     }

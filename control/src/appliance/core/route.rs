@@ -12,6 +12,7 @@ use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
 use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::{Env, api_id};
+use crate::appliance::flights::Ending;
 use crate::appliance::jobs::Jobs;
 use crate::appliance::links::is_down;
 use crate::appliance::pending::{AfterPost, Post, Purpose, StreamsFor, TakenSlot, Task, has_ended};
@@ -295,8 +296,15 @@ impl Core {
             if let Some(listener) = listener {
                 self.env.command(id.worker(), Command::Credits { listener, more: 1 });
             }
-            return;
+            return self.flights.forget(id);
         }
+        let ending = Ending {
+            listener: listener.and_then(|listener| self.listeners.name_of(listener)),
+            job,
+            sentence: &error.message,
+            in_order: ended.in_order,
+        };
+        self.flights.ended(id, (reason, stats), &ending, now);
         if ended.never_established {
             let listener = listener.and_then(|listener| self.listeners.name_of(listener));
             let (transport, local) = (reason.transport(), ended.local);

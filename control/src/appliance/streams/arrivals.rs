@@ -12,6 +12,7 @@ use super::stream::State;
 use super::{Streams, info};
 use crate::api::EventKind;
 use crate::appliance::env::{Env, api_id};
+use crate::appliance::flights::rdmap_code;
 use crate::appliance::pending::{AfterPost, Post};
 use crate::config::{Delivery, QueueSection};
 use crate::files::{self, FileId};
@@ -289,12 +290,7 @@ pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &dd
 
 /// An error of an RDMAP stream.
 pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &rdmap::Error) {
-    let (layer, numbers) = match error {
-        rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),
-        rdmap::Error::Rdmap(error) => ("rdmap", (error.code.error_type(), error.code.code())),
-        rdmap::Error::Llp { error_type, code } => ("mpa", (*error_type, *code)),
-        rdmap::Error::InvalidTerminate { .. } => ("rdmap", (0, 0)),
-    };
+    let (layer, numbers) = rdmap_code(error);
     let code = format!("{}/{:02x}", numbers.0, numbers.1);
     // Bare DDP leaves the field zero that RDMAP begins with (docs/protocol.md §3, §4).
     let bare = matches!(error, rdmap::Error::Rdmap(error)

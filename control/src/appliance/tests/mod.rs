@@ -35,6 +35,7 @@ mod sends;
 mod services;
 mod streams;
 mod verbs;
+mod why;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

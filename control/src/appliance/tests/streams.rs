@@ -272,7 +272,7 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
     assert_eq!(stats.control["stream_errors"], 1);
 }
 
-fn sample_error() -> DdpError {
+pub(super) fn sample_error() -> DdpError {
     let mut found = None;
     // Only DDP makes errors: let it find one.
     let mut stags = ddp::StagTable::<ddp::VecMemory>::new();

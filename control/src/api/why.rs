@@ -1,0 +1,133 @@
+//! What happened to a stream, a job's streams or a peer's: the flight recorder's answer.
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+use super::routes::{Answer, App, Name};
+use super::{ApiError, Counters, Request, StreamId};
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A stream.
+    Stream(StreamId),
+    /// A job.
+    Job(u64),
+    /// A peer, at all its ports or at this one.
+    Peer(IpAddr, Option<u16>),
+}
+
+impl Subject {
+    /// An address, with a port or without; 16 hexadecimal digits are a stream, other numbers a job.
+    pub fn parse(text: &str) -> Option<Subject> {
+        if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+            return Some(Subject::Peer(address, None));
+        }
+        if let Ok(end) = text.parse::<SocketAddr>() {
+            return Some(Subject::Peer(end.ip(), Some(end.port())));
+        }
+        match text.len() {
+            16 => text.parse().ok().map(Subject::Stream),
+            _ => text.parse().ok().map(Subject::Job),
+        }
+    }
+}
+
+/// What is known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// What became of the job; of a peer's attempts that did not become streams, one sentence each, the newest last.
+    pub sentences: Vec<String>,
+    /// The streams, the newest last.
+    pub streams: Vec<Flight>,
+}
+
+/// What happened to one stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flight {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its listener; none if it was opened from here.
+    pub listener: Option<String>,
+    /// The job that had it.
+    pub job: Option<u64>,
+    /// Our address and port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// When it began, microseconds since 1970-01-01 UTC.
+    pub began_us: u64,
+    /// How it ended; none of a stream that lives.
+    pub end: Option<FlightEnd>,
+    /// All of it in words.
+    pub sentences: Vec<String>,
+    /// What was recorded, in order.
+    pub events: Vec<FlightEvent>,
+    /// Events that had no room, between the first and the last ones.
+    pub left_out: u64,
+    /// What the stream did, where it is not 0; once it has ended.
+    pub counters: Counters,
+}
+
+/// The end of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlightEnd {
+    /// Microseconds since 1970-01-01 UTC.
+    pub time_us: u64,
+    /// `peer`, `this_end` or `network`.
+    pub by: String,
+    /// A stable word, such as `peer_reset`.
+    pub reason: String,
+    /// Layer, error type and code in hexadecimal, such as `1/1/00`, where the protocols have numbers for it.
+    pub code: Option<String>,
+    /// The key of the configuration that matters, such as `[tcp] user_timeout`.
+    pub key: Option<String>,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlightEvent {
+    /// Microseconds since the stream began.
+    pub after_us: u64,
+    /// A stable word: `requested`, `opened`, `established`, `delivered`, `error`, `terminate`, `peer_closed`,
+    /// `post_failed`, `closed`.
+    pub event: String,
+    /// What is known of it.
+    pub detail: String,
+}
+
+pub(super) async fn why(State(app): State<App>, Name(what): Name<String>) -> Answer {
+    let Some(subject) = Subject::parse(&what) else {
+        let message = format!(
+            "`{}` is no stream (16 hexadecimal digits), job (a number) or peer (an address, or address:port)",
+            what.escape_debug()
+        );
+        return Err(ApiError::bad_request(message));
+    };
+    app.ok(Request::Why(subject)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_jobs_and_peers_are_told_apart() {
+        let address = |text: &str| text.parse().unwrap();
+        for (text, subject) in [
+            ("0000000001000003", Some(Subject::Stream(StreamId(0x0100_0003)))),
+            ("7", Some(Subject::Job(7))),
+            ("10.0.0.2", Some(Subject::Peer(address("10.0.0.2"), None))),
+            ("10.0.0.2:7471", Some(Subject::Peer(address("10.0.0.2"), Some(7471)))),
+            ("2001:db8::1", Some(Subject::Peer(address("2001:db8::1"), None))),
+            ("[2001:db8::1]", Some(Subject::Peer(address("2001:db8::1"), None))),
+            ("[2001:db8::1]:9", Some(Subject::Peer(address("2001:db8::1"), Some(9)))),
+            ("ingest", None),
+            ("", None),
+            ("zzzzzzzzzzzzzzzz", None),
+        ] {
+            assert_eq!(Subject::parse(text), subject, "{text}");
+        }
+    }
+}

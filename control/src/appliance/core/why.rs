@@ -1,0 +1,75 @@
+//! What happened, for operators: records of streams, what became of a job, and a peer's attempts.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use ddp::StreamId;
+
+use super::Core;
+use crate::api::{ApiError, EventFilter, EventKind, JobState, Subject, Why};
+
+/// Attempts of a peer that are told, the newest.
+const ATTEMPTS: usize = 16;
+
+impl Core {
+    pub(super) fn why(&self, subject: Subject, now: Instant) -> Result<Why, ApiError> {
+        match subject {
+            Subject::Stream(id) => {
+                let flight = self.flights.stream(StreamId(id.0), now).ok_or_else(|| {
+                    let message = format!("nothing is recorded of stream {id}");
+                    let hint =
+                        "streams that ended in order are not kept, of the others the newest 256";
+                    ApiError::not_found(message).with_hint(Some(hint))
+                })?;
+                Ok(Why { sentences: Vec::new(), streams: vec![flight] })
+            }
+            Subject::Job(id) => {
+                let job = self.jobs.info(&self.env, id, now)?;
+                let state = match (&job.error, &job.hint) {
+                    (Some(error), Some(hint)) => format!("failed: {error}. {hint}"),
+                    (Some(error), None) => format!("failed: {error}"),
+                    (None, _) if job.state == JobState::Done => "is done".to_owned(),
+                    (None, _) if job.state == JobState::Cancelled => "was cancelled".to_owned(),
+                    (None, _) => "is under way".to_owned(),
+                };
+                let sentence = format!(
+                    "Job {id} ({}) with {} {}, after {} of {} bytes.",
+                    job.kind,
+                    job.remote,
+                    state.trim_end_matches('.'),
+                    job.acknowledged,
+                    job.total
+                );
+                Ok(Why { sentences: vec![sentence], streams: self.flights.of_job(id, now) })
+            }
+            Subject::Peer(ip, port) => {
+                let streams = self.flights.of_peer(ip, port, now);
+                Ok(Why { sentences: self.attempts_of(ip, port), streams })
+            }
+        }
+    }
+
+    /// Attempts of a peer, or to it, that did not become streams, as the log has them.
+    fn attempts_of(&self, ip: IpAddr, port: Option<u16>) -> Vec<String> {
+        let is = |remote: &str| {
+            let end: Option<SocketAddr> = remote.parse().ok();
+            end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
+        };
+        let page = self.env.log.read(0, usize::MAX, &EventFilter::default());
+        let told = page.events.into_iter().filter_map(|event| match event.kind {
+            EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }
+                if is(&remote) =>
+            {
+                let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+                Some(format!("{remote} to {local}: no stream, {stage} {reason}: {detail}{hint}."))
+            }
+            EventKind::StreamRefused { remote, reason, hint, .. } if is(&remote) => {
+                let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+                Some(format!("From here to {remote}: no stream: {reason}{hint}."))
+            }
+            _ => None,
+        });
+        let told: Vec<String> = told.collect();
+        told[told.len().saturating_sub(ATTEMPTS)..].to_vec()
+    }
+}

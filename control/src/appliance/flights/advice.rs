@@ -1,0 +1,95 @@
+//! What an operator can do about the end of a stream, and the key of the configuration that matters.
+
+use super::flight::{End, Entry, What};
+
+/// One sentence, and the key if one matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) key: Option<&'static str>,
+    pub(super) sentence: &'static str,
+}
+
+const fn key(key: &'static str, sentence: &'static str) -> Option<Advice> {
+    Some(Advice { key: Some(key), sentence })
+}
+
+const fn plain(sentence: &'static str) -> Option<Advice> {
+    Some(Advice { key: None, sentence })
+}
+
+/// About the end, or about the error that led to it.
+pub(super) fn advice(end: &End, entries: &[Entry]) -> Option<Advice> {
+    let by_error = entries.iter().find_map(|entry| match &entry.what {
+        What::Error { layer: "ddp", code, .. } => of_ddp(*code),
+        What::Terminate { numbers: (1, kind, code), .. } => of_ddp((*kind, *code)),
+        _ => None,
+    });
+    by_error.or_else(|| of_reason(end.reason))
+}
+
+/// RFC 5041 §7.2.
+fn of_ddp(code: (u8, u8)) -> Option<Advice> {
+    match code {
+        (1, 0) => key(
+            "[[region]]",
+            "The STag names no region that the peer may use: it was removed, or the peer keeps an STag of a stream before. \
+             ddpctl regions list has those there are; the peer must take the STag out of the advertisement.",
+        ),
+        (1, 1) => key(
+            "[[region]] size",
+            "The peer wrote outside the region's bounds: it must stay within the base and the length of the advertisement, \
+             or the region be larger.",
+        ),
+        (1, 2) => key(
+            "[[listener]] regions",
+            "The STag belongs to another stream: a region that is not `shared` serves one stream at a time.",
+        ),
+        (2, 1) => key(
+            "[[listener.queue]]",
+            "The peer used a queue that the listener does not have: add it, or have the peer use queue 0.",
+        ),
+        (2, 2) => key(
+            "[[listener.queue]] buffers",
+            "The peer sent more messages than there were buffers: give the queue more, or have the peer wait for answers.",
+        ),
+        (2, 5) => key(
+            "[[listener.queue]] buffer_size",
+            "A message is longer than the buffers of its queue: make them larger, or have the peer send less at a time.",
+        ),
+        _ => None,
+    }
+}
+
+fn of_reason(reason: &str) -> Option<Advice> {
+    match reason {
+        "tcp_timeout" => key(
+            "[tcp] user_timeout",
+            "The peer acknowledged nothing for [tcp] user_timeout: its host is gone, or the path is cut.",
+        ),
+        "sctp_timeout" => key(
+            "[sctp] max_retransmits",
+            "The peer acknowledged nothing for [sctp] max_retransmits time-outs: its host is gone, or the path is cut.",
+        ),
+        "idle" => key(
+            "[[listener]] idle_timeout",
+            "The peer was silent for the listener's idle_timeout: raise it, or turn it off, if silence is as it should be.",
+        ),
+        "peer_lingers" => plain(
+            "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.",
+        ),
+        "peer_reset" | "peer_abort" => plain(
+            "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did it. \
+             The peer's log may say which.",
+        ),
+        "peer_restart" => plain("The peer's host began the association anew: it was restarted."),
+        "terminated_by_peer" => plain(
+            "The peer's message says what it refused: look there for its reason, and here for what was sent to it.",
+        ),
+        "mpa_error" => key(
+            "[mpa] on_bad_crc",
+            "What arrived is no valid FPDU: memory or a middlebox on the path corrupts it, or the two ends disagree on markers or CRC.",
+        ),
+        "local_abort" => plain("The sentence above says why this end gave it up."),
+        _ => None,
+    }
+}

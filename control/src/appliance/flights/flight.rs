@@ -1,0 +1,222 @@
+//! The record of one stream.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use dataplane::{CloseReason, StreamParams};
+use ddp::rdmap;
+use ddp::{Origin, StreamId, UlpKind};
+
+use super::{ENTRIES, Ending};
+use crate::api::Counters;
+
+/// Entries at the beginning that are never left out.
+const FIRST: usize = 6;
+/// Bytes of one sentence, at most.
+const SENTENCE: usize = 240;
+/// Bytes of a header, at most: DDP's and RDMAP's have 40.
+const HEADER: usize = 40;
+
+/// What happened to one stream.
+#[derive(Debug)]
+pub(super) struct Flight {
+    stream: StreamId,
+    local: SocketAddr,
+    remote: SocketAddr,
+    /// The peer opened it.
+    pub(super) accepted: bool,
+    pub(super) began: Instant,
+    entries: Vec<Entry>,
+    pub(super) left_out: u64,
+    pub(super) end: Option<Box<End>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: Instant,
+    pub(super) what: What,
+}
+
+/// What can happen.
+#[derive(Debug)]
+pub(super) enum What {
+    /// The peer asked for it; MPA's revision, none over SCTP.
+    Requested { revision: Option<u8> },
+    /// Messages can flow.
+    Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },
+    /// Messages arrived, since the entry before.
+    Delivered { messages: u64, bytes: u64, last: Instant },
+    /// DDP or RDMAP refused something.
+    Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
+    /// RDMAP's Terminate.
+    Terminate { by_peer: bool, numbers: (u8, u8, u8), reason: Box<str> },
+    /// The peer sends nothing more.
+    PeerClosed { incomplete: bool },
+    /// A message of ours could not be sent.
+    PostFailed { reason: Box<str> },
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) at: Option<Instant>,
+    pub(super) origin: Origin,
+    pub(super) reason: &'static str,
+    pub(super) numbers: Option<(u8, u8, u8)>,
+    pub(super) sentence: Box<str>,
+    pub(super) listener: Option<Box<str>>,
+    pub(super) job: Option<u64>,
+    pub(super) counters: Counters,
+}
+
+impl What {
+    pub(super) fn error(
+        layer: &'static str,
+        code: (u8, u8),
+        reason: String,
+        header: &[u8],
+    ) -> What {
+        let header = header[..header.len().min(HEADER)].into();
+        What::Error { layer, code, reason: cut(reason), header }
+    }
+
+    pub(super) fn terminate(by_peer: bool, numbers: (u8, u8, u8), reason: String) -> What {
+        What::Terminate { by_peer, numbers, reason: cut(reason) }
+    }
+
+    pub(super) fn post_failed(reason: String) -> What {
+        What::PostFailed { reason: cut(reason) }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            What::Error { reason, header, .. } => reason.len() + header.len(),
+            What::Terminate { reason, .. } | What::PostFailed { reason } => reason.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl End {
+    pub(super) fn new(reason: &CloseReason, ending: &Ending<'_>, counters: Counters) -> End {
+        End {
+            at: None,
+            origin: reason.origin(),
+            reason: reason.name(),
+            numbers: reason.numbers(),
+            sentence: cut(ending.sentence.to_owned()),
+            listener: ending.listener.map(Into::into),
+            job: ending.job,
+            counters,
+        }
+    }
+}
+
+impl Flight {
+    pub(super) fn new(
+        stream: StreamId,
+        local: SocketAddr,
+        remote: SocketAddr,
+        accepted: bool,
+        now: Instant,
+    ) -> Flight {
+        let (entries, left_out, end) = (Vec::with_capacity(2), 0, None);
+        Flight { stream, local, remote, accepted, began: now, entries, left_out, end }
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(super) fn job(&self) -> Option<u64> {
+        self.end.as_ref()?.job
+    }
+
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Adds an entry; of the middle ones the oldest is left out when there are too many.
+    pub(super) fn add(&mut self, at: Instant, what: What) {
+        if self.entries.len() == ENTRIES {
+            self.entries.remove(FIRST);
+            self.left_out += 1;
+        }
+        self.entries.push(Entry { at, what });
+    }
+
+    pub(super) fn established(&mut self, now: Instant, params: &StreamParams) {
+        let transport = match params {
+            StreamParams::Tcp(_) => "TCP",
+            StreamParams::Sctp(_) => "SCTP",
+        };
+        let (ulp, mulpdu) = (params.ulp(), params.mulpdu() as u32);
+        self.add(now, What::Established { transport, ulp, mulpdu });
+    }
+
+    /// A message was delivered: one entry for all that nothing else is between.
+    pub(super) fn delivered(&mut self, len: u64, now: Instant) {
+        match self.entries.last_mut() {
+            Some(Entry { what: What::Delivered { messages, bytes, last }, .. }) => {
+                *messages += 1;
+                *bytes = bytes.saturating_add(len);
+                *last = now;
+            }
+            _ => self.add(now, What::Delivered { messages: 1, bytes: len, last: now }),
+        }
+    }
+
+    pub(super) fn end(&mut self, now: Instant, end: End) {
+        self.entries.shrink_to_fit();
+        self.end = Some(Box::new(End { at: Some(now), ..end }));
+    }
+
+    /// Memory that it takes, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        /// Of a counter: its name, its number, its place in the tree.
+        const COUNTER: usize = 64;
+        let entries = self.entries.capacity() * size_of::<Entry>();
+        let texts: usize = self.entries.iter().map(|entry| entry.what.bytes()).sum();
+        let end = self.end.as_ref().map_or(0, |end| {
+            let listener = end.listener.as_ref().map_or(0, |name| name.len());
+            size_of::<End>() + end.sentence.len() + listener + end.counters.len() * COUNTER
+        });
+        size_of::<Flight>() + entries + texts + end
+    }
+}
+
+/// The layer of an error, and its numbers there.
+pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (u8, u8)) {
+    match error {
+        rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),
+        rdmap::Error::Rdmap(error) => ("rdmap", (error.code.error_type(), error.code.code())),
+        rdmap::Error::Llp { error_type, code } => ("mpa", (*error_type, *code)),
+        rdmap::Error::InvalidTerminate { .. } => ("rdmap", (0, 0)),
+    }
+}
+
+/// The header of the segment that it is about.
+pub(super) fn header(error: &rdmap::Error) -> &[u8] {
+    match error {
+        rdmap::Error::Ddp(error) => &error.header,
+        rdmap::Error::Rdmap(error) => &error.header,
+        _ => &[],
+    }
+}
+
+fn cut(mut text: String) -> Box<str> {
+    if text.len() > SENTENCE {
+        let end = (0..=SENTENCE).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text.into()
+}

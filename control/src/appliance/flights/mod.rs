@@ -1,0 +1,180 @@
+//! The flight recorder: what happened to each stream, and an archive of those that did not end in order.
+//!
+//! Always on. A stream that lives has a few entries: its beginning, errors, the ends of its directions; deliveries are
+//! counted in one entry, so that an idle stream has two and a busy one no more. Of more than [`ENTRIES`] the middle ones
+//! are left out and counted. When a stream ends by an error, a Terminate, a reset or a time-out, its record goes to the
+//! archive, which is bounded by count and by bytes, the oldest first out.
+//!
+//! Headers are kept of segments that DDP or RDMAP refused, payload never. It learns from the workers' events: the workers
+//! record nothing and pay nothing.
+
+mod advice;
+mod flight;
+mod story;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Instant, SystemTime};
+
+use dataplane::{CloseReason, Event, PostFailure, StreamStats};
+use ddp::StreamId;
+
+pub(in crate::appliance) use self::flight::rdmap_code;
+use self::flight::{End, Flight, What};
+use super::counters;
+use crate::api;
+
+/// Records of streams that have ended, at most.
+const FLIGHTS: usize = 256;
+/// Bytes of them, at most.
+const BYTES: usize = 1 << 20;
+/// Entries of one stream, at most.
+const ENTRIES: usize = 32;
+
+/// The recorder.
+#[derive(Default)]
+pub(super) struct Flights {
+    live: HashMap<StreamId, Flight>,
+    /// The newest last.
+    archive: VecDeque<Flight>,
+    bytes: usize,
+}
+
+/// What only the control thread knows of the end of a stream.
+pub(super) struct Ending<'a> {
+    pub listener: Option<&'a str>,
+    pub job: Option<u64>,
+    /// Why, one sentence.
+    pub sentence: &'a str,
+    /// Nothing went wrong.
+    pub in_order: bool,
+}
+
+impl Flights {
+    /// An event of a worker, before it is handled.
+    pub(super) fn observe(&mut self, event: &Event, now: Instant) {
+        match event {
+            Event::Incoming { stream, local, remote, revision, .. } => {
+                let mut flight = Flight::new(*stream, *local, *remote, true, now);
+                let revision = revision.map(|revision| revision.number());
+                flight.add(now, What::Requested { revision });
+                self.live.insert(*stream, flight);
+            }
+            Event::Established { stream, local, remote, params, .. } => {
+                let opened = || Flight::new(*stream, *local, *remote, false, now);
+                self.live.entry(*stream).or_insert_with(opened).established(now, params);
+            }
+            Event::TaggedDelivered { stream, len, .. } => self.delivered(*stream, *len, now),
+            Event::Untagged { stream, data, .. } | Event::Received { stream, data, .. } => {
+                self.delivered(*stream, data.len() as u64, now);
+            }
+            Event::Error { stream, error } => {
+                let (layer, code) = ("ddp", (error.code.error_type(), error.code.code()));
+                let what = What::error(layer, code, error.to_string(), &error.header);
+                self.add(*stream, now, what);
+            }
+            Event::RdmapError { stream, error } => {
+                let (layer, code) = rdmap_code(error);
+                let what = What::error(layer, code, error.to_string(), flight::header(error));
+                self.add(*stream, now, what);
+            }
+            Event::Terminated { stream, by_peer, terminate } => {
+                let numbers = (terminate.layer, terminate.error_type, terminate.code);
+                let what = What::terminate(*by_peer, numbers, terminate.to_string());
+                self.add(*stream, now, what);
+            }
+            Event::PeerClosed { stream, incomplete } => {
+                self.add(*stream, now, What::PeerClosed { incomplete: *incomplete });
+            }
+            // The end of the stream itself is told otherwise, and once.
+            Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
+            Event::PostFailed { stream, reason, .. } => {
+                self.add(*stream, now, What::post_failed(reason.to_string()));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, stream: StreamId, now: Instant, what: What) {
+        if let Some(flight) = self.live.get_mut(&stream) {
+            flight.add(now, what);
+        }
+    }
+
+    fn delivered(&mut self, stream: StreamId, bytes: u64, now: Instant) {
+        if let Some(flight) = self.live.get_mut(&stream) {
+            flight.delivered(bytes, now);
+        }
+    }
+
+    /// A stream has ended. It is archived, unless that was in order.
+    pub(super) fn ended(
+        &mut self,
+        stream: StreamId,
+        (reason, stats): (&CloseReason, &StreamStats),
+        ending: &Ending<'_>,
+        now: Instant,
+    ) {
+        let Some(mut flight) = self.live.remove(&stream) else { return };
+        if ending.in_order {
+            return;
+        }
+        let mut counters = counters::live_counters(stats);
+        counters.retain(|_, count| *count > 0);
+        flight.end(now, End::new(reason, ending, counters));
+        self.bytes += flight.bytes();
+        self.archive.push_back(flight);
+        while self.archive.len() > FLIGHTS || self.bytes > BYTES {
+            let Some(oldest) = self.archive.pop_front() else { break };
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    /// A stream that never was.
+    pub(super) fn forget(&mut self, stream: StreamId) {
+        self.live.remove(&stream);
+    }
+
+    /// A stream, dead or alive.
+    pub(super) fn stream(&self, id: StreamId, now: Instant) -> Option<api::Flight> {
+        let ended = self.archive.iter().rev().find(|flight| flight.stream() == id);
+        self.live.get(&id).or(ended).map(|flight| story::tell(flight, clock(now)))
+    }
+
+    /// Streams of a job that have ended.
+    pub(super) fn of_job(&self, job: u64, now: Instant) -> Vec<api::Flight> {
+        let flights = self.archive.iter().filter(|flight| flight.job() == Some(job));
+        flights.map(|flight| story::tell(flight, clock(now))).collect()
+    }
+
+    /// Streams with a peer, at any of its ports or at one: those that have ended, then those that live.
+    pub(super) fn of_peer(&self, ip: IpAddr, port: Option<u16>, now: Instant) -> Vec<api::Flight> {
+        let is = |end: SocketAddr| end.ip() == ip && port.is_none_or(|port| port == end.port());
+        let mut live: Vec<&Flight> = self.live.values().filter(|f| is(f.remote())).collect();
+        live.sort_unstable_by_key(|flight| flight.stream());
+        let ended = self.archive.iter().filter(|flight| is(flight.remote()));
+        ended.chain(live).map(|flight| story::tell(flight, clock(now))).collect()
+    }
+
+    /// Bytes that a live stream takes.
+    #[cfg(test)]
+    pub(super) fn live_bytes(&self, id: StreamId) -> usize {
+        self.live[&id].bytes()
+    }
+
+    /// Records, and their bytes.
+    #[cfg(test)]
+    pub(super) fn archived(&self) -> (usize, usize, usize) {
+        (self.live.len(), self.archive.len(), self.bytes)
+    }
+}
+
+/// Microseconds since 1970 of a moment.
+fn clock(now: Instant) -> impl Fn(Instant) -> u64 {
+    let today = SystemTime::now();
+    move |at| {
+        let then = today.checked_sub(now.saturating_duration_since(at));
+        let since = then.and_then(|then| then.duration_since(SystemTime::UNIX_EPOCH).ok());
+        u64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(u64::MAX)
+    }
+}

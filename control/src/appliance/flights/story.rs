@@ -1,0 +1,200 @@
+//! A record in sentences.
+
+use std::time::{Duration, Instant};
+
+use ddp::{Origin, UlpKind};
+
+use super::advice::advice;
+use super::flight::{Entry, Flight, What};
+use crate::api::{self, Counters, FlightEnd, FlightEvent};
+use crate::appliance::env::api_id;
+
+/// All of a record. `clock` gives microseconds since 1970.
+pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
+    let end = flight.end.as_deref();
+    let after = |at: Instant| at.saturating_duration_since(flight.began);
+    let event = |entry: &Entry| {
+        let (event, detail) = words(&entry.what, after);
+        let after_us = u64::try_from(after(entry.at).as_micros()).unwrap_or(u64::MAX);
+        FlightEvent { after_us, event: event.into(), detail }
+    };
+    let advice = end.and_then(|end| advice(end, flight.entries()));
+    api::Flight {
+        stream: api_id(flight.stream()),
+        listener: end.and_then(|end| end.listener.as_deref().map(str::to_owned)),
+        job: flight.job(),
+        local: flight.local().to_string(),
+        remote: flight.remote().to_string(),
+        began_us: clock(flight.began),
+        end: end.map(|end| FlightEnd {
+            time_us: end.at.map_or(0, &clock),
+            by: by(end.origin).into(),
+            reason: end.reason.into(),
+            code: end.numbers.map(|(layer, kind, code)| format!("{layer:x}/{kind:x}/{code:02x}")),
+            key: advice.and_then(|advice| advice.key).map(str::to_owned),
+        }),
+        sentences: sentences(flight, advice.map(|advice| advice.sentence)),
+        events: flight.entries().iter().map(event).collect(),
+        left_out: flight.left_out,
+        counters: end.map(|end| end.counters.clone()).unwrap_or_default(),
+    }
+}
+
+fn by(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Local => "this_end",
+        Origin::Peer => "peer",
+        Origin::Network => "network",
+    }
+}
+
+fn sentences(flight: &Flight, advice: Option<&'static str>) -> Vec<String> {
+    let mut told = vec![beginning(flight)];
+    let errors = flight.entries().iter().filter_map(|entry| error(flight, entry));
+    told.extend(errors);
+    let Some(end) = flight.end.as_deref() else {
+        told.push("It has not ended.".to_owned());
+        return told;
+    };
+    let who = match end.origin {
+        Origin::Local => "This end ended it",
+        Origin::Peer => "The peer caused its end",
+        Origin::Network => "The network, or the peer's host, ended it",
+    };
+    let life = end.at.unwrap_or(flight.began).saturating_duration_since(flight.began);
+    told.push(format!("{who} after {}: {}.", seconds(life), end.sentence.trim_end_matches('.')));
+    if let Some((layer, kind, code)) = end.numbers {
+        let name = layer_name(layer, kind);
+        told.push(format!("In the protocol's numbers: layer {layer} ({name}), error type {kind}, code {code:#04x}."));
+    }
+    told.push(traffic(&end.counters));
+    told.extend(advice.map(str::to_owned));
+    told
+}
+
+fn beginning(flight: &Flight) -> String {
+    let end = flight.end.as_deref();
+    let whence = match (flight.accepted, end.and_then(|end| end.listener.as_deref())) {
+        (true, Some(listener)) => format!("accepted by listener {listener}"),
+        (true, None) => "opened by the peer".to_owned(),
+        (false, _) => "opened from here".to_owned(),
+    };
+    let established = flight.entries().iter().find_map(|entry| match &entry.what {
+        What::Established { transport, ulp, .. } => {
+            let after = seconds(entry.at.saturating_duration_since(flight.began));
+            Some(format!("{} over {transport}, established after {after}", ulp_name(*ulp)))
+        }
+        _ => None,
+    });
+    let established = established.unwrap_or_else(|| "never established".to_owned());
+    let job = flight.job().map_or(String::new(), |job| format!(", job {job}"));
+    let (id, remote) = (api_id(flight.stream()), flight.remote());
+    format!("Stream {id} with {remote}: {whence}{job}, {established}.")
+}
+
+/// What a layer found wrong, or said.
+fn error(flight: &Flight, entry: &Entry) -> Option<String> {
+    let after = seconds(entry.at.saturating_duration_since(flight.began));
+    Some(match &entry.what {
+        What::Error { layer, code, reason, header } => {
+            let header = match header.is_empty() {
+                true => String::new(),
+                false => format!(" The segment's header: {}.", hex(header)),
+            };
+            let layer = layer.to_uppercase();
+            format!(
+                "At {after} this end found an error of the peer in {layer}, {}/{:02x}: {reason}.{header}",
+                code.0, code.1
+            )
+        }
+        What::Terminate { by_peer, reason, .. } => {
+            let who = if *by_peer { "the peer" } else { "this end" };
+            format!("At {after} {who} sent a Terminate: {reason}.")
+        }
+        What::PeerClosed { incomplete: true } => {
+            format!("At {after} the peer closed its direction within a message.")
+        }
+        What::PostFailed { reason } => format!("At {after} a message could not be sent: {reason}."),
+        _ => return None,
+    })
+}
+
+fn traffic(counters: &Counters) -> String {
+    let of = |name: &str| counters.get(name).copied().unwrap_or(0);
+    let placed = of("placed_in_order_bytes") + of("placed_out_of_order_bytes");
+    let mut sentence = format!(
+        "The peer placed {placed} bytes, and acknowledged {} bytes of ours",
+        of("sent_bytes")
+    );
+    let timeouts = of("tcp_timeouts") + of("sctp_timeouts");
+    if of("retransmitted_bytes") > 0 || timeouts > 0 {
+        let (bytes, segments) = (of("retransmitted_bytes"), of("retransmitted_segments"));
+        sentence += &format!(
+            "; {bytes} bytes were retransmitted in {segments} segments, with {timeouts} time-outs"
+        );
+    }
+    let probes = of("tcp_window_probes");
+    if probes > 0 {
+        sentence += &format!("; its window was closed: {probes} probes");
+    }
+    sentence + "."
+}
+
+/// An entry's word, and what is known of it.
+fn words(what: &What, after: impl Fn(Instant) -> Duration) -> (&'static str, String) {
+    match what {
+        What::Requested { revision: Some(revision) } => {
+            ("requested", format!("MPA revision {revision}"))
+        }
+        What::Requested { revision: None } => ("requested", "DDP session over SCTP".to_owned()),
+        What::Established { transport, ulp, mulpdu } => {
+            ("established", format!("{} over {transport}, MULPDU {mulpdu}", ulp_name(*ulp)))
+        }
+        What::Delivered { messages, bytes, last } => {
+            let last = seconds(after(*last));
+            ("delivered", format!("{messages} messages, {bytes} bytes, the last after {last}"))
+        }
+        What::Error { layer, code, reason, .. } => {
+            ("error", format!("{layer} {}/{:02x}: {reason}", code.0, code.1))
+        }
+        What::Terminate { by_peer, numbers: (layer, kind, code), reason } => {
+            let who = if *by_peer { "by the peer" } else { "by this end" };
+            ("terminate", format!("{who} {layer:x}/{kind:x}/{code:02x}: {reason}"))
+        }
+        What::PeerClosed { incomplete } => (
+            "peer_closed",
+            if *incomplete { "within a message" } else { "between messages" }.to_owned(),
+        ),
+        What::PostFailed { reason } => ("post_failed", reason.to_string()),
+    }
+}
+
+fn ulp_name(ulp: UlpKind) -> &'static str {
+    match ulp {
+        UlpKind::Ddp => "bare DDP",
+        UlpKind::Rdmap => "RDMAP",
+    }
+}
+
+/// RFC 5040 §4.8: layers of a Terminate.
+fn layer_name(layer: u8, kind: u8) -> &'static str {
+    match (layer, kind) {
+        (0, _) => "RDMAP",
+        (1, _) => "DDP",
+        (2, 0) => "MPA",
+        (2, _) => "the lower layer",
+        _ => "unknown",
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3} s", time.as_secs_f64())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let words: Vec<String> = bytes
+        .chunks(4)
+        .map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        .collect();
+    words.join(" ")
+}

@@ -1,0 +1,172 @@
+//! The flight recorder: what is kept of streams, for how long, and what is told.
+
+use super::*;
+use crate::api::{Flight, StreamId as ApiStream, Subject, Why};
+use ddp::rdmap::Terminate;
+
+const PEER: &str = "10.0.0.9";
+
+impl Bench {
+    fn why(&mut self, subject: Subject) -> Result<Why, ApiError> {
+        let mut pending = self.call(Request::Why(subject));
+        match answer(&mut pending)? {
+            Reply::Why(why) => Ok(why),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn flight(&mut self, id: u64) -> Flight {
+        let mut why = self.why(Subject::Stream(ApiStream(id))).unwrap();
+        assert_eq!(why.streams.len(), 1);
+        why.streams.remove(0)
+    }
+
+    fn delivered(&mut self, id: u64, len: u64) {
+        let (stag, to, rsvd_ulp) = (ddp::Stag(0), ddp::TaggedOffset(0), 0);
+        self.event(Event::TaggedDelivered { stream: StreamId(id), stag, to, len, rsvd_ulp });
+    }
+}
+
+fn timeout() -> CloseReason {
+    TcpReason::TcpTimeout.into()
+}
+
+#[test]
+fn a_stream_that_timed_out_is_told_in_order_with_the_key_that_matters() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    bench.delivered(1, 100);
+    bench.delivered(1, 23);
+    bench.pass(Duration::from_millis(2500));
+    let before = bench.flight(1);
+    assert_eq!(before.end, None);
+    assert_eq!(before.sentences.last().unwrap(), "It has not ended.");
+
+    bench.closed(1, timeout());
+    let flight = bench.flight(1);
+    let events: Vec<&str> = flight.events.iter().map(|event| event.event.as_str()).collect();
+    assert_eq!(events, ["requested", "established", "delivered"]);
+    assert!(flight.events[2].detail.starts_with("2 messages, 123 bytes"), "{flight:?}");
+    assert_eq!((flight.listener.as_deref(), flight.remote.as_str()), (Some("in"), "10.0.0.9:5000"));
+    let end = flight.end.unwrap();
+    assert_eq!((end.by.as_str(), end.reason.as_str()), ("network", "tcp_timeout"));
+    assert_eq!(
+        (end.code.as_deref(), end.key.as_deref()),
+        (Some("2/0/01"), Some("[tcp] user_timeout"))
+    );
+    assert_eq!(end.time_us - flight.began_us, 2_500_000);
+    let told = flight.sentences.join("\n");
+    for part in [
+        "Stream 0000000000000001 with 10.0.0.9:5000: accepted by listener in, bare DDP over TCP",
+        "The network, or the peer's host, ended it after 2.500 s: ",
+        "layer 2 (MPA), error type 0, code 0x01",
+        "[tcp] user_timeout",
+    ] {
+        assert!(told.contains(part), "{part} is not in:\n{told}");
+    }
+}
+
+#[test]
+fn an_error_of_the_peer_is_told_with_layer_code_field_and_header() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    let error = super::streams::sample_error();
+    bench.event(Event::Error { stream: StreamId(1), error: error.clone() });
+    bench.closed(1, CloseReason::Ddp(error.clone()));
+    let flight = bench.flight(1);
+    let end = flight.end.as_ref().unwrap();
+    assert_eq!((end.by.as_str(), end.code.as_deref()), ("peer", Some("1/1/02")));
+    assert_eq!(end.key.as_deref(), Some("[[listener]] regions"));
+    let told = flight.sentences.join("\n");
+    let found = format!(
+        "found an error of the peer in DDP, 1/02: {error}. The segment's header: c1000000 0007"
+    );
+    assert!(told.contains(&found), "{told}");
+    assert!(told.contains("serves one stream at a time"), "{told}");
+}
+
+#[test]
+fn a_terminate_says_who_sent_it() {
+    for (by_peer, who) in [(true, "the peer"), (false, "this end")] {
+        let mut bench = bench();
+        bench.accepted(1, PEER);
+        let terminate = Terminate::new(0, 2, 5);
+        let event =
+            Event::Terminated { stream: StreamId(1), by_peer, terminate: terminate.clone() };
+        bench.event(event);
+        bench.closed(1, CloseReason::Terminated(Box::new(terminate)));
+        let told = bench.flight(1).sentences.join("\n");
+        assert!(told.contains(&format!("{who} sent a Terminate: ")), "{told}");
+        assert!(told.contains("layer 0 (RDMAP), error type 2, code 0x05"), "{told}");
+    }
+}
+
+#[test]
+fn streams_that_ended_in_order_and_rejected_ones_are_not_kept() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    bench.closed(1, CloseReason::PeerShutdown);
+    let error = bench.why(Subject::Stream(ApiStream(1))).unwrap_err();
+    assert_eq!(error.message, "nothing is recorded of stream 0000000000000001");
+    assert_eq!(bench.core.flights().archived(), (0, 0, 0));
+}
+
+#[test]
+fn the_archive_is_bounded_and_keeps_the_newest() {
+    let mut bench = bench();
+    for id in 1..=400 {
+        bench.accepted(id, PEER);
+        bench.closed(id, timeout());
+    }
+    let (live, archived, bytes) = bench.core.flights().archived();
+    assert_eq!((live, archived), (0, 256));
+    assert!(bytes <= 1 << 20, "{bytes}");
+    assert!(bench.why(Subject::Stream(ApiStream(144))).is_err());
+    assert_eq!(bench.flight(145).stream, ApiStream(145));
+    let told = bench.why(Subject::Peer(PEER.parse().unwrap(), Some(5000))).unwrap();
+    let streams: Vec<u64> = told.streams.iter().map(|flight| flight.stream.0).collect();
+    assert_eq!(streams, (145..=400).collect::<Vec<_>>());
+    assert!(bench.why(Subject::Peer(PEER.parse().unwrap(), Some(1))).unwrap().streams.is_empty());
+}
+
+#[test]
+fn of_many_events_the_first_and_the_last_are_kept() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    for len in 0..100 {
+        bench.delivered(1, len);
+        let closed = Event::PeerClosed { stream: StreamId(1), incomplete: false };
+        bench.event(closed);
+    }
+    let flight = bench.flight(1);
+    assert_eq!((flight.events.len(), flight.left_out), (32, 2 + 200 - 32));
+    assert_eq!(flight.events[0].event, "requested");
+    assert!(
+        flight.events[30].detail.starts_with("1 messages, 99 bytes"),
+        "{:?}",
+        flight.events[30]
+    );
+}
+
+#[test]
+fn an_idle_stream_takes_a_few_hundred_bytes() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    let bytes = bench.core.flights().live_bytes(StreamId(1));
+    assert!(bytes <= 400, "{bytes}");
+}
+
+#[test]
+fn a_peers_attempts_are_told_beside_its_streams() {
+    let mut bench = bench();
+    bench.incoming(1, PEER);
+    bench.acknowledge();
+    bench.closed(1, timeout());
+    let told = bench.why(Subject::Peer(PEER.parse().unwrap(), None)).unwrap();
+    assert_eq!(told.streams.len(), 1, "{told:?}");
+    assert!(told.streams[0].sentences[0].contains("never established"), "{told:?}");
+    assert!(
+        told.sentences[0].starts_with("10.0.0.9:5000 to 10.0.0.1:7471: no stream, "),
+        "{told:?}"
+    );
+}

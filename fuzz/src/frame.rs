@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use base::Instant;
 use dataplane::net::demux::{Kind, L4Check, demux};
 use dataplane::net::interface::Interface;
+use dataplane::net::neighbour::{Claim, ClaimKind};
 use dataplane::net::reassembly::{Outcome, Reassembly};
 use dataplane::net::{Notice, Outbox, Stack, arp, icmp, nd};
 use dataplane::{InterfaceConfig, InterfaceId, PortId};
@@ -37,6 +38,8 @@ pub(crate) fn frame(data: &[u8]) {
         // Believed or not, it must leave the bounds alone.
         let _ = stack.claim(interface, &claim, Instant::ZERO);
     }
+    // What it has asked for is sent: groups, probes.
+    stack.poll(Instant::from_millis(60_000), &mut out, |_, _| {});
     assert!(stack.interfaces.iter().all(|i| i.neighbours.len() <= NEIGHBOURS));
     for (port, answer) in out.iter() {
         assert_eq!(port, 0);
@@ -83,17 +86,32 @@ pub(crate) fn control_message(data: &[u8]) {
     match kind % 4 {
         0 => {
             if let Ok(claim) = arp::input(interface, message, || true, &mut out) {
-                assert!(interface.on_link(claim.address) && !interface.has(claim.address));
+                heard(interface, &claim);
             }
         }
         1 => {
-            if let Ok(claim) = nd::input(interface, (peer, us), 255, message, || true, &mut out) {
-                assert!(interface.on_link(claim.address) && !interface.has(claim.address));
-                assert_eq!(claim.mac[0] & 1, 0);
+            if let Ok(claim) = nd::input(
+                interface,
+                [2, 0, 0, 0, 0, 9],
+                (peer, us),
+                (255, message),
+                || true,
+                &mut out,
+            ) {
+                heard(interface, &claim);
             }
         }
         2 => believed(interface, icmp::parse_v4(0, interface, message)),
         _ => believed(interface, icmp::parse_v6(0, interface, message)),
+    }
+}
+
+/// It is of a neighbour, or of another host with an address of ours.
+fn heard(interface: &Interface, claim: &Claim) {
+    assert_eq!(claim.mac[0] & 1, 0);
+    match claim.kind {
+        ClaimKind::Conflict => assert!(interface.has(claim.address)),
+        _ => assert!(interface.on_link(claim.address) && !interface.has(claim.address)),
     }
 }
 

@@ -1,0 +1,155 @@
+"""What runs and what the file says; a process that does not answer; the log; files that cannot be written."""
+
+import json
+import signal
+import subprocess
+
+from operate import PATIENCE, expect, situation, until
+from own import Ddpd, text
+
+REGION = """
+[[region]]
+name = "box"
+size = "64 KiB"
+access = "w"
+"""
+QUEUE = """
+[[listener]]
+name = "in"
+interface = "lan"
+port = 7471
+[[listener.queue]]
+qn = 0
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "file"
+path = "/dev/full"
+"""
+
+
+def alone(on, name, more=REGION):
+    """Two appliances, of which the first is looked at."""
+    return Ddpd(on, on.directory / name, {"a": text("a", 1, more=more), "b": text("b", 2)})
+
+
+@situation("a file that was changed and not applied: config diff names the key and exits with 1; after a reload with 0")
+def changed_file(on):
+    with alone(on, "changed") as ddpd:
+        file = ddpd.directory / "a.toml"
+        file.write_text(file.read_text().replace('access = "w"', 'access = "rw"').replace('name = "box"', 'name = "crate"'))
+        code, out, _ = ddpd.ctl("a", "config", "diff")
+        expect(code == 1 and "crate" in out, f"exit {code}: {out}")
+        code, would, err = ddpd.ctl("a", "reload", "--dry-run")
+        expect(code == 0 and "`crate`" in would, f"exit {code}: {would} {err}")
+        expect([region["name"] for region in ddpd.json("a", "regions", "list")] == ["box"], "a dry run has changed something")
+        code, _, err = ddpd.ctl("a", "reload")
+        expect(code == 0, err)
+        code, rest, _ = ddpd.ctl("a", "config", "diff")
+        expect(code == 0, f"exit {code}: {rest}")
+        return out.splitlines()[0]
+
+
+@situation("a file that is wrong: the reload is refused with file, line and key, and what ran goes on")
+def wrong_file(on):
+    with alone(on, "wrong") as ddpd:
+        file = ddpd.directory / "a.toml"
+        file.write_text(file.read_text().replace('size = "64 KiB"', 'size = "64 KeB"'))
+        code, _, err = ddpd.ctl("a", "reload")
+        expect(code != 0 and "a.toml:" in err and "region.size" in err, f"exit {code}: {err.strip()}")
+        expect(ddpd.json("a", "status")["state"] == "running", "it does not run any more")
+        return err.strip()
+
+
+@situation("a change that needs a restart: the reload says so, and a note in the status does until it is taken back")
+def needs_restart(on):
+    with alone(on, "restart") as ddpd:
+        file = ddpd.directory / "a.toml"
+        before = file.read_text()
+        file.write_text(before + "[tcp]\nsack = false\n")
+        code, out, err = ddpd.ctl("a", "reload")
+        expect(code == 0 and "restart" in out, f"exit {code}: {out} {err}")
+        def notes():
+            return [note for note in ddpd.json("a", "status")["notes"] if "wait for a restart: 1;" in note]
+        note = until(notes, "no note")[0]
+        file.write_text(before)
+        expect(ddpd.ctl("a", "reload")[0] == 0 and not notes(), "the note stays")
+        return note
+
+
+@situation("a misspelt key: ddpd check exits with 2 and names file, line and the keys there are")
+def misspelt_key(on):
+    file = on.directory / "misspelt.toml"
+    file.write_text(text("a", 1, more=REGION.replace("size =", "sise =")))
+    ran = subprocess.run([on.programs / "ddpd", "check", "--no-machine", file], capture_output=True, text=True, timeout=PATIENCE)
+    said = ran.stdout + ran.stderr
+    expect(ran.returncode == 2 and "misspelt.toml:" in said and "sise" in said and "size" in said, f"exit {ran.returncode}: {said}")
+    return said.strip().splitlines()[0]
+
+
+@situation("what runs is saved to a file that ddpd check takes")
+def saved(on):
+    with alone(on, "saved") as ddpd:
+        expect(ddpd.ctl("a", "regions", "add", "more", "--size", "4KiB")[0] == 0, "the region is not added")
+        code, out, err = ddpd.ctl("a", "config", "save", str(ddpd.directory / "saved.toml"))
+        expect(code == 0 and '"more"' in (ddpd.directory / "saved.toml").read_text(), f"exit {code}: {err}")
+        check = [on.programs / "ddpd", "check", "--no-machine", "saved.toml", "b.toml"]
+        ran = subprocess.run(check, cwd=ddpd.directory, capture_output=True, text=True, timeout=PATIENCE)
+        expect(ran.returncode == 0, ran.stdout + ran.stderr)
+        return out.strip()
+
+
+@situation("a daemon that is stopped: exit 6 after --timeout, with what may be the matter; it answers when it goes on")
+def stopped_daemon(on):
+    with alone(on, "stopped") as ddpd:
+        ddpd.process.send_signal(signal.SIGSTOP)
+        code, _, err = ddpd.ctl("a", "--timeout", "1s", "status")
+        ddpd.process.send_signal(signal.SIGCONT)
+        expect(code == 6 and "does not answer" in err, f"exit {code}: {err.strip()}")
+        expect(ddpd.ctl("a", "--timeout", "60s", "status")[0] == 0, "it does not answer any more")
+        return err.strip()
+
+
+@situation("every error of --json is JSON on standard error, those of the command line too")
+def json_errors(on):
+    seen = []
+    for arguments in (["regions", "remove", "absent"], ["streams", "show", "nonsense"], ["nonsense"]):
+        code, _, err = on.ctl("--json", *arguments)
+        error = json.loads(err)
+        expect(code != 0 and error["error"] and error["message"], f"exit {code}: {err}")
+        seen.append(error["error"])
+    return ", ".join(seen)
+
+
+@situation("the log's filter is changed at run time; a refused request is in it with the reason")
+def log_filter(on):
+    with alone(on, "log") as ddpd:
+        expect(ddpd.ctl("a", "regions", "remove", "absent")[0] != 0, "it was removed")
+        def refused():
+            return [line for line in ddpd.log.read_text().splitlines() if "/v1/regions/absent refused" in line]
+        line = until(refused, "the refusal is not in the log")[0]
+        code, out, err = ddpd.ctl("a", "log", "debug")
+        expect(code == 0 and "debug" in out, f"exit {code}: {err}")
+        ddpd.ctl("a", "status")
+        until(lambda: "API: GET /v1/status" in ddpd.log.read_text(), "the question is not in the log")
+        return line.split("INFO ", 1)[-1]
+
+
+@situation("a file for messages on a full disk: a note, a counter, and the end of the stream whose message is not stored")
+def unwritable_file(on):
+    with alone(on, "unwritable", more=QUEUE) as ddpd:
+        code, _, err = ddpd.ctl("b", "send", "tcp://10.79.0.1:7471", "to be kept")
+        expect(code == 4, f"exit {code}: {err.strip()}")
+        def notes():
+            return [note for note in ddpd.json("a", "status")["notes"] if note.startswith("cannot write /dev/full: ")]
+        note = until(notes, "no note")[0]
+        expect(ddpd.json("a", "stats")["control"]["file_errors"] > 0, "it is not counted")
+        return note
+
+
+@situation("SIGTERM: it drains, and ends with exit 0")
+def drained(on):
+    with alone(on, "drained") as ddpd:
+        ddpd.process.send_signal(signal.SIGTERM)
+        code = ddpd.process.wait(timeout=PATIENCE)
+        expect(code == 0, f"exit {code}: {ddpd.log.read_text()[-300:]}")
+        return "exit 0"

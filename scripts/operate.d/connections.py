@@ -1,0 +1,242 @@
+"""Streams that do not come to be, or end; hosts that speak something else."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+from operate import PATIENCE, LeftOut, expect, situation, until
+from own import Ddpd, events, text
+
+LISTENER = """
+[[region]]
+name = "inbox"
+size = "64 KiB"
+access = "{access}"
+shared = true
+[[listener]]
+name = "in"
+interface = "lan"
+port = 7471
+regions = ["inbox"]
+[listener.limits]
+streams = {streams}
+streams_per_peer = {streams}
+pending = {streams}
+"""
+
+
+def pair(on, name, access="w", streams=4, more=""):
+    """Two appliances that a ring joins: `a` listens, `b` does not."""
+    listens = LISTENER.format(access=access, streams=streams)
+    return Ddpd(on, on.directory / name, {"a": text("a", 1, more=more + listens), "b": text("b", 2)})
+
+
+def failed(on, of, reason):
+    """The last attempt that failed for this reason."""
+    def seen():
+        found = [event for event in events(on, of, "handshake_failed") if event["reason"] == reason]
+        return found and found[-1]
+    return until(seen, f"no handshake_failed with the reason {reason}")
+
+
+@situation("connect to a port at which nobody listens: exit 4 and a hint; at the other end handshake_failed with a hint")
+def nobody_listens(on):
+    code, _, err = on.ctl("connect", "tcp://10.77.0.1:7")
+    expect(code == 4 and "refused by the peer" in err and "hint: nothing listens there" in err, f"exit {code}: {err.strip()}")
+    event = failed(on, "demo", "no_listener")
+    expect(event["local"].endswith(":7") and event["hint"], str(event))
+    return err.splitlines()[0]
+
+
+@situation("connect to an address that no host has: exit 1 and a hint, within its time")
+def no_such_host(on):
+    code, _, err = on.ctl("connect", "tcp://10.77.0.99:7471")
+    expect(code == 1 and "no answer to address resolution" in err and "hint: " in err, f"exit {code}: {err.strip()}")
+    return err.splitlines()[0]
+
+
+@situation("the wrong ULP is named at both ends, with what to change")
+def wrong_ulp(on):
+    code, _, err = on.ctl("get", "rdmap://10.77.0.1:7471/inbox", "got.bin")
+    expect(code == 4 and "wrong_ulp" in err and "hint: use the other scheme" in err, f"exit {code}: {err.strip()}")
+    event = failed(on, "demo", "wrong_ulp")
+    expect(event["stage"] == "admission" and event["listener"] == "ingest", str(event))
+    return event["detail"]
+
+
+@situation("put to a region that the peer does not offer: exit 4, and those it offers")
+def no_such_region(on):
+    (on.directory / "small.bin").write_bytes(bytes(1000))
+    code, _, err = on.ctl("put", "small.bin", "tcp://10.77.0.1:7471/outbox")
+    expect(code == 4 and "no region `outbox` (it offers: inbox)" in err, f"exit {code}: {err.strip()}")
+    return err.strip()
+
+
+@situation("put to a region that peers may only read: exit 4, and the right that is missing")
+def not_writable(on):
+    with pair(on, "readable", access="r") as ddpd:
+        (on.directory / "small.bin").write_bytes(bytes(1000))
+        code, _, err = ddpd.ctl("b", "put", str(on.directory / "small.bin"), "tcp://10.79.0.1:7471/inbox")
+        expect(code == 4 and "not open to writes" in err, f"exit {code}: {err.strip()}")
+        return err.strip()
+
+
+@situation("a listener with all the streams it may have: exit 4 with listener_full; the event and the counter have it")
+def full_listener(on):
+    with pair(on, "full", streams=1) as ddpd:
+        ddpd.json("b", "connect", "tcp://10.79.0.1:7471")
+        code, _, err = ddpd.ctl("b", "connect", "tcp://10.79.0.1:7471")
+        expect(code == 4 and ("listener_full" in err or "peer_full" in err), f"exit {code}: {err.strip()}")
+        reason = "listener_full" if "listener_full" in err else "peer_full"
+        failed(on, ddpd.directory / "a", reason)
+        counted = ddpd.json("a", "stats")["handshakes"]
+        expect(any(one["reason"] == reason and one["count"] > 0 for one in counted), str(counted))
+        return err.splitlines()[0]
+
+
+@situation("a listener that was removed takes no more streams; those it had go on")
+def removed_listener(on):
+    with pair(on, "removed") as ddpd:
+        stream = ddpd.json("b", "connect", "tcp://10.79.0.1:7471")["id"]
+        code, _, err = ddpd.ctl("a", "listeners", "remove", "in")
+        expect(code == 0, err)
+        code, _, err = ddpd.ctl("b", "connect", "tcp://10.79.0.1:7471")
+        expect(code == 4 and "refused by the peer" in err, f"exit {code}: {err.strip()}")
+        expect(ddpd.json("b", "streams", "show", stream)["state"] == "established", "its stream is gone")
+        return err.splitlines()[0]
+
+
+@situation("send to a queue that the peer does not have: exit 4 with DDP's error, and not 0")
+def unknown_queue(on):
+    code, _, err = on.ctl("send", "--queue", "99", "tcp://10.77.0.1:7471", "hello")
+    expect(code == 4 and "error 2/01" in err, f"exit {code}: {err.strip()}")
+    return err.splitlines()[0]
+
+
+@situation("send on a stream of bare DDP that goes on: exit 5, acknowledged and not confirmed; alone on its stream it is confirmed")
+def unconfirmed(on):
+    stream = on.json("connect", "tcp://10.77.0.1:7471")["id"]
+    code, _, err = on.ctl("send", stream, "hello")
+    expect(code == 5 and "not confirmed" in err, f"exit {code}: {err.strip()}")
+    on.ctl("streams", "close", stream)
+    code, out, err = on.ctl("send", "tcp://10.77.0.1:7471", "hello")
+    expect(code == 0 and "confirmed" in out, f"exit {code}: {out} {err}")
+    return out.strip()
+
+
+@situation("seventy deliveries evict no warning: events keeps those that matter in a ring of their own")
+def kept_events(on):
+    on.ctl("connect", "tcp://10.77.0.1:9")
+    stream = on.json("connect", "tcp://10.77.0.1:7471")["id"]
+    for _ in range(70):
+        on.ctl("send", stream, "hello", "--wait-reply", "5s")
+    on.ctl("streams", "close", stream)
+    warnings = on.ctl("events", "--severity", "warning", of="demo")[1]
+    expect("10.77.0.1:9 " in warnings, warnings[-500:])
+    return f"{len(warnings.splitlines())} warnings"
+
+
+@contextlib.contextmanager
+def beside_kernel(on, name):
+    """An appliance on a tap interface of a network namespace; gives it and what runs a program there. The kernel's end is
+    10.79.0.2."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        raise LeftOut("needs root and ip(8), for a network namespace with a tap interface")
+    space, device = f"ddpd-operate-{os.getpid()}", f"dop{os.getpid() % 100000}"
+    inside = ["ip", "netns", "exec", space]
+    subprocess.run(["ip", "netns", "add", space], check=True)
+    try:
+        port = f'kind = "tap"\ndevice = "{device}"\n'
+        of = text("a", 1, port=port, more=LISTENER.format(access="w", streams=4))
+        with Ddpd(on, on.directory / name, {"a": of}, wrap=inside) as ddpd:
+            for command in (["addr", "add", "10.79.0.2/24", "dev", device], ["link", "set", device, "up"]):
+                subprocess.run([*inside, "ip", *command], check=True)
+            yield ddpd, inside, device
+    finally:
+        subprocess.run(["ip", "netns", "del", space], check=True)
+
+
+CLIENT = """
+import socket, ssl, sys
+peer = socket.create_connection(("10.79.0.1", 7471), 20)
+kind = sys.argv[1]
+if kind == "http":
+    peer.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+elif kind == "tls":
+    try:
+        ssl._create_unverified_context().wrap_socket(peer)
+    except (OSError, ssl.SSLError):
+        sys.exit()
+if kind != "scan":
+    try:
+        peer.settimeout(20)
+        peer.recv(1)
+    except OSError:
+        pass
+"""
+
+
+def client(on, name, kind, reason):
+    with beside_kernel(on, name) as (ddpd, inside, _):
+        subprocess.run([*inside, sys.executable, "-c", CLIENT, kind], check=True, timeout=PATIENCE)
+        event = failed(on, ddpd.directory / "a", reason)
+        expect(event["stage"] == "mpa" and event["remote"].startswith("10.79.0.2:"), str(event))
+        expect(not ddpd.json("a", "stats")["workers"][0]["errors"], "it counts as a protocol error")
+        return f"{event['detail']}; {event['hint']}"
+
+
+@situation("an HTTP client on the port: handshake_failed names HTTP, and what to do")
+def http_client(on):
+    return client(on, "http", "http", "http")
+
+
+@situation("a TLS client on the port: handshake_failed names TLS")
+def tls_client(on):
+    return client(on, "tls", "tls", "tls")
+
+
+@situation("a port scanner: handshake_failed says that it left before its request; no protocol error")
+def scanner(on):
+    return client(on, "scan", "scan", "closed")
+
+
+@situation("another host with the appliance's address: a note and an event name its link-layer address; the note goes with it")
+def duplicate_address(on):
+    with beside_kernel(on, "duplicate") as (ddpd, inside, device):
+        subprocess.run([*inside, "ip", "addr", "add", "10.79.0.1/24", "dev", device], check=True)
+        # The kernel answers for it when it is asked.
+        subprocess.run([*inside, sys.executable, "-c", ARP, device], check=True, timeout=PATIENCE)
+        def notes():
+            return [note for note in ddpd.json("a", "status")["notes"] if "10.79.0.1 is also used by the host" in note]
+        note = until(notes, "no note")[0]
+        expect(events(on, ddpd.directory / "a", "address_conflict"), "no event")
+        subprocess.run([*inside, "ip", "addr", "del", "10.79.0.1/24", "dev", device], check=True)
+        until(lambda: not notes(), "the note stays", patience=120)
+        return note
+
+
+# A gratuitous ARP request of the interface for 10.79.0.1.
+ARP = """
+import socket, sys
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind((sys.argv[1], 0x0806))
+mac, address = raw.getsockname()[4], bytes([10, 79, 0, 1])
+raw.send(b"\\xff" * 6 + mac + bytes.fromhex("08060001080006040001") + mac + address + bytes(6) + address)
+"""
+
+
+@situation("a second process on the same interface: exit 2, and the process that has it")
+def taken_interface(on):
+    with beside_kernel(on, "interface") as (_, inside, device):
+        port = f'kind = "af_packet"\ndevice = "{device}"\n'
+        first, second = ({name: text(name, host, port=port)} for name, host in (("c", 3), ("d", 4)))
+        with Ddpd(on, on.directory / "interface", first, wrap=inside) as holder:
+            (on.directory / "interface" / "d.toml").write_text(second["d"])
+            command = [*inside, on.programs / "ddpd", "--config", "d.toml"]
+            ran = subprocess.run(command, cwd=on.directory / "interface", capture_output=True, text=True, timeout=PATIENCE)
+            sentence = ran.stderr.strip().splitlines()[-1]
+            named = f"interface {device} is used by process {holder.process.pid}" in sentence
+            expect(ran.returncode == 2 and named, f"exit {ran.returncode}: {sentence}")
+            return sentence

@@ -88,6 +88,8 @@ impl Station {
             checksum: ChecksumMode::Software,
             rx_descriptors: 1024,
             tx_descriptors: 512,
+            // The good peer's.
+            shares_interface: true,
             ..PortConfig::new("attacker", kind)
         };
         let eal = EalConfig {

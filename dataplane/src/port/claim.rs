@@ -24,6 +24,9 @@ pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] UnixList
 /// Another process, or another port of this one, has it.
 pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
     let PortKind::AfPacket { device } = &config.kind else { return Ok(None) };
+    if config.shares_interface {
+        return Ok(None);
+    }
     let name = format!("ddpd/interface/{device}");
     let claimed = SocketAddr::from_abstract_name(&name).and_then(|at| UnixListener::bind_addr(&at));
     match claimed {
@@ -74,6 +77,8 @@ mod tests {
             )
         );
         assert_eq!(error.key(), "device");
+        let beside = PortConfig { shares_interface: true, ..config.clone() };
+        assert!(claim(&beside).unwrap().is_none());
         drop(first);
         assert!(claim(&config).unwrap().is_some());
         assert!(claim(&PortConfig::new("r", PortKind::Ring { link: device })).unwrap().is_none());

@@ -73,6 +73,8 @@ pub struct PortConfig {
     pub impair: Option<link::Config>,
     /// A worker that uses it sleeps when it is idle: a PCI device is set up with receive interrupts, if it has any.
     pub may_sleep: bool,
+    /// Another port may receive the frames of its Linux interface too. Only `AfPacket`; for tools beside an appliance.
+    pub shares_interface: bool,
 }
 
 /// Who does one kind of checksum on an open port.
@@ -373,6 +375,7 @@ impl PortConfig {
             numa: None,
             impair: None,
             may_sleep: true,
+            shares_interface: false,
         }
     }
 

@@ -1,6 +1,7 @@
 """What runs and what the file says; a process that does not answer; the log; files that cannot be written."""
 
 import json
+import os
 import signal
 import subprocess
 
@@ -102,6 +103,8 @@ def saved(on):
 def stopped_daemon(on):
     with alone(on, "stopped") as ddpd:
         ddpd.process.send_signal(signal.SIGSTOP)
+        # Threads of it may run until the kernel says so.
+        os.waitpid(ddpd.process.pid, os.WUNTRACED)
         code, _, err = ddpd.ctl("a", "--timeout", "1s", "status")
         ddpd.process.send_signal(signal.SIGCONT)
         expect(code == 6 and "does not answer" in err, f"exit {code}: {err.strip()}")

@@ -94,7 +94,7 @@ fn what_runs_is_saved_and_comes_back() {
 #[test]
 fn a_stopped_daemon_is_not_waited_for_for_ever() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    ddpd.signal(Signal::STOP);
+    ddpd.stop();
     let (exit, _, err) = ddpctl(&ddpd, &["--json", "--timeout", "100ms", "status"]);
     ddpd.signal(Signal::CONT);
     let error: Value = serde_json::from_str(&err).unwrap();

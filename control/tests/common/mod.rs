@@ -113,6 +113,15 @@ impl Ddpd {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// SIGSTOP; returns when no thread of it runs any more.
+    pub(crate) fn stop(&self) {
+        use rustix::process::{Pid, Signal, WaitOptions, waitpid};
+        self.signal(Signal::STOP);
+        let pid = Pid::from_child(&self.child);
+        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
+    }
+
     /// SIGTERM, and how it ended.
     pub(crate) fn end(mut self) -> (ExitStatus, tempfile::TempDir) {
         self.signal(rustix::process::Signal::TERM);

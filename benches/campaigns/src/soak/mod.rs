@@ -199,7 +199,7 @@ fn work(mut worker: Worker, shared: &Shared) {
         }
         if let Err(error) = result {
             let text = format!("{error:#}");
-            // No fault excuses other bytes.
+            // No fault excuses other bytes at the target, which is never killed.
             if !cut_off || text.contains("DIFFERS") {
                 shared.wrong(text);
             }

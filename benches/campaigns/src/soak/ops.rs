@@ -107,10 +107,15 @@ impl Worker {
         RemotePlace::Region { name: slot(self.thread), offset: 0 }
     }
 
-    /// The region of that name begins with `bytes`.
-    fn compare(&self, at: &Client, region: &str, bytes: &[u8]) -> Result<u64> {
-        let path = format!("/v1/regions/{region}/data?offset=0&length={}", bytes.len());
-        ensure!(at.bytes(&path)? == bytes, "DIFFERS: the region {region}");
+    /// The target's region of that name begins with `bytes`.
+    fn compare(&self, region: &str, bytes: &[u8]) -> Result<u64> {
+        ensure!(begins(&self.target, region, bytes)?, "DIFFERS: the region {region}");
+        Ok(bytes.len() as u64)
+    }
+
+    /// The same of the peer's. A peer that was started anew meanwhile has forgotten what it had confirmed.
+    fn compare_at_peer(&self, region: &str, bytes: &[u8]) -> Result<u64> {
+        ensure!(begins(&self.peer, region, bytes)?, "the peer's region {region} has other bytes");
         Ok(bytes.len() as u64)
     }
 
@@ -141,7 +146,7 @@ impl Worker {
         let put =
             PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
         finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
-        self.compare(&self.target, &slot(self.thread), &bytes)
+        self.compare(&slot(self.thread), &bytes)
     }
 
     fn opened_by_target(&mut self) -> Result<u64> {
@@ -157,7 +162,7 @@ impl Worker {
         let put =
             PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
         finish(&self.target, self.target.post("/v1/put", &put)?)?;
-        self.compare(&self.peer, &slot(self.thread), &bytes)
+        self.compare_at_peer(&slot(self.thread), &bytes)
     }
 
     fn kernel(&mut self) -> Result<u64> {
@@ -174,7 +179,7 @@ impl Worker {
             .output()?;
         let text = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}", text.trim());
-        self.compare(&self.target, &slot(self.thread), &bytes)
+        self.compare(&slot(self.thread), &bytes)
     }
 
     /// Written and read back on one stream.
@@ -194,8 +199,7 @@ impl Worker {
             sink: GetSink::Region { name: region.clone(), offset: 0 },
         };
         finish(&self.peer, self.peer.post("/v1/get", &get)?)?;
-        let sum = self.compare(&self.target, &region, &bytes)?
-            + self.compare(&self.peer, &region, &bytes)?;
+        let sum = self.compare(&region, &bytes)? + self.compare_at_peer(&region, &bytes)?;
         let _: serde_json::Value = self.peer.delete(&format!("/v1/streams/{}", stream.id))?;
         Ok(sum)
     }
@@ -329,12 +333,17 @@ impl Worker {
             target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
         };
         finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
-        let sum = self.compare(&self.target, name, &bytes)?;
+        let sum = self.compare(name, &bytes)?;
         // Another one, in the middle of which the region goes.
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
         std::thread::sleep(Duration::from_micros(self.random.u64(0..10_000)));
         Ok((sum, job))
     }
+}
+
+fn begins(at: &Client, region: &str, bytes: &[u8]) -> Result<bool> {
+    let path = format!("/v1/regions/{region}/data?offset=0&length={}", bytes.len());
+    Ok(at.bytes(&path)? == bytes)
 }
 
 fn sctp(port: u16) -> ConnectSpec {

@@ -93,6 +93,12 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
     assert!(!reader.is_over());
     set(&mut net, 1, 0, None).unwrap();
     assert!(reader.is_over());
+    let bursts = net.hosts[1].handles[0].counters().burst_frames.counts();
+    assert_eq!(
+        bursts.sum,
+        net.hosts[1].count("rx_frames"),
+        "bursts are counted during a capture too"
+    );
 }
 
 #[test]

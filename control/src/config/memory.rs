@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::machine::Machine;
 
-/// What one process may take at most, before the kernel takes it back or ends the process.
+/// What one process may take at most, before the kernel reclaims it or ends the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
     /// Bytes.

@@ -83,26 +83,22 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         let meaning = Meaning::of("the control thread", name, &described.control, true);
         register(registry, "control_", &meaning, &[(Vec::new(), value)]);
     }
-    let (drops, errors) = (CounterFamily::default(), CounterFamily::default());
-    let ends = CounterFamily::default();
-    for worker in &stats.workers {
-        let id = worker.worker.to_string();
-        for (reason, &value) in &worker.drops {
-            let labels = vec![("worker", id.clone()), ("reason", reason.clone())];
-            drops.get_or_create(&labels).inc_by(value);
+    type Of = fn(&WorkerStats) -> &Counters;
+    let by_name: [(&str, &str, &'static str, Of); 3] = [
+        ("drops", "Frames and segments dropped, by reason", "reason", |worker| &worker.drops),
+        ("protocol_errors", "Protocol errors, by layer and code", "error", |worker| &worker.errors),
+        ("streams_ended", "Streams that ended, by reason", "reason", |worker| &worker.ends),
+    ];
+    for (name, sentence, label, of) in by_name {
+        let family = CounterFamily::default();
+        for worker in &stats.workers {
+            for (of_what, &value) in of(worker) {
+                let labels = vec![("worker", worker.worker.to_string()), (label, of_what.clone())];
+                family.get_or_create(&labels).inc_by(value);
+            }
         }
-        for (error, &value) in &worker.errors {
-            let labels = vec![("worker", id.clone()), ("error", error.clone())];
-            errors.get_or_create(&labels).inc_by(value);
-        }
-        for (reason, &value) in &worker.ends {
-            let labels = vec![("worker", id.clone()), ("reason", reason.clone())];
-            ends.get_or_create(&labels).inc_by(value);
-        }
+        registry.register(name, sentence, family);
     }
-    registry.register("drops", "Frames and segments dropped, by reason", drops);
-    registry.register("protocol_errors", "Protocol errors, by layer and code", errors);
-    registry.register("streams_ended", "Streams that ended, by reason", ends);
     let handshakes = CounterFamily::default();
     for failed in &stats.handshakes {
         let HandshakeInfo { listener, stage, reason, count } = failed.clone();

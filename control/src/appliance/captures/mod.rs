@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Nobody waits for a client that does not read: its thread does, then the rings are full, and the workers count what is
-//! lost. A capture ends when it is told to, at its limit, or when the client is gone; then the workers are told to let go
-//! of their taps, the thread writes what is left and the statistics, and only after that the port can be captured again.
+//! lost. A capture ends when it is told to, at its limit, or when the client is gone; then the workers are told to drop
+//! their taps, the thread writes what is left and the statistics, and only after that the port can be captured again.
 
 mod file;
 mod thread;
@@ -183,7 +183,7 @@ impl Captures {
         }
     }
 
-    /// Has the workers let go of their taps. Done again, it does no harm.
+    /// Has the workers drop their taps. Done again, it does no harm.
     fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
         let Some(running) = self.running.get_mut(name) else { return };
         running.ending = true;

@@ -67,11 +67,10 @@ impl Totals {
     /// Adds other totals.
     pub(super) fn merge(&mut self, other: &Totals) {
         merge(&mut self.counters, &other.counters);
-        for (name, value) in &other.errors {
-            *self.errors.entry(name.clone()).or_default() += value;
-        }
-        for (name, value) in &other.ends {
-            *self.ends.entry(name.clone()).or_default() += value;
+        for (own, others) in [(&mut self.errors, &other.errors), (&mut self.ends, &other.ends)] {
+            for (name, value) in others {
+                *own.entry(name.clone()).or_default() += value;
+            }
         }
     }
 

@@ -40,8 +40,6 @@ struct PendingSend {
     asked: bool,
     /// The message from the peer, when it came before the acknowledgement.
     reply: Option<Vec<u8>>,
-    /// After how long that came.
-    replied: Option<Duration>,
     deadline: Option<Instant>,
 }
 
@@ -68,7 +66,6 @@ impl Sends {
             sent: None,
             asked: false,
             reply: None,
-            replied: None,
             deadline: None,
         };
         let id = self.next;
@@ -128,9 +125,6 @@ impl Sends {
         let time_us = time_us.unwrap_or(u64::MAX);
         let reply = send.reply.take();
         let confirmed = reply.is_some();
-        if let Some(took) = send.replied {
-            self.echoes.record(took.as_nanos() as u64);
-        }
         let sent = Sent { bytes: send.data.len() as u64, time_us, reply, confirmed };
         if confirmed {
             send.answer.send(Ok(Reply::Sent(sent)));
@@ -177,11 +171,12 @@ impl Sends {
         let awaits = here.filter(|(_, s)| s.wait.is_some() && s.reply.is_none());
         let first = awaits.min_by_key(|(_, s)| (s.sent.is_none(), s.step)).map(|(&id, _)| id);
         let Some(id) = first else { return Some(data) };
+        if let Some(send) = self.pending.get(&id) {
+            self.echoes.record(now.duration_since(send.started).as_nanos() as u64);
+        }
         if let Some(send) = self.pending.get_mut(&id).filter(|send| send.sent.is_none()) {
             send.reply = Some(data);
-            send.replied = Some(now.duration_since(send.started));
         } else if let Some(send) = self.pending.remove(&id) {
-            self.echoes.record(now.duration_since(send.started).as_nanos() as u64);
             let sent = Sent { reply: Some(data), confirmed: true, ..send.sent.unwrap_or_default() };
             send.answer.send(Ok(Reply::Sent(sent)));
             end_if_opened(stream, send.opened, out);

@@ -13,6 +13,17 @@ fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     (pending, posted(bench))
 }
 
+/// On a stream that is opened for it.
+fn send_alone(bench: &mut Bench) -> (Pending, Ticket) {
+    let via = Via::Connect(spec());
+    let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };
+    let pending = bench.call(Request::Send(spec));
+    let commands = bench.all_commands();
+    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
+    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    (pending, posted(bench))
+}
+
 fn posted(bench: &mut Bench) -> Ticket {
     let commands = bench.all_commands();
     let [Command::Post { message: Message::Untagged { qn: Qn(0), .. }, ticket, .. }] =
@@ -153,13 +164,7 @@ fn the_end_of_the_stream_answers_everybody() {
 #[test]
 fn a_stream_opened_for_one_message_is_closed_after_it() {
     let mut bench = bench();
-    let via = Via::Connect(spec());
-    let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };
-    let mut pending = bench.call(Request::Send(spec));
-    let commands = bench.all_commands();
-    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
-    let ticket = posted(&mut bench);
+    let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     assert!(unanswered(&mut pending));
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
@@ -173,16 +178,9 @@ fn a_stream_opened_for_one_message_is_closed_after_it() {
 fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
     for opened in [false, true] {
         let mut bench = if opened { bench() } else { connected() };
-        let (mut pending, ticket) = if opened {
-            let spec =
-                SendSpec { via: Via::Connect(spec()), queue: 0, data: vec![1], wait_reply_us: 0 };
-            let pending = bench.call(Request::Send(spec));
-            let commands = bench.all_commands();
-            let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-            bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
-            (pending, posted(&mut bench))
-        } else {
-            send(&mut bench, Duration::ZERO)
+        let (mut pending, ticket) = match opened {
+            true => send_alone(&mut bench),
+            false => send(&mut bench, Duration::ZERO),
         };
         bench.event(Event::Sent { stream: StreamId(5), ticket });
         bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
@@ -195,12 +193,7 @@ fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
 #[test]
 fn a_peer_that_never_closes_has_confirmed_nothing() {
     let mut bench = bench();
-    let spec = SendSpec { via: Via::Connect(spec()), queue: 0, data: vec![1], wait_reply_us: 0 };
-    let mut pending = bench.call(Request::Send(spec));
-    let commands = bench.all_commands();
-    let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
-    let ticket = posted(&mut bench);
+    let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     bench.closed(5, CloseReason::PeerLingers);
     assert!(!sent(&mut pending).confirmed);

@@ -100,10 +100,10 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
-/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, workers' buffers 192 MiB`.
+/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192 MiB`.
 fn memory(memory: &MemoryInfo) -> String {
     format!(
-        "{} of {} ({}): regions {}, jobs {}, workers' buffers {}",
+        "{} of {} ({}): regions {}, jobs {}, buffers and streams {}",
         bytes(memory.in_use),
         bytes(memory.ceiling),
         memory.source,

@@ -1,4 +1,5 @@
-//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named.
+//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named. The first
+//! segment counts: nothing waits for a second one where the first is no MPA already.
 //!
 //! Left out: protocols whose client waits for the server to speak first.
 

@@ -461,7 +461,11 @@ pub(crate) fn stream() -> StreamInfo {
         peer_regions: vec![],
         age_seconds: 12.0,
         flow: Some(flow()),
-        counters: counters(&[("placed_bytes", 1 << 20)]),
+        counters: counters(&[
+            ("placed_in_order_bytes", 1 << 20),
+            ("placed_out_of_order_bytes", 1 << 19),
+            ("sent_bytes", 4096),
+        ]),
     }
 }
 

@@ -242,7 +242,9 @@ impl Control {
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
-            Request::Streams => Ok(Reply::Streams(vec![stream()])),
+            Request::Streams { limit } => {
+                Ok(Reply::Streams([stream()].into_iter().take(limit).collect()))
+            }
             Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {
                 Err(ApiError::not_found(format!("there is no stream {id}")))
             }

@@ -216,7 +216,7 @@ impl Core {
             Request::RemoveListener { name } => {
                 self.listeners.remove(&mut self.env, &name, Some(answer))
             }
-            Request::Streams => self.list_streams(StreamsFor::List(answer)),
+            Request::Streams { limit } => self.list_streams(StreamsFor::List(limit, answer)),
             Request::Stream(id) => {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }

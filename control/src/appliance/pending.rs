@@ -124,7 +124,8 @@ pub(super) enum SinkOf {
 
 /// Who wanted a list of streams, or of what carries them.
 pub(super) enum StreamsFor {
-    List(Answer),
+    /// At most so many, those with the lowest numbers.
+    List(usize, Answer),
     One(StreamId, Answer),
     Associations(Answer),
     Association(StreamId, Answer),

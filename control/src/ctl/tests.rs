@@ -80,7 +80,9 @@ fn tables_for_people() {
         "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
     );
     assert_eq!(fake.good(&["streams", "list", "--listener", "other"]), "none\n");
-    assert!(stream.contains("placed_bytes  1048576"), "{stream}");
+    assert!(stream.contains("placed_in_order_bytes      1048576"), "{stream}");
+    let placed = fake.good(&["streams", "list", "--columns", "placed,sent", "--sort", "placed"]);
+    assert_eq!(placed, "PLACED   SENT\n1.5 MiB  4.0 KiB\n");
     assert_eq!(
         fake.good(&["associations", "list"]),
         "ASSOCIATION       LOCAL          REMOTE          UDP        STATE        SESSIONS  PATH MTU  \

@@ -126,10 +126,10 @@ impl Core {
 
     pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
         match wanted {
-            StreamsFor::List(answer) => {
+            StreamsFor::List(limit, answer) => {
                 let ids = self.streams.ids();
                 let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
-                answer.send(Ok(Reply::Streams(infos.collect())));
+                answer.send(Ok(Reply::Streams(infos.take(limit).collect())));
             }
             StreamsFor::One(id, answer) => {
                 let shown = api_id(id);

@@ -3,7 +3,7 @@
 use super::{bytes, list, or_dash, pairs, seconds, table, yes};
 use crate::api::{AssociationInfo, FlowInfo, StreamInfo};
 use crate::config::show_size;
-use crate::ctl::streams::Column;
+use crate::ctl::streams::{Column, placed};
 
 /// One row for each stream, with these columns.
 pub(in crate::ctl) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
@@ -38,7 +38,7 @@ fn cell(stream: &StreamInfo, column: Column) -> String {
         Column::Rate => or_dash(flow.and_then(|flow| flow.delivery_rate).map(rate)),
         Column::LimitedBy => or_dash(flow.map(|flow| flow.limited_by.as_str())),
         Column::Retransmitted => or_dash(counter("retransmitted_bytes")),
-        Column::Placed => or_dash(counter("placed_bytes")),
+        Column::Placed => or_dash(placed(stream).map(bytes)),
         Column::Sent => or_dash(counter("sent_bytes")),
     }
 }

@@ -3,7 +3,9 @@
 use core::fmt;
 
 use super::*;
-use crate::{BufferPool, Origin, VecMemory};
+use crate::rdmap;
+use crate::ulp::UlpConfig;
+use crate::{BufferPool, Origin, PdId, StreamId, VecMemory};
 
 /// A lower layer with one reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,7 +105,9 @@ fn what_a_deadline_means() {
 #[test]
 fn the_first_cause_stays_but_for_an_error() {
     let mut life = Life::new(State::Established);
+    assert!(!life.is_peer_closed());
     life.on_peer_closed();
+    assert!(life.is_peer_closed());
     assert_eq!(life.shutdown(CloseReason::Idle), Shutdown::Begins);
     assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
     life.set_first_reason(CloseReason::LocalAbort);
@@ -115,6 +119,27 @@ fn the_first_cause_stays_but_for_an_error() {
     assert_eq!((life.close_reason(), life.state()), (CloseReason::Lower(Lost), State::Closed));
     life.release();
     assert_eq!(life.close_reason(), CloseReason::LocalAbort);
+}
+
+/// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer gets the error where this end may still send, and nothing where it may not.
+#[test]
+fn an_abortive_end_sends_the_error_only_where_it_may() {
+    let of_llp = FinalError::Llp { error_type: 0, code: 2 };
+    for (error, may_send, sends) in [
+        (of_llp, true, true),
+        (of_llp, false, false),
+        (FinalError::Found, false, false),
+        (FinalError::None, true, false),
+    ] {
+        for config in
+            [UlpConfig::Ddp(crate::testing::config()), UlpConfig::Rdmap(rdmap::Config::default())]
+        {
+            let mut stream = Ulp::<VecMemory>::new(StreamId(1), PdId(0), config);
+            error.post(&mut stream, may_send);
+            assert_eq!(stream.has_unsent(), sends, "{error:?} {may_send} {:?}", stream.kind());
+            assert!(stream.is_closed(), "{error:?} {may_send} {:?}", stream.kind());
+        }
+    }
 }
 
 #[test]

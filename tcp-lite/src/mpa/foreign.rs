@@ -98,4 +98,11 @@ mod tests {
             assert_eq!(Foreign::of(bytes), expected, "{bytes:?}");
         }
     }
+
+    #[test]
+    fn protocols_have_names() {
+        let all = [Foreign::Http, Foreign::Tls, Foreign::Ssh];
+        assert_eq!(all.map(Foreign::name), ["http", "tls", "ssh"]);
+        assert_eq!(all.map(|foreign| foreign.to_string()), ["HTTP", "TLS", "SSH"]);
+    }
 }

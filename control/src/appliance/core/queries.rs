@@ -91,7 +91,7 @@ impl Core {
     /// Asks the workers for their streams.
     pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
         let which = match &wanted {
-            StreamsFor::List(_) | StreamsFor::Stats | StreamsFor::Bench(_) => Listed::Everything,
+            StreamsFor::List(..) | StreamsFor::Stats | StreamsFor::Bench(_) => Listed::Everything,
             StreamsFor::One(id, _) => Listed::Stream(*id),
             StreamsFor::Associations(_) => Listed::Associations,
             StreamsFor::Association(id, _) => Listed::Association(*id),

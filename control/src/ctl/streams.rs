@@ -92,7 +92,7 @@ impl Column {
     }
 
     /// What streams are sorted by, as far as the column is a number.
-    fn number(self, stream: &StreamInfo) -> Option<f64> {
+    pub(super) fn number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
         match self {

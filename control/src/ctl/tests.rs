@@ -15,13 +15,13 @@ use super::*;
 use crate::api::tests::fake::{self, Fake};
 use crate::api::{EventKind, StreamId};
 
-struct Ran {
-    exit: Exit,
-    out: String,
-    err: String,
+pub(super) struct Ran {
+    pub(super) exit: Exit,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
-fn ddpctl(arguments: &[&str]) -> Ran {
+pub(super) fn ddpctl(arguments: &[&str]) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ddpctl").chain(arguments.iter().copied());
     let exit = run(arguments.map(OsString::from), &mut out, &mut err, false);

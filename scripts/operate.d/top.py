@@ -1,6 +1,7 @@
 """ddpctl top in a terminal of 80 columns and 24 lines, which tmux has."""
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -12,16 +13,23 @@ from operate import PATIENCE, Bad, expect, situation, until
 from own import Ddpd, text
 
 PROMPT = "shell>"
+NUMBERS = itertools.count()
+
+
+def child_of(process):
+    with open(f"/proc/{process}/task/{process}/children") as children:
+        return int(children.read().split()[0])
 
 
 class Terminal:
     """A shell in a tmux of its own; nothing else is on its socket."""
 
     def __init__(self, on, directory):
-        self.socket = f"operate-{os.getpid()}"
+        self.socket = f"operate-{os.getpid()}-{next(NUMBERS)}"
         # The socket's path must be short.
         self.environment = {**os.environ, "TMUX_TMPDIR": str(on.directory), "LC_ALL": "C.UTF-8"}
         self.environment.pop("TMUX", None)
+        self.gone = False
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-c", directory, "env", f"PS1={PROMPT} ", "sh")
         until(lambda: PROMPT in self.lines()[0], "there is no shell")
         self.before = self.modes()
@@ -30,7 +38,13 @@ class Terminal:
         return self
 
     def __exit__(self, *_):
+        if not self.gone:
+            self.kill()
+
+    def kill(self):
+        """The terminal goes, as when its window is closed."""
         self.tmux("kill-server")
+        self.gone = True
 
     def tmux(self, *arguments):
         command = ["tmux", "-u", "-L", self.socket, *arguments]
@@ -55,9 +69,7 @@ class Terminal:
 
     def child(self):
         """The process that the shell runs."""
-        shell = self.tmux("display-message", "-p", "#{pane_pid}").strip()
-        with open(f"/proc/{shell}/task/{shell}/children") as children:
-            return int(children.read().split()[0])
+        return child_of(self.tmux("display-message", "-p", "#{pane_pid}").strip())
 
     def shows(self, pattern, what):
         """Waits for a screen that has it; the screen."""
@@ -131,6 +143,7 @@ def top(on):
         terminal.keys("q")
         terminal.is_as_before("after q")
         terminal.keys("clear", "Enter")
+        terminal.shows(rf"\A{PROMPT}\s*\Z", "the screen is not clear")
         terminal.run(on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")
         terminal.shows(r"^drops ", "no second screen")
         terminal.keys("C-c")
@@ -160,6 +173,21 @@ def top_silence(on):
         os.kill(terminal.child(), signal.SIGTERM)
         terminal.is_as_before("after SIGTERM")
     return lines[2]
+
+
+@situation("top ends when its terminal is closed, and when only the terminal's end is left of it")
+def top_gone(on):
+    # In a session of its own it gets no SIGHUP: what is left is the end of the input.
+    for session in ([], ["setsid", "--wait"]):
+        with Terminal(on, on.directory) as terminal:
+            terminal.run(*session, on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")
+            terminal.shows(r"^drops ", "no screen")
+            process = terminal.child()
+            if session:
+                process = child_of(process)
+            terminal.kill()
+            until(lambda: not os.path.exists(f"/proc/{process}"), f"top goes on without a terminal: {process}", 20)
+    return "no process is left"
 
 
 @situation("top --once prints tables without escape codes, or JSON; without a terminal top refuses and names --once")

@@ -357,3 +357,26 @@ fn the_threshold_can_have_another_floor() {
     c.on_loss(SMSS);
     assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));
 }
+
+// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the window as it is.
+#[test]
+fn growing_round_trips_end_slow_start_at_the_window() {
+    let mut c = congestion(CongestionControl::Cubic);
+    let at = |n: u64| ExtSeq::initial(crate::seq::SeqNumber(0)).plus(n * SMSS);
+    let mut rounds = 0;
+    while c.ssthresh() == u64::MAX {
+        rounds += 1;
+        assert!(rounds < 20);
+        let rtt = Nanos::from_millis(if rounds < 3 { 40 } else { 60 });
+        for i in 0..10 {
+            c.on_round_trip(rtt, at(rounds).plus(i), at(rounds + 1));
+        }
+    }
+    assert_eq!(
+        (rounds, c.ssthresh()),
+        (8, c.cwnd()),
+        "five rounds after the first that was longer"
+    );
+    c.on_round_trip(RTT, at(30), at(31));
+    assert_eq!(c.ssthresh(), c.cwnd(), "once");
+}

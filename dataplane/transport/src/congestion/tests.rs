@@ -218,6 +218,18 @@ fn cubic_converges_fast() {
     assert_eq!(plateau(&[1000, 800, 600]), 510.0);
 }
 
+// RFC 9438 §4.6: what congestion has taught stays while nothing is in flight.
+#[test]
+fn cubic_keeps_its_plateau_while_it_is_idle() {
+    let mut cubic = Cubic::default();
+    cubic.reduce(&Window::new(SMSS as usize, 1000, 1 << 30), Cause::Loss, 0);
+    Controller::release(&mut cubic);
+    assert_eq!(cubic.plateau(), 1000.0);
+    let marked = [CongestionControl::Cubic, CongestionControl::NewReno]
+        .map(|it| congestion(it).marked_fraction());
+    assert_eq!(marked, [None, None], "kept by DCTCP alone");
+}
+
 // RFC 9438 §4.1: W_max is in segments: with another size of them it is the same bytes.
 #[test]
 fn cubic_keeps_its_plateau_across_segment_sizes() {

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -71,6 +72,14 @@ class Terminal:
         """The process that the shell runs."""
         return child_of(self.tmux("display-message", "-p", "#{pane_pid}").strip())
 
+    def threads(self):
+        """Those of the process that the shell runs, if there is one, and what they wait for."""
+        try:
+            tasks = pathlib.Path(f"/proc/{self.child()}/task").iterdir()
+            return [[(task / name).read_text().strip() for name in ("comm", "wchan", "syscall")] for task in tasks]
+        except (OSError, IndexError) as error:
+            return f"no process: {error}"
+
     def shows(self, pattern, what):
         """Waits for a screen that has it; the screen."""
         def seen():
@@ -86,7 +95,10 @@ class Terminal:
         self.shows(rf"\A{PROMPT} .*ddpctl", f"{after}: the screen of the shell is not back")
         self.keys("-l", "echo rc=$?")
         self.keys("Enter")
-        self.shows(r"^rc=0$", f"{after}: no exit code 0")
+        try:
+            self.shows(r"^rc=0$", f"{after}: no exit code 0")
+        except Bad as error:
+            raise Bad(f"{error}\n{self.threads()}") from error
         expect(self.modes() == self.before, f"{after}: the terminal's modes are other ones: {self.modes()}")
 
 

@@ -284,6 +284,7 @@ mod tests {
                             "asked_busy_ns_per_byte",
                             "asked_cpu_share",
                             "located_held_bytes_max",
+                            "series",
                         ] {
                             measured.also(name, 1.0);
                         }

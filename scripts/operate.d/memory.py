@@ -118,12 +118,12 @@ def beyond(ddpd, of, size):
 def oversized_region(on):
     with Ddpd(on, on.directory / "small", {"small": text("small", 1, more=SHORT), "other": text("other", 2)}) as ddpd:
         sentence = beyond(ddpd, "small", "12GiB")
-        wanted = "12 GiB asked for, 24 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers and streams 24 MiB)"
+        wanted = "12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers and streams 40 MiB)"
         expect(wanted in sentence and "limits.memory" in sentence, sentence)
         code, _, err = ddpd.ctl("small", "regions", "add", "most", "--size", "200MiB")
         expect(code == 0, err)
-        expect("224.0 MiB of 256.0 MiB" in (status := ddpd.ctl("small", "status")[1]), status)
-        expect("40 MiB asked for, 224 MiB of 256 MiB in use" in (more := beyond(ddpd, "small", "40MiB")), more)
+        expect("240.0 MiB of 256.0 MiB" in (status := ddpd.ctl("small", "status")[1]), status)
+        expect("40 MiB asked for, 240 MiB of 256 MiB in use" in (more := beyond(ddpd, "small", "40MiB")), more)
         return sentence
 
 

@@ -258,7 +258,8 @@ fn scaled(limits: &Limits, workers: usize, most: u64) -> Buffers {
     }
     let part = |bytes: u64| {
         let part = u128::from(bytes) * u128::from(most) / u128::from(total);
-        u64::try_from(part).unwrap_or(u64::MAX)
+        // Whole pages, as all that is charged.
+        u64::try_from(part).unwrap_or(u64::MAX) / PAGE * PAGE
     };
     Buffers { buffers: part(asked.buffers), held: part(asked.held), kept: part(asked.kept) }
 }

@@ -21,20 +21,20 @@ fn add(client: &Client, name: &str, size: &str) -> Result<RegionInfo, String> {
 fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
     let ddpd = Ddpd::start(&Setup { sink: SMALL, ..Setup::default() });
     let refused = add(&ddpd.sink, "big", "12 GiB").unwrap_err();
-    let sentence = "region `big`: 12 GiB asked for, 24 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, workers' \
-                    buffers 24 MiB); the ceiling is limits.memory";
+    let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
+                    and streams 40 MiB); the ceiling is limits.memory";
     assert!(refused.contains(sentence), "{refused}");
     // Twice as much as fits, in turn.
     for _ in 0..2 {
         add(&ddpd.sink, "most", "200 MiB").unwrap();
         let memory = ddpd.status(&ddpd.sink).memory;
-        assert_eq!((memory.ceiling, memory.in_use), (256 << 20, 224 << 20));
+        assert_eq!((memory.ceiling, memory.in_use), (256 << 20, 240 << 20));
         let refused = add(&ddpd.sink, "more", "40 MiB").unwrap_err();
-        assert!(refused.contains("40 MiB asked for, 224 MiB of 256 MiB in use"), "{refused}");
+        assert!(refused.contains("40 MiB asked for, 240 MiB of 256 MiB in use"), "{refused}");
         let _: serde_json::Value = ddpd.sink.delete("/v1/regions/most").unwrap();
     }
     let gauges = ddpd.stats(&ddpd.sink).gauges;
-    assert_eq!((gauges["memory_ceiling"], gauges["memory_in_use"]), (256 << 20, 24 << 20));
+    assert_eq!((gauges["memory_ceiling"], gauges["memory_in_use"]), (256 << 20, 40 << 20));
     let (status, _) = ddpd.end();
     assert!(status.success(), "{status}");
 }

@@ -75,8 +75,8 @@ fn workers_buffers_follow_the_ceiling() {
     let budget = Budget::new(room(4), &limits, 4);
     let (buffers, note) = budget.buffers(&limits, 4);
     // 4 * 160 MiB are 640 MiB; 192 MiB less those of 4 * 4096 streams may be.
-    assert_eq!(buffers.buffers, (64 << 20) * 128 / 640);
-    assert_eq!(buffers.kept, (32 << 20) * 128 / 640);
+    assert_eq!(buffers.buffers, (64 << 20) * 128 / 640 / PAGE * PAGE);
+    assert_eq!(buffers.kept, (32 << 20) * 128 / 640 / PAGE * PAGE);
     assert!(budget.info().workers <= 192 << 20);
     let note = note.expect("a note");
     assert!(note.contains("and not 640 MiB as limits.buffers_per_worker"), "{note}");

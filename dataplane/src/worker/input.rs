@@ -47,7 +47,6 @@ impl<Io: PortIo> Core<Io> {
                 busy = true;
                 let frames = slot.take_arrived();
                 let full = frames.is_full();
-                self.env.control.counters().burst_frames.record(frames.len() as u64);
                 let known = match slot.io.tap() {
                     None => self.take_burst(port, frames, now),
                     Some(_) => self.take_watched(port, frames, now),
@@ -72,6 +71,7 @@ impl<Io: PortIo> Core<Io> {
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
         frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+        self.env.control.counters().burst_frames.record(frames.len() as u64);
         while frames.len() > 0 {
             let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
             later.for_each(Frame::prefetch_headers);

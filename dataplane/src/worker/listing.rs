@@ -31,6 +31,13 @@ struct Listing {
     next: u32,
 }
 
+impl Listings {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl Listing {
     /// The streams, or associations, in the next places; true when there are no more.
     fn next_of<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
@@ -51,6 +58,8 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Goes on with the oldest list. True if there was one.
+    #[cold]
+    #[inline(never)]
     pub(super) fn list_more(&mut self, now: Instant) -> bool {
         let Some(mut listing) = self.listings.0.pop_front() else { return false };
         let (streams, associations, last) = match listing.which {

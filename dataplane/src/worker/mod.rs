@@ -238,7 +238,9 @@ impl<Io: PortIo> Core<Io> {
             self.env.control.counters().run.event_stalls.add(1);
         } else {
             busy |= self.take_commands(now);
-            busy |= self.list_more(now);
+            if !self.listings.is_empty() {
+                busy |= self.list_more(now);
+            }
         }
         busy |= self.take_messages(now);
         busy |= self.take_frames(now);

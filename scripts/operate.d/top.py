@@ -104,7 +104,7 @@ class Terminal:
 
 @contextlib.contextmanager
 def traffic(on):
-    """Puts, one after the other."""
+    """Puts, one after the other, each long enough for two looks."""
     stop = threading.Event()
 
     def put():
@@ -113,7 +113,7 @@ def traffic(on):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 on.ctl("put", "top.bin", "tcp://10.77.0.1:7471/inbox")
     with open(on.directory / "top.bin", "wb") as file:
-        file.truncate(64 << 20)
+        file.truncate(240 << 20)
     thread = threading.Thread(target=put)
     thread.start()
     try:

@@ -320,6 +320,8 @@ impl Core {
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association.worker(), &stats);
             }
+            // Not used yet.
+            Event::Recordings { .. } => {}
             Event::Neighbours { ticket, neighbours } => {
                 if let Some(Then::Neighbours { found, .. }) = self.env.waiting(ticket) {
                     found.extend(neighbours);

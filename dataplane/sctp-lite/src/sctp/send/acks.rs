@@ -4,8 +4,9 @@ use base::Instant;
 use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Duplicated};
 use transport::ranges::Range;
+use transport::recorder::{Kind, Record};
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::sctp::{GapBlock, Sack, Tsn};
+use wire::sctp::{GapBlock, Sack, Tsn, chunk_type};
 
 use super::recover::SackInfo;
 use super::{Sender, one};
@@ -141,6 +142,7 @@ impl Sender {
         let duplicated = self.duplicates(sack.duplicates());
         (ack.resent_twice, ack.probe_twice) = (duplicated.resent, duplicated.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
+        self.note_window(now, sack);
         self.set_window(sack.header.a_rwnd);
     }
 
@@ -212,6 +214,18 @@ impl Sender {
             found.probe |= of.probe;
         }
         found
+    }
+
+    /// The peer closes its window, or opens it.
+    #[inline]
+    fn note_window(&mut self, now: Instant, sack: &Sack<'_>) {
+        if (self.a_rwnd == 0) == (sack.header.a_rwnd == 0) {
+            return;
+        }
+        let kind = if self.a_rwnd == 0 { Kind::WindowOpened } else { Kind::WindowClosed };
+        let window = u16::try_from(sack.header.a_rwnd).unwrap_or(u16::MAX);
+        let record = Record::new(now, kind, 0, sack.header.cumulative.0);
+        self.record(record.with(chunk_type::SACK, window, 0));
     }
 
     /// RFC 9260 §6.2.1 D ii.

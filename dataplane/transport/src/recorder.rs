@@ -1,0 +1,222 @@
+//! The flight recorder of one connection or association: what seldom happens to it, the newest [`RECORDS`] of that, with
+//! the headers of the segments that show it. Payload is never in it.
+//!
+//! It costs nothing where nothing happens: eight bytes until the first record, and no work for a segment that is in order.
+//! Segments of the same kind that follow each other share a record, which has the header of the first one and counts them.
+//!
+//! ```text
+//!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
+//! ```
+
+use base::Instant;
+
+/// Records of a ring.
+pub const RECORDS: usize = 16;
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// The state changed: from `number` to `answer`, as the protocol numbers them.
+    State,
+    /// What was found lost was sent again. A header; `len` is bytes of payload.
+    Resent,
+    /// A tail loss probe was sent (RFC 8985 §7.3). A header.
+    TailProbe,
+    /// A closed window was probed. A header.
+    WindowProbe,
+    /// A retransmission time-out: the `count`th in a row; the oldest that is unacknowledged is `number`, the next time-out
+    /// comes after `answer` milliseconds.
+    Timeout,
+    /// No answer for too long: the connection is given up after `answer` milliseconds without progress.
+    GaveUp,
+    /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
+    Recovery,
+    /// It, or a time-out, proved spurious and was undone: by F-RTO (`number` 0), a timestamp (1), reports of duplicates
+    /// (2). The congestion window is `answer` bytes again.
+    Undone,
+    /// The peer closed its window. A header that arrived.
+    WindowClosed,
+    /// It opened it again. A header that arrived.
+    WindowOpened,
+    /// The congestion window was reduced to `answer` bytes because the peer echoed a mark (RFC 3168 §6.1.2).
+    Marked,
+    /// The path carries segments or packets of `answer` bytes from now on, instead of `number`.
+    PathMtu,
+    /// A keepalive probe or a heartbeat went unanswered: the `count`th in a row.
+    Unanswered,
+    /// A reset or an ABORT was sent. A header; of an ABORT its cause in `answer`.
+    ResetSent,
+    /// One came. A header that arrived; of an ABORT its cause in `answer`.
+    ResetReceived,
+    /// A FIN was sent. A header.
+    FinSent,
+    /// The peer's came. A header that arrived.
+    FinReceived,
+    /// An error was found in what the peer sent: layer, type and code in the lowest bytes of `answer`; over SCTP `number`
+    /// is the stream.
+    ErrorFound,
+    /// The last message about an error was queued, RDMAP's Terminate or DDP's: as `ErrorFound`.
+    TerminateSent,
+    /// The peer's Terminate came: as `ErrorFound`.
+    TerminateReceived,
+}
+
+impl Kind {
+    /// The record has a header of the peer's (`Some(true)`), of ours, or none.
+    pub const fn header(self) -> Option<bool> {
+        use Kind::*;
+        match self {
+            Resent | TailProbe | WindowProbe | ResetSent | FinSent => Some(false),
+            WindowClosed | WindowOpened | ResetReceived | FinReceived => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Segments of this kind that follow each other share a record.
+    const fn is_counted(self) -> bool {
+        matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe)
+    }
+}
+
+/// A record. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// Time and kind.
+    when: u64,
+    /// Sequence number or TSN of a header; else see [`Kind`].
+    pub number: u32,
+    /// Acknowledgement number of a header; else see [`Kind`].
+    pub answer: u32,
+    /// Window field of a header, not scaled.
+    pub window: u16,
+    /// Bytes of payload.
+    pub len: u16,
+    /// How many; 0 and 1 are one.
+    pub count: u32,
+}
+
+const _: () = assert!(size_of::<Record>() == 24);
+
+impl Record {
+    /// Without a header.
+    pub fn new(now: Instant, kind: Kind, number: u32, answer: u32) -> Self {
+        let when = now.as_micros() << 16 | (kind as u64) << 8;
+        Record { when, number, answer, window: 0, len: 0, count: 1 }
+    }
+
+    /// With the header's other fields: TCP's flags, or the type of SCTP's chunk.
+    #[must_use]
+    pub fn with(self, flags: u8, window: u16, len: usize) -> Self {
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
+        Record { when: self.when | u64::from(flags), window, len, ..self }
+    }
+
+    /// So many in a row.
+    #[must_use]
+    pub fn counted(self, count: u32) -> Self {
+        Record { count, ..self }
+    }
+
+    /// When, to the microsecond.
+    pub fn at(&self) -> Instant {
+        Instant::from_micros(self.when >> 16)
+    }
+
+    /// What happened.
+    pub fn kind(&self) -> Kind {
+        KINDS[usize::from((self.when >> 8) as u8).min(KINDS.len() - 1)]
+    }
+
+    /// The flags of TCP's header, or the type of SCTP's chunk.
+    pub fn flags(&self) -> u8 {
+        self.when as u8
+    }
+}
+
+const KINDS: [Kind; 20] = {
+    use Kind::*;
+    [
+        State,
+        Resent,
+        TailProbe,
+        WindowProbe,
+        Timeout,
+        GaveUp,
+        Recovery,
+        Undone,
+        WindowClosed,
+        WindowOpened,
+        Marked,
+        PathMtu,
+        Unanswered,
+        ResetSent,
+        ResetReceived,
+        FinSent,
+        FinReceived,
+        ErrorFound,
+        TerminateSent,
+        TerminateReceived,
+    ]
+};
+
+/// The recorder: a ring once there is a record.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Option<Box<Ring>>);
+
+#[derive(Clone, Debug)]
+struct Ring {
+    records: [Record; RECORDS],
+    /// Records made so far.
+    made: u64,
+}
+
+/// Bytes that a recorder takes once there is a record, beside its eight.
+pub const BYTES: usize = size_of::<Ring>();
+
+impl Recorder {
+    /// Adds a record; the oldest makes room for it.
+    #[cold]
+    #[inline(never)]
+    pub fn add(&mut self, record: Record) {
+        let ring = self.0.get_or_insert_with(|| {
+            let nothing = Record { when: 0, number: 0, answer: 0, window: 0, len: 0, count: 0 };
+            Box::new(Ring { records: [nothing; RECORDS], made: 0 })
+        });
+        let newest = (ring.made.wrapping_sub(1) % RECORDS as u64) as usize;
+        if ring.made > 0
+            && record.kind().is_counted()
+            && let Some(last) = ring.records.get_mut(newest)
+            && last.kind() == record.kind()
+        {
+            last.count = last.count.saturating_add(record.count);
+            return;
+        }
+        if let Some(place) = ring.records.get_mut((ring.made % RECORDS as u64) as usize) {
+            *place = record;
+        }
+        ring.made += 1;
+    }
+
+    /// What it has, the oldest first, and how many older records were left out.
+    pub fn records(&self) -> (Vec<Record>, u64) {
+        let Some(ring) = &self.0 else { return (Vec::new(), 0) };
+        let kept = ring.made.min(RECORDS as u64);
+        let numbers = ring.made - kept..ring.made;
+        let at = |number: u64| ring.records.get((number % RECORDS as u64) as usize).copied();
+        (numbers.filter_map(at).collect(), ring.made - kept)
+    }
+
+    /// Nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Forgets all, and frees its memory.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

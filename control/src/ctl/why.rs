@@ -1,18 +1,50 @@
 //! `ddpctl why`: what happened to a stream, a job or a peer.
 
+mod pcapng;
+
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::api::{Client, Flight, Why};
 
-pub(super) fn why(what: &str, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+pub(super) fn why(
+    what: &str,
+    file: Option<&Path>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
     let why: Why = client.get(&format!("/v1/why/{}", path_segment(what)))?;
     if why.sentences.is_empty() && why.streams.is_empty() && !output.json {
         let message = format!("nothing is recorded of {what}: it ended in order, or long ago");
         return Err(Failure::new(Exit::Failed, message));
     }
-    output.answer(&why, told)
+    match file {
+        Some(file) => write(what, file, &why, output),
+        None => output.answer(&why, told),
+    }
+}
+
+/// The headers as a file, or to the standard output, which then has nothing else.
+fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
+    let (bytes, headers) = pcapng::file(why);
+    if headers == 0 {
+        let message = format!(
+            "no header is recorded of {what}: a worker keeps those of retransmissions, probes, resets, FINs and of windows \
+             that close or open"
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let sentence = format!("{headers} headers written");
+    if file.as_os_str() == "-" {
+        output.out.write_all(&bytes)?;
+        return Ok(writeln!(output.err, "ddpctl: {sentence}")?);
+    }
+    std::fs::write(file, bytes)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+    output.done(format!("{sentence}; {}", file.display()))
 }
 
 fn told(why: &Why) -> String {
@@ -37,12 +69,13 @@ fn of_stream(flight: &Flight) -> String {
     }
     for (at, event) in flight.events.iter().enumerate() {
         // Where the middle ones are missing.
-        if at == KEPT && flight.left_out > 0 {
-            text += &format!("  ({} events are left out)\n", flight.left_out);
+        let left_out = flight.left_out + flight.recorder_left_out;
+        if at == KEPT && left_out > 0 {
+            text += &format!("  ({left_out} events are left out)\n");
         }
         let seconds = event.after_us as f64 / 1e6;
         // Into a string nothing fails.
-        let _ = writeln!(text, "  {seconds:>10.6} s  {:<12} {}", event.event, event.detail);
+        let _ = writeln!(text, "  {seconds:>10.6} s  {:<15} {}", event.event, event.detail);
     }
     text
 }

@@ -3,7 +3,6 @@
 mod pcapng;
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use super::exit::{Exit, Failure};

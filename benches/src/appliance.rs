@@ -8,7 +8,7 @@ use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::enough_memory;
 use crate::product;
-use crate::row::Row;
+use crate::row::{Row, median};
 
 /// A measurement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,21 +65,35 @@ pub enum ApplianceKind {
         /// Bytes of the message.
         len: u32,
     },
+    /// Processor time of the control thread for one scrape of the metrics.
+    Scrape {
+        /// Streams that are open.
+        streams: u32,
+    },
 }
 
 impl Appliance {
     /// The row that it makes, still without number.
     pub fn row(&self) -> Row {
-        use ApplianceKind::{PutToRing, Register, SendEcho, StartUp};
-        let unit = if matches!(self.what, StartUp | Register { .. }) { "ms" } else { "us" };
+        use ApplianceKind::{PutToRing, Register, Scrape, SendEcho, StartUp};
+        let unit = match self.what {
+            StartUp | Register { .. } | Scrape { .. } => "ms",
+            PutToRing { .. } | SendEcho { .. } => "us",
+        };
         let row = Row::new(&self.group, &self.name, unit);
         match self.what {
             StartUp => row,
             Register { len } => row.with("len", len),
             PutToRing { len } | SendEcho { len } => row.with("len", len),
+            Scrape { streams } => row.with("streams", streams),
         }
     }
 }
+
+/// Streams that either appliance may have.
+const STREAMS: u32 = 20_000;
+/// Scrapes, of which the median counts.
+const SCRAPES: usize = 21;
 
 /// Far more than any step takes; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -103,6 +117,7 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
         ApplianceKind::Register { len } => pair.register(len, &mut row),
         ApplianceKind::PutToRing { len } => pair.put_to_ring(len, time, directory.path(), &mut row),
         ApplianceKind::SendEcho { len } => pair.send_echo(len, time, &mut row),
+        ApplianceKind::Scrape { streams } => pair.scrape(streams, &mut row),
     };
     pair.stop();
     measured.map(|()| row)
@@ -112,7 +127,7 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
 fn file(side: usize, core: usize, socket: &Path) -> String {
     let socket = socket.display();
     let common = format!(
-        "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[management]\nsocket = \"{socket}\"\n\
+        "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[limits]\nstreams = {STREAMS}\n[management]\nsocket = \"{socket}\"\n\
          [[port]]\nname = \"p{side}\"\nkind = \"ring\"\nlink = \"bench\"\n\
          [[interface]]\nname = \"lan\"\nport = \"p{side}\"\naddresses = [\"10.9.0.{}/24\"]\n",
         side + 1
@@ -123,14 +138,14 @@ fn file(side: usize, core: usize, socket: &Path) -> String {
     common
         + "[[region]]\nname = \"inbox\"\nbacking = \"shared-memory\"\nobject = \"inbox\"\n\
            size = \"16 MiB\"\naccess = \"w\"\n\
-           [[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 4791\nregions = [\"inbox\"]\n\
+           [[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 4791\nlimits.streams = 20000\nregions = [\"inbox\"]\n\
            [[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\n"
 }
 
 struct Pair {
     process: Process,
     clients: [Client; 2],
-    attach: std::path::PathBuf,
+    attach: PathBuf,
 }
 
 impl Pair {
@@ -217,6 +232,51 @@ impl Pair {
         }
         rounds.report(row)
     }
+
+    /// The streams are idle, and each scrape is asked for when the one before is answered.
+    fn scrape(&self, streams: u32, row: &mut Row) -> anyhow::Result<()> {
+        for _ in 0..streams {
+            self.connect()?;
+        }
+        // The other appliance's thread has nothing to do meanwhile.
+        let threads = control_threads()?;
+        let (mut times, mut walls, mut series) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..SCRAPES {
+            let (before, from) = (processor_time(&threads)?, Instant::now());
+            let text = self.clients[1].text("/v1/metrics")?;
+            walls.push(from.elapsed().as_secs_f64() * 1e3);
+            times.push((processor_time(&threads)? - before).as_secs_f64() * 1e3);
+            series = text.lines().filter(|line| !line.starts_with('#')).count();
+        }
+        row.set(median(&times));
+        row.also("answer_ms", median(&walls));
+        row.also("series", series as f64);
+        Ok(())
+    }
+}
+
+/// The accounts of the control threads.
+fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
+    let mut accounts = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if std::fs::read_to_string(task.join("comm"))?.trim() == "control" {
+            accounts.push(task.join("schedstat"));
+        }
+    }
+    anyhow::ensure!(!accounts.is_empty(), "there is no control thread");
+    Ok(accounts)
+}
+
+/// What these threads have used of the processors so far.
+fn processor_time(threads: &[PathBuf]) -> anyhow::Result<Duration> {
+    let mut all = Duration::ZERO;
+    for accounts in threads {
+        let accounts = std::fs::read_to_string(accounts)?;
+        let first = accounts.split(' ').next().context("no time in a thread's accounts")?;
+        all += Duration::from_nanos(first.parse()?);
+    }
+    Ok(all)
 }
 
 struct Times(Histogram<u64>);

@@ -98,6 +98,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.loaded(),
         plan.adaptive(),
         plan.appliance(),
+        plan.scrape(),
         plan.many(),
         plan.stags(),
         plan.growth(),

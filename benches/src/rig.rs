@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use dataplane::memory::{Backing, Memory, MemoryConfig};
 use dataplane::port::{Port, Ports};
 use dataplane::{
-    Command, Connect, Dataplane, EndpointConfig, Event, InterfaceId, ListenerConfig, ListenerId,
-    Load, LoadReport, Service, StreamStats, Ticket,
+    Command, Connect, Dataplane, EndpointConfig, Event, InterfaceId, Listed, ListenerConfig,
+    ListenerId, Load, LoadReport, Service, StreamStats, Ticket,
 };
 use ddp::{Access, PdId, Qn, Stag, StagEntry, StreamId, TaggedOffset};
 use serde::{Deserialize, Serialize};
@@ -214,7 +214,7 @@ impl End {
 
     /// What the first stream of this end did.
     fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
-        self.command(Command::ListStreams { ticket: Ticket(3) })?;
+        self.command(Command::ListStreams { which: Listed::Everything, ticket: Ticket(3) })?;
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             match self.dataplane.workers[0].poll() {

@@ -280,6 +280,9 @@ impl List<'_> {
         figure("put of a file to the completion ring", "us", 1.0, "put-to-ring", None);
         figure("streams set up and closed", "thousand/s", 1e-3, "set-up", None);
         figure("start of two appliances", "ms", 1.0, "start-up", None);
+        let name = "control thread's time for a scrape, 10,000 streams";
+        figure(name, "ms", 1.0, "scrape-10000", None);
+        figure("series of a scrape, 10,000 streams", "", 1.0, "scrape-10000", Some("series"));
         figure("registration of 4 GiB", "ms", 1.0, "register-4096", None);
     }
 }

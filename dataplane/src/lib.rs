@@ -60,7 +60,7 @@ pub use api::{
     AssociationInfo, AssociationStats, CloseReason, Command, CommandError, Connect, ConnectError,
     CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig, Event, FlowInfo,
     Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle, InterfaceConfig, InterfaceId,
-    IpFields, LONGEST_LATENCY, Limit, LimitInfo, Limits, ListenerConfig, ListenerId, Load,
+    IpFields, LONGEST_LATENCY, Limit, LimitInfo, Limits, Listed, ListenerConfig, ListenerId, Load,
     LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
     RECORDINGS, Record, RecordKind, Recording, Route, SctpConfig, Secret, Service, Sources,
     StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, Window,

@@ -6,7 +6,7 @@ use ddp::{
     StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
 use tcp_lite::mpa::{
-    Config, Depths, HoldBudget, Params, Peer, Progress, Receiver, Revision, Startup,
+    Config, Depths, HoldBudget, Params, Peer, Progress, Receiver, Revision, Startup, StartupError,
 };
 use tcp_lite::seam::Taken;
 
@@ -38,6 +38,10 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
     let mut used = 0;
     for chunk in bytes.chunks(piece.min(bytes.len().max(1))) {
         match startup.input(chunk) {
+            // Which protocol it is instead is told from the first piece, if that is long enough.
+            Err(StartupError::Foreign(_) | StartupError::BadKey { at: 0 }) => {
+                return Some((0, "not MPA".into()));
+            }
             Err(error) => return Some((0, error.to_string())),
             Ok((n, progress)) => {
                 used += n;

@@ -123,7 +123,7 @@ def beyond(ddpd, of, size):
 def oversized_region(on):
     with Ddpd(on, on.directory / "small", {"small": text("small", 1, more=SHORT), "other": text("other", 2)}) as ddpd:
         sentence = beyond(ddpd, "small", "12GiB")
-        wanted = "12 GiB asked for, 24 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, workers' buffers 24 MiB)"
+        wanted = "12 GiB asked for, 24 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers and streams 24 MiB)"
         expect(wanted in sentence and "limits.memory" in sentence, sentence)
         code, _, err = ddpd.ctl("small", "regions", "add", "most", "--size", "200MiB")
         expect(code == 0, err)

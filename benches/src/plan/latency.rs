@@ -101,4 +101,15 @@ impl Plan<'_> {
         tasks.push(self.whole(name, "api-send-echo", ApplianceKind::SendEcho { len: 64 }));
         Group { name, title, repetitions: self.few(), tasks }
     }
+
+    /// What an observer costs the control thread.
+    pub(super) fn scrape(&self) -> Group {
+        let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
+        let counts: &[u32] = if self.means.quick { &[10] } else { &[10, 10_000] };
+        let whole = |&streams| {
+            self.whole(name, &format!("scrape-{streams}"), ApplianceKind::Scrape { streams })
+        };
+        let tasks = counts.iter().map(whole).collect();
+        Group { name, title, repetitions: self.few(), tasks }
+    }
 }

@@ -55,13 +55,13 @@ pub struct Status {
 pub struct MemoryInfo {
     /// No request takes more than this.
     pub ceiling: u64,
-    /// Of it: regions, jobs and workers' buffers.
+    /// Of it: regions, jobs, workers' buffers and streams.
     pub in_use: u64,
     /// Regions, without those in reserved hugepages.
     pub regions: u64,
     /// What jobs stage.
     pub jobs: u64,
-    /// Set aside for the workers' buffers.
+    /// Set aside for the workers' buffers and for as many streams as they may have.
     pub workers: u64,
     /// Where the ceiling is from: `limits.memory`, or what the machine has.
     pub source: String,

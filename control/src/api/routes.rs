@@ -83,7 +83,7 @@ pub(super) fn router(app: App) -> Router {
         .route("/v1/regions/{name}/data", get(region_data))
         .route("/v1/listeners", plain(Request::Listeners).post(add_listener))
         .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
-        .route("/v1/streams", plain(Request::Streams))
+        .route("/v1/streams", get(streams))
         .route("/v1/streams/{id}", get(stream).delete(close_stream))
         .route("/v1/associations", plain(Request::Associations))
         .route("/v1/associations/{id}", get(association))
@@ -189,6 +189,26 @@ async fn region_data(
 
 async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {
     app.ok(Request::RemoveListener { name }).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamPage {
+    limit: Option<usize>,
+    /// Names with commas between.
+    counters: Option<String>,
+}
+
+async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> Answer {
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut reply = app.ask(Request::Streams { limit }).await?;
+    if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
+        let wanted: Vec<&str> = wanted.split(',').collect();
+        for stream in streams {
+            stream.counters.retain(|name, _| wanted.contains(&name.as_str()));
+        }
+    }
+    Ok((StatusCode::OK, axum::Json(reply)).into_response())
 }
 
 async fn stream(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {

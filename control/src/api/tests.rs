@@ -53,6 +53,10 @@ fn everything_that_can_be_read() {
     assert_eq!(http(&fake, "GET", "/v1/status", "").1["name"], "fake");
     let (status, stream) = http(&fake, "GET", "/v1/streams/0001000000000007", "");
     assert_eq!((status, &stream["id"]), (200, &json!("0001000000000007")));
+    let some = http(&fake, "GET", "/v1/streams?limit=1&counters=sent_bytes,nothing", "");
+    assert_eq!((some.0, &some.1[0]["counters"]), (200, &json!({ "sent_bytes": 4096 })));
+    assert_eq!(http(&fake, "GET", "/v1/streams?limit=0", ""), (200, json!([])));
+    assert_eq!(http(&fake, "GET", "/v1/streams?limit=few", "").0, 400);
     let (status, metrics) = http(&fake, "GET", "/v1/metrics", "");
     assert_eq!(status, 200);
     assert!(metrics.as_str().unwrap().contains("ddpd_worker_rx_frames_total{worker=\"0\"} 7"));

@@ -76,7 +76,10 @@ pub enum Request {
         name: String,
     },
     /// [`Reply::Streams`].
-    Streams,
+    Streams {
+        /// At most so many, those with the lowest numbers.
+        limit: usize,
+    },
     /// [`Reply::Stream`].
     Stream(StreamId),
     /// [`Reply::Associations`].

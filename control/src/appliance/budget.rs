@@ -1,13 +1,13 @@
-//! The ceiling of the appliance's memory: regions, what jobs stage, and the workers' buffers.
+//! The ceiling of the appliance's memory: regions, what jobs stage, the workers' buffers, and the streams.
 //!
 //! ```text
 //!   0                                                       ceiling
-//!   | workers' buffers (fixed) | regions | jobs |   free   |
+//!   | buffers and streams (fixed) | regions | jobs |   free   |
 //! ```
 //!
 //! The ceiling is `limits.memory`, or a share of what the machine lets the process have. The bounds of the workers'
-//! buffers are set aside at the start, lowered to half of the ceiling where they are more. A region or a job is charged
-//! before its memory is mapped, and the charge goes with the last handle on the memory.
+//! buffers are set aside at the start, and what `limits.streams` streams take besides; the bounds are lowered so that both are
+//! half of the ceiling where they are more. A region or a job is charged before its memory is mapped, and the charge goes with the last handle on the memory.
 //!
 //! All of a region counts: anonymous and file-backed ones are private memory, shared ones a memory file, and all are
 //! populated at once. A region in reserved hugepages does not: its pages were taken from RAM when they were reserved.
@@ -22,6 +22,8 @@ use crate::config::{Limits, MachineMemory, show_size};
 
 /// Without `limits.memory`, of what the machine lets the process have: per cent.
 const SHARE: u64 = 75;
+/// What a stream takes at most besides its buffers, in its worker and in the control thread.
+const STREAM: u64 = 4096;
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
@@ -52,7 +54,11 @@ pub struct Budget(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     room: Option<Room>,
-    workers: u64,
+    workers: usize,
+    /// Of their buffers; fixed.
+    buffers: u64,
+    /// Of their streams.
+    streams: AtomicU64,
     ceiling: AtomicU64,
     /// True when it is `limits.memory` and nothing less.
     by_key: AtomicBool,
@@ -82,7 +88,9 @@ impl Budget {
     pub fn new(room: Option<Room>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(room.as_ref(), limits.memory);
         Budget(Arc::new(Inner {
-            workers: scaled(limits, workers, ceiling / 2).total(workers),
+            workers,
+            buffers: scaled(limits, workers, ceiling / 2).total(workers),
+            streams: AtomicU64::new(structures(limits, workers)),
             room,
             ceiling: AtomicU64::new(ceiling),
             by_key: by_key.into(),
@@ -96,6 +104,8 @@ impl Budget {
         Budget(Arc::new(Inner {
             room: None,
             workers: 0,
+            buffers: 0,
+            streams: AtomicU64::new(0),
             ceiling: AtomicU64::new(u64::MAX),
             by_key: true.into(),
             charged: AtomicU64::new(0),
@@ -108,30 +118,37 @@ impl Budget {
         let half = self.0.ceiling.load(Ordering::Relaxed) / 2;
         let (asked, given) = (Buffers::of(limits), scaled(limits, workers, half));
         let note = (given != asked).then(|| {
+            let streams = structures(limits, workers);
             format!(
-                "the buffers of {workers} workers may take {} together, half of limits.memory ({}), and not {} as \
-                 limits.buffers_per_worker, held_per_worker and kept_per_worker say",
+                "the buffers of {workers} workers may take {} together, because limits.memory is {} and limits.streams \
+                 streams take {}, and not {} as limits.buffers_per_worker, held_per_worker and kept_per_worker say",
                 show_size(given.total(workers)),
                 show_size(half * 2),
+                show_size(streams),
                 show_size(asked.total(workers)),
             )
         });
         (given, note)
     }
 
-    /// The ceiling from now on is that of `key`. What is in use stays.
-    pub fn follow(&self, key: Option<u64>) {
-        let (bytes, by_key) = ceiling(self.0.room.as_ref(), key);
-        self.0.ceiling.store(bytes, Ordering::Relaxed);
-        self.0.by_key.store(by_key, Ordering::Relaxed);
+    /// From now on these limits hold: the ceiling, and as many streams. What is in use stays.
+    pub fn follow(&self, limits: &Limits) {
+        let inner = &self.0;
+        let (bytes, by_key) = ceiling(inner.room.as_ref(), limits.memory);
+        inner.ceiling.store(bytes, Ordering::Relaxed);
+        inner.by_key.store(by_key, Ordering::Relaxed);
+        inner.streams.store(structures(limits, inner.workers), Ordering::Relaxed);
     }
 
-    /// Whether so many bytes more would fit; under the ceiling of `key`, if there is to be another one.
-    pub fn check(&self, what: &str, asked: u64, key: Option<Option<u64>>) -> Result<(), Over> {
+    /// Whether so many bytes more would fit; under these limits, if there are to be others.
+    pub fn check(&self, what: &str, asked: u64, limits: Option<&Limits>) -> Result<(), Over> {
         let mut used = self.info();
-        if let Some(key) = key {
-            let (bytes, by_key) = ceiling(self.0.room.as_ref(), key);
+        if let Some(limits) = limits {
+            let (bytes, by_key) = ceiling(self.0.room.as_ref(), limits.memory);
             (used.ceiling, used.source) = (bytes, self.source(by_key));
+            let workers = self.0.buffers.saturating_add(structures(limits, self.0.workers));
+            used.in_use = (used.in_use - used.workers).saturating_add(workers);
+            used.workers = workers;
         }
         match used.in_use.saturating_add(rounded(asked)) > used.ceiling {
             true => Err(Over { what: what.to_owned(), asked, used }),
@@ -149,7 +166,7 @@ impl Budget {
         let fits = |charged: u64| {
             let sum = charged.checked_add(bytes)?;
             let ceiling = inner.ceiling.load(Ordering::Relaxed);
-            (sum.checked_add(inner.workers)? <= ceiling).then_some(sum)
+            (sum.checked_add(self.set_aside())? <= ceiling).then_some(sum)
         };
         let charged = inner.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if charged.is_err() {
@@ -166,14 +183,20 @@ impl Budget {
         let inner = &self.0;
         let charged = inner.charged.load(Ordering::Relaxed);
         let regions = inner.regions.load(Ordering::Relaxed).min(charged);
+        let workers = self.set_aside();
         MemoryInfo {
             ceiling: inner.ceiling.load(Ordering::Relaxed),
-            in_use: inner.workers.saturating_add(charged),
+            in_use: workers.saturating_add(charged),
             regions,
             jobs: charged - regions,
-            workers: inner.workers,
+            workers,
             source: self.source(inner.by_key.load(Ordering::Relaxed)),
         }
+    }
+
+    /// For buffers and streams of the workers.
+    fn set_aside(&self) -> u64 {
+        self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
     /// Where the ceiling is from.
@@ -219,8 +242,15 @@ impl Buffers {
     }
 }
 
-/// The bounds as configured, or in the same proportion as much as `most` bytes hold for all workers.
+/// What as many streams take as the workers may have, without their buffers.
+fn structures(limits: &Limits, workers: usize) -> u64 {
+    u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM)
+}
+
+/// The bounds as configured, or in the same proportion as much as `most` bytes hold for all workers beside the streams; a
+/// quarter of that, however many streams there may be.
 fn scaled(limits: &Limits, workers: usize, most: u64) -> Buffers {
+    let most = most.saturating_sub(structures(limits, workers)).max(most / 4);
     let asked = Buffers::of(limits);
     let total = asked.total(workers);
     if total <= most {
@@ -264,7 +294,7 @@ impl fmt::Display for Over {
         let Over { what, asked, used } = self;
         write!(
             f,
-            "{what}: {} asked for, {} of {} in use (regions {}, jobs {}, workers' buffers {}); the ceiling is {}: make it \
+            "{what}: {} asked for, {} of {} in use (regions {}, jobs {}, buffers and streams {}); the ceiling is {}: make it \
              smaller, free some, or raise limits.memory",
             show_size(*asked),
             show_size(used.in_use),

@@ -17,6 +17,7 @@ mod log;
 mod queries;
 pub(super) mod reload;
 mod route;
+mod scrapes;
 mod why;
 
 use std::collections::VecDeque;
@@ -29,6 +30,7 @@ use ddp::StreamId;
 use ddp::rdmap::Outcome;
 
 use self::reload::{Added, ReloadPlan};
+use self::scrapes::Scrapes;
 use super::budget::Budget;
 use super::busy::Busy;
 use super::captures::Captures;
@@ -87,6 +89,7 @@ pub struct Core {
     streams: Streams,
     jobs: Jobs,
     captures: Captures,
+    scrapes: Scrapes,
     flights: Flights,
     reload: Option<Box<ReloadPlan>>,
     /// Where the values of the file stood.
@@ -125,6 +128,7 @@ impl Core {
             streams: Streams::new(workers),
             jobs: Jobs::default(),
             captures: Captures::default(),
+            scrapes: Scrapes::default(),
             flights: Flights::default(),
             reload: None,
             lines,
@@ -212,7 +216,7 @@ impl Core {
             Request::RemoveListener { name } => {
                 self.listeners.remove(&mut self.env, &name, Some(answer))
             }
-            Request::Streams => self.list_streams(StreamsFor::List(answer)),
+            Request::Streams { limit } => self.list_streams(StreamsFor::List(limit, answer)),
             Request::Stream(id) => {
                 self.list_streams(StreamsFor::One(StreamId(id.0), answer));
             }
@@ -225,7 +229,7 @@ impl Core {
             Request::Association(id) => {
                 self.list_streams(StreamsFor::Association(StreamId(id.0), answer));
             }
-            Request::Stats => self.list_streams(StreamsFor::Stats(answer)),
+            Request::Stats => self.count_streams(answer),
             Request::Connect(spec) => self.connect(spec, answer, now),
             Request::Put(spec) => {
                 let peer = self.peer_of(&spec.via, false);
@@ -317,10 +321,10 @@ impl Core {
             }
             Event::Streams { ticket, streams, associations, handshakes, last } => {
                 self.count_handshakes(&handshakes);
-                self.on_streams(ticket, Found { streams, associations }, last, now);
+                self.on_streams(ticket, Found::new(streams, associations), last, now);
             }
             Event::AssociationClosed { association, stats } => {
-                self.streams.on_association_closed(association.worker(), &stats);
+                self.streams.on_association_closed(association, &stats);
             }
             // What comes at the end of a stream was observed.
             Event::Recordings { ticket: None, .. } => {}
@@ -503,9 +507,10 @@ impl Core {
     }
 
     fn on_streams(&mut self, ticket: Ticket, part: Found, last: bool, now: Instant) {
-        if let Some(Then::Streams { found, .. }) = self.env.waiting(ticket) {
-            found.streams.extend(part.streams);
-            found.associations.extend(part.associations);
+        match self.env.waiting(ticket) {
+            Some(Then::Streams { wanted: StreamsFor::Stats, .. }) => self.streams.count(&part),
+            Some(Then::Streams { found, .. }) => found.add(part),
+            _ => {}
         }
         if last && let Some(complete) = self.env.answer(ticket, Ok(())) {
             self.resume(complete, now);

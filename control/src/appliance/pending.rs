@@ -1,6 +1,7 @@
 //! What the control thread waits for, and whose it is: answers of workers ([`Then`], [`Post`]) and memory
 //! that is being made ([`Loading`]).
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use dataplane::memory::Memory;
@@ -95,8 +96,24 @@ pub(super) enum Then {
 /// What the workers have.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub streams: Vec<dataplane::StreamInfo>,
+    pub streams: HashMap<StreamId, dataplane::StreamInfo>,
     pub associations: Vec<dataplane::AssociationInfo>,
+}
+
+impl Found {
+    pub(super) fn new(
+        streams: Vec<dataplane::StreamInfo>,
+        associations: Vec<dataplane::AssociationInfo>,
+    ) -> Found {
+        let streams = streams.into_iter().map(|info| (info.stream, info)).collect();
+        Found { streams, associations }
+    }
+
+    /// Adds what a worker has besides.
+    pub(super) fn add(&mut self, other: Found) {
+        self.streams.extend(other.streams);
+        self.associations.extend(other.associations);
+    }
 }
 
 /// Whose memory is registered for the Reads of a peer or of ours.
@@ -112,11 +129,13 @@ pub(super) enum SinkOf {
 
 /// Who wanted a list of streams, or of what carries them.
 pub(super) enum StreamsFor {
-    List(Answer),
+    /// At most so many, those with the lowest numbers.
+    List(usize, Answer),
     One(StreamId, Answer),
     Associations(Answer),
     Association(StreamId, Answer),
-    Stats(Answer),
+    /// For the counters, which are summed as the parts come.
+    Stats,
     /// A bench at its end, with this number.
     Bench(u64),
 }

@@ -148,7 +148,7 @@ section! {
     /// `[limits]`: bounds of the whole appliance.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Limits in "limits" {
-        /// Bytes that regions, staged files and workers' buffers may take together; without it, or where the machine has
+        /// Bytes that regions, staged files, workers' buffers and streams may take together; without it, or where the machine has
         /// less, 75 % of RAM or of the control group's limit, less packet pools without hugepages, in equal parts for
         /// the appliances of a process. Regions in reserved hugepages do not count. The buffers of all workers get half
         /// of it at most.

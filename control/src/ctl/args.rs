@@ -9,6 +9,7 @@ use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use super::capture::Capture;
 use super::config::Config;
 use super::streams::Selection;
+use super::top::Top;
 use super::url::{Peer, RegionAt, Url};
 use crate::api::{Severity, StreamId};
 use crate::config::{DEFAULT_SOCKET, parse_u64};
@@ -61,6 +62,8 @@ pub enum Command {
     /// Streams
     #[command(subcommand)]
     Streams(Streams),
+    /// Streams, workers, regions, peers and ports on a full screen, with rates; ? there shows the keys
+    Top(Top),
     /// Counters, drops by reason and protocol errors
     Stats {
         /// Also those that are 0

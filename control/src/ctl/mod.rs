@@ -15,6 +15,7 @@ mod section;
 mod serve;
 mod show;
 mod streams;
+mod top;
 mod url;
 mod verbs;
 mod why;
@@ -162,6 +163,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Listeners { command } => listeners(command, &client()?, output),
         Command::Associations(command) => associations(&command, &client()?, output),
         Command::Streams(command) => streams(command, &client()?, output),
+        Command::Top(command) => top::top(&command, client()?, output),
         Command::Stats { all } => {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
         }

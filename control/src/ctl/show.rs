@@ -14,10 +14,10 @@ use crate::api::{
 };
 use crate::config::show_size;
 
-pub(super) use streams::{association, associations, stream, streams};
+pub(super) use streams::{association, associations, rate, stream, stream_cell, streams, time};
 
 /// A table without lines: it reads well and cuts well.
-fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(header.iter().map(|&cell| Cell::new(cell)));
@@ -56,11 +56,11 @@ fn yes(value: bool) -> String {
     if value { "yes".into() } else { "no".into() }
 }
 
-fn bytes(value: u64) -> String {
+pub(super) fn bytes(value: u64) -> String {
     if value < 1024 { value.to_string() } else { ByteSize(value).display().iec().to_string() }
 }
 
-fn or_dash(value: Option<impl ToString>) -> String {
+pub(super) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
@@ -68,7 +68,7 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
-fn seconds(value: f64) -> String {
+pub(super) fn seconds(value: f64) -> String {
     let whole = Duration::try_from_secs_f64(value.max(0.0).trunc()).unwrap_or(Duration::ZERO);
     humantime::format_duration(whole).to_string()
 }
@@ -100,10 +100,10 @@ pub(super) fn status(status: &Status) -> String {
     pairs(rows)
 }
 
-/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, workers' buffers 192 MiB`.
+/// `1 GiB of 3 GiB (75 % of RAM): regions 832 MiB, jobs 0 bytes, buffers and streams 192 MiB`.
 fn memory(memory: &MemoryInfo) -> String {
     format!(
-        "{} of {} ({}): regions {}, jobs {}, workers' buffers {}",
+        "{} of {} ({}): regions {}, jobs {}, buffers and streams {}",
         bytes(memory.in_use),
         bytes(memory.ceiling),
         memory.source,
@@ -120,18 +120,13 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
             "STEERING",
         ],
         ports.iter().map(|port| {
-            let link = match (port.up, port.speed_mbps) {
-                (false, _) => "down".into(),
-                (true, None) => "up".into(),
-                (true, Some(mbps)) => format!("up {mbps} Mbit/s"),
-            };
             vec![
                 port.name.clone(),
                 port.kind.clone(),
                 port.device.clone(),
                 port.driver.clone(),
                 port.mac.clone(),
-                link,
+                link(port),
                 port.mtu.to_string(),
                 port.queues.to_string(),
                 port.checksum.clone(),
@@ -172,6 +167,20 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
     text
 }
 
+/// Whether it is up, and how fast.
+pub(super) fn link(port: &PortInfo) -> String {
+    match (port.up, port.speed_mbps) {
+        (false, _) => "down".into(),
+        (true, None) => "up".into(),
+        (true, Some(mbps)) => format!("up {mbps} Mbit/s"),
+    }
+}
+
+/// A part of 1.
+pub(super) fn share(value: f64) -> String {
+    format!("{:.0} %", value * 100.0)
+}
+
 pub(super) fn workers(workers: &[WorkerInfo]) -> String {
     table(
         &["WORKER", "CORE", "IDLE", "STREAMS", "BUSY"],
@@ -181,7 +190,7 @@ pub(super) fn workers(workers: &[WorkerInfo]) -> String {
                 or_dash(worker.core),
                 worker.idle.clone(),
                 worker.streams.to_string(),
-                or_dash(worker.busy.map(|busy| format!("{:.0} %", busy * 100.0))),
+                or_dash(worker.busy.map(share)),
             ]
         }),
     )

@@ -92,7 +92,7 @@ impl Column {
     }
 
     /// What streams are sorted by, as far as the column is a number.
-    fn number(self, stream: &StreamInfo) -> Option<f64> {
+    pub(super) fn number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
         match self {
@@ -102,7 +102,7 @@ impl Column {
             Column::InFlight => Some(flow?.in_flight as f64),
             Column::Rate => flow?.delivery_rate.map(|rate| rate as f64),
             Column::Retransmitted => counter("retransmitted_bytes"),
-            Column::Placed => counter("placed_bytes"),
+            Column::Placed => placed(stream).map(|bytes| bytes as f64),
             Column::Sent => counter("sent_bytes"),
             _ => None,
         }
@@ -123,6 +123,12 @@ impl Column {
             _ => stream.id.to_string(),
         }
     }
+}
+
+/// Bytes that the peer has placed here, in order or not; none while its worker does not know the stream.
+pub(super) fn placed(stream: &StreamInfo) -> Option<u64> {
+    let part = |name| stream.counters.get(name).copied();
+    Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
 }
 
 /// Which streams, in which order, and what of each.

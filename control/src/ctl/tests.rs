@@ -15,13 +15,13 @@ use super::*;
 use crate::api::tests::fake::{self, Fake};
 use crate::api::{EventKind, StreamId};
 
-struct Ran {
-    exit: Exit,
-    out: String,
-    err: String,
+pub(super) struct Ran {
+    pub(super) exit: Exit,
+    pub(super) out: String,
+    pub(super) err: String,
 }
 
-fn ddpctl(arguments: &[&str]) -> Ran {
+pub(super) fn ddpctl(arguments: &[&str]) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ddpctl").chain(arguments.iter().copied());
     let exit = run(arguments.map(OsString::from), &mut out, &mut err, false);
@@ -80,7 +80,9 @@ fn tables_for_people() {
         "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
     );
     assert_eq!(fake.good(&["streams", "list", "--listener", "other"]), "none\n");
-    assert!(stream.contains("placed_bytes  1048576"), "{stream}");
+    assert!(stream.contains("placed_in_order_bytes      1048576"), "{stream}");
+    let placed = fake.good(&["streams", "list", "--columns", "placed,sent", "--sort", "placed"]);
+    assert_eq!(placed, "PLACED   SENT\n1.5 MiB  4.0 KiB\n");
     assert_eq!(
         fake.good(&["associations", "list"]),
         "ASSOCIATION       LOCAL          REMOTE          UDP        STATE        SESSIONS  PATH MTU  \

@@ -126,8 +126,10 @@ mod tests {
         assert_eq!(fill(&mut budget, 1, false), 1000, "half of the half");
         assert_eq!(fill(&mut budget, 1, true), budget.largest());
         assert_eq!(fill(&mut budget, 2, true), 1000, "half of what is left");
+        assert_eq!((budget.limit(), budget.room()), (4000, 1000));
         // What TCP holds is in the same budget, and may exceed it.
         budget.take(5000);
+        assert_eq!(budget.room(), 0);
         assert!(!budget.reserve(peer(3), 10, true));
         budget.give(5000);
         budget.release(peer(1), 2000);

@@ -225,3 +225,17 @@ pub trait UlpduSource {
     /// The peer's LLP has acknowledged this ULPDU whole. Called once per ULPDU, in order.
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_keeps_less_than_the_limit_and_one_segment_always() {
+        let mut limit = KeepLimit::new(10);
+        assert_eq!([0, 9, 10, 11].map(|kept| limit.allows(kept)), [true, true, false, false]);
+        assert!(KeepLimit::new(0).allows(0) && !limit.has_refused());
+        limit.refuse();
+        assert!(limit.has_refused());
+    }
+}

@@ -171,3 +171,24 @@ pub enum Failure {
     /// The ULP asked for it.
     Aborted,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_empty_without_bytes() {
+        let bytes = |len: usize| Source::<crate::VecMemory>::Bytes(vec![7; len].into());
+        let region = |len| Source::Region { memory: crate::VecMemory::new(10), offset: 3, len };
+        assert_eq!(
+            (bytes(0).len(), bytes(2).len(), region(0).len(), region(7).len()),
+            (0, 2, 0, 7)
+        );
+        assert!(
+            bytes(0).is_empty()
+                && region(0).is_empty()
+                && !bytes(2).is_empty()
+                && !region(7).is_empty()
+        );
+    }
+}

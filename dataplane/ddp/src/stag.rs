@@ -323,4 +323,10 @@ mod tests {
         assert_eq!(Access::from_bits(8), None);
         assert!(Access::ATOMIC.atomic() && !both.atomic());
     }
+
+    #[test]
+    fn a_stream_is_named_by_a_number_whose_top_is_its_worker() {
+        let id = StreamId(0x0203_0000_0000_0007);
+        assert_eq!((id.worker(), id.to_string()), (0x0203, "144959613005987847".into()));
+    }
 }

@@ -18,6 +18,8 @@ use crate::stag::{PdId, StreamId};
 use crate::stream::{Context, Sink, Stream};
 
 mod config;
+#[cfg(test)]
+mod tests;
 
 pub use config::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
 

@@ -167,8 +167,11 @@ pub enum Command {
         /// With a reset, instead of after what was posted has been sent.
         abort: bool,
     },
-    /// Asks for all streams: one or more [`Event::Streams`].
+    /// Asks for streams and associations: one or more [`Event::Streams`], a part in each turn, so that many streams do
+    /// not hold up the data of any.
     ListStreams {
+        /// Which.
+        which: Listed,
         /// For the answer.
         ticket: Ticket,
     },
@@ -257,6 +260,19 @@ pub struct Connect {
     pub private_data: Vec<u8>,
     /// Time for all of TCP's and MPA's start-up.
     pub timeout: Duration,
+}
+
+/// What [`Command::ListStreams`] asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Listed {
+    /// All streams and all associations.
+    Everything,
+    /// This stream.
+    Stream(StreamId),
+    /// All associations.
+    Associations,
+    /// This association.
+    Association(StreamId),
 }
 
 /// What a worker reports. Nothing is lost: when the ring is nearly full the worker takes no commands, and streams
@@ -467,7 +483,7 @@ pub enum Event {
         ticket: Ticket,
         /// Some streams.
         streams: Vec<StreamInfo>,
-        /// All associations, in the last part.
+        /// Some associations.
         associations: Vec<AssociationInfo>,
         /// Failed handshakes since the last answer to this command, in the last part.
         handshakes: Vec<HandshakeCount>,

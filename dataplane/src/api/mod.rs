@@ -25,8 +25,8 @@ pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{
-    Command, CommandError, Connect, ConnectError, Event, NeighbourInfo, PostFailure, Service,
-    Sources, StreamInfo,
+    Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, PostFailure,
+    Service, Sources, StreamInfo,
 };
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};

@@ -241,10 +241,14 @@ impl Associations {
         oldest
     }
 
-    /// All of them, as operators see them.
-    pub(super) fn infos(&self, now: Instant) -> Vec<AssociationInfo> {
-        let info = |at| Some(self.all.get(at)?.info(self.all.name(at)?, now));
-        self.all.occupied().filter_map(info).collect()
+    /// The one in a place, as operators see it.
+    pub(super) fn info(&self, at: u32, now: Instant) -> Option<AssociationInfo> {
+        Some(self.all.get(at)?.info(self.all.name(at)?, now))
+    }
+
+    /// Places that are taken, or were.
+    pub(super) fn places(&self) -> usize {
+        self.all.places()
     }
 
     /// What operators see it by.

@@ -8,7 +8,6 @@ use tcp_lite::endpoint::Context;
 use super::conn::{Stage, Stream};
 use super::echo::Echoed;
 use super::lower::{AnswerError, LowerMut};
-use super::report::info;
 use super::{Core, Env, LAST_TURNS, Phase};
 use crate::api::{
     Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
@@ -16,9 +15,6 @@ use crate::api::{
 };
 use crate::io::PortIo;
 use crate::memory::Memory;
-
-/// Streams in one [`Event::Streams`].
-const STREAMS: usize = 128;
 
 impl<Io: PortIo> Core<Io> {
     pub(super) fn command(&mut self, command: Command, now: Instant) {
@@ -88,7 +84,7 @@ impl<Io: PortIo> Core<Io> {
                     env.close(&mut stream, abort, now);
                 }
             }
-            Command::ListStreams { ticket } => self.list_streams(ticket, now),
+            Command::ListStreams { which, ticket } => self.list(which, ticket),
             Command::ListRecordings { streams, ticket } => {
                 self.list_recordings(&streams, ticket, now);
             }
@@ -263,22 +259,6 @@ impl<Io: PortIo> Core<Io> {
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;
         env.posted(&mut stream, region, ticket);
         Ok(())
-    }
-
-    fn list_streams(&mut self, ticket: Ticket, now: Instant) {
-        let conns = self.streams.iter().filter(|conn| conn.stage != Stage::Ended);
-        let mut infos = conns.map(|conn| info(conn, &self.associations, now)).peekable();
-        loop {
-            let streams: Vec<_> = infos.by_ref().take(STREAMS).collect();
-            let last = infos.peek().is_none();
-            let associations = if last { self.associations.infos(now) } else { Vec::new() };
-            let handshakes = if last { self.env.control.take_handshakes() } else { Vec::new() };
-            let part = Event::Streams { ticket, streams, associations, handshakes, last };
-            self.env.control.send(part);
-            if last {
-                return;
-            }
-        }
     }
 
     fn list_neighbours(&mut self, ticket: Ticket) {

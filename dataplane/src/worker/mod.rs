@@ -46,6 +46,7 @@ mod input;
 mod keep;
 mod keys;
 mod listen;
+mod listing;
 mod load;
 mod loads;
 mod lower;
@@ -81,6 +82,7 @@ use self::control::ControlLink;
 use self::cookies::Cookies;
 use self::keys::Purpose;
 use self::listen::Listeners;
+use self::listing::Listings;
 use self::lower::Lower;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
@@ -113,6 +115,7 @@ pub(crate) struct Core<Io: PortIo> {
     associations: Associations,
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
+    listings: Listings,
     env: Env<Io>,
 }
 
@@ -218,6 +221,7 @@ impl<Io: PortIo> Core<Io> {
             associations,
             mesh,
             reclaim: Cursor::default(),
+            listings: Listings::default(),
             env,
         };
         core.appear(now);
@@ -235,6 +239,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.control.counters().run.event_stalls.add(1);
         } else {
             busy |= self.take_commands(now);
+            busy |= self.list_more(now);
         }
         busy |= self.take_messages(now);
         busy |= self.take_frames(now);

@@ -90,6 +90,7 @@ impl Streams {
     }
 
     /// All streams.
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slab.occupied().filter_map(|slot| self.get(slot))
     }

@@ -299,4 +299,13 @@ mod tests {
         }
         assert_eq!(min.get(), Some(50 * MS));
     }
+
+    #[test]
+    fn what_is_known_only_of_a_flight_is_forgotten_with_it() {
+        let mut rack = rack();
+        delivered(&mut rack, 50, 1, 20);
+        assert_eq!(rack.fack(), at(20));
+        rack.shrink();
+        assert_eq!((rack.fack(), rack.min_rtt()), (ExtSeq::NONE, Some(40 * MS)));
+    }
 }

@@ -216,6 +216,13 @@ mod tests {
                 (found, None) => prop_assert!(false, "{:?}", found),
             }
             let end = (probe + len).min(160);
+            let covered = (probe..end).find(|i| set[*i as usize]).map(|first| {
+                let past = (first..end).find(|i| !set[*i as usize]).unwrap_or(end);
+                range(first, past)
+            });
+            prop_assert_eq!(ranges.first_overlap(at(probe), at(end)), covered);
+            prop_assert_eq!(ranges.highest(), set.iter().rposition(|b| *b).map(|i| at(i as u64 + 1)));
+            prop_assert!(!ranges.is_empty() && Ranges::new().is_empty());
             let mut without = ranges.clone();
             let whole = set[probe as usize..end as usize].iter().all(|b| *b);
             prop_assert_eq!(ranges.covers(range(probe, end)), whole);

@@ -158,3 +158,37 @@ pub struct Params {
     /// Read depths and ready-to-receive message, if they were negotiated.
     pub agreed: Option<Agreed>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_have_their_numbers_and_are_chosen_one_by_one() {
+        let all = [Revision::Draft, Revision::Zero, Revision::One, Revision::Two];
+        assert_eq!(all.map(Revision::number), [0, 0, 1, 2]);
+        assert_eq!(all.map(Revision::is_zero), [true, true, false, false]);
+        for one in all {
+            let only = Revisions {
+                draft: one == Revision::Draft,
+                zero: one == Revision::Zero,
+                one: one == Revision::One,
+                two: one == Revision::Two,
+            };
+            assert_eq!(
+                all.map(|revision| only.contains(revision)),
+                all.map(|revision| revision == one)
+            );
+        }
+        assert!(all.into_iter().all(|revision| Revisions::ALL.contains(revision)));
+        assert!(!all.into_iter().any(|revision| Revisions::NONE.contains(revision)));
+    }
+
+    #[test]
+    fn markers_are_asked_of_peers_that_have_them() {
+        let asks = |markers, peer| Config { markers, peer, ..Config::default() }.asks_for_markers();
+        assert!(
+            asks(true, Peer::Standard) && !asks(true, Peer::Siw) && !asks(false, Peer::Standard)
+        );
+    }
+}

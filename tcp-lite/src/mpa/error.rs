@@ -186,3 +186,51 @@ impl StartupError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // RFC 5044 §8
+    #[test]
+    fn faults_have_the_codes_of_the_table() {
+        let faults = [
+            (Fault::Truncated, 1),
+            (Fault::Crc { expected: 1, seen: 2 }, 2),
+            (Fault::TooLong { limit: 1, seen: 2 }, 2),
+            (Fault::Marker { marker: 1, expected: 2, seen: 3 }, 3),
+            (Fault::Boundary { boundary: 1 }, 3),
+        ];
+        for (fault, code) in faults {
+            let error = MpaError { at: OrderKey(7), fault };
+            assert_eq!((fault.code(), error.code()), (code, code), "{error}");
+            assert!(error.to_string().ends_with("(FPDU at stream offset 7)"));
+        }
+    }
+
+    // RFC 5044 §8, RFC 6581 §8
+    #[test]
+    fn failed_start_ups_have_the_codes_of_the_tables_and_names() {
+        let unsuitable = Unsuitable::InsufficientIrd { offered: 1, needed: 2 };
+        let errors = [
+            (StartupError::BadKey { at: 0 }, 4, "not_mpa"),
+            (StartupError::Foreign(Foreign::Ssh), 4, "ssh"),
+            (StartupError::BothInitiators, 4, "both_initiators"),
+            (StartupError::BothResponders, 4, "both_responders"),
+            (StartupError::Revision { seen: 3 }, 4, "revision"),
+            (StartupError::PrivateData { seen: 513 }, 4, "private_data"),
+            (StartupError::EnhancedData { seen: 3 }, 4, "enhanced_data"),
+            (StartupError::NotEnhanced, 4, "not_enhanced"),
+            (StartupError::Local, 5, "local_error"),
+            (unsuitable.into(), 6, "insufficient_ird"),
+            (Unsuitable::NoRtr.into(), 7, "no_rtr"),
+            (StartupError::Timeout, 1, "timeout"),
+            (StartupError::Closed, 1, "closed"),
+        ];
+        for (error, code, name) in errors {
+            assert_eq!((error.code(), error.name()), (code, name), "{error}");
+        }
+        let ird = StartupError::from(unsuitable).to_string();
+        assert_eq!(ird, "insufficient IRD: 2 needed, 1 offered");
+    }
+}

@@ -1,4 +1,5 @@
-//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named.
+//! Programs that are no MPA peer, told from the first bytes that they send: who connects to the wrong port is named. The first
+//! segment counts: nothing waits for a second one where the first is no MPA already.
 //!
 //! Left out: protocols whose client waits for the server to speak first.
 
@@ -96,5 +97,12 @@ mod tests {
         for (bytes, expected) in cases {
             assert_eq!(Foreign::of(bytes), expected, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn protocols_have_names() {
+        let all = [Foreign::Http, Foreign::Tls, Foreign::Ssh];
+        assert_eq!(all.map(Foreign::name), ["http", "tls", "ssh"]);
+        assert_eq!(all.map(|foreign| foreign.to_string()), ["HTTP", "TLS", "SSH"]);
     }
 }

@@ -242,7 +242,9 @@ impl Control {
                 }
                 Ok(Reply::Atomic(AtomicDone { original: u64::MAX.to_string(), time_us: 12 }))
             }
-            Request::Streams => Ok(Reply::Streams(vec![stream()])),
+            Request::Streams { limit } => {
+                Ok(Reply::Streams([stream()].into_iter().take(limit).collect()))
+            }
             Request::Stream(id) | Request::CloseStream { id, .. } if id != stream().id => {
                 Err(ApiError::not_found(format!("there is no stream {id}")))
             }
@@ -461,7 +463,11 @@ pub(crate) fn stream() -> StreamInfo {
         peer_regions: vec![],
         age_seconds: 12.0,
         flow: Some(flow()),
-        counters: counters(&[("placed_bytes", 1 << 20)]),
+        counters: counters(&[
+            ("placed_in_order_bytes", 1 << 20),
+            ("placed_out_of_order_bytes", 1 << 19),
+            ("sent_bytes", 4096),
+        ]),
     }
 }
 

@@ -15,7 +15,8 @@ fn room(gib: u64) -> Option<Room> {
     Some(Room { machine, pools: 0, appliances: 1 })
 }
 
-const WORKER: u64 = 3 * (64 << 20);
+/// Three bounds of 64 MiB, and 4096 streams.
+const WORKER: u64 = (3 * 64 + 16) << 20;
 
 #[test]
 fn more_than_the_machine_has_is_refused_with_the_numbers() {
@@ -24,8 +25,8 @@ fn more_than_the_machine_has_is_refused_with_the_numbers() {
     let refused = budget.charge(Of::Region, "region `big`", 12 << 30).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "region `big`: 12 GiB asked for, 1216 MiB of 3 GiB in use (regions 1 GiB, jobs 0 bytes, workers' buffers \
-         192 MiB); the ceiling is 75 % of RAM (4 GiB): make it smaller, free some, or raise limits.memory"
+        "region `big`: 12 GiB asked for, 1232 MiB of 3 GiB in use (regions 1 GiB, jobs 0 bytes, buffers and \
+         streams 208 MiB); the ceiling is 75 % of RAM (4 GiB): make it smaller, free some, or raise limits.memory"
     );
     assert_eq!(budget.info().in_use, WORKER + (1 << 30), "what was refused is not charged");
     drop(kept);
@@ -73,24 +74,50 @@ fn workers_buffers_follow_the_ceiling() {
     let limits = limits("memory = \"384 MiB\"\nkept_per_worker = \"32 MiB\"");
     let budget = Budget::new(room(4), &limits, 4);
     let (buffers, note) = budget.buffers(&limits, 4);
-    // 4 * 160 MiB are 640 MiB; 192 MiB may be.
-    assert_eq!(buffers.buffers, (64 << 20) * 192 / 640);
-    assert_eq!(buffers.kept, (32 << 20) * 192 / 640);
+    // 4 * 160 MiB are 640 MiB; 192 MiB less those of 4 * 4096 streams may be.
+    assert_eq!(buffers.buffers, (64 << 20) * 128 / 640);
+    assert_eq!(buffers.kept, (32 << 20) * 128 / 640);
     assert!(budget.info().workers <= 192 << 20);
     let note = note.expect("a note");
     assert!(note.contains("and not 640 MiB as limits.buffers_per_worker"), "{note}");
     let (_, note) = Budget::new(room(4), &limits, 1).buffers(&limits, 1);
-    assert_eq!(note, None, "160 MiB are less than half");
+    assert_eq!(note, None, "160 MiB and 16 MiB are less than half");
 }
 
 #[test]
 fn a_reload_moves_the_ceiling_and_takes_nothing_away() {
     let budget = Budget::new(room(4), &limits("memory = \"1 GiB\""), 0);
     let charge = budget.charge(Of::Region, "r", 512 << 20).unwrap();
-    assert!(budget.check("reload", 0, Some(Some(256 << 20))).is_err());
-    budget.follow(Some(256 << 20));
+    let smaller = limits("memory = \"256 MiB\"");
+    assert!(budget.check("reload", 0, Some(&smaller)).is_err());
+    budget.follow(&smaller);
     assert_eq!((budget.info().ceiling, budget.info().regions), (256 << 20, 512 << 20));
     assert!(budget.charge(Of::Region, "r", 1).is_err());
     drop(charge);
     assert!(budget.charge(Of::Region, "r", 1).is_ok());
+}
+
+/// A million streams of one worker take 4000000 KiB, whatever their buffers do.
+#[test]
+fn streams_count_before_they_come() {
+    let few = limits("memory = \"3 GiB\"");
+    let many = limits("memory = \"3 GiB\"\nstreams = 1000000");
+    let budget = Budget::new(room(4), &few, 1);
+    assert_eq!(budget.info().workers, WORKER);
+    let refused = budget.check("the file's 0 new regions", 0, Some(&many)).unwrap_err();
+    assert!(refused.to_string().contains("buffers and streams 4196608 KiB"), "{refused}");
+    budget.follow(&limits("memory = \"3 GiB\"\nstreams = 8192"));
+    assert_eq!(budget.info().workers, WORKER + (16 << 20));
+    let budget = Budget::new(room(4), &many, 1);
+    let (buffers, note) = budget.buffers(&many, 1);
+    assert_eq!(
+        (buffers.total(1), note),
+        (192 << 20, None),
+        "less than a quarter of half the ceiling"
+    );
+    let refused = budget.charge(Of::Region, "region `a`", 1).unwrap_err();
+    assert!(refused.to_string().contains("buffers and streams 4196608 KiB"), "{refused}");
+    let (buffers, note) = budget.buffers(&many, 8);
+    assert_eq!(buffers.buffers, (3 << 30) / 8 / 24);
+    assert!(note.expect("a note").contains("limits.streams streams take 31250 MiB"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use base::histogram::Counts;
-use dataplane::{Command, NeighbourInfo};
+use dataplane::{Command, Listed, NeighbourInfo};
 use ddp::StreamId;
 
 use super::Core;
@@ -16,7 +16,7 @@ use crate::appliance::counters::{self, Totals};
 use crate::appliance::env::{Phase, api_id};
 use crate::appliance::pending::{Found, StreamsFor, Then};
 use crate::appliance::ports::PortView;
-use crate::appliance::streams::association;
+use crate::appliance::streams::{Present, association};
 
 /// Totals of streams that [`Stats::control`] always has.
 const STREAM_TOTALS: [&str; 9] = [
@@ -90,16 +90,46 @@ impl Core {
 
     /// Asks the workers for their streams.
     pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
+        let which = match &wanted {
+            StreamsFor::List(..) | StreamsFor::Stats | StreamsFor::Bench(_) => Listed::Everything,
+            StreamsFor::One(id, _) => Listed::Stream(*id),
+            StreamsFor::Associations(_) => Listed::Associations,
+            StreamsFor::Association(id, _) => Listed::Association(*id),
+        };
         let then = Then::Streams { wanted, found: Found::default() };
-        self.env.broadcast(then, |ticket| Command::ListStreams { ticket });
+        self.env.broadcast(then, |ticket| Command::ListStreams { which, ticket });
+    }
+
+    /// Asks them for what their streams did. They are asked once at a time, however many clients wait.
+    pub(super) fn count_streams(&mut self, answer: Answer) {
+        if self.scrapes.add(answer) {
+            self.begin_count();
+        }
+    }
+
+    fn begin_count(&mut self) {
+        self.streams.begin_counting();
+        self.list_streams(StreamsFor::Stats);
+    }
+
+    fn on_counted(&mut self) {
+        let (totals, present) = self.streams.finish_counting();
+        let stats = self.stats(&totals, &present);
+        let (answers, again) = self.scrapes.finish();
+        for answer in answers {
+            answer.send(Ok(Reply::Stats(stats.clone())));
+        }
+        if again {
+            self.begin_count();
+        }
     }
 
     pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
         match wanted {
-            StreamsFor::List(answer) => {
+            StreamsFor::List(limit, answer) => {
                 let ids = self.streams.ids();
                 let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
-                answer.send(Ok(Reply::Streams(infos.collect())));
+                answer.send(Ok(Reply::Streams(infos.take(limit).collect())));
             }
             StreamsFor::One(id, answer) => {
                 let shown = api_id(id);
@@ -119,7 +149,7 @@ impl Core {
                 let info = info.map(|info| Reply::Association(association(info)));
                 answer.send(info.ok_or_else(missing));
             }
-            StreamsFor::Stats(answer) => answer.send(Ok(Reply::Stats(self.stats(&found)))),
+            StreamsFor::Stats => self.on_counted(),
             StreamsFor::Bench(id) => self.with_jobs(now, |jobs, _, out| {
                 jobs.on_looked_at(id, &found.streams, now, out);
             }),
@@ -131,24 +161,23 @@ impl Core {
         self.streams.info(id, found, listener.map(str::to_owned), now)
     }
 
-    fn stats(&self, found: &Found) -> Stats {
-        let per_worker = self.streams.totals(found);
+    fn stats(&self, per_worker: &[Totals], present: &Present) -> Stats {
         let ports: Vec<PortStats> = self.env.facts.ports.iter().map(PortView::stats).collect();
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
-        let mut control = self.control_counters();
+        let (mut control, all) = (self.control_counters(), all.counters());
         for name in STREAM_TOTALS {
-            control.insert(name.into(), all.counters().get(name).copied().unwrap_or(0));
+            control.insert(name.into(), all.get(name).copied().unwrap_or(0));
         }
         counters::put_losses(&mut control, &ports);
         Stats {
-            workers: self.worker_stats(&per_worker),
+            workers: self.worker_stats(per_worker),
             ports,
             control,
             listeners: self.listener_counters(),
             regions: self.region_counters(),
             dpdk_version: self.env.facts.dpdk_version.clone(),
-            gauges: self.gauges(found),
+            gauges: self.gauges(present),
             handshakes: self.env.handshakes.infos(),
             histograms: self.histograms(),
             described: counters::described(),
@@ -159,7 +188,7 @@ impl Core {
         let workers = self.env.facts.counters.iter().zip(totals).enumerate();
         workers
             .map(|(worker, (counters, totals))| {
-                let mut all = totals.counters().clone();
+                let mut all = totals.counters();
                 let (growing, gauges) = counters::worker_values(counters);
                 all.extend(growing);
                 let reasons = counters.drops.iter();
@@ -227,16 +256,16 @@ impl Core {
         counters
     }
 
-    fn gauges(&self, found: &Found) -> Counters {
+    fn gauges(&self, present: &Present) -> Counters {
         let now = counters::Present {
             streams: self.streams.established(),
-            associations: found.associations.len(),
+            associations: present.associations,
             regions: self.regions.len(),
             region_memory: self.regions.memory(),
             listeners: self.listeners.len(),
             jobs: self.jobs.running(),
             memory: self.env.budget.info(),
-            held: found.streams.iter().map(|info| counters::held(&info.stats)).sum(),
+            held: present.held,
         };
         let mut gauges = Counters::new();
         counters::put_gauges(&mut gauges, &now);

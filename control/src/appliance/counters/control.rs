@@ -86,13 +86,13 @@ counters! { GAUGES, fn put_gauges(now: &Present) {
     regions: Gauge = now.regions as u64,
     /// Bytes of all regions.
     region_memory: Gauge Bytes = now.region_memory,
-    /// Bytes that regions, jobs and workers' buffers may take together.
+    /// Bytes that regions, jobs, workers' buffers and streams may take together.
     memory_ceiling: Gauge Bytes = now.memory.ceiling,
     /// Bytes of it that are in use or set aside.
     memory_in_use: Gauge Bytes = now.memory.in_use,
     /// Bytes that jobs stage.
     memory_jobs: Gauge Bytes = now.memory.jobs,
-    /// Bytes set aside for the workers' buffers.
+    /// Bytes set aside for the workers' buffers and for streams.
     memory_workers: Gauge Bytes = now.memory.workers,
     /// Listeners.
     listeners: Gauge = now.listeners as u64,

@@ -7,12 +7,10 @@ mod control;
 mod objects;
 mod port;
 mod sctp;
+mod sums;
 mod table;
 mod tcp;
 mod ulp;
-
-use std::collections::HashMap;
-use std::sync::LazyLock;
 
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
@@ -23,6 +21,7 @@ pub(super) use self::objects::{put_listener, put_region};
 pub(super) use self::port::port_counters;
 pub(super) use self::sctp::of_association;
 use self::sctp::of_session;
+pub(super) use self::sums::Sums;
 use self::table::counters;
 use self::tcp::tcp_counters;
 use self::ulp::error_name;
@@ -34,7 +33,7 @@ const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);
 /// What streams did in all: sums, and of maxima the largest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
-    counters: Counters,
+    sums: Sums,
     errors: Counters,
     ends: Counters,
 }
@@ -42,7 +41,7 @@ pub(super) struct Totals {
 impl Totals {
     /// Adds a stream that has ended.
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
-        self.add_live(stats);
+        self.sums.add_stream(stats);
         *self.ends.entry(reason.name().to_owned()).or_default() += 1;
         // A connection that was reset, lost or closed has a number too (RFC 5044 §8, code 1). It is no error of a
         // protocol: clients that are aborted end so.
@@ -51,22 +50,19 @@ impl Totals {
         }
     }
 
-    /// Adds what a stream that goes on did so far.
-    pub(super) fn add_live(&mut self, stats: &StreamStats) {
-        match stats {
-            StreamStats::Tcp(stats) => merge(&mut self.counters, &tcp_counters(stats)),
-            StreamStats::Sctp(stats, _) => merge(&mut self.counters, &of_session(stats)),
-        }
+    /// Adds an association that has ended.
+    pub(super) fn add_association(&mut self, stats: &AssociationStats) {
+        self.sums.add_association(stats);
     }
 
-    /// Adds what an association did, ended or not.
-    pub(super) fn add_association(&mut self, stats: &AssociationStats) {
-        merge(&mut self.counters, &of_association(stats));
+    /// What streams and associations did, to be changed.
+    pub(super) fn sums_mut(&mut self) -> &mut Sums {
+        &mut self.sums
     }
 
     /// Adds other totals.
     pub(super) fn merge(&mut self, other: &Totals) {
-        merge(&mut self.counters, &other.counters);
+        self.sums.merge(&other.sums);
         for (own, others) in [(&mut self.errors, &other.errors), (&mut self.ends, &other.ends)] {
             for (name, value) in others {
                 *own.entry(name.clone()).or_default() += value;
@@ -74,9 +70,9 @@ impl Totals {
         }
     }
 
-    /// The sums, without what only holds now.
-    pub(super) fn counters(&self) -> &Counters {
-        &self.counters
+    /// The sums by name, without what only holds now.
+    pub(super) fn counters(&self) -> Counters {
+        self.sums.counters()
     }
 
     /// Ends of streams by the protocol error that ended them.
@@ -93,21 +89,6 @@ impl Totals {
 /// Tables of what streams and associations count.
 const STREAMS: [&[Descriptor]; 6] =
     [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
-
-/// Adds counters of another owner: each as its descriptor says. Those without one, errors by their number, are
-/// summed.
-fn merge(into: &mut Counters, from: &Counters) {
-    static KINDS: LazyLock<HashMap<&str, Kind>> = LazyLock::new(|| {
-        let ports = [port::QUEUE, port::LINK];
-        let all = STREAMS.into_iter().chain(ports).flatten();
-        all.map(|counter| (counter.name, counter.kind)).collect()
-    });
-    for (name, value) in from {
-        let kind = KINDS.get(name.as_str()).copied().unwrap_or(Kind::Counter);
-        let sum = into.entry(name.clone()).or_default();
-        *sum = kind.merge(*sum, *value);
-    }
-}
 
 /// What all counters are, for the metrics.
 pub(super) fn described() -> Described {
@@ -153,7 +134,7 @@ counters! { HELD, fn put_held(held: &Held) {
 }}
 
 /// Bytes that streams hold now.
-#[derive(Default)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Held {
     /// Beyond a gap.
     pub held: u64,
@@ -163,13 +144,12 @@ pub(super) struct Held {
     pub kept: u64,
 }
 
-impl std::iter::Sum for Held {
-    fn sum<I: Iterator<Item = Held>>(all: I) -> Held {
-        all.fold(Held::default(), |sum, one| Held {
-            held: sum.held + one.held,
-            unlocatable: sum.unlocatable + one.unlocatable,
-            kept: sum.kept + one.kept,
-        })
+impl Held {
+    /// Adds what another stream holds.
+    pub(super) fn add(&mut self, other: &Held) {
+        self.held += other.held;
+        self.unlocatable += other.unlocatable;
+        self.kept += other.kept;
     }
 }
 
@@ -215,7 +195,7 @@ mod tests {
             &tcp_lite::endpoint::CloseReason::from(tcp_lite::endpoint::TcpReason::PeerReset).into(),
         );
         stats.mpa_rx.held_max = 5;
-        totals.add_live(&StreamStats::Tcp(stats));
+        totals.sums_mut().add_stream(&StreamStats::Tcp(stats));
         let mut sum = Totals::default();
         sum.merge(&totals);
         assert_eq!(sum.counters()["retransmitted_bytes"], 20);

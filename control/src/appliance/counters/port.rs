@@ -2,20 +2,18 @@
 
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
-use super::merge;
-use super::table::counters;
+use super::table::{Merged, counters};
 use crate::api::Counters;
 
 /// What a port did, all queues together.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
     let mut counters = Counters::new();
     for (queue, link) in port.queue_counters() {
-        let mut one = Counters::new();
-        put_queue(&mut one, &queue);
+        let mut all = Merged(&mut counters);
+        put_queue(&mut all, &queue);
         if let Some(link) = &link {
-            put_link(&mut one, link);
+            put_link(&mut all, link);
         }
-        merge(&mut counters, &one);
     }
     // A device that keeps no counters has none to show.
     if let Ok(device) = port.device_stats() {

@@ -1,6 +1,31 @@
 //! One line per counter: name, kind, unit where it is not things, help, and where its value is read.
 
-/// A table of descriptors, and a function that puts the values of its counters among others.
+use base::metric::Kind;
+
+use crate::api::Counters;
+
+/// Takes the counters of a table, in their order.
+pub(in crate::appliance) trait Sink {
+    fn put(&mut self, name: &'static str, kind: Kind, value: u64);
+}
+
+impl Sink for Counters {
+    fn put(&mut self, name: &'static str, _: Kind, value: u64) {
+        self.insert(name.to_owned(), value);
+    }
+}
+
+/// Merges values into those of another owner.
+pub(super) struct Merged<'a>(pub(super) &'a mut Counters);
+
+impl Sink for Merged<'_> {
+    fn put(&mut self, name: &'static str, kind: Kind, value: u64) {
+        let sum = self.0.entry(name.to_owned()).or_default();
+        *sum = kind.merge(*sum, value);
+    }
+}
+
+/// A table of descriptors, and a function that gives the values of its counters to a [`Sink`].
 macro_rules! counters {
     ($table:ident, fn $put:ident($($source:ident: $type:ty),+) {
         $($(#[doc = $help:literal])+ $name:ident: $kind:ident $($unit:ident)? = $value:expr,)+
@@ -8,8 +33,11 @@ macro_rules! counters {
         pub(in crate::appliance) const $table: &[base::metric::Descriptor] =
             &[$(base::descriptor!($name, $kind, [$($unit)?], $($help)+),)+];
 
-        pub(in crate::appliance) fn $put(counters: &mut crate::api::Counters, $($source: $type),+) {
-            $(counters.insert(stringify!($name).to_owned(), $value);)+
+        pub(in crate::appliance) fn $put(
+            sink: &mut impl crate::appliance::counters::table::Sink,
+            $($source: $type),+
+        ) {
+            $(sink.put(stringify!($name), base::metric::Kind::$kind, $value);)+
         }
     };
 }

@@ -11,11 +11,20 @@ use crate::api::Counters;
 pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {
     put_ddp(counters, ddp);
     put_rdmap(counters, rdmap);
+    put_errors(counters, ddp.errors.map(u64::from), rdmap.errors);
+}
+
+/// Those errors that there were, by their numbers.
+pub(super) fn put_errors(
+    counters: &mut Counters,
+    ddp: [u64; ErrorCode::ALL.len()],
+    rdmap: [u64; rdmap::ErrorCode::ALL.len()],
+) {
     let ddp_errors = ErrorCode::ALL
         .into_iter()
-        .zip(ddp.errors)
-        .map(|(code, count)| ((ddp::LAYER_DDP, code.error_type(), code.code()), u64::from(count)));
-    let rdmap_errors = rdmap::ErrorCode::ALL.into_iter().zip(rdmap.errors);
+        .zip(ddp)
+        .map(|(code, count)| ((ddp::LAYER_DDP, code.error_type(), code.code()), count));
+    let rdmap_errors = rdmap::ErrorCode::ALL.into_iter().zip(rdmap);
     let rdmap_errors =
         rdmap_errors.map(|(code, count)| ((LAYER_RDMAP, code.error_type(), code.code()), count));
     for (numbers, count) in ddp_errors.chain(rdmap_errors).filter(|(_, count)| *count > 0) {

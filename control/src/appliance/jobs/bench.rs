@@ -20,7 +20,7 @@ mod perftest;
 mod results;
 mod run;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
@@ -303,7 +303,7 @@ impl Benches {
     pub(super) fn on_looked_at(
         &mut self,
         id: u64,
-        streams: &[StreamInfo],
+        streams: &HashMap<StreamId, StreamInfo>,
         now: Instant,
         out: &mut Effects,
     ) {

@@ -14,6 +14,7 @@ mod sends;
 mod staging;
 mod transfers;
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use base::histogram::Counts;
@@ -266,7 +267,7 @@ impl Jobs {
     pub(super) fn on_looked_at(
         &mut self,
         id: u64,
-        streams: &[StreamInfo],
+        streams: &HashMap<StreamId, StreamInfo>,
         now: Instant,
         out: &mut Effects,
     ) {

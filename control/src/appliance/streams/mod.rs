@@ -7,6 +7,7 @@
 //! ```
 
 mod arrivals;
+mod counting;
 mod info;
 mod opens;
 mod posts;
@@ -26,6 +27,8 @@ use tcp_lite::mpa::{Peer, Revision};
 
 use self::arrivals::Appending;
 pub(super) use self::arrivals::{Destination, Untagged, on_ddp_error, on_rdmap_error};
+use self::counting::Counting;
+pub(super) use self::counting::Present;
 pub(super) use self::info::association;
 use self::opens::Opens;
 #[cfg(test)]
@@ -59,7 +62,7 @@ pub(super) struct Streams {
     /// Untagged messages on their way to a file: tag to stream and queue.
     appending: HashMap<u64, Appending>,
     /// What ended streams did, per worker.
-    totals: Vec<Totals>,
+    counting: Counting,
 }
 
 /// A stream that is accepted as soon as its regions are bound.
@@ -124,7 +127,7 @@ impl Streams {
             settling: Vec::new(),
             refused: Vec::new(),
             appending: HashMap::new(),
-            totals: vec![Totals::default(); workers],
+            counting: Counting::new(workers),
         }
     }
 
@@ -366,9 +369,7 @@ impl Streams {
         } = self.streams.remove(&id)?;
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
-        if let Some(totals) = self.totals.get_mut(usize::from(id.worker())) {
-            totals.add(stats, reason);
-        }
+        self.counting.on_closed(id, reason, stats);
         let End { waiting, abort_reason, peer_error } = end;
         let error = why_ended(reason, abort_reason);
         let sentence = error.message.clone();
@@ -395,10 +396,8 @@ impl Streams {
         })
     }
 
-    pub(super) fn on_association_closed(&mut self, worker: u16, stats: &AssociationStats) {
-        if let Some(totals) = self.totals.get_mut(usize::from(worker)) {
-            totals.add_association(stats);
-        }
+    pub(super) fn on_association_closed(&mut self, id: StreamId, stats: &AssociationStats) {
+        self.counting.on_association_closed(id, stats);
     }
 
     /// When something is due.
@@ -424,7 +423,7 @@ impl Streams {
         now: Instant,
     ) -> Option<StreamInfo> {
         let known = self.streams.get(&id)?;
-        let found = found.streams.iter().find(|found| found.stream == id);
+        let found = found.streams.get(&id);
         Some(info::stream(id, known, found, listener, now))
     }
 
@@ -438,24 +437,20 @@ impl Streams {
         Some(StreamFilter { transport, local: *local, remote: *remote })
     }
 
-    /// What streams and associations did, per worker; with those that go on.
-    pub(super) fn totals(&self, found: &Found) -> Vec<Totals> {
-        let mut per_worker = self.totals.clone();
-        for info in &found.associations {
-            let worker = usize::from(info.association.worker());
-            if let Some(totals) = per_worker.get_mut(worker) {
-                totals.add_association(&info.stats);
-            }
-        }
-        for info in &found.streams {
-            // An ended one that waits for its last segments has been added when it ended.
-            if self.streams.contains_key(&info.stream)
-                && let Some(totals) = per_worker.get_mut(usize::from(info.stream.worker()))
-            {
-                totals.add_live(&info.stats);
-            }
-        }
-        per_worker
+    /// The workers begin to list what there is.
+    pub(super) fn begin_counting(&mut self) {
+        self.counting.begin();
+    }
+
+    /// A part of what they list.
+    pub(super) fn count(&mut self, part: &Found) {
+        let Streams { streams, counting, .. } = self;
+        counting.add_listed(part, |id| streams.contains_key(&id));
+    }
+
+    /// They have listed everything: what streams and associations did, per worker, and those there are.
+    pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, Present) {
+        self.counting.finish()
     }
 }
 

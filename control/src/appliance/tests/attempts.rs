@@ -21,7 +21,7 @@ fn attempts(bench: &Bench) -> Vec<EventKind> {
 fn counted(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
     let mut answer_of_stats = bench.call(Request::Stats);
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
+        if let Command::ListStreams { ticket, .. } = command {
             let (streams, associations, handshakes) = (vec![], vec![], vec![]);
             bench.event(Event::Streams { ticket, streams, associations, handshakes, last: true });
         }
@@ -98,7 +98,7 @@ fn workers_counts_are_added_up_by_the_listeners_name() {
     let mut asked = bench.call(Request::Stats);
     let http = HandshakeFailure::new("mpa", "http");
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
+        if let Command::ListStreams { ticket, .. } = command {
             let count = |listener, count| HandshakeCount { listener, failure: http, count };
             let handshakes = vec![count(Some(listener), 5), count(None, 2)];
             let (streams, associations) = (vec![], vec![]);

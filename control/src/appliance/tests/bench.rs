@@ -94,22 +94,16 @@ fn looks(bench: &mut Bench, moved: u64) {
 fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
-        let Command::ListStreams { ticket } = command else { continue };
+        let Command::ListStreams { ticket, .. } = command else { continue };
         let streams = if asked == 0 { vec![seen(5, moved), seen(99, others)] } else { vec![] };
         asked += 1;
-        bench.event(Event::Streams {
-            ticket: *ticket,
-            streams,
-            associations: vec![],
-            handshakes: vec![],
-            last: true,
-        });
+        bench.listed(*ticket, streams, true);
     }
     assert!(asked > 0, "nobody looked: {commands:?}");
 }
 
 /// What a worker knows of a stream whose peer has acknowledged so many bytes.
-fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
+pub(super) fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     let mut stats = EndpointStats::default();
     stats.tcp.bytes_acknowledged = acknowledged;
     dataplane::StreamInfo {

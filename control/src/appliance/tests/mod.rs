@@ -25,6 +25,7 @@ mod drain;
 mod gets;
 mod jobs;
 mod links;
+mod lists;
 mod rdmap;
 mod refused;
 mod regions;
@@ -44,8 +45,8 @@ use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::{
-    Command, Counters, EndpointConfig, Event, InterfaceId, ListenerId, StreamParams, StreamStats,
-    Ticket, WorkerId,
+    Command, Counters, EndpointConfig, Event, InterfaceId, Listed, ListenerId, StreamParams,
+    StreamStats, Ticket, WorkerId,
 };
 use ddp::{StagEntry, StreamId};
 use tcp_lite::endpoint::{CloseReason, EndpointStats, TcpReason, UlpKind};
@@ -270,6 +271,21 @@ impl Bench {
             local: LOCAL.parse().unwrap(),
             remote: remote(peer),
         });
+    }
+
+    /// A part of a worker's list.
+    fn listed(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
+        let (associations, handshakes) = (vec![], vec![]);
+        self.event(Event::Streams { ticket, streams, associations, handshakes, last });
+    }
+
+    /// The lists that the workers are asked for.
+    fn lists(&mut self) -> Vec<(Ticket, Listed)> {
+        let asked = self.all_commands().into_iter().filter_map(|command| match command {
+            Command::ListStreams { which, ticket } => Some((ticket, which)),
+            _ => None,
+        });
+        asked.collect()
     }
 
     fn closed(&mut self, id: u64, reason: CloseReason) {

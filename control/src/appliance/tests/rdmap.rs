@@ -81,14 +81,8 @@ pub(super) fn connected(offers: &[Advertised]) -> Bench {
     let _pending = bench.call(Request::Connect(rdmap_spec()));
     establish(&mut bench, offers);
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams {
-                ticket,
-                streams: vec![],
-                associations: vec![],
-                handshakes: vec![],
-                last: true,
-            });
+        if let Command::ListStreams { ticket, .. } = command {
+            bench.listed(ticket, vec![], true);
         }
     }
     bench

@@ -42,14 +42,8 @@ fn connected() -> Bench {
     let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
     bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams {
-                ticket,
-                streams: vec![],
-                associations: vec![],
-                handshakes: vec![],
-                last: true,
-            });
+        if let Command::ListStreams { ticket, .. } = command {
+            bench.listed(ticket, vec![], true);
         }
     }
     bench

@@ -256,14 +256,8 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
     let mut pending = bench.call(Request::Stats);
     for worker in 0..WORKERS {
         for command in bench.commands(worker) {
-            if let Command::ListStreams { ticket } = command {
-                bench.event(Event::Streams {
-                    ticket,
-                    streams: vec![],
-                    associations: vec![],
-                    handshakes: vec![],
-                    last: true,
-                });
+            if let Command::ListStreams { ticket, .. } = command {
+                bench.listed(ticket, vec![], true);
             }
         }
     }
@@ -319,14 +313,8 @@ fn connect_answers_when_the_stream_stands() {
     let offers = [offer("theirs", 100)];
     bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams {
-                ticket,
-                streams: vec![],
-                associations: vec![],
-                handshakes: vec![],
-                last: true,
-            });
+        if let Command::ListStreams { ticket, .. } = command {
+            bench.listed(ticket, vec![], true);
         }
     }
     let Ok(Reply::Stream(info)) = answer(&mut pending) else { panic!("no stream") };
@@ -452,14 +440,8 @@ fn totals_hold_what_ended_streams_did() {
     });
     let mut pending = bench.call(Request::Stats);
     for command in bench.all_commands() {
-        if let Command::ListStreams { ticket } = command {
-            bench.event(Event::Streams {
-                ticket,
-                streams: vec![],
-                associations: vec![],
-                handshakes: vec![],
-                last: true,
-            });
+        if let Command::ListStreams { ticket, .. } = command {
+            bench.listed(ticket, vec![], true);
         }
     }
     let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };

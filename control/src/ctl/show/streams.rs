@@ -3,16 +3,17 @@
 use super::{bytes, list, or_dash, pairs, seconds, table, yes};
 use crate::api::{AssociationInfo, FlowInfo, StreamInfo};
 use crate::config::show_size;
-use crate::ctl::streams::Column;
+use crate::ctl::streams::{Column, placed};
 
 /// One row for each stream, with these columns.
 pub(in crate::ctl) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
     let header: Vec<&str> = columns.iter().map(|column| column.title()).collect();
-    let row = |stream| columns.iter().map(|column| cell(stream, *column)).collect();
+    let row = |stream| columns.iter().map(|column| stream_cell(stream, *column)).collect();
     table(&header, streams.iter().map(row))
 }
 
-fn cell(stream: &StreamInfo, column: Column) -> String {
+/// What a table has of a stream.
+pub(in crate::ctl) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     let flow = stream.flow.as_ref();
     let counter = |name| stream.counters.get(name).copied().map(bytes);
     match column {
@@ -38,7 +39,7 @@ fn cell(stream: &StreamInfo, column: Column) -> String {
         Column::Rate => or_dash(flow.and_then(|flow| flow.delivery_rate).map(rate)),
         Column::LimitedBy => or_dash(flow.map(|flow| flow.limited_by.as_str())),
         Column::Retransmitted => or_dash(counter("retransmitted_bytes")),
-        Column::Placed => or_dash(counter("placed_bytes")),
+        Column::Placed => or_dash(placed(stream).map(bytes)),
         Column::Sent => or_dash(counter("sent_bytes")),
     }
 }
@@ -111,7 +112,7 @@ fn counters(counters: &crate::api::Counters) -> String {
 }
 
 /// Microseconds, in the unit that suits them.
-fn time(us: u64) -> String {
+pub(in crate::ctl) fn time(us: u64) -> String {
     match us {
         0..10_000 => format!("{us} us"),
         10_000..10_000_000 => format!("{:.1} ms", us as f64 / 1e3),
@@ -120,7 +121,7 @@ fn time(us: u64) -> String {
 }
 
 /// Bytes per second, as bits.
-fn rate(bytes: u64) -> String {
+pub(in crate::ctl) fn rate(bytes: u64) -> String {
     let bits = bytes as f64 * 8.0;
     match bits {
         0.0..1e6 => format!("{:.0} kbit/s", bits / 1e3),

@@ -2,8 +2,13 @@
 
 use core::fmt;
 
+use arrayvec::ArrayVec;
+
 use super::*;
-use crate::{BufferPool, Origin, VecMemory};
+use crate::error::{DdpError, Field, Mismatch};
+use crate::rdmap;
+use crate::ulp::UlpConfig;
+use crate::{BufferPool, Origin, PdId, StreamId, VecMemory};
 
 /// A lower layer with one reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,7 +108,9 @@ fn what_a_deadline_means() {
 #[test]
 fn the_first_cause_stays_but_for_an_error() {
     let mut life = Life::new(State::Established);
+    assert!(!life.is_peer_closed());
     life.on_peer_closed();
+    assert!(life.is_peer_closed());
     assert_eq!(life.shutdown(CloseReason::Idle), Shutdown::Begins);
     assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
     life.set_first_reason(CloseReason::LocalAbort);
@@ -115,6 +122,27 @@ fn the_first_cause_stays_but_for_an_error() {
     assert_eq!((life.close_reason(), life.state()), (CloseReason::Lower(Lost), State::Closed));
     life.release();
     assert_eq!(life.close_reason(), CloseReason::LocalAbort);
+}
+
+/// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer gets the error where this end may still send, and nothing where it may not.
+#[test]
+fn an_abortive_end_sends_the_error_only_where_it_may() {
+    let of_llp = FinalError::Llp { error_type: 0, code: 2 };
+    for (error, may_send, sends) in [
+        (of_llp, true, true),
+        (of_llp, false, false),
+        (FinalError::Found, false, false),
+        (FinalError::None, true, false),
+    ] {
+        for config in
+            [UlpConfig::Ddp(crate::testing::config()), UlpConfig::Rdmap(rdmap::Config::default())]
+        {
+            let mut stream = Ulp::<VecMemory>::new(StreamId(1), PdId(0), config);
+            error.post(&mut stream, may_send);
+            assert_eq!(stream.has_unsent(), sends, "{error:?} {may_send} {:?}", stream.kind());
+            assert!(stream.is_closed(), "{error:?} {may_send} {:?}", stream.kind());
+        }
+    }
 }
 
 #[test]
@@ -131,6 +159,92 @@ fn reasons_read_as_sentences() {
     assert_eq!(text(lost), of("ddp_failed", "DDP stream lost its wire"));
     let lower = CloseReason::from(Lost);
     assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
+}
+
+/// Each reason: its name, its numbers, whose doing it was, whether the end was graceful, and what people read.
+#[test]
+fn what_is_known_of_each_reason() {
+    use CloseReason::*;
+    let ddp = DdpError {
+        code: crate::error::ErrorCode::BaseOrBounds,
+        mismatch: Mismatch::never(Field::MessageLength, 9),
+        key: crate::llp::OrderKey(0),
+        header: ArrayVec::new(),
+        segment_len: 0,
+    };
+    let of_rdmap = |code| rdmap::RdmapError {
+        code,
+        mismatch: Mismatch::never(Field::MessageLength, 9),
+        header: ArrayVec::new(),
+        segment_len: 0,
+        read_request: None,
+    };
+    let opcode = of_rdmap(rdmap::ErrorCode::UnexpectedOpcode);
+    let local = of_rdmap(rdmap::ErrorCode::LocalCatastrophic);
+    let terminate = Box::new(rdmap::Terminate::new(1, 2, 3));
+    let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
+    type Row = (CloseReason<Lost>, &'static str, Option<(u8, u8, u8)>, Origin, bool, &'static str);
+    let rows: [Row; 18] = [
+        (LocalShutdown, "local_shutdown", None, us, true, "closed by this end"),
+        (PeerShutdown, "peer_shutdown", None, peer, true, "closed by the peer"),
+        (LocalAbort, "local_abort", None, us, false, "aborted by this end"),
+        (Idle, "idle", None, us, false, "silent too long"),
+        (PeerLingers, "peer_lingers", None, peer, false, "cut by this end"),
+        (ConnectRefused, "connect_refused", None, peer, false, "wire refused by the peer"),
+        (
+            RejectedByPeer { private_data: vec![], enhanced: None },
+            "rejected_by_peer",
+            None,
+            peer,
+            false,
+            "rejected by the peer",
+        ),
+        (RejectedHere, "rejected_here", None, us, false, "rejected by this end"),
+        (Ddp(ddp), "ddp_error", Some((1, 1, 1)), peer, false, "message length is 9"),
+        (
+            Rdmap(opcode),
+            "rdmap_error",
+            Some((0, 2, 6)),
+            peer,
+            false,
+            "unexpected opcode (message length is 9)",
+        ),
+        (Rdmap(local), "rdmap_error", Some((0, 0, 0)), us, false, "local catastrophic error"),
+        (
+            Llp { error_type: 3, code: 0xab },
+            "llp_error",
+            Some((2, 3, 0xab)),
+            us,
+            false,
+            "LLP error 3/ab",
+        ),
+        (InvalidTerminate { len: 3 }, "invalid_terminate", None, peer, false, "has 3 bytes"),
+        (
+            Terminated(terminate),
+            "terminated_by_peer",
+            Some((1, 2, 3)),
+            peer,
+            false,
+            "terminated by the peer: 1/2/03",
+        ),
+        (DdpFailed(Failure::Aborted), "ddp_failed", None, us, false, "aborted by this end"),
+        (DdpFailed(Failure::LlpLost), "ddp_failed", None, net, false, "lost its wire"),
+        (
+            DdpFailed(Failure::DataAfterClose),
+            "ddp_failed",
+            None,
+            peer,
+            false,
+            "after the end of the stream",
+        ),
+        (Lower(Lost), "lost", Some((2, 0, 1)), net, false, "the wire is cut"),
+    ];
+    for (reason, name, numbers, origin, graceful, words) in rows {
+        assert_eq!((reason.name(), reason.numbers(), reason.origin()), (name, numbers, origin));
+        assert_eq!(reason.is_graceful(), graceful, "{name}");
+        let text = reason.to_string();
+        assert!(text.contains(words), "{name}: {text}");
+    }
 }
 
 /// 16 bytes of every stream.

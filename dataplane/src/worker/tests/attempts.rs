@@ -34,7 +34,7 @@ fn failed(net: &mut Net) -> HandshakeFailed {
 }
 
 fn counts(net: &mut Net) -> Vec<HandshakeCount> {
-    let ticket = net.hosts[1].command(0, |ticket| Command::ListStreams { ticket });
+    let ticket = net.hosts[1].command(0, list_all);
     net.until("a list", |net| {
         net.hosts[1].take(|e| match e {
             Event::Streams { ticket: t, handshakes, .. } if *t == ticket => {

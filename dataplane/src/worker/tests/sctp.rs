@@ -12,7 +12,7 @@ use sctp_lite::sctp;
 
 use super::paths::{divert, icmp};
 use super::wire_pair::{
-    Host, Net, PD, Plan, Rss, TestFrame, bytes_of, pattern, stream_config, v4, v6,
+    Host, Net, PD, Plan, Rss, TestFrame, bytes_of, list_all, pattern, stream_config, v4, v6,
 };
 use crate::api::{
     self, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits, Load,
@@ -67,13 +67,27 @@ pub(super) fn closed(net: &mut Net, host: usize) -> CloseReason {
 }
 
 pub(super) fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
-    let ticket = net.hosts[host].command(0, |ticket| Command::ListStreams { ticket });
-    net.until("a list", |net| {
-        net.hosts[host].take(|e| match e {
-            Event::Streams { ticket: t, streams, .. } if *t == ticket => Some(streams.clone()),
-            _ => None,
-        })
-    })
+    lists(net, host).concat()
+}
+
+/// The streams of a worker, part by part.
+pub(super) fn lists(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
+    let ticket = net.hosts[host].command(0, list_all);
+    let mut parts = Vec::new();
+    loop {
+        let (streams, last) = net.until("a part of the list", |net| {
+            net.hosts[host].take(|e| match e {
+                Event::Streams { ticket: t, streams, last, .. } if *t == ticket => {
+                    Some((streams.clone(), *last))
+                }
+                _ => None,
+            })
+        });
+        parts.push(streams);
+        if last {
+            return parts;
+        }
+    }
 }
 
 #[test]

@@ -106,8 +106,8 @@ fn a_server_cannot_keep_an_association() {
 
 /// The UDP port that packets of the association of host 1 go to.
 fn udp_port_of_peer(net: &mut Net) -> u16 {
-    let infos = net.hosts[1].cores[0].associations.infos(net.now);
-    infos[0].udp.expect("in UDP").1
+    let info = net.hosts[1].cores[0].associations.info(0, net.now);
+    info.and_then(|info| info.udp).expect("in UDP").1
 }
 
 /// Two hosts with a stream in UDP, and the port of its association at host 0.

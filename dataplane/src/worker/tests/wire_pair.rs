@@ -16,7 +16,7 @@ use ipnet::{IpNet, Ipv4Net};
 use tcp_lite::endpoint::EndpointConfig;
 
 use crate::api::{
-    self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, ListenerConfig,
+    self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, Listed, ListenerConfig,
     ListenerId, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
 use crate::capture::{Direction, Fate, Tap};
@@ -163,6 +163,11 @@ pub(super) fn v4(n: u8) -> IpAddr {
 
 pub(super) fn v6(n: u8) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into()
+}
+
+/// Asks for all streams and associations.
+pub(super) fn list_all(ticket: Ticket) -> Command {
+    Command::ListStreams { which: Listed::Everything, ticket }
 }
 
 impl Host {

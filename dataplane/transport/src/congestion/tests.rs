@@ -33,6 +33,14 @@ fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
     now + RTT
 }
 
+#[test]
+fn controllers_are_found_by_their_names() {
+    let names = ["cubic", "newreno", "dctcp", "bbr", ""].map(CongestionControl::named);
+    let all = [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
+    assert_eq!(names, [Some(all[0]), Some(all[1]), Some(all[2]), None, None]);
+    assert_eq!(all.map(CongestionControl::exact_ecn), [false, false, true]);
+}
+
 // RFC 6928, RFC 5681 §3.1: ten segments, doubling each round trip.
 #[test]
 fn slow_start_doubles_from_ten_segments() {

@@ -126,3 +126,61 @@ impl FlightState {
         self.pacer.on_sent(now, bytes, pace);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+
+    use super::*;
+    use crate::seq::SeqNumber;
+
+    #[test]
+    fn a_probe_is_due_after_its_timer_until_it_is_sent_or_forgotten() {
+        let mut state = FlightState::new();
+        state.on_probe_timeout(false);
+        assert!(!state.probe_due() && state.is_probe_quiet(), "no round trip was measured");
+        state.on_rtt_measured();
+        state.on_probe_timeout(true);
+        assert!(state.probe_due());
+        state.forget_probe();
+        assert!(!state.probe_due());
+        state.on_probe_timeout(true);
+        state.on_probe_sent(ExtSeq::initial(SeqNumber(0)).plus(10), None);
+        assert!(!state.probe_due() && !state.is_probe_quiet(), "an answer is awaited");
+    }
+
+    #[test]
+    fn a_burst_delays_the_next() {
+        let mut state = FlightState::new();
+        let (now, late) = (Instant::from_millis(5000), Nanos::from_millis(10));
+        let pace = Pace { rate: 1_000_000, burst: 2000, late };
+        state.on_paced_sent(now, 1000, pace);
+        assert_eq!(state.paced_until(now), None);
+        state.on_paced_sent(now, 1000, pace);
+        let until = state.paced_until(now).unwrap();
+        assert_eq!(until, now + Nanos::from_millis(2));
+        // Whose timer comes late may catch up; who paused may not.
+        let after = until + Nanos::from_millis(6);
+        for (waits, next) in
+            [(true, until + Nanos::from_millis(2)), (false, after + Nanos::from_millis(2))]
+        {
+            let mut state = state.clone();
+            state.on_paced_wait();
+            if !waits {
+                state.on_pause();
+            }
+            state.on_paced_sent(after, 2000, pace);
+            assert_eq!(state.paced_until(until), Some(next), "{waits}");
+        }
+    }
+
+    #[test]
+    fn one_retransmission_may_exceed_the_window() {
+        let mut state = FlightState::new();
+        assert!(!state.resend_ignores_cwnd());
+        state.allow_resend_beyond_cwnd();
+        assert!(state.resend_ignores_cwnd());
+        state.on_resend();
+        assert!(!state.resend_ignores_cwnd());
+    }
+}

@@ -186,3 +186,32 @@ fn msn_wraps_to_zero() {
     assert!(!Msn(7).before(Msn(7)) && !Msn(7).after(Msn(7)));
     assert_eq!(Msn(3).distance_from(Msn(u32::MAX)), 4);
 }
+
+#[test]
+fn a_header_of_either_model_is_packed_as_that_model() {
+    let tagged = TaggedRepr {
+        last: true,
+        version: DdpVersion::V1,
+        rsvd_ulp: 0x40,
+        stag: Stag(1),
+        to: TaggedOffset(2),
+    };
+    let untagged = UntaggedRepr {
+        last: false,
+        version: DdpVersion::V1,
+        rsvd_ulp: [0x43, 0, 0, 0, 7],
+        qn: Qn(1),
+        msn: Msn(2),
+        mo: MessageOffset(3),
+    };
+    for header in [HeaderRepr::Tagged(tagged), HeaderRepr::Untagged(untagged)] {
+        let bytes = header.pack().bytes();
+        assert_eq!((bytes.len(), header.is_empty()), (header.len(), false));
+        assert_eq!(HeaderRepr::parse(&bytes), Ok(header));
+    }
+}
+
+#[test]
+fn numbers_are_written_as_people_look_for_them() {
+    assert_eq!((Stag(0x1a2b).to_string(), Qn(17).to_string()), ("0x00001a2b".into(), "17".into()));
+}

@@ -147,4 +147,10 @@ mod tests {
         let most = EnhancedRepr { ird: 0xffff, ord: NO_LIMIT, rtr: Some(RtrSet::ALL) };
         assert_eq!(most.emit(), [0xff; 4]);
     }
+
+    #[test]
+    fn a_set_is_empty_without_any_of_the_three() {
+        let one = |n| RtrSet { send: n == 0, write: n == 1, read: n == 2 };
+        assert_eq!([0, 1, 2, 3].map(|n| one(n).is_empty()), [false, false, false, true]);
+    }
 }

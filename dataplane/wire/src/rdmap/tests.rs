@@ -328,6 +328,24 @@ fn swapped_terminates_of_siw_are_understood() {
     }
 }
 
+/// One flag of the RFC suffices, whatever the numbers would be the other way round.
+#[test]
+fn a_flag_of_the_rfc_tells_its_layout_from_siws() {
+    let (len, header, request) =
+        (&[0, 28][..], &[[0xc1, 0x40].as_slice(), &[0; 12]].concat()[..], &[7; 28][..]);
+    for (flags, rest) in
+        [(0x80, len.to_vec()), (0x40, [len, header].concat()), (0x20, request.to_vec())]
+    {
+        // 0/2/01 is undefined, 2/0/01 is not.
+        let bytes = [&[0x02, 1, flags, 0][..], &rest].concat();
+        let repr = TerminateRepr::parse_siw(&bytes).unwrap();
+        assert_eq!((repr.layout, repr.layer, repr.error_type), (Layout::Rfc, 0, 2), "{flags:02x}");
+        let seen =
+            [repr.segment_len.is_some(), !repr.ddp_header.is_empty(), repr.read_request.is_some()];
+        assert_eq!(seen, [flags & 0x80 != 0, flags & 0x40 != 0, flags & 0x20 != 0], "{flags:02x}");
+    }
+}
+
 // RFC 5040 §4.8: 13 reserved bits, each ignored on receipt, whatever the flags and the numbers are.
 #[test]
 fn reserved_bits_of_a_terminate_are_ignored() {

@@ -15,7 +15,7 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
-use crate::config::{Backing, Config, Delivery, ListenerSection, show_size};
+use crate::config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
 #[derive(Debug, Default)]
@@ -63,16 +63,16 @@ impl Core {
         }
     }
 
-    /// All new regions together are to fit under the ceiling that is to be.
+    /// All new regions and as many streams as there may be are to fit under the ceiling that is to be.
     fn over_memory(&self, config: &Config, difference: &Difference) -> Option<String> {
         let added = difference.regions_added.iter().map(Regions::counted);
         let added = added.fold(0u64, u64::saturating_add);
-        let key = config.limits.memory;
-        if added == 0 && key == self.env.facts.config.limits.memory {
+        let asked = |limits: &Limits| (limits.memory, limits.streams);
+        if added == 0 && asked(&config.limits) == asked(&self.env.facts.config.limits) {
             return None;
         }
         let what = format!("the file's {} new regions", difference.regions_added.len());
-        Some(self.env.budget.check(&what, added, Some(key)).err()?.to_string())
+        Some(self.env.budget.check(&what, added, Some(&config.limits)).err()?.to_string())
     }
 
     fn regions_that_come(

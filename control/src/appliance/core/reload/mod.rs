@@ -212,7 +212,7 @@ impl Core {
         if plan.difference.limits_changed {
             done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
             self.env.facts.config.apply_reload(&plan.config);
-            self.env.budget.follow(plan.config.limits.memory);
+            self.env.budget.follow(&plan.config.limits);
         }
         for name in &plan.steps.removed_first {
             done.extend(self.listeners.section_of(name).map(Undo::old));
@@ -300,7 +300,7 @@ impl Core {
             match step {
                 Undo::Limits(old) => {
                     self.env.facts.config = *old;
-                    self.env.budget.follow(self.env.facts.config.limits.memory);
+                    self.env.budget.follow(&self.env.facts.config.limits);
                 }
                 Undo::AddRegion(name) => {
                     if self.regions.is_live(&name) {

@@ -1,5 +1,6 @@
 //! One run: its streams, their loads, and how far it is.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
@@ -156,13 +157,13 @@ impl Run {
     }
 
     /// Bytes that have moved on its streams: what the peer has acknowledged, and what has been placed here.
-    pub(super) fn bytes_moved(&self, streams: &[StreamInfo]) -> u64 {
-        let own = |info: &&StreamInfo| self.streams.iter().any(|part| part.id == info.stream);
+    pub(super) fn bytes_moved(&self, streams: &HashMap<StreamId, StreamInfo>) -> u64 {
         let moved = |stats: &StreamStats| {
             let ddp = stats.ddp();
             stats.bytes_acknowledged() + ddp.placed_in_order_bytes + ddp.placed_out_of_order_bytes
         };
-        streams.iter().filter(own).map(|info| moved(&info.stats)).sum()
+        let own = self.streams.iter().filter_map(|part| streams.get(&part.id));
+        own.map(|info| moved(&info.stats)).sum()
     }
 
     /// Begin of the sentence about messages that are under way at the end.

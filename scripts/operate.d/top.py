@@ -1,0 +1,179 @@
+"""ddpctl top in a terminal of 80 columns and 24 lines, which tmux has."""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+
+from operate import PATIENCE, Bad, expect, situation, until
+from own import Ddpd, text
+
+PROMPT = "shell>"
+
+
+class Terminal:
+    """A shell in a tmux of its own; nothing else is on its socket."""
+
+    def __init__(self, on, directory):
+        self.socket = f"operate-{os.getpid()}"
+        # The socket's path must be short.
+        self.environment = {**os.environ, "TMUX_TMPDIR": str(on.directory), "LC_ALL": "C.UTF-8"}
+        self.environment.pop("TMUX", None)
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-c", directory, "env", f"PS1={PROMPT} ", "sh")
+        until(lambda: PROMPT in self.lines()[0], "there is no shell")
+        self.before = self.modes()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tmux("kill-server")
+
+    def tmux(self, *arguments):
+        command = ["tmux", "-u", "-L", self.socket, *arguments]
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        expect(ran.returncode == 0, f"tmux {arguments[0]}: {ran.stderr.strip()}")
+        return ran.stdout
+
+    def lines(self):
+        return self.tmux("capture-pane", "-p").split("\n")[:24]
+
+    def keys(self, *keys):
+        self.tmux("send-keys", *keys)
+
+    def run(self, *command):
+        self.keys("-l", " ".join(shlex.quote(str(word)) for word in command))
+        self.keys("Enter")
+
+    def modes(self):
+        """The terminal's, which raw mode changes."""
+        tty = self.tmux("display-message", "-p", "#{pane_tty}").strip()
+        return subprocess.run(["stty", "-F", tty, "-a"], capture_output=True, text=True, timeout=PATIENCE).stdout
+
+    def child(self):
+        """The process that the shell runs."""
+        shell = self.tmux("display-message", "-p", "#{pane_pid}").strip()
+        with open(f"/proc/{shell}/task/{shell}/children") as children:
+            return int(children.read().split()[0])
+
+    def shows(self, pattern, what):
+        """Waits for a screen that has it; the screen."""
+        def seen():
+            lines = self.lines()
+            return re.search(pattern, "\n".join(lines), re.M) and lines
+        try:
+            return until(seen, what, 20)
+        except Bad as error:
+            raise Bad("\n".join([str(error), *self.lines()])) from error
+
+    def is_as_before(self, after):
+        """The shell is back, the screen is that of before, and the modes are."""
+        self.shows(rf"\A{PROMPT} .*ddpctl", f"{after}: the screen of the shell is not back")
+        self.keys("-l", "echo rc=$?")
+        self.keys("Enter")
+        self.shows(r"^rc=0$", f"{after}: no exit code 0")
+        expect(self.modes() == self.before, f"{after}: the terminal's modes are other ones: {self.modes()}")
+
+
+@contextlib.contextmanager
+def traffic(on):
+    """Puts, one after the other."""
+    stop = threading.Event()
+
+    def put():
+        while not stop.is_set():
+            # One that does not end is of no interest here.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                on.ctl("put", "top.bin", "tcp://10.77.0.1:7471/inbox")
+    with open(on.directory / "top.bin", "wb") as file:
+        file.truncate(64 << 20)
+    thread = threading.Thread(target=put)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE)
+
+
+@situation("top shows streams with their rates at 80x24, keys change what it shows, and the terminal is as it was afterwards")
+def top(on):
+    with traffic(on), Terminal(on, on.directory) as terminal:
+        terminal.run(on.programs / "ddpctl", "--socket", "demo-peer.sock", "top", "--interval", "500ms")
+        lines = terminal.shows(r"^[0-9a-f]{16} 10\.77\.0\.1:7471 .* \d+\.\d+ [MG] ", "no stream with a rate")
+        row = next(line for line in lines if "10.77.0.1:7471" in line)
+        expect(re.match(r"demo-peer  ddpd \S+  running  up .* every 500ms$", lines[0]), lines[0])
+        expect(re.match(r"rx .*bit/s .*tx .*bit/s .*[▁▂▃▄▅▆▇█]", lines[1]), lines[1])
+        expect(re.match(r"drops \d+/s ", lines[2]), lines[2])
+        expect(lines[4].split()[:2] == ["STREAM", "REMOTE"] and "LIMITED BY" in lines[4], lines[4])
+        expect(lines[23].startswith("q quit"), lines[23])
+        for key, found in (("2", r"^ +0 +- +\d+ %"), ("3", r"^REGION .*\nnone$"), ("4", r"^10\.77\.0\.1 +1 "), ("5", r"^link +ring +up ")):
+            terminal.keys(key)
+            terminal.shows(found, f"view {key}")
+        terminal.keys("s")
+        terminal.shows(r"^PORT▼", "no order by the first column")
+        terminal.keys("Tab")
+        terminal.shows(r"^[0-9a-f]{16} ", "no streams again")
+        terminal.keys("Enter")
+        terminal.shows(r"^limited_by ", "no details of a stream")
+        terminal.keys("Escape")
+        # Before the next key: Escape and a key at once are another key.
+        terminal.shows(r"^q quit", "no way back")
+        terminal.keys("/", "n", "o", "n", "e", "Enter")
+        terminal.shows(r'  0.*, with "none"', "no filter")
+        terminal.keys("Escape")
+        terminal.shows(r"  [01], busiest first$", "the filter is kept")
+        terminal.keys("Space")
+        terminal.shows(r"PAUSED$", "no pause")
+        terminal.keys("q")
+        terminal.is_as_before("after q")
+        terminal.keys("clear", "Enter")
+        terminal.run(on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")
+        terminal.shows(r"^drops ", "no second screen")
+        terminal.keys("C-c")
+        terminal.is_as_before("after Ctrl-C")
+    return " ".join(row.split())
+
+
+@situation("top says for how long an appliance has not answered, goes on when it does, and ends in order by SIGTERM")
+def top_silence(on):
+    directory = on.directory / "silent"
+    link = 'kind = "ring"\nlink = "silent"\n'
+    texts = {"s": text("s", 9, link), "other": text("other", 8, link)}
+    with Ddpd(on, directory, texts) as ddpd, Terminal(on, directory) as terminal:
+        terminal.run(on.programs / "ddpctl", "--socket", "s.sock", "--timeout", "1s", "top", "--interval", "200ms")
+        terminal.shows(r"^s  ddpd .*\n.*\ndrops ", "no screen")
+        ddpd.process.send_signal(signal.SIGSTOP)
+        try:
+            terminal.shows(r"^no answer for [0-9]+s", "a stopped appliance is not noticed")
+            terminal.keys("5")
+            terminal.shows(r"^PORT ", "no key is heard while the appliance is silent")
+            terminal.shows(r"^no answer for [0-9]+s: the appliance at s.sock does not answer", "no reason")
+        finally:
+            ddpd.process.send_signal(signal.SIGCONT)
+        terminal.shows(r"^drops ", "it does not go on")
+        ddpd.kill()
+        lines = terminal.shows(r"^no answer for .*cannot reach the appliance", "a dead appliance is not noticed")
+        os.kill(terminal.child(), signal.SIGTERM)
+        terminal.is_as_before("after SIGTERM")
+    return lines[2]
+
+
+@situation("top --once prints tables without escape codes, or JSON; without a terminal top refuses and names --once")
+def top_once(on):
+    with traffic(on):
+        def moving():
+            code, out, err = on.ctl("top", "--once", "--interval", "200ms")
+            expect(code == 0 and "\x1b" not in out, f"exit {code}: {err.strip()}")
+            return re.search(r"^[0-9a-f]{16}  10\.77\.0\.1:7471 .* \d+\.\d+ [MG] ", out, re.M) and out
+        out = until(moving, "no stream with a rate")
+        for view in ("streams", "workers", "regions", "peers", "ports"):
+            expect(re.search(rf"^{view}: \d+$", out, re.M), f"{view} is not in {out}")
+        seen = on.json("top", "--once", "--view", "ports")
+    expect(seen["ports"][0]["port"] == "link" and seen["tx_rate"] is not None, str(seen))
+    code, _, err = on.ctl("top")
+    expect(code == 2 and "top needs a terminal" in err and "hint: ddpctl top --once" in err, f"exit {code}: {err.strip()}")
+    return err.splitlines()[0]

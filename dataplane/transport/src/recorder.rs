@@ -8,10 +8,16 @@
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
 //! ```
 
+use core::time::Duration;
+
 use base::Instant;
 
-/// Records of a ring.
+/// Records that are kept, at most.
 pub const RECORDS: usize = 16;
+/// Of them, those that are kept for as long as the connection lives.
+const LEAST: usize = 2;
+/// Time after the newest during which all of them are kept.
+const FRESH: Duration = Duration::from_secs(60);
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -160,61 +166,69 @@ const KINDS: [Kind; 20] = {
     ]
 };
 
-/// The recorder: a ring once there is a record.
+/// The recorder. It takes memory for what it records, and little of it once nothing has happened for [`FRESH`].
 #[derive(Clone, Debug, Default)]
-pub struct Recorder(Option<Box<Ring>>);
+pub struct Recorder(Option<Box<Kept>>);
 
-#[derive(Clone, Debug)]
-struct Ring {
-    records: [Record; RECORDS],
-    /// Records made so far.
-    made: u64,
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    /// The oldest first.
+    records: Vec<Record>,
+    left_out: u64,
 }
 
-/// Bytes that a recorder takes once there is a record, beside its eight.
-pub const BYTES: usize = size_of::<Ring>();
+/// Bytes that a recorder takes at most, beside its eight.
+pub const BYTES: usize = size_of::<Kept>() + RECORDS * size_of::<Record>();
 
 impl Recorder {
     /// Adds a record; the oldest makes room for it.
     #[cold]
     #[inline(never)]
     pub fn add(&mut self, record: Record) {
-        let ring = self.0.get_or_insert_with(|| {
-            let nothing = Record { when: 0, number: 0, answer: 0, window: 0, len: 0, count: 0 };
-            Box::new(Ring { records: [nothing; RECORDS], made: 0 })
-        });
-        let newest = (ring.made.wrapping_sub(1) % RECORDS as u64) as usize;
-        if ring.made > 0
-            && record.kind().is_counted()
-            && let Some(last) = ring.records.get_mut(newest)
+        let kept = self.0.get_or_insert_default();
+        if record.kind().is_counted()
+            && let Some(last) = kept.records.last_mut()
             && last.kind() == record.kind()
         {
             last.count = last.count.saturating_add(record.count);
             return;
         }
-        if let Some(place) = ring.records.get_mut((ring.made % RECORDS as u64) as usize) {
-            *place = record;
+        if kept.records.len() >= RECORDS {
+            kept.leave_out(1);
         }
-        ring.made += 1;
+        if kept.records.len() == kept.records.capacity() {
+            kept.records.reserve_exact(kept.records.len().max(LEAST));
+        }
+        kept.records.push(record);
     }
 
     /// What it has, the oldest first, and how many older records were left out.
     pub fn records(&self) -> (Vec<Record>, u64) {
-        let Some(ring) = &self.0 else { return (Vec::new(), 0) };
-        let kept = ring.made.min(RECORDS as u64);
-        let numbers = ring.made - kept..ring.made;
-        let at = |number: u64| ring.records.get((number % RECORDS as u64) as usize).copied();
-        (numbers.filter_map(at).collect(), ring.made - kept)
+        self.0.as_deref().map(|kept| (kept.records.clone(), kept.left_out)).unwrap_or_default()
+    }
+
+    /// Frees the memory of all but the newest [`LEAST`] records, if the newest is older than [`FRESH`].
+    pub fn shrink(&mut self, now: Instant) {
+        let Some(kept) = &mut self.0 else { return };
+        let more = kept.records.len().saturating_sub(LEAST);
+        let newest = kept.records.last().map(Record::at);
+        if more > 0 && newest.is_some_and(|at| now.saturating_since(at) >= FRESH) {
+            kept.leave_out(more);
+            kept.records.shrink_to_fit();
+        }
     }
 
     /// Nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
+}
 
-    /// Forgets all, and frees its memory.
-    pub fn release(&mut self) {
-        self.0 = None;
+impl Kept {
+    /// Forgets so many of the oldest, and counts them.
+    fn leave_out(&mut self, oldest: usize) {
+        self.records.drain(..oldest);
+        self.left_out += oldest as u64;
     }
 }
 

@@ -181,6 +181,13 @@ impl Counts {
         self.seen().map(|rare| rare.recorder.records()).unwrap_or_default()
     }
 
+    /// Frees records that are old.
+    pub(crate) fn shrink(&mut self, now: Instant) {
+        if let Some(rare) = self.seen_mut() {
+            rare.recorder.shrink(now);
+        }
+    }
+
     /// When the peer closed its window, while it is closed.
     pub(crate) fn closed_since(&self) -> Option<Instant> {
         self.seen()?.closed_since.get()

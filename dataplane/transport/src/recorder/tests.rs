@@ -54,7 +54,32 @@ fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
 }
 
 #[test]
-fn it_takes_eight_bytes_until_there_is_a_record_and_some_hundred_then() {
+fn a_minute_after_the_newest_record_two_are_left() {
+    let mut recorder = Recorder::default();
+    for number in 0..20 {
+        recorder.add(Record::new(at(7), Kind::Timeout, number, 0));
+    }
+    recorder.shrink(at(6) + FRESH);
+    assert_eq!(recorder.records().0.len(), RECORDS);
+    for _ in 0..2 {
+        recorder.shrink(at(7) + FRESH);
+        let (records, left_out) = recorder.records();
+        let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+        assert_eq!((numbers, left_out), (vec![18, 19], 18));
+        assert_eq!(recorder.0.as_ref().unwrap().records.capacity(), LEAST);
+    }
+    recorder.add(Record::new(at(7), Kind::Timeout, 20, 0));
+    assert_eq!((recorder.records().0.len(), recorder.records().1), (3, 18));
+}
+
+#[test]
+fn it_takes_eight_bytes_until_there_is_a_record_and_never_more_than_its_bound() {
     assert_eq!(size_of::<Recorder>(), 8);
-    assert!(BYTES <= 400, "{BYTES}");
+    assert!(BYTES <= 416, "{BYTES}");
+    let mut recorder = Recorder::default();
+    for number in 0..100 {
+        recorder.add(Record::new(at(5), Kind::Timeout, number, 0));
+        let capacity = recorder.0.as_ref().unwrap().records.capacity();
+        assert!(capacity <= RECORDS, "{capacity} of {number}");
+    }
 }

@@ -1,5 +1,6 @@
-//! Recorded headers as pcapng. The frames are made up around them: Ethernet and IP headers that fit, no options, no payload
-//! (the original length says what there was), checksums of zero but for IPv4's.
+//! Recorded headers as pcapng. The frames are made up around them: Ethernet and IP headers that fit, no options, checksums of
+//! zero but for IPv4's. Payload was not recorded: TCP's is left out (the original length says what there was), that of
+//! a DATA chunk is zeros, because Wireshark shows no chunk that is cut short.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -68,25 +69,25 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     (writer.into_inner(), headers)
 }
 
-/// A frame without its payload, and its length with it.
+/// A frame, and its length with the payload that is left out.
 fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     let local: SocketAddr = flight.local.parse().ok()?;
     let remote: SocketAddr = flight.remote.parse().ok()?;
     let (from, to) = if header.from_peer { (remote, local) } else { (local, remote) };
     let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
-    let protocol = match header.transport.as_str() {
+    let (protocol, left_out) = match header.transport.as_str() {
         "tcp" => {
             tcp(header, &mut segment);
-            TCP
+            (TCP, header.length)
         }
         _ => {
             sctp(header, &mut segment);
-            SCTP
+            (SCTP, 0)
         }
     };
-    let mut data = ip(from.ip(), to.ip(), protocol, segment.len() + usize::from(header.length))?;
+    let mut data = ip(from.ip(), to.ip(), protocol, segment.len() + usize::from(left_out))?;
     data.extend(segment);
-    let whole = data.len() as u32 + u32::from(header.length);
+    let whole = data.len() as u32 + u32::from(left_out);
     Some((data, whole))
 }
 
@@ -106,7 +107,7 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
     let chunk = header.flags;
     let (flags, len): (u8, u16) = match chunk {
         // Unordered, in one piece.
-        DATA => (7, 16 + header.length),
+        DATA => (7, header.length.saturating_add(16)),
         SACK => (0, 16),
         SHUTDOWN => (0, 8),
         _ => (0, 4),
@@ -117,6 +118,9 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
         DATA => {
             out.extend(header.number.to_be_bytes());
             out.extend([0; 8]);
+            // RFC 9260 §3.2: to a multiple of four bytes.
+            let payload = usize::from(header.length).next_multiple_of(4);
+            out.resize(out.len() + payload, 0);
         }
         SACK => {
             out.extend(header.acknowledges.to_be_bytes());

@@ -66,11 +66,14 @@ fn of_stream(flight: &Flight) -> String {
     if let Some(key) = flight.end.as_ref().and_then(|end| end.key.as_ref()) {
         text += &format!("Key: {key}\n");
     }
+    if flight.recorder_left_out > 0 {
+        text +=
+            &format!("  ({} older events of the worker are left out)\n", flight.recorder_left_out);
+    }
     for (at, event) in flight.events.iter().enumerate() {
         // Where the middle ones are missing.
-        let left_out = flight.left_out + flight.recorder_left_out;
-        if at == KEPT && left_out > 0 {
-            text += &format!("  ({left_out} events are left out)\n");
+        if at == KEPT && flight.left_out > 0 {
+            text += &format!("  ({} events are left out)\n", flight.left_out);
         }
         let seconds = event.after_us as f64 / 1e6;
         // Into a string nothing fails.

@@ -1,8 +1,9 @@
 //! The flight recorder of one connection or association: what seldom happens to it, the newest [`RECORDS`] of that, with
 //! the headers of the segments that show it. Payload is never in it.
 //!
-//! It costs nothing where nothing happens: eight bytes until the first record, and no work for a segment that is in order.
-//! Segments of the same kind that follow each other share a record, which has the header of the first one and counts them.
+//! It costs nothing where nothing happens: eight bytes until the first record, and no work for a segment in order.
+//! Segments of the same kind that follow each other share a record, which has the header of the first one and counts them;
+//! so do reductions for marks, which else would fill the recorder of every stream with ECN.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -45,7 +46,7 @@ pub enum Kind {
     WindowClosed,
     /// It opened it again. A header that arrived.
     WindowOpened,
-    /// The congestion window was reduced to `answer` bytes because the peer echoed a mark (RFC 3168 §6.1.2).
+    /// The congestion window was reduced, to `answer` bytes, because the peer echoed a mark (RFC 3168 §6.1.2).
     Marked,
     /// The path carries segments or packets of `answer` bytes from now on, instead of `number`.
     PathMtu,
@@ -79,9 +80,9 @@ impl Kind {
         }
     }
 
-    /// Segments of this kind that follow each other share a record.
+    /// Events of this kind that follow each other share a record.
     const fn is_counted(self) -> bool {
-        matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe)
+        matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe | Kind::Marked)
     }
 }
 

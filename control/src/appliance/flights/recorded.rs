@@ -152,9 +152,12 @@ impl Recorded {
             Kind::WindowOpened => {
                 ("window_opened", format!("by the peer, at {answer}: {}", record.window))
             }
-            Kind::Marked => {
-                ("congestion_mark", format!("echoed by the peer, congestion window {answer} bytes"))
-            }
+            Kind::Marked => (
+                "congestion_mark",
+                format!(
+                    "{count} echoed by the peer, congestion window {answer} bytes at the first"
+                ),
+            ),
             Kind::PathMtu => ("path_mtu", format!("{answer} bytes instead of {number}")),
             Kind::Unanswered => ("probe_unanswered", format!("{} in a row", ordinal(count))),
             Kind::ResetSent => ("reset", format!("sent by this end{}", self.cause(answer))),

@@ -36,8 +36,10 @@ fn a_full_ring_keeps_the_newest_and_counts_the_others() {
 #[test]
 fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
     let mut recorder = Recorder::default();
-    for number in 0..1000 {
-        recorder.add(Record::new(at(5), Kind::Resent, number, 0));
+    for kind in [Kind::Marked, Kind::Resent] {
+        for number in 0..1000 {
+            recorder.add(Record::new(at(5), kind, number, 0));
+        }
     }
     recorder.add(Record::new(at(6), Kind::Timeout, 7, 0));
     recorder.add(Record::new(at(7), Kind::Timeout, 7, 0));
@@ -45,6 +47,7 @@ fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
     let (records, left_out) = recorder.records();
     let seen: Vec<_> = records.iter().map(|r| (r.kind(), r.number, r.count)).collect();
     let expected = [
+        (Kind::Marked, 0, 1000),
         (Kind::Resent, 0, 1000),
         (Kind::Timeout, 7, 1),
         (Kind::Timeout, 7, 1),

@@ -91,10 +91,7 @@ fn tshark_reads_it() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 6, "{text}");
-    assert!(
-        lines[0].starts_with("eth:ethertype:ip:tcp,1000,2000,"),
-        "{text}"
-    );
+    assert!(lines[0].starts_with("eth:ethertype:ip:tcp,1000,2000,"), "{text}");
     // Versions of tshark differ.
     let reset = |value| lines[1].contains(&format!(",1000,2000,{value}"));
     assert!(reset("1") || reset("True"), "{text}");

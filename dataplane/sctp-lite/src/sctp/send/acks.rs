@@ -142,8 +142,7 @@ impl Sender {
         let duplicated = self.duplicates(sack.duplicates());
         (ack.resent_twice, ack.probe_twice) = (duplicated.resent, duplicated.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
-        self.note_window(now, sack);
-        self.set_window(sack.header.a_rwnd);
+        self.set_window(now, sack);
     }
 
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
@@ -216,26 +215,29 @@ impl Sender {
         found
     }
 
-    /// The peer closes its window, or opens it.
+    /// RFC 9260 §6.2.1 D ii.
     #[inline]
-    fn note_window(&mut self, now: Instant, sack: &Sack<'_>) {
-        if (self.a_rwnd == 0) == (sack.header.a_rwnd == 0) {
-            return;
+    fn set_window(&mut self, now: Instant, sack: &Sack<'_>) {
+        let (before, a_rwnd) = (self.a_rwnd, sack.header.a_rwnd);
+        self.a_rwnd = u64::from(a_rwnd);
+        if (before == 0) != (a_rwnd == 0) {
+            self.window_turned(now, sack);
         }
-        let kind = if self.a_rwnd == 0 { Kind::WindowOpened } else { Kind::WindowClosed };
+    }
+
+    /// The peer has closed its window, or opened it.
+    #[cold]
+    fn window_turned(&mut self, now: Instant, sack: &Sack<'_>) {
+        let opened = sack.header.a_rwnd > 0;
+        let kind = if opened { Kind::WindowOpened } else { Kind::WindowClosed };
         let window = u16::try_from(sack.header.a_rwnd).unwrap_or(u16::MAX);
         let record = Record::new(now, kind, 0, sack.header.cumulative.0);
         self.record(record.with(chunk_type::SACK, window, 0));
-    }
-
-    /// RFC 9260 §6.2.1 D ii.
-    fn set_window(&mut self, a_rwnd: u32) {
-        let opened = self.a_rwnd == 0 && a_rwnd > 0;
-        self.a_rwnd = u64::from(a_rwnd);
-        if opened {
-            self.probe_due = false;
+        if !opened {
+            return;
         }
-        if opened && core::mem::take(&mut self.probing) {
+        self.probe_due = false;
+        if core::mem::take(&mut self.probing) {
             // What the peer refused while its window was closed has to go again now.
             self.recovery.rtt_mut().forget_backoff();
             self.board.mark_all_lost();

@@ -78,7 +78,7 @@ fn a_minute_after_the_newest_record_two_are_left() {
 #[test]
 fn it_takes_eight_bytes_until_there_is_a_record_and_never_more_than_its_bound() {
     assert_eq!(size_of::<Recorder>(), 8);
-    assert!(BYTES <= 416, "{BYTES}");
+    const { assert!(BYTES <= 416) };
     let mut recorder = Recorder::default();
     for number in 0..100 {
         recorder.add(Record::new(at(5), Kind::Timeout, number, 0));

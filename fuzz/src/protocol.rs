@@ -53,9 +53,14 @@ pub(crate) fn last_message(data: &[u8]) {
 }
 
 pub(crate) fn tcp_segment(data: &[u8]) {
-    if let Ok(segment) = Segment::parse(data) {
+    if let Ok(mut segment) = Segment::parse(data) {
         let mut bytes = vec![0; segment.wire_len()];
         let written = segment.emit(&mut bytes);
-        assert_eq!(Segment::parse(&bytes[..written]), Ok(segment));
+        let again = Segment::parse(&bytes[..written]);
+        // Options are written aligned: beside one that only a SYN has, blocks of SACK may have no room.
+        let blocks = again.as_ref().map_or(0, |again| again.options.sack.len());
+        assert!(blocks == segment.options.sack.len() || segment.options.sack_permitted);
+        segment.options.sack.truncate(blocks);
+        assert_eq!(again, Ok(segment));
     }
 }

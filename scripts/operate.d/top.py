@@ -1,7 +1,9 @@
 """ddpctl top in a terminal of 80 columns and 24 lines, which tmux has."""
 
 import contextlib
+import itertools
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -12,16 +14,23 @@ from operate import PATIENCE, Bad, expect, situation, until
 from own import Ddpd, text
 
 PROMPT = "shell>"
+NUMBERS = itertools.count()
+
+
+def child_of(process):
+    with open(f"/proc/{process}/task/{process}/children") as children:
+        return int(children.read().split()[0])
 
 
 class Terminal:
     """A shell in a tmux of its own; nothing else is on its socket."""
 
     def __init__(self, on, directory):
-        self.socket = f"operate-{os.getpid()}"
+        self.socket = f"operate-{os.getpid()}-{next(NUMBERS)}"
         # The socket's path must be short.
         self.environment = {**os.environ, "TMUX_TMPDIR": str(on.directory), "LC_ALL": "C.UTF-8"}
         self.environment.pop("TMUX", None)
+        self.gone = False
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "-c", directory, "env", f"PS1={PROMPT} ", "sh")
         until(lambda: PROMPT in self.lines()[0], "there is no shell")
         self.before = self.modes()
@@ -30,7 +39,13 @@ class Terminal:
         return self
 
     def __exit__(self, *_):
+        if not self.gone:
+            self.kill()
+
+    def kill(self):
+        """The terminal goes, as when its window is closed."""
         self.tmux("kill-server")
+        self.gone = True
 
     def tmux(self, *arguments):
         command = ["tmux", "-u", "-L", self.socket, *arguments]
@@ -55,9 +70,15 @@ class Terminal:
 
     def child(self):
         """The process that the shell runs."""
-        shell = self.tmux("display-message", "-p", "#{pane_pid}").strip()
-        with open(f"/proc/{shell}/task/{shell}/children") as children:
-            return int(children.read().split()[0])
+        return child_of(self.tmux("display-message", "-p", "#{pane_pid}").strip())
+
+    def threads(self):
+        """Those of the process that the shell runs, if there is one, and what they wait for."""
+        try:
+            tasks = pathlib.Path(f"/proc/{self.child()}/task").iterdir()
+            return [[(task / name).read_text().strip() for name in ("comm", "wchan", "syscall")] for task in tasks]
+        except (OSError, IndexError) as error:
+            return f"no process: {error}"
 
     def shows(self, pattern, what):
         """Waits for a screen that has it; the screen."""
@@ -74,7 +95,10 @@ class Terminal:
         self.shows(rf"\A{PROMPT} .*ddpctl", f"{after}: the screen of the shell is not back")
         self.keys("-l", "echo rc=$?")
         self.keys("Enter")
-        self.shows(r"^rc=0$", f"{after}: no exit code 0")
+        try:
+            self.shows(r"^rc=0$", f"{after}: no exit code 0")
+        except Bad as error:
+            raise Bad(f"{error}\n{self.threads()}") from error
         expect(self.modes() == self.before, f"{after}: the terminal's modes are other ones: {self.modes()}")
 
 
@@ -99,6 +123,17 @@ def traffic(on):
         thread.join(PATIENCE)
 
 
+def details(terminal):
+    """Whether Enter shows a stream that is still there."""
+    terminal.keys("Enter")
+    lines = terminal.shows(r"^limited_by |there is no stream|^none$", "Enter shows nothing")
+    if any(line.startswith("limited_by ") for line in lines):
+        return True
+    terminal.keys("Escape")
+    terminal.shows(r"^q quit", "no way back")
+    return False
+
+
 @situation("top shows streams with their rates at 80x24, keys change what it shows, and the terminal is as it was afterwards")
 def top(on):
     with traffic(on), Terminal(on, on.directory) as terminal:
@@ -117,8 +152,8 @@ def top(on):
         terminal.shows(r"^PORT▼", "no order by the first column")
         terminal.keys("Tab")
         terminal.shows(r"^[0-9a-f]{16} ", "no streams again")
-        terminal.keys("Enter")
-        terminal.shows(r"^limited_by ", "no details of a stream")
+        # Streams come and end with the files: the one of the row may be gone.
+        until(lambda: details(terminal), "no details of a stream")
         terminal.keys("Escape")
         # Before the next key: Escape and a key at once are another key.
         terminal.shows(r"^q quit", "no way back")
@@ -131,6 +166,7 @@ def top(on):
         terminal.keys("q")
         terminal.is_as_before("after q")
         terminal.keys("clear", "Enter")
+        terminal.shows(rf"\A{PROMPT}\s*\Z", "the screen is not clear")
         terminal.run(on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")
         terminal.shows(r"^drops ", "no second screen")
         terminal.keys("C-c")
@@ -160,6 +196,21 @@ def top_silence(on):
         os.kill(terminal.child(), signal.SIGTERM)
         terminal.is_as_before("after SIGTERM")
     return lines[2]
+
+
+@situation("top ends when its terminal is closed, and when only the terminal's end is left of it")
+def top_gone(on):
+    # In a session of its own it gets no SIGHUP: what is left is the end of the input.
+    for session in ([], ["setsid", "--wait"]):
+        with Terminal(on, on.directory) as terminal:
+            terminal.run(*session, on.programs / "ddpctl", "--socket", "demo-peer.sock", "top")
+            terminal.shows(r"^drops ", "no screen")
+            process = terminal.child()
+            if session:
+                process = child_of(process)
+            terminal.kill()
+            until(lambda: not os.path.exists(f"/proc/{process}"), f"top goes on without a terminal: {process}", 20)
+    return "no process is left"
 
 
 @situation("top --once prints tables without escape codes, or JSON; without a terminal top refuses and names --once")

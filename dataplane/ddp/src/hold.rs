@@ -137,6 +137,13 @@ mod tests {
         assert_eq!((budget.used(), budget.peers.len()), (0, 0));
     }
 
+    #[test]
+    fn windows_have_a_budget_of_their_own() {
+        let mut budget = HoldBudget::new(10).with_windows(WindowBudget::new(100));
+        assert!(budget.windows_mut().widen(0, 50) && !budget.windows_mut().widen(0, 50));
+        assert_eq!((budget.limit(), budget.used(), budget.windows().used()), (10, 0, 50));
+    }
+
     proptest! {
         // Whichever peer takes and gives: never more than there is, and everything comes back.
         #[test]

@@ -128,3 +128,141 @@ fn retransmissions(records: &mut impl InFlight, criterion: LossCriterion) -> Opt
     }
     again_at
 }
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+
+    use super::*;
+    use crate::seq::SeqNumber;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    fn number(n: u64) -> ExtSeq {
+        ExtSeq::initial(SeqNumber(0)).plus(n)
+    }
+
+    fn sent(ms: u64, n: u64) -> Transmission {
+        Transmission { at: MS(ms), end: number(n + 1) }
+    }
+
+    /// Record `n` has the number `n` alone.
+    #[derive(Default)]
+    struct Records {
+        fates: Vec<Fate>,
+        edge: usize,
+        lost: Vec<usize>,
+        /// When each that is in flight again was sent last.
+        again: Vec<Option<Instant>>,
+        resent: VecDeque<(ExtSeq, Instant)>,
+    }
+
+    impl Records {
+        fn resend(&mut self, n: u64, ms: u64) {
+            self.again.resize(self.fates.len(), None);
+            self.again[n as usize] = Some(MS(ms));
+            self.note_resent(number(n), MS(ms));
+        }
+
+        fn resent(&self) -> Vec<u64> {
+            self.resent.iter().map(|(start, _)| start.since(number(0))).collect()
+        }
+    }
+
+    impl InFlight for Records {
+        fn edge(&self) -> usize {
+            self.edge
+        }
+        fn set_edge(&mut self, index: usize) {
+            self.edge = index;
+        }
+        fn fate(&self, index: usize) -> Option<Fate> {
+            self.fates.get(index).copied()
+        }
+        fn lose(&mut self, index: usize) {
+            self.lost.push(index);
+            self.fates[index] = Fate::LostOrAgain;
+            if let Some(again) = self.again.get_mut(index) {
+                *again = None;
+            }
+        }
+        fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
+            &mut self.resent
+        }
+        fn resent_record(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
+            let n = start.since(number(0)) as usize;
+            (self.again[n] == Some(at)).then_some((n, start.plus(1)))
+        }
+    }
+
+    fn criterion(now: u64) -> LossCriterion {
+        LossCriterion { latest: sent(160, 99), timeout: Nanos::from_millis(50), now: MS(now) }
+    }
+
+    // RFC 8985 §6.2 step 5: what was sent before the latest that arrived is lost after its time, not before.
+    #[test]
+    fn the_search_goes_on_where_it_stopped() {
+        use Fate::*;
+        let fates = vec![
+            Sent(sent(100, 0)),
+            Arrived(3),
+            Sent(sent(100, 2)),
+            LostOrAgain,
+            Sent(sent(140, 4)),
+            Sent(sent(150, 5)),
+            Sent(sent(170, 6)),
+            Sent(sent(100, 7)),
+        ];
+        let mut records = Records { fates, ..Records::default() };
+        assert_eq!(detect(&mut records, criterion(149)), Some(MS(200)), "all that wait");
+        assert_eq!((records.lost.len(), records.edge), (0, 0));
+        assert_eq!(detect(&mut records, criterion(150)), Some(MS(200)));
+        assert_eq!(
+            (&records.lost[..], records.edge),
+            (&[0][..], 4),
+            "the one that arrived is passed over"
+        );
+        assert_eq!(detect(&mut records, criterion(190)), Some(MS(200)));
+        assert_eq!((&records.lost[..], records.edge), (&[0, 4][..], 5));
+        assert_eq!(
+            detect(&mut records, criterion(500)),
+            None,
+            "what was sent later than the latest waits for it"
+        );
+        assert_eq!((&records.lost[..], records.edge), (&[0, 4, 5][..], 6));
+    }
+
+    #[test]
+    fn the_timer_is_for_as_many_as_are_looked_at() {
+        let fates = (0..200).map(|n| Fate::Sent(sent(n / 2, n))).collect();
+        let mut records = Records { fates, ..Records::default() };
+        let last = AHEAD as u64 / 2;
+        assert_eq!(detect(&mut records, criterion(10)), Some(MS(50 + last)));
+        assert_eq!((records.lost.len(), records.edge), (0, 0));
+    }
+
+    // RFC 8985 §6.2: retransmissions by the time of the last one.
+    #[test]
+    fn what_was_sent_again_is_lost_again_by_its_own_time() {
+        let fates = vec![Fate::LostOrAgain; 5];
+        let mut records = Records { fates, edge: 5, ..Records::default() };
+        for (n, ms) in [(0, 100), (1, 110), (2, 120), (3, 150), (4, 170)] {
+            records.resend(n, ms);
+        }
+        records.again[1] = None;
+        assert_eq!(detect(&mut records, criterion(149)), Some(MS(200)));
+        assert!(records.lost.is_empty());
+        assert_eq!(detect(&mut records, criterion(170)), Some(MS(200)));
+        assert_eq!(
+            (&records.lost[..], records.resent()),
+            (&[0, 2][..], vec![3, 4]),
+            "1 has arrived"
+        );
+        assert_eq!(detect(&mut records, criterion(200)), None);
+        assert_eq!((&records.lost[..], records.resent()), (&[0, 2, 3][..], vec![4]));
+        // Sent again: the place in front is free for it.
+        records.again[4] = None;
+        records.resend(0, 300);
+        assert_eq!(records.resent(), [0]);
+    }
+}

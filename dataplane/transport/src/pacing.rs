@@ -253,4 +253,10 @@ mod tests {
             assert!(burst <= 24, "{waited}: {burst}");
         }
     }
+
+    #[test]
+    fn a_rate_is_bytes_per_second_also_of_many_bytes() {
+        assert_eq!(per_second(1000, MS), 1_000_000);
+        assert_eq!(per_second(3 << 60, Nanos::new(1 << 30)), (3 << 30) * 1_000_000_000);
+    }
 }

@@ -70,3 +70,20 @@ impl Parameters for Chosen {
         self.send_window
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_parameters_are_the_same() {
+        let chosen = Chosen { congestion: CongestionControl::NewReno, send_window: 77_777 };
+        fn all(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
+            ([p.initial_rto(), p.min_rto(), p.max_rto()], p.congestion(), p.send_window())
+        }
+        let seen = all(&std::sync::Arc::new(chosen.clone()));
+        assert_eq!(seen, all(&chosen));
+        let times = [1000, 40, 60_000].map(Duration::from_millis);
+        assert_eq!(seen, (times, CongestionControl::NewReno, 77_777));
+    }
+}

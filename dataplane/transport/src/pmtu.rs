@@ -393,4 +393,10 @@ mod tests {
             prop_assert!(near, "{} of {best}", search.size());
         }
     }
+
+    #[test]
+    fn a_common_size_is_probed_where_it_is_a_word_more() {
+        assert_eq!(next_size(1456, 1460, V4), Some(1460));
+        assert_eq!(next_size(1458, 1460, V4), None);
+    }
 }

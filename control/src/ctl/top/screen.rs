@@ -17,7 +17,10 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{Command, execute};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::sample::Sample;
 use super::state::{Action, State};
@@ -28,15 +31,15 @@ use crate::ctl::show;
 
 /// How soon an answer or a signal is noticed.
 const LOOK: Duration = Duration::from_millis(100);
+/// After a signal: longer than any turn of the loop.
+const STUCK: Duration = Duration::from_secs(1);
 /// A look that takes longer is worth a line.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Result<(), Failure> {
     let asker = Asker::start(client)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, stop.clone())?;
-    }
+    on_signals(stop.clone())?;
     let mut screen = Screen::enter(out)?;
     let mut pace = Pace::new(Instant::now());
     while !stop.load(Ordering::Relaxed) {
@@ -55,7 +58,10 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
         }
         state.silent = pace.silent(now, state.trouble.is_some());
         screen.draw(&mut state)?;
-        if !event::poll(LOOK)? {
+        if !event::poll(Duration::ZERO)? {
+            if !await_key()? {
+                break;
+            }
             continue;
         }
         let Event::Key(key) = event::read()? else { continue };
@@ -66,6 +72,31 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
         }
     }
     Ok(())
+}
+
+/// A signal ends the loop; one that is stuck ends all the same.
+fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            stop.store(true, Ordering::Relaxed);
+            std::thread::sleep(STUCK);
+            std::process::exit(Exit::Failed as i32);
+        }
+    })?;
+    Ok(())
+}
+
+/// Waits for a key, or a while. False if the terminal is gone: crossterm would read its end for ever.
+fn await_key() -> io::Result<bool> {
+    let input = rustix::stdio::stdin();
+    let mut keys = [PollFd::new(&input, PollFlags::IN)];
+    let pause = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    match poll(&mut keys, Some(&pause)) {
+        Err(Errno::INTR) => return Ok(true),
+        other => other?,
+    };
+    Ok(!keys[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }
 
 /// When the appliance is asked.

@@ -1,6 +1,7 @@
 //! What an LLP sees of a stream is the same of either kind: one dialogue for both.
 
 use super::*;
+use crate::lifecycle::FinalError;
 use crate::message::Source;
 use crate::stag::{Access, StagEntry, StagTable};
 use crate::{Msn, QueueConfig, StreamConfig, TaggedOffset, VecMemory, VersionPolicy};
@@ -229,7 +230,7 @@ fn an_error_is_known_at_both_ends() {
         let _ = b.give(&segment);
         assert!(b.ulp.error().is_some(), "{kind:?}");
         assert_eq!(b.ulp.terminated_by_peer(), None);
-        b.ulp.post_error();
+        FinalError::Found.post(&mut b.ulp, true);
         assert!(b.ulp.has_unsent(), "{kind:?}");
         let (last, ..) = b.pull();
         let _ = a.give(&last);

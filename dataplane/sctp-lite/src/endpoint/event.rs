@@ -229,3 +229,70 @@ impl fmt::Display for SctpReason {
         f.write_str(words)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Numbers: RFC 6581 §8.
+    #[test]
+    fn what_is_known_of_each_reason() {
+        use SctpReason::*;
+        use ddp::enhanced::Unsuitable as Limits;
+        let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
+        let ird = Limits::InsufficientIrd { offered: 1, needed: 2 };
+        let short = SessionError::Short { seen: 1 };
+        let fault = sctp::Fault::NeverSent;
+        type Row = (SctpReason, &'static str, Option<(u8, u8, u8)>, Origin, &'static str);
+        let rows: [Row; 16] = [
+            (PeerAbort { cause: None }, "peer_abort", None, peer, "aborted by the peer"),
+            (PeerAbort { cause: Some(12) }, "peer_abort", None, peer, "error cause 12"),
+            (PeerRestart, "peer_restart", None, peer, "restarted by the peer"),
+            (NoSctp, "no_sctp", None, net, "does not support SCTP"),
+            (SctpTimeout, "sctp_timeout", None, net, "lost: no answer"),
+            (SctpFault(fault), "sctp_fault", None, peer, "acknowledged what was never sent"),
+            (SctpFault(sctp::Fault::InitAck), "sctp_fault", None, peer, "illegal INIT ACK"),
+            (NotDdp { seen: None }, "not_ddp", None, peer, "sends no adaptation indication"),
+            (NotDdp { seen: Some(7) }, "not_ddp", None, peer, "indication 0x00000007"),
+            (AnswerTimeout, "answer_timeout", None, peer, "no answer to the session's Initiate"),
+            (TurnedAway, "turned_away", None, peer, "turned away"),
+            (Cancelled, "cancelled", None, peer, "cancelled by the peer"),
+            (Unsuitable(ird), "unsuitable", Some((2, 0, 6)), peer, "insufficient IRD"),
+            (Unsuitable(Limits::NoRtr), "unsuitable", Some((2, 0, 7)), peer, "ready-to-receive"),
+            (Local, "local_error", Some((2, 0, 5)), us, "local catastrophic error"),
+            (Session(short), "session_error", None, peer, "1 bytes, too few"),
+        ];
+        for (reason, name, numbers, origin, words) in rows {
+            assert_eq!((reason.name(), reason.numbers(), reason.origin()), (name, numbers, origin));
+            let text = reason.to_string();
+            assert!(text.contains(words), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_the_end_of_an_association_means() {
+        use sctp::CloseReason as Ended;
+        let lower = CloseReason::Lower;
+        let (cause, seen) = (Some(3), Some(7));
+        let rows = [
+            (Ended::Shutdown, CloseReason::LocalShutdown),
+            (Ended::Aborted, CloseReason::LocalAbort),
+            (Ended::Refused { cause }, CloseReason::ConnectRefused),
+            (
+                Ended::PeerAborted { cause, reason: Box::new([]) },
+                lower(SctpReason::PeerAbort { cause }),
+            ),
+            (Ended::Unreachable, lower(SctpReason::NoSctp)),
+            (Ended::OtherAdaptation { seen }, lower(SctpReason::NotDdp { seen })),
+            (Ended::Timeout, lower(SctpReason::SctpTimeout)),
+            (
+                Ended::Fault(sctp::Fault::InitAck),
+                lower(SctpReason::SctpFault(sctp::Fault::InitAck)),
+            ),
+        ];
+        for (ended, reason) in rows {
+            assert_eq!(SctpReason::of_sctp(&ended, false), reason);
+        }
+        assert_eq!(SctpReason::of_sctp(&Ended::Shutdown, true), CloseReason::PeerShutdown);
+    }
+}

@@ -137,4 +137,10 @@ mod tests {
         assert_eq!(round(&mut h, 2, 10 * MS), Growth::Full);
         assert_eq!(h.divisor(), 1);
     }
+
+    #[test]
+    fn round_trips_that_stay_do_not_end_slow_start() {
+        let mut h = HyStart::default();
+        assert!((0..30).all(|n| round(&mut h, n, 40 * MS) == Growth::Full));
+    }
 }

@@ -218,6 +218,18 @@ fn cubic_converges_fast() {
     assert_eq!(plateau(&[1000, 800, 600]), 510.0);
 }
 
+// RFC 9438 §4.6: what congestion has taught stays while nothing is in flight.
+#[test]
+fn cubic_keeps_its_plateau_while_it_is_idle() {
+    let mut cubic = Cubic::default();
+    cubic.reduce(&Window::new(SMSS as usize, 1000, 1 << 30), Cause::Loss, 0);
+    Controller::release(&mut cubic);
+    assert_eq!(cubic.plateau(), 1000.0);
+    let marked = [CongestionControl::Cubic, CongestionControl::NewReno]
+        .map(|it| congestion(it).marked_fraction());
+    assert_eq!(marked, [None, None], "kept by DCTCP alone");
+}
+
 // RFC 9438 §4.1: W_max is in segments: with another size of them it is the same bytes.
 #[test]
 fn cubic_keeps_its_plateau_across_segment_sizes() {
@@ -356,4 +368,27 @@ fn the_threshold_can_have_another_floor() {
     let mut c = congestion(CongestionControl::NewReno).with_floor(4);
     c.on_loss(SMSS);
     assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));
+}
+
+// RFC 9406 §4.2: when round trips have grown for long enough, slow start ends at the window as it is.
+#[test]
+fn growing_round_trips_end_slow_start_at_the_window() {
+    let mut c = congestion(CongestionControl::Cubic);
+    let at = |n: u64| ExtSeq::initial(crate::seq::SeqNumber(0)).plus(n * SMSS);
+    let mut rounds = 0;
+    while c.ssthresh() == u64::MAX {
+        rounds += 1;
+        assert!(rounds < 20);
+        let rtt = Nanos::from_millis(if rounds < 3 { 40 } else { 60 });
+        for i in 0..10 {
+            c.on_round_trip(rtt, at(rounds).plus(i), at(rounds + 1));
+        }
+    }
+    assert_eq!(
+        (rounds, c.ssthresh()),
+        (8, c.cwnd()),
+        "five rounds after the first that was longer"
+    );
+    c.on_round_trip(RTT, at(30), at(31));
+    assert_eq!(c.ssthresh(), c.cwnd(), "once");
 }

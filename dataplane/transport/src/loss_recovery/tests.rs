@@ -194,3 +194,37 @@ fn marks_reduce_once_and_a_loss_after_them_no_more() {
     assert!(state.phase().is_recovering());
     assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
 }
+
+// RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a D-SACK is explained by what was sent again, if it has arrived.
+#[test]
+fn a_d_sack_is_explained_by_what_was_sent_again() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    let first = Range { start: at(0), end: at(1) };
+    let d_sack = |recovery: &mut LossRecovery, state: &FlightState, range, arrived| {
+        recovery.on_d_sack(state, range, arrived, at(1), at(10))
+    };
+    assert!(d_sack(&mut recovery, &state, first, true).is_unexplained());
+    assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
+    recovery.on_resent(MS(2000), first, 2);
+    let last = Range { start: at(9), end: at(10) };
+    state.on_probe_sent(at(10), Some(last));
+    assert!(d_sack(&mut recovery, &state, first, false).is_unexplained());
+    let explained = |resent, probe| Duplicated { resent, probe };
+    assert_eq!(d_sack(&mut recovery, &state, last, true), explained(false, true));
+    assert_eq!(d_sack(&mut recovery, &state, first, true), explained(true, false));
+}
+
+// RFC 5682 §2.1 step 2b: two new segments, then retransmissions wait for the answer.
+#[test]
+fn f_rto_sends_so_many_new_segments() {
+    let (mut recovery, mut state, mut board) = sent::<false>();
+    assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
+    let episode = recovery.episode.as_deref_mut().unwrap();
+    (episode.frto, episode.frto_new) = (Frto::NewData, frto::NEW_SEGMENTS);
+    let left = [(); 4].map(|()| {
+        let left = recovery.frto_new_left();
+        recovery.on_new_sent();
+        left
+    });
+    assert_eq!(left, [Some(2), Some(1), Some(0), Some(0)]);
+}

@@ -328,21 +328,28 @@ fn swapped_terminates_of_siw_are_understood() {
     }
 }
 
-/// One flag of the RFC suffices, whatever the numbers would be the other way round.
+/// One flag suffices, of the RFC whatever the numbers would be the other way round.
 #[test]
-fn a_flag_of_the_rfc_tells_its_layout_from_siws() {
+fn a_single_flag_tells_the_rfcs_layout_from_siws() {
     let (len, header, request) =
         (&[0, 28][..], &[[0xc1, 0x40].as_slice(), &[0; 12]].concat()[..], &[7; 28][..]);
-    for (flags, rest) in
-        [(0x80, len.to_vec()), (0x40, [len, header].concat()), (0x20, request.to_vec())]
-    {
-        // 0/2/01 is undefined, 2/0/01 is not.
-        let bytes = [&[0x02, 1, flags, 0][..], &rest].concat();
-        let repr = TerminateRepr::parse_siw(&bytes).unwrap();
-        assert_eq!((repr.layout, repr.layer, repr.error_type), (Layout::Rfc, 0, 2), "{flags:02x}");
-        let seen =
-            [repr.segment_len.is_some(), !repr.ddp_header.is_empty(), repr.read_request.is_some()];
-        assert_eq!(seen, [flags & 0x80 != 0, flags & 0x40 != 0, flags & 0x20 != 0], "{flags:02x}");
+    let rests = [len.to_vec(), [len, header].concat(), request.to_vec()];
+    for (n, rest) in rests.iter().enumerate() {
+        // 0/2/01 is undefined, 2/0/01 is not; 1/1/01 is the same in both.
+        for (first, flags, layout, numbers) in [
+            (0x02, [0x80, 0x40, 0x20][n], Layout::Rfc, (0, 2)),
+            (0x11, [0x01, 0x02, 0x04][n], Layout::Siw, (1, 1)),
+        ] {
+            let bytes = [&[first, 1, flags, 0][..], rest].concat();
+            let repr = TerminateRepr::parse_siw(&bytes).unwrap();
+            assert_eq!((repr.layout, (repr.layer, repr.error_type)), (layout, numbers));
+            let seen = [
+                repr.segment_len.is_some(),
+                !repr.ddp_header.is_empty(),
+                repr.read_request.is_some(),
+            ];
+            assert_eq!(seen, [n == 0, n == 1, n == 2], "{flags:02x}");
+        }
     }
 }
 

@@ -322,6 +322,49 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.stats().kept, 0);
 }
 
+/// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not, so that they can go again in segments that each begin
+/// with one. They are of about the same size.
+#[test]
+fn a_probe_holds_fpdus_that_each_fit_a_segment() {
+    for (markers, probe) in
+        [(true, 1460), (false, 1460), (true, 2896), (true, 2897), (false, 4000), (true, 8948)]
+    {
+        let mut bench = Bench::new(markers, 1448, Source::of(&[100_000]));
+        let mut out = vec![0xee; probe];
+        let n = bench.sender.fill_probe(&mut bench.source, START, &mut out);
+        assert!(out[n..].iter().all(|byte| *byte == 0xee));
+        bench.sent.extend_from_slice(&out[..n]);
+        let stream = bench.expected(markers);
+        assert_eq!(bench.sent, stream.bytes);
+        let boundaries = stream.boundaries();
+        let lens: Vec<_> = boundaries.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(lens.len(), probe.div_ceil(1448), "{markers} {probe}: {lens:?}");
+        let (least, most) = (lens.iter().min().unwrap(), lens.iter().max().unwrap());
+        assert!(*most <= 1448 && most - least <= 8, "{markers} {probe}: {lens:?}");
+        assert!((probe - 4 * lens.len()..=probe).contains(&n), "{markers} {probe}: {n}");
+        assert_eq!((bench.sender.stats().packed, bench.sender.stats().cut), (1, 0));
+        bench.refill(0..boundaries[1]);
+    }
+}
+
+#[test]
+fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
+    let mut out = vec![0; 2000];
+    let mut bench = Bench::new(true, 1448, Source::of(&[500]));
+    let n = bench.sender.fill_probe(&mut bench.source, START, &mut out);
+    assert_eq!((n, bench.sender.stats().packed), (bench.expected(true).bytes.len(), 0));
+    let mut bench = Bench::new(true, 1448, Source::of(&[4000]));
+    assert_eq!(bench.fill(50), 50);
+    assert!(bench.sender.is_cut());
+    assert_eq!(bench.sender.fill_probe(&mut bench.source, START + 50, &mut out), 0);
+    let mut bench = Bench::new(true, 64, Source::of(&[4000]));
+    assert_eq!(
+        bench.sender.fill_probe(&mut bench.source, START, &mut out),
+        0,
+        "an FPDU is longer than EMSS"
+    );
+}
+
 /// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their bytes, kept once.
 #[test]
 fn emss_shrinks_under_unacknowledged_fpdus() {

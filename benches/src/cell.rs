@@ -92,10 +92,10 @@ impl Cell {
             .with("ulp", if rig.rdmap { "rdmap" } else { "ddp" })
             .with("source", if rig.unstable { "unstable" } else { "stable" })
             .with("idle", format!("{}, {}", idle(Side::Asking), idle(Side::Asked)))
-            .with("ip", if rig.v6 { "6" } else { "4" })
+            .with("ip", if rig.network.v6 { "6" } else { "4" })
             .with("region", rig.region)
             .with("deviations", self.deviations());
-        if let Some(vlan) = rig.vlan {
+        if let Some(vlan) = rig.network.vlan {
             row = row.with("vlan", vlan);
         }
         if self.what == Measure::Loaded {

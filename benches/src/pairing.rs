@@ -231,10 +231,16 @@ impl Pairing {
 
     /// Two endpoints that have shaken hands, and no more, with the queues that `ulp` says.
     pub fn established(mss: u16, markers: bool, ulp: UlpConfig) -> Pairing {
+        Pairing::established_with(mss, markers, ulp, true)
+    }
+
+    /// The same, with the flight recorder or without.
+    pub fn established_with(mss: u16, markers: bool, ulp: UlpConfig, recorder: bool) -> Pairing {
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
         // A whole burst at once, whatever the clock says.
-        let tcp = tcp::Config { pacing: false, initial_window: 1 << 18, ..tcp::Config::default() };
+        let (pacing, initial_window) = (false, 1 << 18);
+        let tcp = tcp::Config { pacing, initial_window, recorder, ..tcp::Config::default() };
         config.tcp = Arc::new(tcp);
         let config = Arc::new(config);
         let now = Instant::from_millis(1000);
@@ -270,6 +276,15 @@ impl Pairing {
                 endpoint.shrink(self.now);
             }
         }
+    }
+
+    /// Events that the flight recorder of each has, and that it had no room for.
+    pub fn recorded(&self) -> [(usize, u64); 2] {
+        [&self.sender, &self.receiver].map(|half| {
+            let endpoint = half.endpoint.as_ref().expect("it is connected");
+            let (records, left_out) = endpoint.connection().records();
+            (records.len(), left_out)
+        })
     }
 
     /// Takes both endpoints away, and says how much each had of what `heap` counts beside itself.

@@ -6,6 +6,7 @@ mod bulk;
 mod floods;
 mod latency;
 mod ports;
+mod recorder;
 mod scale;
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.directions(),
         plan.depths(),
         plan.messages(),
+        plan.recorder(),
         plan.latency(),
         plan.loaded(),
         plan.adaptive(),

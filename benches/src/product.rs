@@ -136,12 +136,15 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     if let Some(impair) = impair(rig, side) {
         all.push(("port.impair", impair));
     }
-    if let Some(vlan) = rig.vlan {
+    if let Some(vlan) = rig.network.vlan {
         all.push(("interface", format!("vlan = {vlan}")));
     }
     let many = rig.streams > 64;
     if many {
         all.push(("limits", format!("streams = {}", rig.streams.max(4096))));
+    }
+    if !rig.recorder {
+        all.push(("management", "recorder = false".to_owned()));
     }
     if side == Side::Asking {
         return all;
@@ -233,7 +236,7 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
     };
     sections.add("port", format!("name = \"port{}\"\n{kind}", side as u8));
     let many = if side == Side::Asking { ADDRESSES } else { 1 };
-    let prefix = if rig.v6 { 64 } else { 16 };
+    let prefix = if rig.network.v6 { 64 } else { 16 };
     let own = |n| match side {
         Side::Asking => asking_address(rig, n),
         Side::Asked => address(rig, side),
@@ -264,7 +267,7 @@ fn topology(rig: &RigConfig, side: Side) -> Sections {
 pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
     match side {
         Side::Asking => asking_address(rig, 0),
-        Side::Asked if rig.v6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 0x100).into(),
+        Side::Asked if rig.network.v6 => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 0x100).into(),
         Side::Asked => Ipv4Addr::new(10, 9, 0, 1).into(),
     }
 }
@@ -272,7 +275,7 @@ pub fn address(rig: &RigConfig, side: Side) -> IpAddr {
 /// The `n`-th address of the asking side.
 pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
     let n = 1 + (n % ADDRESSES) as u16;
-    match rig.v6 {
+    match rig.network.v6 {
         true => Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 1, n).into(),
         false => Ipv4Addr::new(10, 9, 1, n as u8).into(),
     }
@@ -281,7 +284,7 @@ pub fn asking_address(rig: &RigConfig, n: u32) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::Impairment;
+    use crate::rig::{Impairment, Network};
 
     /// What an operator would write for one end: nothing but what has no default.
     const DDPD: &str = r#"
@@ -312,6 +315,22 @@ buffers = 256
 
     fn debug(what: &impl std::fmt::Debug) -> String {
         format!("{what:#?}")
+    }
+
+    #[test]
+    fn the_recorder_is_on_unless_a_row_says_otherwise() {
+        for recorder in [true, false] {
+            let rig = RigConfig { recorder, ..plain() };
+            for side in [Side::Asking, Side::Asked] {
+                let product = Product::new(&rig, side).unwrap();
+                let EndpointConfig::Tcp(opened) = &product.connect else { panic!("over TCP") };
+                assert_eq!(opened.tcp.recorder, recorder);
+                if let Some(listener) = &product.listener {
+                    let EndpointConfig::Tcp(accepted) = &listener.endpoint else { panic!() };
+                    assert_eq!(accepted.tcp.recorder, recorder);
+                }
+            }
+        }
     }
 
     /// Fails when the benchmark chooses anything by itself, or `ddpd` is made to run something else.
@@ -365,8 +384,9 @@ buffers = 256
         let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];
         let impairment =
             Impairment { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..Impairment::default() };
+        let network = Network { v6: true, vlan: Some(7) };
         for rig in [
-            RigConfig { v6: true, vlan: Some(7), mtu: 9000, ..plain() },
+            RigConfig { network, mtu: 9000, ..plain() },
             RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
             RigConfig { rdmap: true, buffer: 1 << 20, ..plain() },
             RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },

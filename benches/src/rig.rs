@@ -63,6 +63,16 @@ pub enum Side {
     Asked,
 }
 
+/// What carries TCP or SCTP; IPv4 without a tag by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// IPv6; else IPv4.
+    pub v6: bool,
+    /// The VLAN of both interfaces.
+    pub vlan: Option<u16>,
+}
+
 /// What a link does to frames; nothing by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -96,10 +106,9 @@ pub struct RigConfig {
     pub sctp: bool,
     /// RDMAP; else bare DDP.
     pub rdmap: bool,
-    /// IPv6; else IPv4.
-    pub v6: bool,
-    /// The VLAN of both interfaces.
-    pub vlan: Option<u16>,
+    /// What is below TCP or SCTP.
+    #[serde(flatten)]
+    pub network: Network,
     /// Bytes of each region.
     pub region: u64,
     /// The region that is sent from may change under way, as the appliance's own regions may; else it cannot, as a
@@ -117,6 +126,8 @@ pub struct RigConfig {
     pub buffer: u32,
     /// The worker of this side sleeps when there is nothing to do; else it polls.
     pub adaptive: [bool; 2],
+    /// Both ends keep what happens to their streams.
+    pub recorder: bool,
     /// Both sides make the load; else the asking one.
     pub both: bool,
     /// What the link does to frames; of `ring` only.
@@ -136,8 +147,7 @@ impl Default for RigConfig {
             trusted: false,
             sctp: false,
             rdmap: false,
-            v6: false,
-            vlan: None,
+            network: Network::default(),
             region: 16 << 20,
             unstable: false,
             stags: 1,
@@ -146,6 +156,7 @@ impl Default for RigConfig {
             streams: 1,
             buffer: 64 << 10,
             adaptive: [false; 2],
+            recorder: true,
             both: false,
             impairment: Impairment::default(),
             devices: [String::new(), String::new()],

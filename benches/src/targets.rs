@@ -200,6 +200,15 @@ impl List<'_> {
             let name = format!("1 MiB writes over SCTP, of TCP, MTU {mtu}");
             self.ratio(&name, Some(0.7), false, value(&of), value(&by));
         }
+        for (what, load, share) in [
+            ("64-byte writes", "messages-64", Some(0.98)),
+            ("1 MiB writes", "write-1m", Some(0.99)),
+            ("1 MiB writes at 1 % loss", "write-1m-loss", None),
+        ] {
+            let (on, off) = (format!("recorder-on-{load}"), format!("recorder-off-{load}"));
+            let name = format!("flight recorder on, of off, {what}");
+            self.ratio(&name, share, false, value(&on), value(&off));
+        }
         let (many, one) = (value("streams-10000"), value("streams-1"));
         self.ratio("10 000 active streams, of one", Some(0.7), false, many, one);
         let cost = |name| Of(name, Some("asked_busy_ns_per_byte"));

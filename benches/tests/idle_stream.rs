@@ -11,6 +11,9 @@ use tcp_lite::endpoint::{Endpoint, UlpConfig};
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
+const SOON: Duration = Duration::from_secs(3);
+/// After which the flight recorder frees most of its memory.
+const MINUTE: Duration = Duration::from_secs(60);
 const ENDPOINT: u64 = size_of::<Endpoint<VecMemory>>() as u64;
 
 fn heap() -> u64 {
@@ -18,8 +21,8 @@ fn heap() -> u64 {
 }
 
 /// Bytes of the endpoint and all that it owns, of either end.
-fn bytes(mut pairing: Pairing) -> [u64; 2] {
-    pairing.shrink(Duration::from_secs(3));
+fn bytes(mut pairing: Pairing, idle: Duration) -> [u64; 2] {
+    pairing.shrink(idle);
     pairing.take_apart(heap).map(|beside| ENDPOINT + beside)
 }
 
@@ -28,6 +31,22 @@ fn queues() -> UlpConfig {
     let messages = QueueConfig { qn: MESSAGE_QUEUE, buffers: 64, buffer_size: 4096 };
     let queues = vec![QueueConfig::error_queue(), messages];
     StreamConfig { queues, ..StreamConfig::default() }.into()
+}
+
+/// A stream that has written, of whose segments some were lost, again and again, and that was idle since. Returns its
+/// bytes, and the events that the sender's recorder has and had no room for.
+fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
+    let mut pairing = Pairing::established_with(1448, true, ulp, recorder);
+    for _ in 0..40 {
+        pairing.write(64 << 10);
+        pairing.send();
+        pairing.burst().remove(3);
+        pairing.deliver();
+        pairing.acknowledge();
+        while pairing.exchange() {}
+    }
+    let [sender, _] = pairing.recorded();
+    (bytes(pairing, MINUTE), sender)
 }
 
 /// What a stream takes now: growth shows, and is to be worth it.
@@ -40,12 +59,20 @@ fn holds(what: &str, bytes: [u64; 2], bound: u64) {
 #[test]
 fn an_idle_stream_keeps_to_its_size() {
     let counting = dhat::Profiler::builder().testing().build();
-    let fresh = bytes(Pairing::established(1448, true, queues()));
-    let rdmap = bytes(Pairing::established(1448, true, rdmap::Config::default().into()));
-    let used = bytes(Pairing::new(1448, true));
+    let fresh = bytes(Pairing::established(1448, true, queues()), SOON);
+    let rdmap = bytes(Pairing::established(1448, true, rdmap::Config::default().into()), SOON);
+    let used = bytes(Pairing::new(1448, true), SOON);
     println!("an endpoint itself: {ENDPOINT}");
     holds("bare DDP, set up", fresh, 840);
     holds("RDMAP, set up", rdmap, 1048);
     holds("bare DDP, after writes", used, 1024);
+    let (without, nothing) = after_losses(queues(), false);
+    let (with, events) = after_losses(queues(), true);
+    assert_eq!(nothing, (0, 0));
+    assert!(events.1 > 0, "{events:?}: its recorder was full");
+    holds("bare DDP, after losses, without the recorder", without, 1448);
+    holds("bare DDP, after losses, with the recorder", with, 1536);
+    let plain = Pairing::established_with(1448, true, rdmap::Config::default().into(), false);
+    assert_eq!(bytes(plain, SOON), rdmap, "what nothing happens to has no recorder");
     drop(counting);
 }

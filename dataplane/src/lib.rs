@@ -62,6 +62,7 @@ pub use api::{
     Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle, InterfaceConfig, InterfaceId,
     IpFields, LONGEST_LATENCY, Limit, LimitInfo, Limits, Listed, ListenerConfig, ListenerId, Load,
     LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
-    Route, SctpConfig, Secret, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
-    SynCookieMode, Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
+    RECORDINGS, Record, RecordKind, Recording, Route, SctpConfig, Secret, Service, Sources,
+    StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, Window,
+    WorkerConfig, WorkerHandle, WorkerId,
 };

@@ -98,6 +98,11 @@ def killed(on, timeout, reason):
         took = time.monotonic() - began
         closed = events(on, of, "stream_closed")[-1]
         expect(reason in closed["reason"], str(closed))
+        code, told, err = on.ctl("why", closed["stream"], of=of)
+        expect(code == 0, f"why: exit {code}: {err.strip()}")
+        if timeout == "off":
+            expect("probe of the idle peer was unanswered, the 5th in a row" in told and "gave_up" in told, told)
+            expect("Key: [tcp] keepalive" in told, told)
         expect(timeout != "off" or took > 4, f"free after {took:.1f} s: there was no time for five probes")
         (directory / "file.bin").write_bytes(os.urandom(1000))
         with Ddpd(on, directory, client) as peer:

@@ -6,7 +6,7 @@ use dataplane::net::checksum;
 use serde::{Deserialize, Serialize};
 
 use crate::product::{self, PORT};
-use crate::rig::{RigConfig, Side};
+use crate::rig::{Network, RigConfig, Side};
 
 /// Frames of a flood that differ.
 pub const MANY: u32 = 4096;
@@ -123,7 +123,8 @@ impl Kind {
 
     /// What the ends need besides their defaults.
     pub fn rig(self, rig: RigConfig) -> RigConfig {
-        RigConfig { sctp: self == Kind::Init, v6: self == Kind::Nd, ..rig }
+        let network = Network { v6: self == Kind::Nd, ..rig.network };
+        RigConfig { sctp: self == Kind::Init, network, ..rig }
     }
 }
 
@@ -269,7 +270,8 @@ impl Ends {
 
     /// RFC 4861 §4.3, with the source's link-layer address.
     fn solicitation(&self, n: u32) -> Vec<u8> {
-        let rig = RigConfig { v6: true, ..RigConfig::default() };
+        let network = Network { v6: true, ..Network::default() };
+        let rig = RigConfig { network, ..RigConfig::default() };
         let IpAddr::V6(us) = product::address(&rig, Side::Asked) else { return Vec::new() };
         let from = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 2, noise(n) as u16);
         let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];

@@ -4,7 +4,7 @@ use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
-use crate::rig::{Impairment, RigConfig};
+use crate::rig::{Impairment, Network, RigConfig};
 
 impl Plan<'_> {
     /// Writes of 1 MiB in the configurations that README.md shows, beside the hand-off and, at MTU 9000, the peers.
@@ -75,13 +75,12 @@ impl Plan<'_> {
         let write = |cell: &str, rig| {
             Task::Cell(self.cell(name, &format!("net-{cell}"), Measure::Goodput, 1 << 20, rig))
         };
-        let v6 = || RigConfig { v6: true, ..self.rig() };
-        let vlan = Some(7);
+        let over = |v6, vlan| RigConfig { network: Network { v6, vlan }, ..self.rig() };
         let tasks = vec![
-            write("ipv4", self.rig()),
-            write("ipv6", v6()),
-            write("ipv4-vlan", RigConfig { vlan, ..self.rig() }),
-            write("ipv6-vlan", RigConfig { vlan, ..v6() }),
+            write("ipv4", over(false, None)),
+            write("ipv6", over(true, None)),
+            write("ipv4-vlan", over(false, Some(7))),
+            write("ipv6-vlan", over(true, Some(7))),
         ];
         Group { name, title, repetitions: self.few(), tasks }
     }

@@ -39,4 +39,4 @@ pub use server::{Server, ServerError};
 pub use spec::*;
 pub use stream_id::StreamId;
 pub use types::*;
-pub use why::{Flight, FlightEnd, FlightEvent, Subject, Why};
+pub use why::{Flight, FlightEnd, FlightEvent, FlightHeader, Subject, Why};

@@ -64,8 +64,10 @@ pub struct Flight {
     pub sentences: Vec<String>,
     /// What was recorded, in order.
     pub events: Vec<FlightEvent>,
-    /// Events that had no room, between the first and the last ones.
+    /// Events of the control thread that had no room, between the first and the last ones.
     pub left_out: u64,
+    /// Events of the worker that had no room, before those that are here.
+    pub recorder_left_out: u64,
     /// What the stream did, where it is not 0; once it has ended.
     pub counters: Counters,
 }
@@ -91,10 +93,33 @@ pub struct FlightEvent {
     /// Microseconds since the stream began.
     pub after_us: u64,
     /// A stable word: `requested`, `opened`, `established`, `delivered`, `error`, `terminate`, `peer_closed`,
-    /// `post_failed`, `closed`.
+    /// `post_failed`, `closed`; and of what carries the stream: `state`, `retransmission`, `tail_probe`, `window_probe`,
+    /// `timeout`, `gave_up`, `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`, `path_mtu`,
+    /// `probe_unanswered`, `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
     pub event: String,
     /// What is known of it.
     pub detail: String,
+    /// The header of the segment or chunk that shows it, of some events.
+    pub header: Option<FlightHeader>,
+}
+
+/// What a worker keeps of a segment or chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlightHeader {
+    /// `tcp` or `sctp`.
+    pub transport: String,
+    /// It came from the peer.
+    pub from_peer: bool,
+    /// Sequence number, or TSN.
+    pub number: u32,
+    /// Acknowledgement number, or cumulative TSN.
+    pub acknowledges: u32,
+    /// The window field, not scaled; of SCTP at most 65535.
+    pub window: u16,
+    /// TCP's flags, or the type of the chunk.
+    pub flags: u8,
+    /// Bytes of payload.
+    pub length: u16,
 }
 
 pub(super) async fn why(State(app): State<App>, Name(what): Name<String>) -> Answer {

@@ -265,7 +265,7 @@ impl Core {
                 answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
-            Request::Why(subject) => answer.send(self.why(subject, now).map(Reply::Why)),
+            Request::Why(subject) => self.ask_why(subject, answer, now),
             Request::Reload => self.reload_from_file(Some(answer)),
             Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
             Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
@@ -279,7 +279,9 @@ impl Core {
     /// An event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         self.env.now = now;
-        self.flights.observe(&event, now);
+        if self.env.facts.config.management.recorder {
+            self.flights.observe(&event, now);
+        }
         match event {
             Event::Incoming { .. } => self.on_incoming(event, now),
             Event::HandshakeFailed(failed) => self.on_handshake_failed(&failed),
@@ -323,6 +325,13 @@ impl Core {
             }
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association, &stats);
+            }
+            // What comes at the end of a stream was observed.
+            Event::Recordings { ticket: None, .. } => {}
+            Event::Recordings { ticket: Some(ticket), .. } => {
+                if let Some(complete) = self.env.answer(ticket, Ok(())) {
+                    self.resume(complete, now);
+                }
             }
             Event::Neighbours { ticket, neighbours } => {
                 if let Some(Then::Neighbours { found, .. }) = self.env.waiting(ticket) {
@@ -487,6 +496,9 @@ impl Core {
                 if let Some(answer) = answer {
                     answer.send(Ok(Reply::DONE));
                 }
+            }
+            Then::Why { subject, answer } => {
+                answer.send(self.why(subject, now).map(Reply::Why));
             }
             Then::Neighbours { found, answer } => self.on_neighbours(&found, answer),
             // Answered by other events than `Done`.

@@ -116,7 +116,7 @@ fn policy(limits: &ListenerLimits) -> EndpointPolicy {
     EndpointPolicy { idle_timeout: limits.idle_timeout, ..EndpointPolicy::default() }
 }
 
-fn sctp_config(section: &SctpSection) -> sctp::Config {
+fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
     sctp::Config {
         streams: section.streams,
         cookie_life: section.cookie_life,
@@ -140,6 +140,7 @@ fn sctp_config(section: &SctpSection) -> sctp::Config {
             send_window: u64::from(section.send_window),
             pacing: section.pacing,
             tail_loss_probe: section.tail_loss_probe,
+            recorder,
             ..sctp::send::SendConfig::default()
         }),
         ..sctp::Config::default()
@@ -218,7 +219,8 @@ fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
 
 /// TCP, with keepalive where one stream's end frees a region for others.
 fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
-    let tcp = tcp_config(&config.tcp);
+    let recorder = config.management.recorder;
+    let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };
     let Some(idle) = config.limits.exclusive_keepalive.filter(|_| serves_one) else { return tcp };
     let keepalive = match tcp.keepalive {
         Some(own) => tcp::Keepalive { idle: own.idle.min(idle), ..own },
@@ -230,7 +232,7 @@ fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
 /// The same with SCTP's heartbeats.
 fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
     let heartbeat_interval = heartbeat(config, serves_one);
-    sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp) }
+    sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
 /// Time between heartbeats.

@@ -8,7 +8,7 @@ use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
 use ddp::{PdId, StreamId};
 
-use crate::api::{Answer, ApiError, ConnectSpec};
+use crate::api::{Answer, ApiError, ConnectSpec, Subject};
 use crate::config::ServiceKind;
 use crate::service::Slot;
 
@@ -81,6 +81,11 @@ pub(super) enum Then {
     /// None of them does.
     CaptureEnded {
         answer: Option<Answer>,
+    },
+    /// What the workers' recorders have of live streams has come.
+    Why {
+        subject: Subject,
+        answer: Answer,
     },
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,

@@ -79,6 +79,9 @@ pub enum Command {
         /// A stream's number of 16 digits, a job's, or a peer's address, with its port or without
         #[arg(value_name = "STREAM|JOB|PEER")]
         what: String,
+        /// Write the recorded headers to this file as pcapng, with the events as comments; - for the standard output
+        #[arg(long, value_name = "FILE")]
+        pcapng: Option<std::path::PathBuf>,
     },
     /// Open a stream and leave it open
     Connect(Connect),

@@ -168,7 +168,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
         }
         Command::Events(command) => events(&command, &client()?, output),
-        Command::Why { what } => why::why(&what, &client()?, output),
+        Command::Why { what, pcapng } => why::why(&what, pcapng.as_deref(), &client()?, output),
         Command::Capture(command) => capture::capture(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),
         Command::Send(command) => send(command, &client()?, output),

@@ -1,18 +1,49 @@
 //! `ddpctl why`: what happened to a stream, a job or a peer.
 
+mod pcapng;
+
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 use crate::api::{Client, Flight, Why};
 
-pub(super) fn why(what: &str, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+pub(super) fn why(
+    what: &str,
+    file: Option<&Path>,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
     let why: Why = client.get(&format!("/v1/why/{}", path_segment(what)))?;
     if why.sentences.is_empty() && why.streams.is_empty() && !output.json {
         let message = format!("nothing is recorded of {what}: it ended in order, or long ago");
         return Err(Failure::new(Exit::Failed, message));
     }
-    output.answer(&why, told)
+    match file {
+        Some(file) => write(what, file, &why, output),
+        None => output.answer(&why, told),
+    }
+}
+
+/// The headers as a file, or to the standard output, which then has nothing else.
+fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
+    let (bytes, headers) = pcapng::file(why);
+    if headers == 0 {
+        let message = format!(
+            "no header is recorded of {what}: a worker keeps those of retransmissions, probes, resets, FINs and of windows \
+             that close or open"
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    let sentence = format!("{headers} headers written");
+    if file.as_os_str() == "-" {
+        output.out.write_all(&bytes)?;
+        return Ok(writeln!(output.err, "ddpctl: {sentence}")?);
+    }
+    std::fs::write(file, bytes)
+        .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
+    output.done(format!("{sentence}; {}", file.display()))
 }
 
 fn told(why: &Why) -> String {
@@ -35,6 +66,10 @@ fn of_stream(flight: &Flight) -> String {
     if let Some(key) = flight.end.as_ref().and_then(|end| end.key.as_ref()) {
         text += &format!("Key: {key}\n");
     }
+    if flight.recorder_left_out > 0 {
+        text +=
+            &format!("  ({} older events of the worker are left out)\n", flight.recorder_left_out);
+    }
     for (at, event) in flight.events.iter().enumerate() {
         // Where the middle ones are missing.
         if at == KEPT && flight.left_out > 0 {
@@ -42,7 +77,7 @@ fn of_stream(flight: &Flight) -> String {
         }
         let seconds = event.after_us as f64 / 1e6;
         // Into a string nothing fails.
-        let _ = writeln!(text, "  {seconds:>10.6} s  {:<12} {}", event.event, event.detail);
+        let _ = writeln!(text, "  {seconds:>10.6} s  {:<15} {}", event.event, event.detail);
     }
     text
 }

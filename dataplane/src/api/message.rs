@@ -16,6 +16,7 @@ use super::flow::FlowInfo;
 use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use super::load::{Load, LoadReport};
+use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
 use crate::capture::Tap;
 use crate::memory::Memory;
@@ -171,6 +172,13 @@ pub enum Command {
     ListStreams {
         /// Which.
         which: Listed,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Asks for what the flight recorders of these streams have: one [`Event::Recordings`].
+    ListRecordings {
+        /// The streams, at most [`RECORDINGS`](super::RECORDINGS); those that are gone are left out of the answer.
+        streams: Vec<StreamId>,
         /// For the answer.
         ticket: Ticket,
     },
@@ -481,6 +489,14 @@ pub enum Event {
         handshakes: Vec<HandshakeCount>,
         /// True in the last part.
         last: bool,
+    },
+    /// What flight recorders have: answers [`Command::ListRecordings`], or comes right before the [`Event::Closed`] of a
+    /// stream that did not end in order, if there is any record of it.
+    Recordings {
+        /// That of the command, if it is an answer.
+        ticket: Option<Ticket>,
+        /// The records.
+        recordings: Vec<Recording>,
     },
     /// Answers [`Command::ListNeighbours`].
     Neighbours {

@@ -9,6 +9,7 @@ mod handshake;
 mod ids;
 mod load;
 mod message;
+mod recording;
 mod transport;
 
 pub use association::{AssociationInfo, AssociationStats};
@@ -29,6 +30,7 @@ pub use message::{
 };
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
+pub use recording::{RECORDINGS, Record, RecordKind, Recording};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,
 };

@@ -85,6 +85,9 @@ impl<Io: PortIo> Core<Io> {
                 }
             }
             Command::ListStreams { which, ticket } => self.list(which, ticket),
+            Command::ListRecordings { streams, ticket } => {
+                self.list_recordings(&streams, ticket, now);
+            }
             Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
             Command::Capture { port, tap, ticket } => {
                 let result = self.set_tap(port, tap);

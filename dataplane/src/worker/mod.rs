@@ -57,6 +57,7 @@ mod ports;
 mod prefetch;
 mod rdmap;
 mod reclaim;
+mod recorder;
 mod report;
 mod schedule;
 mod sctp;

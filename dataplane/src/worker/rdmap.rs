@@ -17,7 +17,8 @@ use super::Env;
 use super::conn::{Conn, Stream};
 use super::echo::Answer;
 use super::load::SENDS;
-use crate::api::{Event, Service, Ticket};
+use super::recorder::note_session;
+use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
 
 impl<Io: PortIo> Env<Io> {
@@ -87,6 +88,12 @@ impl<Io: PortIo> Env<Io> {
             RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
             RdmapEvent::Error(error) => Event::RdmapError { stream, error },
             RdmapEvent::Terminated { by_peer, terminate } => {
+                let kind = match by_peer {
+                    true => RecordKind::TerminateReceived,
+                    false => RecordKind::TerminateSent,
+                };
+                let code = (terminate.layer, terminate.error_type, terminate.code);
+                note_session(of, kind, code, now);
                 Event::Terminated { stream, by_peer, terminate }
             }
             RdmapEvent::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },

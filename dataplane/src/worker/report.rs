@@ -10,10 +10,11 @@ use super::associations::Associations;
 use super::conn::{Conn, Origin, Stage, Stream};
 use super::listen::Progress;
 use super::lower::Lower;
+use super::recorder::note_session;
 use super::{Core, Env, Phase};
 use crate::api::{
-    CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, PostFailure, Service,
-    StreamInfo, StreamParams, StreamStats, Ticket,
+    CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, PostFailure,
+    RecordKind, Service, StreamInfo, StreamParams, StreamStats, Ticket,
 };
 use crate::io::PortIo;
 
@@ -193,7 +194,11 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Sent { cookie, messages } => return self.sent(of, cookie, messages, now),
             ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
             ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
-            ddp::Event::Error(error) => Event::Error { stream, error },
+            ddp::Event::Error(error) => {
+                let code = (1, error.code.error_type(), error.code.code());
+                note_session(of, RecordKind::ErrorFound, code, now);
+                Event::Error { stream, error }
+            }
             // The endpoint reports the reason when it closes.
             ddp::Event::Failed(_) => return,
         };
@@ -290,6 +295,7 @@ impl<Io: PortIo> Env<Io> {
         let endpoint = stream.conn.lower.connection()?.endpoint();
         let stats = StreamStats::Tcp(endpoint.stats());
         let time_wait = endpoint.connection().state() == State::TimeWait;
+        self.report_records(stream, &reason);
         self.closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
             // TIME-WAIT needs little.

@@ -7,6 +7,7 @@ use crate::tcp;
 use base::Instant;
 use ddp::RegionMemory;
 use ddp::lifecycle::{Expired, FinalError, Shutdown};
+use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
     /// Errors that the order has reached, found by MPA or by DDP.
@@ -175,10 +176,16 @@ impl<M: RegionMemory> Endpoint<M> {
         // After our FIN there is no place for it.
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let wanted = self.config.policy.last_message && open;
+        let by_peer = matches!(why, CloseReason::Terminated(_));
+        let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
+        self.conn.record(record(now, kind, &why));
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
+            if may_send && !by_peer {
+                self.conn.record(record(now, Kind::TerminateSent, &why));
+            }
             final_error.post(&mut full.stream, may_send);
         }
         self.life.fail_by_error(why);
@@ -200,4 +207,9 @@ impl<M: RegionMemory> Endpoint<M> {
 /// An error of MPA with this code (RFC 5044 §8).
 fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
+}
+
+fn record(now: Instant, kind: Kind, why: &CloseReason) -> Record {
+    let (layer, error_type, code) = why.numbers().unwrap_or_default();
+    Record::new(now, kind, 0, u32::from_be_bytes([0, layer, error_type, code]))
 }

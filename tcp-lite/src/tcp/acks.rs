@@ -6,6 +6,7 @@ use transport::congestion::Growth;
 use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Duplicated, LossesFound, Undone};
 use transport::ranges::Range;
+use transport::recorder::{Kind, Record};
 use transport::recovery::{Phase, must_recover};
 use transport::seq::{ExtSeq, SeqNumber};
 
@@ -89,7 +90,7 @@ impl Sender {
         let undone = recovery.undo_if_spurious(state, &mut board, ack);
         let mut growth = Growth::None;
         match undone {
-            Some(undone) => self.on_undone(undone, stats),
+            Some(undone) => self.on_undone(ack.now, undone, config, stats),
             None => {
                 let lost = self.find_losses(ack.now, config, stats);
                 let (recovery, state, board) = self.parts();
@@ -268,7 +269,9 @@ impl Sender {
     }
 
     /// A loss episode was undone.
-    fn on_undone(&mut self, undone: Undone, stats: &mut Counts) {
+    fn on_undone(&mut self, now: Instant, undone: Undone, config: &Config, stats: &mut Counts) {
+        let cwnd = bytes(self.recovery.cc().cwnd());
+        stats.record(config.recorder, Record::new(now, Kind::Undone, undone as u32, cwnd));
         match undone {
             Undone::Frto => stats.more().loss.undone_by_frto += 1,
             Undone::Timestamp => stats.more().loss.undone_by_timestamp += 1,
@@ -285,7 +288,7 @@ impl Sender {
         if self.sack {
             let (recovery, state, mut board) = self.parts();
             let found = recovery.find_losses(state, &mut board, now, config);
-            return self.on_losses(found, stats);
+            return self.on_losses(now, found, config, stats);
         }
         let due = !self.out.board.is_empty()
             && must_recover(self.out.state.phase(), self.dup_acks, self.una, self.out.recover);
@@ -301,19 +304,28 @@ impl Sender {
         let (recovery, state, board) = self.parts();
         recovery.enter(state, &board);
         state.allow_resend_beyond_cwnd();
-        self.on_losses(LossesFound { segments: 0, recovery_began: true }, stats);
+        let found = LossesFound { segments: 0, recovery_began: true };
+        self.on_losses(now, found, config, stats);
         self.out.board.mark_head_lost();
         1
     }
 
     /// Counts a search for losses. Returns how many segments it found lost.
     #[inline]
-    fn on_losses(&mut self, found: LossesFound, stats: &mut Counts) -> u64 {
+    fn on_losses(
+        &mut self,
+        now: Instant,
+        found: LossesFound,
+        config: &Config,
+        stats: &mut Counts,
+    ) -> u64 {
         let LossesFound { segments, recovery_began } = found;
         stats.add(segments, |s| &mut s.loss.segments_lost);
         if recovery_began {
             stats.more().loss.fast_recoveries += 1;
             self.out.recover = self.nxt;
+            let (flight, cwnd) = (bytes(self.flight()), bytes(self.recovery.cc().cwnd()));
+            stats.record(config.recorder, Record::new(now, Kind::Recovery, flight, cwnd));
         }
         segments
     }
@@ -323,7 +335,7 @@ impl Sender {
         let smss = u64::from(self.size.emss());
         let (recovery, state, mut board) = self.parts();
         let found = recovery.on_reorder_timeout(state, &mut board, now, smss, config);
-        self.on_losses(found, stats);
+        self.on_losses(now, found, config, stats);
     }
 
     /// The peer echoes a Congestion Experienced mark (RFC 3168 §6.1.2). Returns whether the window is
@@ -345,4 +357,8 @@ impl Sender {
         self.dup_acks = 0;
         self.out.reno_sacked = 0;
     }
+}
+
+fn bytes(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
 }

@@ -178,6 +178,8 @@ pub struct Config {
     pub min_mss: u16,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
+    /// Keep the newest events of each connection with their headers ([`transport::recorder`]).
+    pub recorder: bool,
 }
 
 /// Segments that may be unacknowledged however small the send window is: they may be short.
@@ -203,6 +205,7 @@ impl Default for Config {
             keepalive: None,
             min_mss: 88,
             challenge_acks_per_second: 10,
+            recorder: true,
         }
     }
 }

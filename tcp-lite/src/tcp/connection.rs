@@ -352,6 +352,7 @@ impl Connection {
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();
         self.timers.shrink();
+        self.stats.shrink(now);
         let silent = matches!(self.state, State::TimeWait | State::Closed);
         if silent
             || now.nanos_since(self.send.last_sent) > self.send.recovery.rtt().rto(&self.config)

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::congestion::Echo;
+use transport::recorder::Kind;
 use transport::right_size::Usage;
 use transport::seq::ExtSeq;
 
@@ -13,6 +14,7 @@ use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
 use super::ecn::Arrival;
 use super::receiver::Text;
+use super::record::Header;
 use super::segment::{Flags, Segment};
 use super::state::{State, Transition};
 use super::timers::Timer;
@@ -70,6 +72,7 @@ impl Connection {
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
             }
+            self.note_header(now, Kind::ResetReceived, &Header::of(seg));
             self.delete(CloseReason::Refused);
             return Ok(());
         }
@@ -137,7 +140,7 @@ impl Connection {
             return Err(self.unacceptable(now, seg, start, len));
         }
         if seg.flags.has(Flags::RST) {
-            return self.reset_arrived(now, start);
+            return self.reset_arrived(now, seg, start);
         }
         if syn {
             return Err(self.syn_arrived(now));
@@ -227,7 +230,12 @@ impl Connection {
     }
 
     /// Second check: a reset inside the window.
-    fn reset_arrived(&mut self, now: Instant, start: ExtSeq) -> Result<(), DropReason> {
+    fn reset_arrived(
+        &mut self,
+        now: Instant,
+        seg: &Segment<'_>,
+        start: ExtSeq,
+    ) -> Result<(), DropReason> {
         if start != self.recv.nxt {
             self.send_challenge(now);
             return Err(DropReason::BlindReset);
@@ -238,6 +246,7 @@ impl Connection {
             State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
             _ => CloseReason::Reset,
         };
+        self.note_header(now, Kind::ResetReceived, &Header::of(seg));
         self.delete(reason);
         Ok(())
     }
@@ -296,7 +305,7 @@ impl Connection {
             self.send.recovery.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
         }
         if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
-            self.slow_down();
+            self.slow_down(now);
         }
         if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
             // A peer that only sends: every other segment of a busy stream.
@@ -316,9 +325,11 @@ impl Connection {
         self.loss_timer_after_ack(now, advanced);
         self.path_after_ack(now);
         if self.send.window.is_closed() {
-            self.stats.rare().closed_since.get_or_insert(now);
-        } else if let Some(rare) = self.stats.seen_mut() {
-            rare.closed_since = None;
+            if self.stats.window_closed(now) {
+                self.note_header(now, Kind::WindowClosed, &Header::of(seg));
+            }
+        } else if self.stats.window_opened() {
+            self.note_header(now, Kind::WindowOpened, &Header::of(seg));
         }
         if advanced {
             up.acknowledged(self.send.acknowledged_offset());
@@ -329,9 +340,12 @@ impl Connection {
     }
 
     /// The peer echoed a congestion mark (RFC 3168 §6.1.2); loss recovery has slowed down already.
-    fn slow_down(&mut self) {
-        let reduced = self.send.on_ecn_congestion();
-        self.stats.add(reduced.into(), |s| &mut s.ecn_reductions);
+    fn slow_down(&mut self, now: Instant) {
+        if self.send.on_ecn_congestion() {
+            self.stats.more().ecn_reductions += 1;
+            let cwnd = u32::try_from(self.send.recovery.cc().cwnd()).unwrap_or(u32::MAX);
+            self.note(now, Kind::Marked, self.send.una.wire().0, cwnd);
+        }
     }
 
     /// When the timestamp was made that a segment echoes (RFC 7323 §4.1); its clock ticks in milliseconds.
@@ -401,7 +415,7 @@ impl Connection {
             return Err(DropReason::PastFin);
         }
         if self.recv.take_fin() {
-            self.fin_arrived(now);
+            self.fin_arrived(now, seg);
         }
         self.arm_delayed_ack(now);
         match text {
@@ -451,13 +465,16 @@ impl Connection {
         }
     }
 
-    fn fin_arrived(&mut self, now: Instant) {
+    fn fin_arrived(&mut self, now: Instant, seg: &Segment<'_>) {
+        let from = self.state;
+        self.note_fin(now, Kind::FinReceived, &Header::of(seg));
         if self.state == State::FinWait2 {
             self.enter_time_wait(now, Transition::FinArrived);
         } else {
             self.go(Transition::FinArrived);
             self.push_event(Event::RemoteClosed);
         }
+        self.note_state(now, from);
     }
 
     /// Everything is over but for old segments (RFC 9293 §3.6.1 MUST-13).

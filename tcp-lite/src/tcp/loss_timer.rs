@@ -102,11 +102,12 @@ impl Connection {
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
         if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
+            self.note_gave_up(now);
             self.delete(CloseReason::Timeout);
             return;
         }
         if self.closed_too_long(now) {
-            return self.reset_after_silence();
+            return self.reset_after_silence(now);
         }
         if self.send.window.is_closed() {
             // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
@@ -114,6 +115,7 @@ impl Connection {
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
+            self.note_timeout(now);
             self.path_after_timeout(now);
         }
         self.restart_rto(now);

@@ -37,6 +37,7 @@ mod path_mtu;
 mod peer_window;
 mod pmtu;
 mod receiver;
+mod record;
 mod reset;
 mod scoreboard;
 mod segment;
@@ -68,4 +69,5 @@ pub use segment::{
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
+pub use transport::recorder::{Kind as RecordKind, Record};
 pub use transport::seq::SeqNumber;

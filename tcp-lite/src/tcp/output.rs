@@ -3,11 +3,13 @@
 use base::{Instant, Nanos};
 use transport::congestion::Run;
 use transport::limits::Limit;
+use transport::recorder::Kind;
 use transport::recovery::{Choice, NextSeg};
-use transport::seq::SeqNumber;
+use transport::seq::{ExtSeq, SeqNumber};
 
 use super::connection::Connection;
 use super::receiver::Receiver;
+use super::record::Header;
 use super::scoreboard::Resend;
 use super::segment::{Flags, HEADER_LEN, Options, Segment, TIMESTAMPS_LEN, Timestamps};
 use super::state::{State, Transition};
@@ -85,6 +87,7 @@ impl Connection {
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
             self.stats.rare().reset = None;
+            self.note_header(now, Kind::ResetSent, &Header::of(&seg));
         }
     }
 
@@ -442,7 +445,13 @@ impl Connection {
         self.ack_went_out(false);
         if fin {
             self.send.fin_sent = true;
+            let from = self.state;
             self.go(Transition::FinSent);
+            let seq = self.send.nxt.minus(bytes).wire();
+            let (ack, window) = (self.recv.nxt.wire(), self.offered_window());
+            let flags = Flags::FIN.with(Flags::ACK);
+            self.note_fin(now, Kind::FinSent, &Header { seq, ack, flags, window, len });
+            self.note_state(now, from);
         }
     }
 
@@ -489,6 +498,14 @@ impl Connection {
         let window = self.recv.advertise(up.room());
         self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
+        let kind = match probe {
+            _ if self.send.window.is_closed() => Kind::WindowProbe,
+            true => Kind::TailProbe,
+            false => Kind::Resent,
+        };
+        let (seq, ack) = (resend.start.wire(), self.recv.nxt.wire());
+        let flags = flags.with(Flags::ACK);
+        self.note_header(now, kind, &Header { seq, ack, flags, window, len: resend.len });
         self.send.out.board.resent(resend, now, probe);
         self.send.out.state.on_resend();
         let bytes = resend.len as u64 + u64::from(resend.fin);
@@ -523,7 +540,12 @@ impl Connection {
         }
         let mut sent = Sent::Declined;
         if self.state.may_send() && up.has_data() {
+            let before = self.send.nxt;
             sent = self.send_new(now, self.room_for_new(), up, tx);
+            if sent == Sent::Yes {
+                let len = self.send.nxt.since(before) as usize;
+                self.note_new_probe(now, Kind::TailProbe, before, len);
+            }
         }
         let mut again = None;
         if sent == Sent::Declined
@@ -559,6 +581,7 @@ impl Connection {
                 let sent = self.write_new(now, 1, false, up, tx);
                 if sent == Sent::Yes {
                     self.loss_timer_after_send(now);
+                    self.note_new_probe(now, Kind::WindowProbe, self.send.nxt.minus(1), 1);
                 }
                 sent
             }
@@ -569,6 +592,14 @@ impl Connection {
             self.send.probing = true;
             self.stats.more().window_probes += 1;
         }
+    }
+
+    /// New data was a probe.
+    #[cold]
+    fn note_new_probe(&mut self, now: Instant, kind: Kind, start: ExtSeq, len: usize) {
+        let (seq, ack) = (start.wire(), self.recv.nxt.wire());
+        let (flags, window) = (Flags::PSH.with(Flags::ACK), self.offered_window());
+        self.note_header(now, kind, &Header { seq, ack, flags, window, len });
     }
 
     fn arm_send_timers(&mut self, now: Instant, has_data: bool) {

@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::pmtu::{Change, fall, pause};
+use transport::recorder::Kind;
 use transport::recovery::Phase;
 use transport::seq::{ExtSeq, SeqNumber};
 
@@ -92,17 +93,20 @@ impl Connection {
         let found = self.path.found();
         found.pending = None;
         found.search.set(mss, now + self.config.path_mtu.raise);
-        self.use_path_mss();
+        self.use_path_mss(now);
     }
 
     /// The size in use has changed perhaps: EMSS follows (RFC 5044 §4.5 then lets MULPDU follow).
-    fn use_path_mss(&mut self) {
+    fn use_path_mss(&mut self, now: Instant) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
             self.stats.more().path_mtu.reductions += 1;
         } else if self.send.emss() > before {
             self.stats.more().path_mtu.raises += 1;
+        } else {
+            return;
         }
+        self.note(now, Kind::PathMtu, before as u32, self.send.emss() as u32);
     }
 
     // --- losses -------------------------------------------------------------------------------------
@@ -135,7 +139,7 @@ impl Connection {
         let Some(fall) = fall.filter(|_| is_long) else { return };
         if let Change::Size(_) = self.path.found().search.black_hole(fall) {
             self.stats.more().path_mtu.black_holes += 1;
-            self.use_path_mss();
+            self.use_path_mss(now);
             // What was lost was too long: the shorter one is new to the path, and no reason to wait for
             // what others in a row made of the time-out (RFC 6298 §5.5). At most twice in a row.
             self.send.recovery.rtt_mut().forget_backoff();
@@ -150,7 +154,7 @@ impl Connection {
             ProbeFate::Arrived(payload) => {
                 let mss = self.send.size.mss_of(payload);
                 if let Change::Size(_) = self.path.found().search.arrived(mss) {
-                    self.use_path_mss();
+                    self.use_path_mss(now);
                 }
             }
             ProbeFate::Lost(payload) => {

@@ -87,6 +87,11 @@ impl State {
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
     }
 
+    /// The state with this number, as records have it.
+    pub fn numbered(number: u32) -> Option<State> {
+        STATES.into_iter().find(|state| *state as u32 == number)
+    }
+
     /// The name that RFC 9293 gives it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,6 +109,20 @@ impl State {
     }
 }
 
+/// All of them.
+const STATES: [State; 10] = [
+    State::Closed,
+    State::SynSent,
+    State::SynReceived,
+    State::Established,
+    State::FinWait1,
+    State::FinWait2,
+    State::CloseWait,
+    State::Closing,
+    State::LastAck,
+    State::TimeWait,
+];
+
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -113,19 +132,6 @@ impl fmt::Display for State {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const STATES: [State; 10] = [
-        State::Closed,
-        State::SynSent,
-        State::SynReceived,
-        State::Established,
-        State::FinWait1,
-        State::FinWait2,
-        State::CloseWait,
-        State::Closing,
-        State::LastAck,
-        State::TimeWait,
-    ];
 
     const TRANSITIONS: [Transition; 6] = [
         Transition::SynArrived,

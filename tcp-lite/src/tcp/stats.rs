@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use base::Instant;
+use base::{Instant, MaybeInstant};
 use transport::limits::SenderLimits;
+use transport::recorder::{Record, Recorder};
 use transport::seq::SeqNumber;
 
 use super::challenge::ChallengeLimit;
@@ -132,9 +133,10 @@ pub(crate) struct Rare {
     pub(crate) stats: Stats,
     pub(crate) challenge: Option<ChallengeLimit>,
     /// When the peer closed its window, while it is closed.
-    pub(crate) closed_since: Option<Instant>,
+    closed_since: MaybeInstant,
     /// A reset is to be sent, with this sequence number.
     pub(crate) reset: Option<SeqNumber>,
+    recorder: Recorder,
 }
 
 base::prefetch!(Rare:);
@@ -163,8 +165,49 @@ impl Counts {
     }
 
     /// The same, to be changed.
-    pub(crate) fn seen_mut(&mut self) -> Option<&mut Rare> {
+    fn seen_mut(&mut self) -> Option<&mut Rare> {
         self.rare.as_deref_mut()
+    }
+
+    /// Records what happened, if that is `wanted`.
+    pub(crate) fn record(&mut self, wanted: bool, record: Record) {
+        if wanted {
+            self.rare().recorder.add(record);
+        }
+    }
+
+    /// What was recorded, the oldest first, and how many older records were left out.
+    pub(crate) fn records(&self) -> (Vec<Record>, u64) {
+        self.seen().map(|rare| rare.recorder.records()).unwrap_or_default()
+    }
+
+    /// Frees records that are old.
+    pub(crate) fn shrink(&mut self, now: Instant) {
+        if let Some(rare) = self.seen_mut() {
+            rare.recorder.shrink(now);
+        }
+    }
+
+    /// When the peer closed its window, while it is closed.
+    pub(crate) fn closed_since(&self) -> Option<Instant> {
+        self.seen()?.closed_since.get()
+    }
+
+    /// The peer's window is closed. Returns whether that is new.
+    pub(crate) fn window_closed(&mut self, now: Instant) -> bool {
+        let since = &mut self.rare().closed_since;
+        let news = since.get().is_none();
+        if news {
+            *since = Some(now).into();
+        }
+        news
+    }
+
+    /// It is open. Returns whether that is new.
+    #[inline]
+    pub(crate) fn window_opened(&mut self) -> bool {
+        let Some(rare) = self.seen_mut() else { return false };
+        core::mem::take(&mut rare.closed_since).get().is_some()
     }
 
     /// Times the congestion window was reduced, for whatever reason.

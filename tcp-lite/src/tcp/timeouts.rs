@@ -1,6 +1,7 @@
 //! What time does to a connection (RFC 9293 §3.10.8).
 
 use base::Instant;
+use transport::recorder::Kind;
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;
@@ -24,7 +25,7 @@ impl Connection {
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
                 Timer::Pace => {} // sending goes on
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
-                Timer::Wait => self.reset_after_silence(),
+                Timer::Wait => self.reset_after_silence(now),
             }
         }
     }
@@ -32,6 +33,7 @@ impl Connection {
     /// RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5.
     fn syn_timeout(&mut self, now: Instant) {
         if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
+            self.note_gave_up(now);
             self.delete(CloseReason::Timeout);
             return;
         }
@@ -45,6 +47,7 @@ impl Connection {
         self.ecn.withdraw();
         self.syn.due = true;
         self.send.recovery.on_silence();
+        self.note_timeout(now);
         self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
@@ -54,7 +57,7 @@ impl Connection {
             return;
         }
         if self.closed_too_long(now) {
-            return self.reset_after_silence();
+            return self.reset_after_silence(now);
         }
         self.send.probe_due = true;
         self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
@@ -62,7 +65,7 @@ impl Connection {
 
     /// RFC 6429 §4: the owner's bound on a window that stays closed.
     pub(super) fn closed_too_long(&self, now: Instant) -> bool {
-        let closed_since = self.stats.seen().and_then(|rare| rare.closed_since);
+        let closed_since = self.stats.closed_since();
         let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());
         let closed_for = |since| now.saturating_since(since);
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
@@ -80,8 +83,11 @@ impl Connection {
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
         }
+        if self.keepalive.unanswered > 0 {
+            self.note_count(now, Kind::Unanswered, self.keepalive.unanswered.into(), 0);
+        }
         if self.keepalive.unanswered >= keepalive.probes {
-            self.reset_after_silence();
+            self.reset_after_silence(now);
             return;
         }
         self.keepalive.unanswered = self.keepalive.unanswered.saturating_add(1);
@@ -89,8 +95,29 @@ impl Connection {
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 
-    pub(super) fn reset_after_silence(&mut self) {
+    /// A retransmission time-out, the next one is set.
+    #[cold]
+    pub(super) fn note_timeout(&mut self, now: Instant) {
+        let rto = core::time::Duration::from(self.send.recovery.rtt().rto(&self.config));
+        let in_a_row = self.send.recovery.timeouts_in_a_row();
+        self.note_count(now, Kind::Timeout, in_a_row, millis(rto));
+    }
+
+    /// The connection ends because there was no answer.
+    #[cold]
+    pub(super) fn note_gave_up(&mut self, now: Instant) {
+        let waited = now.saturating_since(self.send.progress_at);
+        let in_a_row = self.send.recovery.timeouts_in_a_row();
+        self.note_count(now, Kind::GaveUp, in_a_row, millis(waited));
+    }
+
+    pub(super) fn reset_after_silence(&mut self, now: Instant) {
+        self.note_gave_up(now);
         self.reset_from(self.send.control_seq().wire());
         self.delete(CloseReason::Timeout);
     }
+}
+
+fn millis(time: core::time::Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }

@@ -304,7 +304,10 @@ impl Core {
             sentence: &error.message,
             in_order: ended.in_order,
         };
-        self.flights.ended(id, (reason, stats), &ending, now);
+        let management = &self.env.facts.config.management;
+        let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
+        let bounds = (management.recorder_streams as usize, size);
+        self.flights.ended(id, (reason, stats), &ending, bounds, now);
         if ended.never_established {
             let listener = listener.and_then(|listener| self.listeners.name_of(listener));
             let (transport, local) = (reason.transport(), ended.local);

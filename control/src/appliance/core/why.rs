@@ -3,23 +3,35 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use dataplane::Command;
 use ddp::StreamId;
 
 use super::Core;
-use crate::api::{ApiError, EventFilter, EventKind, JobState, Subject, Why};
+use crate::api::{Answer, ApiError, EventFilter, EventKind, JobState, Reply, Subject, Why};
+use crate::appliance::pending::Then;
 
 /// Attempts of a peer that are told, the newest.
 const ATTEMPTS: usize = 16;
 
 impl Core {
+    /// Asks the workers what they have of the streams that live, and tells all of it then.
+    pub(super) fn ask_why(&mut self, subject: Subject, answer: Answer, now: Instant) {
+        let live = self.flights.live(subject);
+        if live.is_empty() {
+            return answer.send(self.why(subject, now).map(Reply::Why));
+        }
+        let then = Then::Why { subject, answer };
+        self.env
+            .broadcast(then, |ticket| Command::ListRecordings { streams: live.clone(), ticket });
+    }
+
     pub(super) fn why(&self, subject: Subject, now: Instant) -> Result<Why, ApiError> {
         match subject {
             Subject::Stream(id) => {
                 let flight = self.flights.stream(StreamId(id.0), now).ok_or_else(|| {
                     let message = format!("nothing is recorded of stream {id}");
-                    let hint =
-                        "streams that ended in order are not kept, of the others the newest 256";
-                    ApiError::not_found(message).with_hint(Some(hint))
+                    let hint = self.why_nothing();
+                    ApiError::not_found(message).with_hint(Some(hint.as_str()))
                 })?;
                 Ok(Why { sentences: Vec::new(), streams: vec![flight] })
             }
@@ -46,6 +58,17 @@ impl Core {
                 let streams = self.flights.of_peer(ip, port, now);
                 Ok(Why { sentences: self.attempts_of(ip, port), streams })
             }
+        }
+    }
+
+    fn why_nothing(&self) -> String {
+        let management = &self.env.facts.config.management;
+        match management.recorder {
+            true => format!(
+                "streams that ended in order are not kept, of the others the newest {} ([management] recorder_streams)",
+                management.recorder_streams
+            ),
+            false => "the recorder is off: set `recorder = true` in [management]".to_owned(),
         }
     }
 

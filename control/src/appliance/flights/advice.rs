@@ -1,6 +1,6 @@
 //! What an operator can do about the end of a stream, and the key of the configuration that matters.
 
-use super::flight::{End, Entry, What};
+use super::flight::{End, Flight, What};
 
 /// One sentence, and the key if one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,34 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
 }
 
 /// About the end, or about the error that led to it.
-pub(super) fn advice(end: &End, entries: &[Entry]) -> Option<Advice> {
-    let by_error = entries.iter().find_map(|entry| match &entry.what {
+pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
+    let by_error = flight.entries().iter().find_map(|entry| match &entry.what {
         What::Error { layer: "ddp", code, .. } => of_ddp(*code),
         What::Terminate { numbers: (1, kind, code), .. } => of_ddp((*kind, *code)),
         _ => None,
     });
-    by_error.or_else(|| of_reason(end.reason))
+    by_error.or_else(|| of_records(end.reason, flight)).or_else(|| of_reason(end.reason))
+}
+
+/// A time-out whose cause the worker's recorder shows.
+fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
+    let recorded = flight.recorded.as_deref()?;
+    match reason {
+        "tcp_timeout" if recorded.window_is_closed() => key(
+            "[tcp] zero_window_timeout",
+            "The peer kept its receive window closed for [tcp] zero_window_timeout: its program does not read what arrives.",
+        ),
+        "tcp_timeout" if recorded.probes_unanswered() => key(
+            "[tcp] keepalive",
+            "The peer answered no probe of the idle stream ([tcp] keepalive; [limits] exclusive_keepalive where a region \
+             serves one stream): its host is gone, or the path is cut.",
+        ),
+        "sctp_timeout" if recorded.probes_unanswered() => key(
+            "[sctp] heartbeat",
+            "The peer answered no HEARTBEAT ([sctp] heartbeat, [sctp] max_retransmits): its host is gone, or the path is cut.",
+        ),
+        _ => None,
+    }
 }
 
 /// RFC 5041 §7.2.

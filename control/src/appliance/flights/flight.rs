@@ -7,6 +7,7 @@ use dataplane::{CloseReason, StreamParams};
 use ddp::rdmap;
 use ddp::{Origin, StreamId, UlpKind};
 
+use super::recorded::Recorded;
 use super::{ENTRIES, Ending};
 use crate::api::Counters;
 
@@ -28,6 +29,8 @@ pub(super) struct Flight {
     pub(super) began: Instant,
     entries: Vec<Entry>,
     pub(super) left_out: u64,
+    /// What its worker's recorder had when it was asked last, or at the end.
+    pub(super) recorded: Option<Box<Recorded>>,
     pub(super) end: Option<Box<End>>,
 }
 
@@ -120,8 +123,9 @@ impl Flight {
         accepted: bool,
         now: Instant,
     ) -> Flight {
-        let (entries, left_out, end) = (Vec::with_capacity(2), 0, None);
-        Flight { stream, local, remote, accepted, began: now, entries, left_out, end }
+        let (entries, left_out) = (Vec::with_capacity(2), 0);
+        let (recorded, end) = (None, None);
+        Flight { stream, local, remote, accepted, began: now, entries, left_out, recorded, end }
     }
 
     pub(super) fn stream(&self) -> StreamId {
@@ -189,7 +193,8 @@ impl Flight {
             let listener = end.listener.as_ref().map_or(0, |name| name.len());
             size_of::<End>() + end.sentence.len() + listener + end.counters.len() * COUNTER
         });
-        size_of::<Flight>() + entries + texts + end
+        let recorded = self.recorded.as_ref().map_or(0, |recorded| recorded.bytes());
+        size_of::<Flight>() + entries + texts + end + recorded
     }
 }
 

@@ -5,29 +5,29 @@
 //! are left out and counted. When a stream ends by an error, a Terminate, a reset or a time-out, its record goes to the
 //! archive, which is bounded by count and by bytes, the oldest first out.
 //!
-//! Headers are kept of segments that DDP or RDMAP refused, payload never. It learns from the workers' events: the workers
-//! record nothing and pay nothing.
+//! Headers are kept of segments that DDP or RDMAP refused, payload never. It learns from the workers' events. What happens
+//! below, in TCP or SCTP, the workers keep in a small ring for each connection ([`dataplane::Record`]), which comes here
+//! when a stream ends otherwise than in order, or when it is asked for.
 
 mod advice;
 mod flight;
+mod recorded;
 mod story;
+mod words;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
-use dataplane::{CloseReason, Event, PostFailure, StreamStats};
+use dataplane::{CloseReason, Event, PostFailure, RECORDINGS, StreamStats};
 use ddp::StreamId;
 
 pub(in crate::appliance) use self::flight::rdmap_code;
 use self::flight::{End, Flight, What};
+use self::recorded::Recorded;
 use super::counters;
-use crate::api;
+use crate::api::{self, Subject};
 
-/// Records of streams that have ended, at most.
-const FLIGHTS: usize = 256;
-/// Bytes of them, at most.
-const BYTES: usize = 1 << 20;
 /// Entries of one stream, at most.
 const ENTRIES: usize = 32;
 
@@ -91,8 +91,28 @@ impl Flights {
             Event::PostFailed { stream, reason, .. } => {
                 self.add(*stream, now, What::post_failed(reason.to_string()));
             }
+            Event::Recordings { recordings, .. } => {
+                for recording in recordings {
+                    if let Some(flight) = self.live.get_mut(&recording.stream) {
+                        flight.recorded = Some(Box::new(Recorded::new(recording, now)));
+                    }
+                }
+            }
             _ => {}
         }
+    }
+
+    /// Streams that live of those that are asked about: the newest, as many as a worker may be asked about.
+    pub(super) fn live(&self, subject: Subject) -> Vec<StreamId> {
+        let mut live: Vec<&Flight> = match subject {
+            Subject::Stream(id) => self.live.get(&StreamId(id.0)).into_iter().collect(),
+            Subject::Peer(ip, port) => {
+                self.live.values().filter(|flight| is_with(flight, ip, port)).collect()
+            }
+            Subject::Job(_) => Vec::new(),
+        };
+        live.sort_unstable_by_key(|flight| core::cmp::Reverse(flight.began));
+        live.iter().take(RECORDINGS).map(|flight| flight.stream()).collect()
     }
 
     fn add(&mut self, stream: StreamId, now: Instant, what: What) {
@@ -113,6 +133,7 @@ impl Flights {
         stream: StreamId,
         (reason, stats): (&CloseReason, &StreamStats),
         ending: &Ending<'_>,
+        (streams, bytes): (usize, usize),
         now: Instant,
     ) {
         let Some(mut flight) = self.live.remove(&stream) else { return };
@@ -124,7 +145,7 @@ impl Flights {
         flight.end(now, End::new(reason, ending, counters));
         self.bytes += flight.bytes();
         self.archive.push_back(flight);
-        while self.archive.len() > FLIGHTS || self.bytes > BYTES {
+        while self.archive.len() > streams || self.bytes > bytes {
             let Some(oldest) = self.archive.pop_front() else { break };
             self.bytes -= oldest.bytes();
         }
@@ -149,10 +170,10 @@ impl Flights {
 
     /// Streams with a peer, at any of its ports or at one: those that have ended, then those that live.
     pub(super) fn of_peer(&self, ip: IpAddr, port: Option<u16>, now: Instant) -> Vec<api::Flight> {
-        let is = |end: SocketAddr| end.ip() == ip && port.is_none_or(|port| port == end.port());
-        let mut live: Vec<&Flight> = self.live.values().filter(|f| is(f.remote())).collect();
+        let mut live: Vec<&Flight> =
+            self.live.values().filter(|flight| is_with(flight, ip, port)).collect();
         live.sort_unstable_by_key(|flight| flight.stream());
-        let ended = self.archive.iter().filter(|flight| is(flight.remote()));
+        let ended = self.archive.iter().filter(|flight| is_with(flight, ip, port));
         ended.chain(live).map(|flight| story::tell(flight, clock(now))).collect()
     }
 
@@ -167,6 +188,12 @@ impl Flights {
     pub(super) fn archived(&self) -> (usize, usize, usize) {
         (self.live.len(), self.archive.len(), self.bytes)
     }
+}
+
+/// It was with this host, at any of its ports or at one.
+fn is_with(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
+    let end = flight.remote();
+    end.ip() == ip && port.is_none_or(|port| port == end.port())
 }
 
 /// Microseconds since 1970 of a moment.

@@ -6,6 +6,7 @@ use ddp::{Origin, UlpKind};
 
 use super::advice::advice;
 use super::flight::{Entry, Flight, What};
+use super::words::{layer_name, seconds};
 use crate::api::{self, Counters, FlightEnd, FlightEvent};
 use crate::appliance::env::api_id;
 
@@ -16,9 +17,18 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
     let event = |entry: &Entry| {
         let (event, detail) = words(&entry.what, after);
         let after_us = u64::try_from(after(entry.at).as_micros()).unwrap_or(u64::MAX);
-        FlightEvent { after_us, event: event.into(), detail }
+        FlightEvent { after_us, event: event.into(), detail, header: None }
     };
-    let advice = end.and_then(|end| advice(end, flight.entries()));
+    let advice = end.and_then(|end| advice(end, flight));
+    let mut events: Vec<FlightEvent> = flight.entries().iter().map(event).collect();
+    if let Some(recorded) = &flight.recorded {
+        events.extend(recorded.records().map(|(at, record)| {
+            let (event, detail) = recorded.words(record);
+            let after_us = u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
+            FlightEvent { after_us, event: event.into(), detail, header: recorded.header(record) }
+        }));
+        events.sort_by_key(|event| event.after_us);
+    }
     api::Flight {
         stream: api_id(flight.stream()),
         listener: end.and_then(|end| end.listener.as_deref().map(str::to_owned)),
@@ -34,8 +44,9 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
             key: advice.and_then(|advice| advice.key).map(str::to_owned),
         }),
         sentences: sentences(flight, advice.map(|advice| advice.sentence)),
-        events: flight.entries().iter().map(event).collect(),
+        events,
         left_out: flight.left_out,
+        recorder_left_out: flight.recorded.as_ref().map_or(0, |recorded| recorded.left_out),
         counters: end.map(|end| end.counters.clone()).unwrap_or_default(),
     }
 }
@@ -52,6 +63,10 @@ fn sentences(flight: &Flight, advice: Option<&'static str>) -> Vec<String> {
     let mut told = vec![beginning(flight)];
     let errors = flight.entries().iter().filter_map(|entry| error(flight, entry));
     told.extend(errors);
+    if let Some(recorded) = &flight.recorded {
+        let after = |at: Instant| at.saturating_duration_since(flight.began);
+        told.extend(recorded.sentences(after));
+    }
     let Some(end) = flight.end.as_deref() else {
         told.push("It has not ended.".to_owned());
         return told;
@@ -174,21 +189,6 @@ fn ulp_name(ulp: UlpKind) -> &'static str {
         UlpKind::Ddp => "bare DDP",
         UlpKind::Rdmap => "RDMAP",
     }
-}
-
-/// RFC 5040 §4.8: layers of a Terminate.
-fn layer_name(layer: u8, kind: u8) -> &'static str {
-    match (layer, kind) {
-        (0, _) => "RDMAP",
-        (1, _) => "DDP",
-        (2, 0) => "MPA",
-        (2, _) => "the lower layer",
-        _ => "unknown",
-    }
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.3} s", time.as_secs_f64())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -2,13 +2,29 @@
 
 use super::*;
 use crate::api::{Flight, StreamId as ApiStream, Subject, Why};
+use dataplane::{Record, RecordKind, Recording, Transport};
 use ddp::rdmap::Terminate;
 
 const PEER: &str = "10.0.0.9";
 
 impl Bench {
     fn why(&mut self, subject: Subject) -> Result<Why, ApiError> {
+        self.why_with(subject, |_| None)
+    }
+
+    /// Workers have these records of the streams that they are asked about.
+    fn why_with(
+        &mut self,
+        subject: Subject,
+        has: impl Fn(StreamId) -> Option<Recording>,
+    ) -> Result<Why, ApiError> {
         let mut pending = self.call(Request::Why(subject));
+        for command in self.all_commands() {
+            let Command::ListRecordings { streams, ticket } = command else { continue };
+            assert!(streams.len() <= dataplane::RECORDINGS);
+            let recordings = streams.into_iter().filter_map(&has).collect();
+            self.event(Event::Recordings { ticket: Some(ticket), recordings });
+        }
         match answer(&mut pending)? {
             Reply::Why(why) => Ok(why),
             other => panic!("{other:?}"),
@@ -169,4 +185,151 @@ fn a_peers_attempts_are_told_beside_its_streams() {
         told.sentences[0].starts_with("10.0.0.9:5000 to 10.0.0.1:7471: no stream, "),
         "{told:?}"
     );
+}
+
+fn micros(at: u64) -> base::Instant {
+    base::Instant::from_micros(at)
+}
+
+/// What a worker has, whose clock shows ten seconds.
+fn recording(id: u64, transport: Transport, records: Vec<Record>) -> Recording {
+    let now = micros(10_000_000);
+    Recording { stream: StreamId(id), transport, now, records, left_out: 3 }
+}
+
+#[test]
+fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    bench.pass(Duration::from_secs(5));
+    // Five seconds ago by the worker's clock: when it began.
+    let records = vec![
+        Record::new(micros(6_000_000), RecordKind::Recovery, 4000, 8000),
+        Record::new(micros(6_000_001), RecordKind::Resent, 77, 88).with(0x18, 5, 1448).counted(12),
+        Record::new(micros(8_000_000), RecordKind::Timeout, 99, 400).counted(2),
+    ];
+    let live = recording(1, Transport::Tcp, records.clone());
+    let why = bench.why_with(Subject::Stream(ApiStream(1)), |_| Some(live.clone())).unwrap();
+    let flight = &why.streams[0];
+    let events: Vec<(&str, u64)> =
+        flight.events.iter().map(|event| (event.event.as_str(), event.after_us)).collect();
+    assert_eq!(
+        events[2..],
+        [("recovery", 1_000_000), ("retransmission", 1_000_001), ("timeout", 3_000_000)]
+    );
+    let header = flight.events[3].header.clone().unwrap();
+    assert_eq!((header.number, header.acknowledges, header.length), (77, 88, 1448));
+    assert_eq!((header.flags, header.from_peer, flight.recorder_left_out), (0x18, false, 3));
+    assert!(flight.events.iter().filter(|event| event.header.is_some()).count() == 1);
+    let told = flight.sentences.join("\n");
+    for part in [
+        "from 1.000 s on 12 segments were sent again, the first with sequence number 77",
+        "At 3.000 s the retransmission timer expired, the 2nd time in a row: nothing was acknowledged from sequence \
+         number 99 on, and the next time-out was set for 400 ms",
+        "It has not ended.",
+    ] {
+        assert!(told.contains(part), "{part} is not in:\n{told}");
+    }
+
+    // It ends, and its worker sends all that it has by then.
+    bench.event(Event::Recordings { ticket: None, recordings: vec![live] });
+    bench.closed(1, timeout());
+    let flight = bench.flight(1);
+    assert_eq!(flight.events.iter().filter(|event| event.event == "timeout").count(), 1);
+    assert_eq!(flight.end.unwrap().key.as_deref(), Some("[tcp] user_timeout"));
+}
+
+#[test]
+fn a_time_out_has_the_key_of_its_cause() {
+    let record = |kind| Record::new(micros(9_000_000), kind, 1, 2);
+    let (closed, opened) = (record(RecordKind::WindowClosed), record(RecordKind::WindowOpened));
+    let (late, probe) = (record(RecordKind::Timeout), record(RecordKind::Unanswered));
+    for (records, key) in [
+        (vec![late], "[tcp] user_timeout"),
+        (vec![opened, closed], "[tcp] zero_window_timeout"),
+        (vec![closed, opened, late], "[tcp] user_timeout"),
+        (vec![probe, probe], "[tcp] keepalive"),
+        (vec![probe, late], "[tcp] user_timeout"),
+    ] {
+        let mut bench = bench();
+        bench.accepted(1, PEER);
+        let recordings = vec![recording(1, Transport::Tcp, records.clone())];
+        bench.event(Event::Recordings { ticket: None, recordings });
+        bench.closed(1, timeout());
+        let end = bench.flight(1).end.unwrap();
+        assert_eq!(end.key.as_deref(), Some(key), "{records:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_record_has_words() {
+    use RecordKind::*;
+    let kinds = [
+        State,
+        Resent,
+        TailProbe,
+        WindowProbe,
+        Timeout,
+        GaveUp,
+        Recovery,
+        Undone,
+        WindowClosed,
+        WindowOpened,
+        Marked,
+        PathMtu,
+        Unanswered,
+        ResetSent,
+        ResetReceived,
+        FinSent,
+        FinReceived,
+        ErrorFound,
+        TerminateSent,
+        TerminateReceived,
+    ];
+    for transport in [Transport::Tcp, Transport::Sctp] {
+        let mut bench = bench();
+        bench.accepted(1, PEER);
+        let records =
+            kinds.iter().map(|kind| Record::new(micros(9_000_000), *kind, 1, 0x0001_0102));
+        let live = recording(1, transport, records.collect());
+        let why =
+            bench.why_with(Subject::Peer(PEER.parse().unwrap(), None), |_| Some(live.clone()));
+        let flight = why.unwrap().streams.remove(0);
+        assert_eq!(flight.events.len(), 2 + kinds.len());
+        for event in &flight.events {
+            assert!(!event.event.is_empty() && !event.detail.is_empty(), "{event:?}");
+            let header = event.header.as_ref().map(|header| header.transport.as_str());
+            assert!(header.is_none_or(|name| name == transport.name()), "{event:?}");
+        }
+    }
+}
+
+#[test]
+fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
+    let text = format!("{BASIC}\n[management]\nrecorder_streams = 3\n");
+    let mut bench = bench_with(&text);
+    for id in 1..=9 {
+        bench.accepted(id, PEER);
+        bench.closed(id, timeout());
+    }
+    assert_eq!(bench.core.flights().archived().1, 3);
+    assert!(bench.why(Subject::Stream(ApiStream(6))).is_err());
+    bench.flight(7);
+
+    let text = format!("{BASIC}\n[management]\nrecorder_size = \"64 KiB\"\n");
+    let mut bench = bench_with(&text);
+    for id in 1..=200 {
+        bench.accepted(id, PEER);
+        bench.closed(id, timeout());
+    }
+    let (_, archived, bytes) = bench.core.flights().archived();
+    assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
+    bench.flight(200);
+
+    let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder = false\n"));
+    bench.accepted(1, PEER);
+    bench.closed(1, timeout());
+    assert_eq!(bench.core.flights().archived(), (0, 0, 0));
+    let error = bench.why(Subject::Stream(ApiStream(1))).unwrap_err();
+    assert!(error.hint.unwrap().contains("recorder = true"));
 }

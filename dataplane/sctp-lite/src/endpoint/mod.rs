@@ -44,6 +44,7 @@ use base::Instant;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
 use std::sync::Arc;
 use thiserror::Error;
+use transport::recorder::Record;
 use upper::{Upper, UpperCall};
 use wire::sctp::{Packet, Tag};
 
@@ -394,6 +395,12 @@ impl<M: RegionMemory> Endpoint<M> {
     /// True when the endpoint can be dropped: nothing is left to report or to send.
     pub fn is_done(&self) -> bool {
         self.association.is_done() && self.upper.is_done()
+    }
+
+    /// Records what the layer above found, of one of its streams.
+    #[cold]
+    pub fn record(&mut self, record: Record) {
+        self.association.record(record);
     }
 
     /// SCTP's side, to look at.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use wire::sctp::{Cause, InitHeader, Tag, Tsn};
+use transport::recorder::{Kind, Record};
+use wire::sctp::{Cause, InitHeader, Tag, Tsn, chunk_type};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
@@ -226,7 +227,9 @@ impl Association {
     pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
-        self.sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
+        let sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
+        let before = core::mem::replace(&mut self.sender, sender);
+        self.sender.keep_records(before);
         self.identity.local_tag = terms.local_tag;
         self.identity.peer_tag = terms.peer_tag;
         self.identity.local_tsn = terms.local_tsn;
@@ -295,11 +298,26 @@ impl Association {
 
     /// Aborts with this cause.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
+        if self.identity.peer_tag != Tag::NONE {
+            self.note_abort(now, Kind::ResetSent, cause.code());
+        }
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
         match self.identity.peer_tag {
             Tag::NONE => self.close(reason),
             tag => self.close_with(now, LoneChunk::abort(tag, false, &cause), reason),
         }
+    }
+
+    /// An ABORT was sent, or has come, with this cause.
+    #[cold]
+    pub(super) fn note_abort(&mut self, now: Instant, kind: Kind, cause: u16) {
+        let record = Record::new(now, kind, 0, cause.into());
+        self.sender.record(record.with(chunk_type::ABORT, 0, 0));
+    }
+
+    /// Records what was found above, of one of its streams.
+    pub fn record(&mut self, record: Record) {
+        self.sender.record(record);
     }
 
     /// There is no association any more. This is its last packet, if there is room for it in time.
@@ -325,9 +343,10 @@ impl Association {
     }
 
     /// One retransmission or heartbeat more went unanswered (RFC 9260 §8.1).
-    pub(super) fn count_error(&mut self) {
+    pub(super) fn count_error(&mut self, now: Instant) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
+            self.sender.note_count(now, Kind::GaveUp, self.errors, 0);
             // The peer would most likely not receive an ABORT either; RFC 9260 §8.1: nothing more is sent.
             self.close(CloseReason::Timeout);
         }

@@ -10,6 +10,7 @@
 use core::time::Duration;
 
 use base::Instant;
+use transport::recorder::Kind;
 use wire::sctp::{Chunk, Parameter};
 
 use super::association::Association;
@@ -49,7 +50,7 @@ impl Association {
         let Ok(bytes) = <[u8; INFO_LEN]>::try_from(info) else { return false };
         let nonce = u64::from_be_bytes(bytes);
         if self.liveness.heartbeat.nonce != Some(nonce) {
-            return self.probe_acknowledged(nonce);
+            return self.probe_acknowledged(now, nonce);
         }
         let heartbeat = &mut self.liveness.heartbeat;
         heartbeat.nonce = None;
@@ -86,7 +87,9 @@ impl Association {
             self.due.heartbeat = false;
             self.liveness.heartbeat.unanswered += 1;
             self.heartbeat_after_silence(now);
-            self.count_error();
+            let unanswered = self.liveness.heartbeat.unanswered;
+            self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
+            self.count_error(now);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
             // Data ask the same question (RFC 9260 §8.3: only an idle path).
             self.heartbeat_after_silence(now);

@@ -2,6 +2,7 @@
 //! (§6.10).
 
 use base::Instant;
+use transport::recorder::Kind;
 use transport::right_size::Usage;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
@@ -103,7 +104,7 @@ impl Association {
                 return Err(DropReason::OutOfTheBlue);
             }
             _ if packet.tag() != self.identity.local_tag => {
-                return self.reflected(packet).map(|()| Verified::Not);
+                return self.reflected(now, packet).map(|()| Verified::Not);
             }
             _ => {}
         }
@@ -258,6 +259,10 @@ impl Association {
                 let acknowledged = self.sender.on_shutdown(now, cumulative, source);
                 let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
+                    let shutdown = (chunk_type::SHUTDOWN, cumulative.0);
+                    if self.sender.has_records() {
+                        self.sender.note_chunk(now, Kind::FinReceived, shutdown, 0);
+                    }
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.push_event(Event::PeerShutdown);
                 }
@@ -292,7 +297,7 @@ impl Association {
             Chunk::Heartbeat(value) => self.heartbeat_arrived(value),
             Chunk::HeartbeatAck(value) => self.heartbeat_acknowledged(now, value),
             Chunk::Abort { reflected, causes } => {
-                return self.abort_arrived(packet.tag(), reflected, causes);
+                return self.abort_arrived(now, packet.tag(), reflected, causes);
             }
             Chunk::ShutdownAck => self.shutdown_ack_arrived(now),
             Chunk::ShutdownComplete { reflected } => {
@@ -318,14 +323,14 @@ impl Association {
     }
 
     /// A packet with another tag: only what bears the peer's own, reflected, counts (RFC 9260 §8.5.1 B, C).
-    fn reflected(&mut self, packet: &Packet<'_>) -> Result<(), DropReason> {
+    fn reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
         }
         for raw in packet.chunks() {
             match raw.and_then(Chunk::parse) {
                 Ok(Chunk::Abort { reflected: true, causes }) => {
-                    return match self.abort_arrived(packet.tag(), true, causes)? {
+                    return match self.abort_arrived(now, packet.tag(), true, causes)? {
                         After::Stop(Some(why)) => Err(why),
                         _ => Ok(()),
                     };
@@ -349,6 +354,7 @@ impl Association {
     /// RFC 9260 §9.1; §3.3.7: one with a format error is discarded.
     fn abort_arrived(
         &mut self,
+        now: Instant,
         tag: Tag,
         reflected: bool,
         causes: Causes<'_>,
@@ -362,6 +368,7 @@ impl Association {
         }
         let first = causes.into_iter().flatten().next();
         let cause = first.map(|cause| cause.code());
+        self.note_abort(now, Kind::ResetReceived, cause.unwrap_or(0));
         let reason = match first {
             Some(Cause::UserInitiatedAbort(reason)) => &reason[..reason.len().min(MAX_REASON)],
             _ => &[],

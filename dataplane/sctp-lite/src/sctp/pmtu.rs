@@ -15,6 +15,7 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::pmtu::{Change, fall, pause};
+use transport::recorder::Kind;
 use wire::sctp::{CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, chunk_type};
 
 use super::association::Association;
@@ -38,7 +39,7 @@ impl Association {
         let len = bytes(len).max(self.path.floor());
         let raise_at = now + self.config.path_mtu_raise;
         self.path.found().search.set(len, raise_at);
-        self.use_path_len();
+        self.use_path_len(now);
     }
 
     /// The least size that [`path_mtu`](Self::path_mtu) takes, bytes of SCTP packets.
@@ -77,7 +78,7 @@ impl Association {
     }
 
     /// The size in use has changed perhaps.
-    fn use_path_len(&mut self) {
+    fn use_path_len(&mut self, now: Instant) {
         let len = self.path.found.as_ref().map_or(self.path.limit, |found| found.search.size());
         let len = usize::from(len);
         match len.cmp(&self.packet_len) {
@@ -85,6 +86,7 @@ impl Association {
             core::cmp::Ordering::Equal => return,
             core::cmp::Ordering::Greater => self.stats.path_mtu_raises += 1,
         }
+        self.sender.note(now, Kind::PathMtu, self.packet_len as u32, len as u32);
         self.packet_len = len;
         self.sender.set_packet_len(len);
     }
@@ -92,7 +94,7 @@ impl Association {
     // --- black holes --------------------------------------------------------------------------------
 
     /// T3-rtx expired (RFC 8899 §4.3).
-    pub(super) fn path_after_timeout(&mut self) {
+    pub(super) fn path_after_timeout(&mut self, now: Instant) {
         let longest = core::mem::take(&mut self.path.longest);
         if !self.config.path_mtu_probing {
             return;
@@ -106,7 +108,7 @@ impl Association {
             found.probe = None;
             self.timers.stop(Timer::Probe);
             self.stats.path_mtu_black_holes += 1;
-            self.use_path_len();
+            self.use_path_len(now);
             // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
             // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
             self.sender.forget_backoff();
@@ -147,7 +149,7 @@ impl Association {
     }
 
     /// A HEARTBEAT ACK with this nonce; returns whether it answers a probe.
-    pub(super) fn probe_acknowledged(&mut self, nonce: u64) -> bool {
+    pub(super) fn probe_acknowledged(&mut self, now: Instant, nonce: u64) -> bool {
         let Some(probe) = self.path.probe().filter(|probe| probe.nonce == nonce) else {
             return false;
         };
@@ -158,7 +160,7 @@ impl Association {
         // RFC 8899 §6.2.1.2: it counts as a heartbeat.
         self.errors = 0;
         if change != Change::Nothing {
-            self.use_path_len();
+            self.use_path_len(now);
         }
         true
     }

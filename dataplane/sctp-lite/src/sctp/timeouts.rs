@@ -35,7 +35,7 @@ impl Association {
             self.handshake.attempts += 1;
             self.stats.shutdown_retransmitted += 1;
             self.due.shutdown = true;
-            self.count_error();
+            self.count_error(now);
         }
         if self.timers.expire(Timer::Guard, now) {
             // RFC 9260 §9.2: T5-shutdown-guard.
@@ -53,8 +53,8 @@ impl Association {
         }
         self.receiver.handle_timeout(now);
         if self.sender.handle_timeout(now) == Expired::T3 {
-            self.path_after_timeout();
-            self.count_error();
+            self.path_after_timeout(now);
+            self.count_error(now);
         }
     }
 

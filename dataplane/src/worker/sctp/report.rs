@@ -130,7 +130,9 @@ impl<Io: PortIo> Env<Io> {
             SessionEvent::Closed { reason, stats } => {
                 let association = stream.association.as_ref().map(|a| a.stats());
                 let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());
-                self.closed(stream.conn, CloseReason::Sctp(reason), stats);
+                let reason = CloseReason::Sctp(reason);
+                self.report_records(stream, &reason);
+                self.closed(stream.conn, reason, stats);
             }
             SessionEvent::Request { .. } => {}
         }

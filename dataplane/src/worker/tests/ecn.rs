@@ -41,6 +41,13 @@ fn mark(frame: &mut [u8]) {
     }
 }
 
+/// Marks a frame with text, if it may be.
+pub(super) fn mark_data(frame: &mut [u8]) {
+    if field_and_text(frame).is_some_and(|(field, text)| field == 0b10 && text > 0) {
+        mark(frame);
+    }
+}
+
 /// Writes a megabyte through that router; returns marked frames, and reductions of the sender's window.
 fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

@@ -15,6 +15,7 @@ mod mesh;
 mod paths;
 mod pressure;
 mod rdmap;
+mod recorder;
 mod sctp;
 mod sctp_attacks;
 mod sctp_paths;

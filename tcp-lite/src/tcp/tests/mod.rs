@@ -9,6 +9,7 @@ mod limits;
 mod loss;
 mod open;
 mod options;
+mod recorded;
 mod reset;
 mod script;
 mod segments;

@@ -4,8 +4,9 @@ use base::Instant;
 use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Duplicated};
 use transport::ranges::Range;
+use transport::recorder::{Kind, Record};
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::sctp::{GapBlock, Sack, Tsn};
+use wire::sctp::{GapBlock, Sack, Tsn, chunk_type};
 
 use super::recover::SackInfo;
 use super::{Sender, one};
@@ -141,7 +142,7 @@ impl Sender {
         let duplicated = self.duplicates(sack.duplicates());
         (ack.resent_twice, ack.probe_twice) = (duplicated.resent, duplicated.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
-        self.set_window(sack.header.a_rwnd);
+        self.set_window(now, sack);
     }
 
     /// The Cumulative TSN Ack Point moves (RFC 9260 §6.7: what it passes is forgotten).
@@ -215,13 +216,28 @@ impl Sender {
     }
 
     /// RFC 9260 §6.2.1 D ii.
-    fn set_window(&mut self, a_rwnd: u32) {
-        let opened = self.a_rwnd == 0 && a_rwnd > 0;
+    #[inline]
+    fn set_window(&mut self, now: Instant, sack: &Sack<'_>) {
+        let (before, a_rwnd) = (self.a_rwnd, sack.header.a_rwnd);
         self.a_rwnd = u64::from(a_rwnd);
-        if opened {
-            self.probe_due = false;
+        if (before == 0) != (a_rwnd == 0) {
+            self.window_turned(now, sack);
         }
-        if opened && core::mem::take(&mut self.probing) {
+    }
+
+    /// The peer has closed its window, or opened it.
+    #[cold]
+    fn window_turned(&mut self, now: Instant, sack: &Sack<'_>) {
+        let opened = sack.header.a_rwnd > 0;
+        let kind = if opened { Kind::WindowOpened } else { Kind::WindowClosed };
+        let window = u16::try_from(sack.header.a_rwnd).unwrap_or(u16::MAX);
+        let record = Record::new(now, kind, 0, sack.header.cumulative.0);
+        self.record(record.with(chunk_type::SACK, window, 0));
+        if !opened {
+            return;
+        }
+        self.probe_due = false;
+        if core::mem::take(&mut self.probing) {
             // What the peer refused while its window was closed has to go again now.
             self.recovery.rtt_mut().forget_backoff();
             self.board.mark_all_lost();

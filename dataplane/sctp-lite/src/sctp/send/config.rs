@@ -32,6 +32,8 @@ pub struct SendConfig {
     /// Most messages that are sent and not acknowledged, each of which takes a record of 32 bytes. At most 65 535: Gap Ack
     /// Blocks reach no farther (RFC 9260 §3.3.4), whatever the send window.
     pub max_records: usize,
+    /// Keep the newest events of each association with the headers of their chunks ([`transport::recorder`]).
+    pub recorder: bool,
 }
 
 impl Default for SendConfig {
@@ -48,6 +50,7 @@ impl Default for SendConfig {
             tail_loss_probe: true,
             ask_at_end: true,
             max_records: u16::MAX.into(),
+            recorder: true,
         }
     }
 }

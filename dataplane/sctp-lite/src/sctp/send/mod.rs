@@ -25,6 +25,7 @@ mod config;
 mod detect;
 mod output;
 mod record;
+mod recorded;
 mod recover;
 mod stats;
 mod timers;
@@ -38,6 +39,7 @@ use transport::limits::{LimitInfo, SenderLimits};
 use transport::loss_recovery::{FlightState, LossRecovery};
 use transport::pacing::Pace;
 use transport::ranges::Range;
+use transport::recorder::Recorder;
 use transport::recovery::Phase;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
@@ -88,9 +90,16 @@ pub struct Sender {
     round: Round,
     /// Many streams share the port.
     shared: bool,
-    limits: SenderLimits,
+    seen: Seen,
     config: Arc<SendConfig>,
     stats: SendStats,
+}
+
+/// What is known of its past, beside the counters.
+#[derive(Debug, Default)]
+struct Seen {
+    limits: SenderLimits,
+    recorder: Recorder,
 }
 
 /// What was done since the last call of [`written`](Sender::written).
@@ -134,7 +143,7 @@ impl Sender {
             last_sent: now,
             round: Round::default(),
             shared: false,
-            limits: SenderLimits::default(),
+            seen: Seen::default(),
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -229,7 +238,7 @@ impl Sender {
 
     /// What limits it, and since when.
     pub fn limits(&self, now: Instant) -> LimitInfo {
-        self.limits.info(now)
+        self.seen.limits.info(now)
     }
 
     /// The RTO, which T1 and T2 use too, and which is part of the HEARTBEAT interval (RFC 9260 §8.3).

@@ -3,8 +3,9 @@
 use base::Instant;
 use transport::congestion::Run;
 use transport::limits::Limit;
+use transport::recorder::Kind;
 use transport::recovery::{Choice, NextSeg, Phase};
-use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn};
+use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn, chunk_type};
 
 use super::record::{IMMEDIATE, OPENS, Record};
 use super::{Round, Sender, one};
@@ -98,9 +99,9 @@ impl Sender {
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let lost = self.board.awaits_retransmission();
-        if has_data || lost || self.limits.is_limited() {
+        if has_data || lost || self.seen.limits.is_limited() {
             let limit = self.limit(now, cwnd_limited, (has_data, lost));
-            self.limits.note(now, limit, self.stats.bytes_acknowledged);
+            self.seen.limits.note(now, limit, self.stats.bytes_acknowledged);
         }
     }
 
@@ -264,6 +265,12 @@ impl Sender {
         self.state.on_resend();
         self.stats.retransmitted += 1;
         self.stats.bytes_retransmitted += len as u64;
+        let kind = match probe {
+            _ if self.a_rwnd == 0 => Kind::WindowProbe,
+            true => Kind::TailProbe,
+            false => Kind::Resent,
+        };
+        self.note_chunk(now, kind, (chunk_type::DATA, header.tsn.0), len);
         if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
             self.recovery.on_resent(now, one(self.board.tsn(index)), sends);
@@ -385,7 +392,11 @@ impl Sender {
         }
         let mut chunks = 0;
         if source.has_data() && self.room_for_new() > 0 {
+            let tsn = self.next_tsn().0;
             chunks = self.fill(now, 0, packet, source);
+            if chunks > 0 {
+                self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), 0);
+            }
         }
         let mut again = None;
         if chunks == 0
@@ -413,8 +424,12 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         let sent = if self.board.is_empty() {
+            let tsn = self.next_tsn().0;
             let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
             self.round.unwatched |= sent;
+            if sent {
+                self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), 0);
+            }
             sent
         } else {
             self.write_again(now, 0, true, true, packet, source)

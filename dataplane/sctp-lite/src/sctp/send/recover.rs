@@ -6,10 +6,12 @@ use base::Instant;
 use transport::congestion::Growth;
 use transport::loss_recovery::{Ack, Detected, Scoreboard, Undone};
 use transport::rack::LossCriterion;
+use transport::recorder::Kind;
 use transport::seq::ExtSeq;
 
 use super::Sender;
 use super::board::Board;
+use super::recorded::bytes;
 
 /// What is known of an acknowledgement once the board has taken it in.
 #[derive(Clone, Copy, Debug)]
@@ -52,17 +54,25 @@ impl Sender {
         stats.tail_losses_repaired += u64::from(recovery.judge_probe(state, ack));
         recovery.leave(state, board, before, ack);
         let mut growth = Growth::None;
-        match recovery.undo_if_spurious(state, board, ack) {
+        let mut began = false;
+        let undone = recovery.undo_if_spurious(state, board, ack);
+        match undone {
             Some(Undone::Frto) => stats.undone_by_frto += 1,
             Some(Undone::DSack | Undone::Timestamp) => stats.undone_by_duplicates += 1,
             None => {
                 let found = recovery.find_losses(state, board, ack.now, config);
                 stats.lost += found.segments;
                 stats.fast_recoveries += u64::from(found.recovery_began);
+                began = found.recovery_began;
                 growth = recovery.adjust_window(state, board, before, ack, found.segments, smss);
             }
         }
         recovery.finish(state, board, ack, growth, config);
+        if began {
+            self.note_recovery(ack.now);
+        } else if let Some(undone) = undone {
+            self.note(ack.now, Kind::Undone, undone as u32, bytes(self.cwnd()));
+        }
     }
 
     /// The reordering timer expired.
@@ -72,6 +82,9 @@ impl Sender {
         let found = recovery.on_reorder_timeout(state, board, now, smss, &*config);
         stats.lost += found.segments;
         stats.fast_recoveries += u64::from(found.recovery_began);
+        if found.recovery_began {
+            self.note_recovery(now);
+        }
     }
 
     /// T3-rtx expired (RFC 9260 §6.3.3, §7.2.3).
@@ -79,6 +92,8 @@ impl Sender {
         let Sender { recovery, state, board, stats, .. } = self;
         stats.timeouts += 1;
         stats.reneged += u64::from(recovery.on_timeout(state, board, now));
+        let rto = u32::try_from(self.rto().as_millis()).unwrap_or(u32::MAX);
+        self.note_count(now, Kind::Timeout, self.recovery.timeouts_in_a_row(), rto);
     }
 }
 

@@ -13,7 +13,7 @@ fn each_limit_is_told() {
     let mut side = side_with(wide.clone(), 4000);
     side.source.push(3, 1000);
     side.send();
-    assert_eq!((limit(&side), side.sender.limits.is_blank()), (Limit::Application, true));
+    assert_eq!((limit(&side), side.sender.seen.limits.is_blank()), (Limit::Application, true));
     side.source.push(100, 1000);
     side.send();
     assert_eq!(limit(&side), Limit::PeerWindow);

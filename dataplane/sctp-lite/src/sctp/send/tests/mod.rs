@@ -5,6 +5,7 @@ mod hostile;
 mod limits;
 mod loss;
 mod path;
+mod recorded;
 mod source;
 mod transfer;
 mod window;

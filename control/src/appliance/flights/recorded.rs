@@ -1,0 +1,247 @@
+//! What a worker's recorder had of a stream's connection, or of the association that it shared: in words and sentences.
+
+use std::time::{Duration, Instant};
+
+use dataplane::{Record, RecordKind as Kind, Recording, Transport};
+use tcp_lite::tcp::State;
+
+use super::words::{layer_name, seconds};
+use crate::api::FlightHeader;
+
+/// Records with the moment when they came.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    transport: Transport,
+    /// The worker's time, and ours, at one moment.
+    clocks: (base::Instant, Instant),
+    records: Vec<Record>,
+    pub(super) left_out: u64,
+}
+
+impl Recorded {
+    pub(super) fn new(recording: &Recording, now: Instant) -> Recorded {
+        Recorded {
+            transport: recording.transport,
+            clocks: (recording.now, now),
+            records: recording.records.clone(),
+            left_out: recording.left_out,
+        }
+    }
+
+    /// Memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Recorded>() + self.records.capacity() * size_of::<Record>()
+    }
+
+    /// The records, each with when it was made.
+    pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = (Instant, &Record)> {
+        let (theirs, ours) = self.clocks;
+        let at = move |record: &Record| {
+            ours.checked_sub(theirs.saturating_since(record.at())).unwrap_or(ours)
+        };
+        self.records.iter().map(move |record| (at(record), record))
+    }
+
+    fn last(&self, kind: Kind) -> Option<(Instant, &Record)> {
+        self.records().rev().find(|(_, record)| record.kind() == kind)
+    }
+
+    fn first(&self, kind: Kind) -> Option<(Instant, &Record)> {
+        self.records().find(|(_, record)| record.kind() == kind)
+    }
+
+    /// The peer had closed its window, and did not open it again.
+    pub(super) fn window_is_closed(&self) -> bool {
+        let mut windows = self.records.iter().rev().map(Record::kind);
+        windows.find(|kind| matches!(kind, Kind::WindowClosed | Kind::WindowOpened))
+            == Some(Kind::WindowClosed)
+    }
+
+    /// It was given up because probes of an idle connection went unanswered.
+    pub(super) fn probes_unanswered(&self) -> bool {
+        let mut kinds = self.records.iter().rev().map(Record::kind);
+        kinds.find(|kind| matches!(kind, Kind::Unanswered | Kind::Timeout))
+            == Some(Kind::Unanswered)
+    }
+
+    /// What matters of it, a sentence each. `after` gives the time since the stream began.
+    pub(super) fn sentences(&self, after: impl Fn(Instant) -> Duration) -> Vec<String> {
+        let mut told = Vec::new();
+        let when = |at| seconds(after(at));
+        if let Some((at, record)) = self.first(Kind::Resent) {
+            let resent = self.records.iter().filter(|record| record.kind() == Kind::Resent);
+            let sum: u64 = resent.map(|record| u64::from(record.count)).sum();
+            let (what, number) = (self.unit(), record.number);
+            told.push(format!(
+                "Lost: from {} on {sum} {what} were sent again, the first with {} {number}.",
+                when(at),
+                self.number(),
+            ));
+        }
+        if let Some((at, record)) = self.last(Kind::Timeout) {
+            told.push(format!(
+                "At {} the retransmission timer expired, the {} time in a row: nothing was acknowledged from {} {} on, \
+                 and the next time-out was set for {} ms.",
+                when(at),
+                ordinal(record.count),
+                self.number(),
+                record.number,
+                record.answer
+            ));
+        }
+        if let Some((at, record)) = self.last(Kind::Unanswered) {
+            told.push(format!(
+                "At {} a probe of the idle peer was unanswered, the {} in a row.",
+                when(at),
+                ordinal(record.count)
+            ));
+        }
+        if self.window_is_closed()
+            && let Some((at, _)) = self.last(Kind::WindowClosed)
+        {
+            told.push(format!(
+                "At {} the peer closed its receive window and did not open it again: its program does not read.",
+                when(at)
+            ));
+        }
+        if let Some((at, record)) = self.last(Kind::PathMtu) {
+            let (before, now) = (record.number, record.answer);
+            told.push(format!(
+                "At {} the path was found to carry {now} bytes instead of {before}.",
+                when(at)
+            ));
+        }
+        if let Some((at, record)) = self.last(Kind::Undone) {
+            told.push(format!(
+                "At {} a recovery was undone, by {}: packets were late, not lost.",
+                when(at),
+                proof(record.number)
+            ));
+        }
+        told
+    }
+
+    /// A record's word, and what is known of it.
+    pub(super) fn words(&self, record: &Record) -> (&'static str, String) {
+        let (number, answer, count) = (record.number, record.answer, record.count);
+        match record.kind() {
+            Kind::State => ("state", format!("from {} to {}", state(number), state(answer))),
+            Kind::Resent => ("retransmission", self.segments(record)),
+            Kind::TailProbe => ("tail_probe", self.segments(record)),
+            Kind::WindowProbe => ("window_probe", self.segments(record)),
+            Kind::Timeout => (
+                "timeout",
+                format!(
+                    "{} in a row; unacknowledged from {} {number} on, the next after {answer} ms",
+                    ordinal(count),
+                    self.number()
+                ),
+            ),
+            Kind::GaveUp => {
+                ("gave_up", format!("no answer, {count} in a row, {answer} ms without progress"))
+            }
+            Kind::Recovery => (
+                "recovery",
+                format!("loss found, {number} bytes in flight, congestion window {answer} bytes"),
+            ),
+            Kind::Undone => (
+                "undone",
+                format!("spurious by {}, congestion window {answer} bytes", proof(number)),
+            ),
+            Kind::WindowClosed => ("window_closed", format!("by the peer, at {answer}")),
+            Kind::WindowOpened => {
+                ("window_opened", format!("by the peer, at {answer}: {}", record.window))
+            }
+            Kind::Marked => (
+                "congestion_mark",
+                format!(
+                    "{count} echoed by the peer, congestion window {answer} bytes at the first"
+                ),
+            ),
+            Kind::PathMtu => ("path_mtu", format!("{answer} bytes instead of {number}")),
+            Kind::Unanswered => ("probe_unanswered", format!("{} in a row", ordinal(count))),
+            Kind::ResetSent => ("reset", format!("sent by this end{}", self.cause(answer))),
+            Kind::ResetReceived => ("reset", format!("sent by the peer{}", self.cause(answer))),
+            Kind::FinSent => ("fin", "sent by this end".to_owned()),
+            Kind::FinReceived => ("fin", "sent by the peer".to_owned()),
+            Kind::ErrorFound => ("error_found", self.code(record)),
+            Kind::TerminateSent => ("terminate_sent", self.code(record)),
+            Kind::TerminateReceived => ("terminate_received", self.code(record)),
+        }
+    }
+
+    /// The header that a record has.
+    pub(super) fn header(&self, record: &Record) -> Option<FlightHeader> {
+        let from_peer = record.kind().header()?;
+        Some(FlightHeader {
+            transport: self.transport.name().into(),
+            from_peer,
+            number: record.number,
+            acknowledges: record.answer,
+            window: record.window,
+            flags: record.flags(),
+            length: record.len,
+        })
+    }
+
+    fn segments(&self, record: &Record) -> String {
+        let (number, len) = (record.number, record.len);
+        let first = format!("{} {number}, {len} bytes", self.number());
+        match record.count {
+            0 | 1 => first,
+            count => format!("{count} {}, the first {first}", self.unit()),
+        }
+    }
+
+    fn unit(&self) -> &'static str {
+        match self.transport {
+            Transport::Tcp => "segments",
+            Transport::Sctp => "chunks",
+        }
+    }
+
+    fn number(&self) -> &'static str {
+        match self.transport {
+            Transport::Tcp => "sequence number",
+            Transport::Sctp => "TSN",
+        }
+    }
+
+    fn cause(&self, code: u32) -> String {
+        match self.transport {
+            Transport::Tcp => String::new(),
+            Transport::Sctp => format!(", an ABORT with cause {code}"),
+        }
+    }
+
+    fn code(&self, record: &Record) -> String {
+        let [_, layer, kind, code] = record.answer.to_be_bytes();
+        let of = match self.transport {
+            Transport::Tcp => String::new(),
+            Transport::Sctp => format!("stream {} of the association: ", record.number),
+        };
+        format!("{of}{layer:x}/{kind:x}/{code:02x} ({})", layer_name(layer, kind))
+    }
+}
+
+fn state(number: u32) -> &'static str {
+    State::numbered(number).map_or("?", State::name)
+}
+
+fn proof(number: u32) -> &'static str {
+    match number {
+        0 => "F-RTO",
+        1 => "a timestamp",
+        _ => "reports of duplicates",
+    }
+}
+
+fn ordinal(number: u32) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (1, hundred) if hundred != 11 => "st",
+        (2, hundred) if hundred != 12 => "nd",
+        (3, hundred) if hundred != 13 => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}

@@ -1,0 +1,75 @@
+//! What the flight recorder keeps of an association: see [`transport::recorder`]. A header is that of a chunk: its TSN or
+//! cumulative TSN, its type in place of TCP's flags, and the peer's window, at most 65535.
+
+use base::Instant;
+use transport::recorder::{Kind, Record};
+
+use super::Sender;
+
+impl Sender {
+    /// What was recorded, the oldest first, and how many older records were left out.
+    pub fn records(&self) -> (Vec<Record>, u64) {
+        self.seen.recorder.records()
+    }
+
+    /// Something was recorded.
+    pub(in crate::sctp) fn has_records(&self) -> bool {
+        !self.seen.recorder.is_empty()
+    }
+
+    /// Records what happened to the association, or to one of its streams.
+    #[cold]
+    pub fn record(&mut self, record: Record) {
+        if self.config.recorder {
+            self.seen.recorder.add(record);
+        }
+    }
+
+    /// Something happened, with these two numbers.
+    #[cold]
+    pub(in crate::sctp) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
+        self.record(Record::new(now, kind, number, answer));
+    }
+
+    /// Something happened so many times in a row.
+    #[cold]
+    pub(in crate::sctp) fn note_count(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        count: u32,
+        answer: u32,
+    ) {
+        let una = self.board.una.wire().0;
+        self.record(Record::new(now, kind, una, answer).counted(count));
+    }
+
+    /// A chunk shows what happened.
+    #[cold]
+    pub(in crate::sctp) fn note_chunk(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        (chunk, tsn): (u8, u32),
+        len: usize,
+    ) {
+        let window = u16::try_from(self.a_rwnd).unwrap_or(u16::MAX);
+        self.record(Record::new(now, kind, tsn, 0).with(chunk, window, len));
+    }
+
+    /// Loss recovery began.
+    #[cold]
+    pub(super) fn note_recovery(&mut self, now: Instant) {
+        let (flight, cwnd) = (bytes(self.board.flight()), bytes(self.cwnd()));
+        self.note(now, Kind::Recovery, flight, cwnd);
+    }
+
+    /// Takes over the records of the association as it was before it began anew.
+    pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
+        self.seen.recorder = before.seen.recorder;
+    }
+}
+
+pub(super) fn bytes(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,41 @@
+//! What the flight recorder keeps of the peer's window.
+
+use transport::recorder::{Kind, Record};
+use wire::sctp::chunk_type;
+
+use super::*;
+
+fn kinds(side: &Side) -> Vec<Kind> {
+    side.sender.records().0.iter().map(Record::kind).collect()
+}
+
+#[test]
+fn a_window_that_closes_and_opens_is_recorded_with_its_probes() {
+    let mut side = side_with(config(), 4000);
+    side.source.push(10, 1000);
+    let sent = side.numbers().len() as u32;
+    side.try_sack(sent, 0, &[], &[]).unwrap();
+    side.send();
+    assert_eq!(kinds(&side), [Kind::WindowClosed]);
+    side.try_sack(sent, 0, &[], &[]).unwrap();
+    assert_eq!(kinds(&side).len(), 1, "it is no news");
+    side.expire();
+    assert_eq!(side.numbers(), [sent]);
+    side.wait(MS);
+    side.try_sack(sent, 3000, &[], &[]).unwrap();
+    assert_eq!(kinds(&side), [Kind::WindowClosed, Kind::WindowProbe, Kind::WindowOpened]);
+    let records = side.sender.records().0;
+    assert_eq!((records[0].flags(), records[0].window), (chunk_type::SACK, 0));
+    assert_eq!((records[1].flags(), records[1].number), (chunk_type::DATA, tsn(sent).0));
+    assert_eq!((records[2].window, records[2].answer), (3000, tsn(sent).sub(1).0));
+    assert_eq!(records[2].at(), side.now);
+}
+
+#[test]
+fn nothing_is_recorded_when_it_is_off() {
+    let mut side = side_with(SendConfig { recorder: false, ..config() }, 4000);
+    side.source.push(10, 1000);
+    let sent = side.numbers().len() as u32;
+    side.try_sack(sent, 0, &[], &[]).unwrap();
+    assert_eq!(kinds(&side), []);
+}

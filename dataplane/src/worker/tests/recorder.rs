@@ -1,0 +1,380 @@
+//! The flight recorder: what happens to a stream leaves a record, over TCP and over SCTP; what does not, nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+
+use super::wire_pair::*;
+use crate::api::{
+    Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording, SctpConfig,
+};
+use crate::memory::Memory;
+
+const PORT: u16 = 4791;
+const SINK: Stag = Stag(100);
+const SOURCE: Stag = Stag(8);
+
+/// Bytes of headers in front of TCP's or SCTP's, without a tag, over IPv4.
+const FRONT: usize = 34;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    Tcp,
+    Sctp,
+}
+
+const BOTH: [Over; 2] = [Over::Tcp, Over::Sctp];
+
+impl Over {
+    fn endpoint(self, change: impl Fn(&mut Settings)) -> EndpointConfig {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let Settings { recorder, limit, probes, ecn } = settings;
+        match self {
+            Over::Tcp => {
+                let mut tcp = tcp_lite::tcp::Config { recorder, ..Default::default() };
+                tcp.limits.retransmission = limit;
+                tcp.extensions.ecn = ecn;
+                let idle = Duration::from_secs(1);
+                let keepalive = tcp_lite::tcp::Keepalive { idle, interval: idle, probes: 3 };
+                tcp.keepalive = probes.then_some(keepalive);
+                let tcp = Arc::new(tcp);
+                tcp_lite::endpoint::EndpointConfig { tcp, ..Default::default() }.into()
+            }
+            Over::Sctp => {
+                let send = sctp_lite::sctp::send::SendConfig { recorder, ..Default::default() };
+                let mut sctp = sctp_lite::sctp::Config {
+                    send: Arc::new(send),
+                    max_retransmits: 3,
+                    ..Default::default()
+                };
+                sctp.heartbeat_interval = probes.then_some(Duration::from_secs(1));
+                SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
+            }
+        }
+    }
+
+    /// The frame has data.
+    fn is_data(self, frame: &[u8]) -> bool {
+        match self {
+            Over::Tcp => frame.len() > 300,
+            Over::Sctp => frame.len() > 300 && frame[FRONT + 12] == 0,
+        }
+    }
+}
+
+struct Settings {
+    recorder: bool,
+    limit: Duration,
+    probes: bool,
+    ecn: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let limit = Duration::from_secs(5);
+        Settings { recorder: true, limit, probes: false, ecn: false }
+    }
+}
+
+/// Two hosts, a stream from the first to the second, and its names there.
+fn opened(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
+    net.settle();
+    let (here, there) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
+    net.settle();
+    (net, here, there)
+}
+
+fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> (crate::api::Ticket, Memory) {
+    let sink = net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
+    let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
+    source.write(0, &pattern(len));
+    (net.hosts[0].write(stream, (SOURCE, &source), SINK, len as u32), sink)
+}
+
+fn write(net: &mut Net, stream: StreamId, len: usize) {
+    let (ticket, sink) = begin_write(net, stream, len);
+    net.wait_sent(0, ticket);
+    assert!(bytes_of(&sink) == pattern(len));
+}
+
+/// What a worker answers.
+fn asked(net: &mut Net, host: usize, stream: StreamId) -> Recording {
+    let streams = vec![stream, StreamId(0xdead)];
+    let ticket = net.hosts[host].command(0, |ticket| Command::ListRecordings { streams, ticket });
+    let mut recordings = net.until("an answer", |net| {
+        net.hosts[host].take(|event| match event {
+            Event::Recordings { ticket: t, recordings } if *t == Some(ticket) => {
+                Some(recordings.clone())
+            }
+            _ => None,
+        })
+    });
+    assert_eq!(recordings.len(), 1, "only of streams that there are");
+    recordings.remove(0)
+}
+
+/// What comes with the end of a stream.
+fn at_the_end(net: &mut Net, host: usize) -> Recording {
+    net.until("the end", |net| {
+        net.hosts[host].take(|event| match event {
+            Event::Closed { reason, .. } => panic!("no record came before the end: {reason}"),
+            Event::Recordings { ticket: None, recordings } => Some(recordings[0].clone()),
+            _ => None,
+        })
+    })
+}
+
+fn kinds(recording: &Recording) -> Vec<Kind> {
+    recording.records.iter().map(Record::kind).collect()
+}
+
+#[track_caller]
+fn find(recording: &Recording, kind: Kind) -> Record {
+    let found = recording.records.iter().find(|record| record.kind() == kind);
+    *found.unwrap_or_else(|| panic!("no {kind:?} in {:?}", kinds(recording)))
+}
+
+#[test]
+fn a_stream_to_which_nothing_happens_has_no_record() {
+    for over in BOTH {
+        let (mut net, here, there) = opened(over.endpoint(|_| {}));
+        write(&mut net, here, 300_000);
+        for (host, stream) in [(0, here), (1, there)] {
+            let recording = asked(&mut net, host, stream);
+            assert_eq!((kinds(&recording), recording.left_out), (vec![], 0), "{over:?}");
+        }
+        net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
+        net.pass(Duration::from_secs(1));
+        let recorded = |e: &Event| matches!(e, Event::Recordings { .. }).then_some(());
+        assert_eq!(net.hosts[0].take(recorded), None, "{over:?}: it ended in order");
+    }
+}
+
+#[test]
+fn a_lost_segment_gives_a_recovery_and_a_retransmission_with_its_header() {
+    for over in BOTH {
+        for recorder in [true, false] {
+            let (mut net, here, _) = opened(over.endpoint(|of| of.recorder = recorder));
+            let mut data = 0;
+            net.loses = Box::new(move |from, frame| {
+                data += u32::from(from == 0 && over.is_data(frame));
+                data == 3 && from == 0 && over.is_data(frame)
+            });
+            write(&mut net, here, 100_000);
+            let recording = asked(&mut net, 0, here);
+            if !recorder {
+                assert_eq!(kinds(&recording), [], "{over:?}: it is off");
+                continue;
+            }
+            let recovery = find(&recording, Kind::Recovery);
+            assert!(recovery.number > 0 && recovery.answer > 0, "{over:?}: {recovery:?}");
+            let resent = find(&recording, Kind::Resent);
+            assert!(resent.len > 1000 && resent.count >= 1, "{over:?}: {resent:?}");
+            assert!(recovery.at() <= resent.at() && resent.at() <= recording.now);
+            assert_eq!(resent.flags(), if over == Over::Tcp { 0x18 } else { 0 });
+            let infos = super::sctp::list(&mut net, 0);
+            if over == Over::Tcp {
+                let crate::api::StreamStats::Tcp(stats) = &infos[0].stats else { panic!() };
+                let counted: u32 = recording
+                    .records
+                    .iter()
+                    .filter(|record| record.kind() == Kind::Resent)
+                    .map(|record| record.count)
+                    .sum();
+                assert_eq!(u64::from(counted), stats.tcp.loss.segments_retransmitted);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them() {
+    for over in BOTH {
+        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+        begin_write(&mut net, here, 100);
+        net.loses = Box::new(|_, _| true);
+        let recording = at_the_end(&mut net, 0);
+        let timeouts: Vec<u32> = recording
+            .records
+            .iter()
+            .filter(|record| record.kind() == Kind::Timeout)
+            .map(|record| record.count)
+            .collect();
+        let expected: Vec<u32> = (1..=timeouts.len() as u32).collect();
+        assert_eq!(timeouts, expected, "{over:?}");
+        assert!(timeouts.len() >= 3, "{over:?}: {timeouts:?}");
+        find(&recording, Kind::Resent);
+        let last = recording.records.iter().map(Record::kind).rev();
+        assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{over:?}");
+    }
+}
+
+#[test]
+fn a_lost_tail_gives_a_probe() {
+    for over in BOTH {
+        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+        write(&mut net, here, 10_000);
+        let mut lost = false;
+        net.loses = Box::new(move |from, frame| {
+            let this = !lost && from == 0 && over.is_data(frame);
+            lost |= this;
+            this
+        });
+        let ticket = net.hosts[0].send(here, &[7; 500]);
+        net.wait_sent(0, ticket);
+        let probe = find(&asked(&mut net, 0, here), Kind::TailProbe);
+        assert!(probe.len >= 500 && probe.count == 1, "{over:?}: {probe:?}");
+    }
+}
+
+// Over SCTP in `sctp-lite`.
+#[test]
+fn a_peer_that_does_not_read_gives_a_closed_window_probes_and_an_open_one() {
+    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+    let (_, sink) = begin_write(&mut net, here, 100_000);
+    let mut shut = 0;
+    carry(&mut net, Duration::from_millis(1), 2000, |from, frame| {
+        shut += u32::from(from == 1 && close_window(frame));
+    });
+    assert!(shut >= 3, "{shut}: the window stays closed for some probes");
+    assert!(bytes_of(&sink) != pattern(100_000));
+    let recording = asked(&mut net, 0, here);
+    let closed = find(&recording, Kind::WindowClosed);
+    assert_eq!((closed.window, closed.flags() & 0x10), (0, 0x10));
+    let probe = find(&recording, Kind::WindowProbe);
+    assert!(probe.count >= 2 && probe.at() > closed.at(), "{probe:?}");
+    assert!(!kinds(&recording).contains(&Kind::WindowOpened));
+    carry(&mut net, Duration::from_millis(1), 5000, |_, _| {});
+    assert!(bytes_of(&sink) == pattern(100_000));
+    let opened = find(&asked(&mut net, 0, here), Kind::WindowOpened);
+    assert!(opened.window > 0 && opened.at() > probe.at());
+}
+
+/// Carries frames between two hosts so many times, with this time between, each as `change` makes it.
+fn carry(net: &mut Net, time: Duration, times: u32, mut change: impl FnMut(usize, &mut [u8])) {
+    for _ in 0..times {
+        net.now += time;
+        for from in 0..2 {
+            net.hosts[from].cores[0].turn(net.now);
+            for mut frame in net.hosts[from].sent() {
+                change(from, &mut frame.0);
+                net.hosts[1 - from].arrive(frame);
+            }
+        }
+    }
+}
+
+/// Writes a closed window into a header of TCP, and the checksum that follows from it (RFC 1624 §3). False if the frame
+/// has no such header.
+fn close_window(frame: &mut [u8]) -> bool {
+    if frame[12..14] != [8, 0] || frame[23] != 6 {
+        return false;
+    }
+    let [window, sum] = [FRONT + 14, FRONT + 16];
+    let word = |frame: &[u8], at| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+    let mut total = (!word(frame, sum) & 0xffff) + (!word(frame, window) & 0xffff);
+    total = (total & 0xffff) + (total >> 16);
+    frame[window..window + 2].fill(0);
+    frame[sum..sum + 2].copy_from_slice(&(!(total as u16)).to_be_bytes());
+    true
+}
+
+#[test]
+fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
+    for over in BOTH {
+        let (mut net, _, _) = opened(over.endpoint(|of| of.probes = true));
+        net.loses = Box::new(|_, _| true);
+        let recording = at_the_end(&mut net, 0);
+        let unanswered = find(&recording, Kind::Unanswered);
+        assert_eq!(unanswered.count, 1, "{over:?}");
+        let kinds = kinds(&recording);
+        assert!(kinds.contains(&Kind::GaveUp), "{over:?}: {kinds:?}");
+        assert!(!kinds.contains(&Kind::Timeout), "{over:?}: {kinds:?}");
+    }
+}
+
+#[test]
+fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
+    // Over SCTP one stream's end ends the association of both with an orderly shutdown.
+    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
+    let came = find(&at_the_end(&mut net, 1), Kind::ResetReceived);
+    assert_eq!(came.flags() & 4, 4, "RST is set: {came:?}");
+}
+
+#[test]
+fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
+    for over in BOTH {
+        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+        // No such region.
+        let source = net.hosts[0].region(SOURCE.0, 100, Access::NONE);
+        net.settle();
+        net.hosts[0].write(here, (SOURCE, &source), Stag(0x999), 100);
+        let recording = at_the_end(&mut net, 1);
+        let found = find(&recording, Kind::ErrorFound);
+        // Layer DDP, tagged buffer error, invalid STag.
+        assert_eq!(found.answer, 0x0001_0100, "{over:?}: {found:?}");
+        if over == Over::Tcp {
+            let sent = find(&recording, Kind::TerminateSent);
+            assert_eq!(sent.answer, found.answer);
+            // What came after the first record.
+            find(&recording, Kind::FinSent);
+            find(&recording, Kind::State);
+        }
+    }
+}
+
+#[test]
+fn a_narrower_path_is_recorded_with_both_sizes() {
+    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+    // Long segments vanish, and no router says so.
+    net.loses = Box::new(|_, frame| frame.len() > 1300);
+    write(&mut net, here, 50_000);
+    let change = find(&asked(&mut net, 0, here), Kind::PathMtu);
+    assert!(change.answer < change.number && change.answer > 500, "{change:?}");
+}
+
+#[test]
+fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
+    for over in BOTH {
+        let (mut net, here, _) =
+            opened(over.endpoint(|of| of.limit = Duration::from_secs(100_000)));
+        let mut data = 0;
+        net.loses = Box::new(move |from, frame| {
+            data += u32::from(from == 0 && over.is_data(frame));
+            from == 0 && over.is_data(frame) && data % 23 == 5
+        });
+        write(&mut net, here, 1 << 20);
+        let recording = asked(&mut net, 0, here);
+        assert_eq!(recording.records.len(), transport_records(), "{over:?}");
+        assert!(recording.left_out > 0, "{over:?}");
+        let times: Vec<_> = recording.records.iter().map(Record::at).collect();
+        assert!(times.is_sorted(), "{over:?}: {times:?}");
+    }
+}
+
+/// Records of a ring.
+fn transport_records() -> usize {
+    16
+}
+
+#[test]
+fn marks_that_the_peer_echoes_are_recorded() {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    for host in &mut net.hosts {
+        host.ip = IpFields::default();
+    }
+    let endpoint = Over::Tcp.endpoint(|of| of.ecn = true);
+    net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
+    net.settle();
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
+    net.settle();
+    begin_write(&mut net, here, 1 << 18);
+    carry(&mut net, Duration::from_micros(50), 2000, |_, frame| super::ecn::mark_data(frame));
+    let marked = find(&asked(&mut net, 0, here), Kind::Marked);
+    assert!(marked.answer > 0, "{marked:?}");
+}

@@ -1,0 +1,88 @@
+use super::*;
+
+fn at(micros: u64) -> Instant {
+    Instant::from_micros(micros)
+}
+
+#[test]
+fn every_field_comes_back() {
+    for (number, kind) in KINDS.into_iter().enumerate() {
+        assert_eq!(kind as usize, number, "{kind:?} has its own place");
+        for (word, half, byte) in
+            [(0, 0, 0), (u32::MAX, u16::MAX, u8::MAX), (0x0102_0304, 0x0506, 7)]
+        {
+            let micros = u64::from(word) << 16 | 9;
+            let record = Record::new(at(micros), kind, word, !word);
+            let record = record.with(byte, half, half.into()).counted(word);
+            assert_eq!((record.at(), record.kind(), record.flags()), (at(micros), kind, byte));
+            assert_eq!((record.number, record.answer, record.count), (word, !word, word));
+            assert_eq!((record.window, record.len), (half, half));
+        }
+    }
+}
+
+#[test]
+fn a_full_ring_keeps_the_newest_and_counts_the_others() {
+    let mut recorder = Recorder::default();
+    assert_eq!(recorder.records(), (vec![], 0));
+    for number in 0..100 {
+        recorder.add(Record::new(at(u64::from(number)), Kind::Timeout, number, 0));
+    }
+    let (records, left_out) = recorder.records();
+    let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+    assert_eq!((numbers, left_out), ((84..100).collect(), 84));
+}
+
+#[test]
+fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
+    let mut recorder = Recorder::default();
+    for kind in [Kind::Marked, Kind::Resent] {
+        for number in 0..1000 {
+            recorder.add(Record::new(at(5), kind, number, 0));
+        }
+    }
+    recorder.add(Record::new(at(6), Kind::Timeout, 7, 0));
+    recorder.add(Record::new(at(7), Kind::Timeout, 7, 0));
+    recorder.add(Record::new(at(8), Kind::Resent, 7, 0));
+    let (records, left_out) = recorder.records();
+    let seen: Vec<_> = records.iter().map(|r| (r.kind(), r.number, r.count)).collect();
+    let expected = [
+        (Kind::Marked, 0, 1000),
+        (Kind::Resent, 0, 1000),
+        (Kind::Timeout, 7, 1),
+        (Kind::Timeout, 7, 1),
+        (Kind::Resent, 7, 1),
+    ];
+    assert_eq!((seen.as_slice(), left_out), (expected.as_slice(), 0));
+}
+
+#[test]
+fn a_minute_after_the_newest_record_two_are_left() {
+    let mut recorder = Recorder::default();
+    for number in 0..20 {
+        recorder.add(Record::new(at(7), Kind::Timeout, number, 0));
+    }
+    recorder.shrink(at(6) + FRESH);
+    assert_eq!(recorder.records().0.len(), RECORDS);
+    for _ in 0..2 {
+        recorder.shrink(at(7) + FRESH);
+        let (records, left_out) = recorder.records();
+        let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+        assert_eq!((numbers, left_out), (vec![18, 19], 18));
+        assert_eq!(recorder.0.as_ref().unwrap().records.capacity(), LEAST);
+    }
+    recorder.add(Record::new(at(7), Kind::Timeout, 20, 0));
+    assert_eq!((recorder.records().0.len(), recorder.records().1), (3, 18));
+}
+
+#[test]
+fn it_takes_eight_bytes_until_there_is_a_record_and_never_more_than_its_bound() {
+    assert_eq!(size_of::<Recorder>(), 8);
+    const { assert!(BYTES <= 416) };
+    let mut recorder = Recorder::default();
+    for number in 0..100 {
+        recorder.add(Record::new(at(5), Kind::Timeout, number, 0));
+        let capacity = recorder.0.as_ref().unwrap().records.capacity();
+        assert!(capacity <= RECORDS, "{capacity} of {number}");
+    }
+}

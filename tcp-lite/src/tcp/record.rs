@@ -1,0 +1,88 @@
+//! What the flight recorder keeps of a connection: see [`transport::recorder`].
+//!
+//! Left out: the handshake of an accepted connection, whose peer may be forged, and what its owner reports anyway; and
+//! FINs of a connection to which nothing else happened, which then needs no memory to close.
+
+use base::Instant;
+use transport::recorder::{Kind, Record};
+use transport::seq::SeqNumber;
+
+use super::connection::Connection;
+use super::segment::{Flags, Segment};
+use super::state::State;
+
+/// The fields of a header that are recorded.
+pub(super) struct Header {
+    pub(super) seq: SeqNumber,
+    pub(super) ack: SeqNumber,
+    pub(super) flags: Flags,
+    pub(super) window: u16,
+    pub(super) len: usize,
+}
+
+impl Header {
+    /// Of a whole segment.
+    pub(super) fn of(seg: &Segment<'_>) -> Header {
+        let (len, window) = (seg.payload.len(), seg.window);
+        Header { seq: seg.seq, ack: seg.ack, flags: seg.flags, window, len }
+    }
+
+    pub(super) fn record(&self, now: Instant, kind: Kind) -> Record {
+        Record::new(now, kind, self.seq.0, self.ack.0).with(self.flags.0, self.window, self.len)
+    }
+}
+
+impl Connection {
+    /// What was recorded, the oldest first, and how many older records were left out.
+    pub fn records(&self) -> (Vec<Record>, u64) {
+        self.stats.records()
+    }
+
+    /// Records what the layer above found.
+    #[cold]
+    pub fn record(&mut self, record: Record) {
+        let proven = self.state != State::SynReceived || !self.passive;
+        self.stats.record(self.config.recorder && proven, record);
+    }
+
+    /// Something happened, with these two numbers.
+    #[cold]
+    pub(super) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
+        self.record(Record::new(now, kind, number, answer));
+    }
+
+    /// Something happened so many times in a row.
+    #[cold]
+    pub(super) fn note_count(&mut self, now: Instant, kind: Kind, count: u32, answer: u32) {
+        let una = self.send.una.wire().0;
+        self.record(Record::new(now, kind, una, answer).counted(count));
+    }
+
+    /// A segment shows what happened.
+    #[cold]
+    pub(super) fn note_header(&mut self, now: Instant, kind: Kind, header: &Header) {
+        self.record(header.record(now, kind));
+    }
+
+    /// The window that was offered last, as a header has it.
+    pub(super) fn offered_window(&self) -> u16 {
+        let window = self.recv.edge.since(self.recv.nxt) >> self.recv.shift;
+        u16::try_from(window).unwrap_or(u16::MAX)
+    }
+
+    /// The state has changed by a FIN.
+    #[cold]
+    pub(super) fn note_state(&mut self, now: Instant, from: State) {
+        if self.stats.seen().is_some() && from != self.state {
+            self.note(now, Kind::State, from as u32, self.state as u32);
+        }
+    }
+
+    /// A FIN came, or was sent.
+    #[cold]
+    pub(super) fn note_fin(&mut self, now: Instant, kind: Kind, header: &Header) {
+        if self.stats.seen().is_some() {
+            self.note_header(now, kind, header);
+        }
+    }
+}

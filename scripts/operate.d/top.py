@@ -92,7 +92,8 @@ class Terminal:
 
     def is_as_before(self, after):
         """The shell is back, the screen is that of before, and the modes are."""
-        self.shows(rf"\A{PROMPT} .*ddpctl", f"{after}: the screen of the shell is not back")
+        # With its next prompt: what is typed before that stands in front of it.
+        self.shows(rf"\A{PROMPT} .*ddpctl(?s:.*)^{PROMPT}$", f"{after}: the screen of the shell is not back")
         self.keys("-l", "echo rc=$?")
         self.keys("Enter")
         try:

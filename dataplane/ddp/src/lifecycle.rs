@@ -125,11 +125,24 @@ impl FinalError {
     }
 }
 
+/// What an endpoint has still to do for the end of its stream.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Due {
+    /// To act on the peer's close, which came behind something that the ULP has refused so far.
+    pub peer_close: bool,
+    /// To close its direction, once it may send what is posted.
+    pub close: bool,
+    /// To report that the stream is over.
+    pub report: bool,
+}
+
 /// State, deadline and reason of one stream.
 #[derive(Debug)]
 pub struct Lifecycle<L> {
     state: State,
     peer_closed: bool,
+    /// What the endpoint has still to do; not looked at here.
+    pub due: Due,
     edge: Option<Box<Edge<L>>>,
 }
 
@@ -152,7 +165,7 @@ impl<L> Default for Edge<L> {
 impl<L: LowerReason> Lifecycle<L> {
     /// A stream that begins in `state`.
     pub fn new(state: State) -> Self {
-        Lifecycle { state, peer_closed: false, edge: None }
+        Lifecycle { state, peer_closed: false, due: Due::default(), edge: None }
     }
 
     /// Where the stream is in its life.

@@ -209,7 +209,7 @@ impl<Io: PortIo> Core<Io> {
         let open = Open { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, start, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
-        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
+        let origin = Origin::Opening(Opening { ticket, deadline, retry });
         let flow = FlowKey { interface: at as u16, local, remote };
         self.begin(flow, endpoint, path, origin, stream, now);
         self.set_service(stream, service, echoed);
@@ -266,8 +266,7 @@ impl<Io: PortIo> Core<Io> {
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
         }
-        let ports = (key.local.port(), key.remote.port());
-        let mut carrier = Carrier::new(endpoint, path, ports, now);
+        let mut carrier = Carrier::new(endpoint, path, now);
         carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
         self.streams.insert(slot, Conn::new(id, Lower::Tcp(carrier), origin, now));
         self.env.control.stream_begins();
@@ -278,7 +277,9 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn set_service(&mut self, stream: StreamId, service: Service, echoed: Echoed) {
         if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
             conn.service = service;
-            conn.echoed = echoed;
+            if service == Service::Echo {
+                conn.pending.echoed = echoed;
+            }
         }
     }
 
@@ -397,15 +398,16 @@ impl<Io: PortIo> Env<Io> {
         if stage != Stage::Ended {
             self.control.stream_ended();
         }
-        match &conn.origin {
-            Origin::Opening(opening) if stage == Stage::Starting => {
-                self.control.send(failed(opening.ticket));
-            }
-            Origin::Accepted { listener, progress } if stage != Stage::Ended => {
-                let peer = conn.lower.flow().remote.ip();
-                self.admission.listeners_mut().gone(*listener, peer, conn.id, *progress);
-            }
-            _ => {}
+        if let Some(opening) = &conn.pending.opening
+            && stage == Stage::Starting
+        {
+            self.control.send(failed(opening.ticket));
+        }
+        if let Some((listener, progress)) = conn.accepted.get()
+            && stage != Stage::Ended
+        {
+            let peer = conn.lower.flow().remote.ip();
+            self.admission.listeners_mut().gone(listener, peer, conn.id, progress);
         }
         self.tables.finish_removals(&mut self.control);
         matches!(stage, Stage::Announced | Stage::Established)

@@ -113,6 +113,11 @@ impl CarrierEndpoint for Endpoint<Memory> {
     const TIMERS_WAIT: bool = false;
 
     #[inline]
+    fn ports(&self) -> (u16, u16) {
+        self.connection().ports()
+    }
+
+    #[inline]
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
     }

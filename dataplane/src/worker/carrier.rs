@@ -3,7 +3,6 @@
 //! as many as it has sessions; nothing here knows what they carry.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use base::{Instant, MaybeInstant};
 
@@ -21,8 +20,16 @@ use crate::net::path_mtu::Peer;
 /// once would wait for a time-out if that one answer is lost.
 const ANSWER: u8 = 8;
 
-/// How often a carrier's progress confirms its next hop to the neighbour cache.
-const CONFIRM: Duration = Duration::from_secs(1);
+/// How often a carrier's progress confirms its next hop to the neighbour cache: a second, in [`ticks`].
+const CONFIRM: u32 = (1_000_000_000_u64 >> TICK) as u32;
+
+/// A tick is two to the power of this, in nanoseconds: about a millisecond.
+const TICK: u32 = 20;
+
+/// Time in four bytes. It begins anew after 52 days: only differences count.
+fn ticks(now: Instant) -> u32 {
+    (now.as_nanos() >> TICK) as u32
+}
 
 /// Reports that there is no way to a peer, each about another packet of the handshake, after which what is being opened
 /// is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
@@ -36,6 +43,9 @@ pub(super) trait CarrierEndpoint {
     const KIND: CarrierKind;
     /// Its timers wait while its next hop does not answer.
     const TIMERS_WAIT: bool;
+
+    /// Our port and the peer's.
+    fn ports(&self) -> (u16, u16);
 
     /// When it has something to do.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -109,8 +119,6 @@ pub(super) enum Refusal {
 pub(super) struct Carrier<E: CarrierEndpoint> {
     endpoint: E,
     path: E::Path,
-    /// Our port and the peer's.
-    ports: (u16, u16),
     scheduled: Scheduled,
     /// Packets since it was last polled for its own.
     unanswered: u8,
@@ -118,8 +126,8 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
     soft_errors: u8,
     /// Its next hop's place in the neighbour cache is kept for it.
     pinned: bool,
-    /// When its progress last confirmed its next hop.
-    confirmed: Instant,
+    /// When its progress last confirmed its next hop, in [`ticks`].
+    confirmed: u32,
     /// What the other carriers know of its path: as [`CarrierEndpoint::path_len`].
     path_len: u16,
     /// Bytes kept of what it has sent, as the worker's budget has it.
@@ -131,18 +139,17 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
 }
 
 impl<E: CarrierEndpoint> Carrier<E> {
-    /// Of the flow between these ports.
-    pub(super) fn new(endpoint: E, path: E::Path, ports: (u16, u16), now: Instant) -> Self {
+    /// Along `path`.
+    pub(super) fn new(endpoint: E, path: E::Path, now: Instant) -> Self {
         let path_len = clamp(endpoint.path_len());
         Carrier {
             endpoint,
             path,
-            ports,
             scheduled: Scheduled::default(),
             unanswered: 0,
             soft_errors: 0,
             pinned: false,
-            confirmed: now,
+            confirmed: ticks(now),
             path_len,
             kept: Kept::NOTHING,
             timer: MaybeInstant::NONE,
@@ -186,10 +193,11 @@ impl<E: CarrierEndpoint> Carrier<E> {
     #[inline]
     pub(super) fn flow(&self) -> FlowKey {
         let (local, remote) = self.ip_path().addresses();
+        let (local_port, remote_port) = self.endpoint.ports();
         FlowKey {
             interface: self.ip_path().interface() as u16,
-            local: SocketAddr::new(local, self.ports.0),
-            remote: SocketAddr::new(remote, self.ports.1),
+            local: SocketAddr::new(local, local_port),
+            remote: SocketAddr::new(remote, remote_port),
         }
     }
 
@@ -298,9 +306,9 @@ impl<E: CarrierEndpoint> Carrier<E> {
         now: Instant,
     ) -> bool {
         let progress = self.endpoint.bytes_acknowledged() != acknowledged;
-        if progress && now - self.confirmed >= CONFIRM {
+        if progress && ticks(now).wrapping_sub(self.confirmed) >= CONFIRM {
             // RFC 4861 §7.3.1: what we send arrives.
-            self.confirmed = now;
+            self.confirmed = ticks(now);
             network.confirm(self.ip_path(), now);
         }
         self.unanswered = self.unanswered.saturating_add(1);

@@ -16,17 +16,18 @@ use crate::api::{Connect, ListenerId, Service, Ticket};
 pub(super) struct Conn {
     pub(super) id: StreamId,
     pub(super) lower: Lower,
-    pub(super) origin: Origin,
+    pub(super) accepted: Accepted,
     pub(super) stage: Stage,
     pub(super) since: Instant,
     /// Which service takes what arrives.
     pub(super) service: Service,
-    /// The answers of an Echo that were posted.
-    pub(super) echoed: Echoed,
     pub(super) pending: Lazy<Pending>,
     /// The load that the worker makes on it.
     pub(super) load: Option<Box<Running>>,
 }
+
+// Of 1024 bytes that an idle stream may take with what it has in tables and behind pointers.
+const _: () = assert!(size_of::<Conn>() == 592);
 
 impl Prefetch for Conn {
     #[inline]
@@ -38,9 +39,13 @@ impl Prefetch for Conn {
     }
 }
 
-/// What waits for something.
+/// What waits for something, or is seldom there.
 #[derive(Clone)]
 pub(super) struct Pending {
+    /// The stream is being opened, or was and failed.
+    pub(super) opening: Option<Opening>,
+    /// The answers of an Echo that were posted.
+    pub(super) echoed: Echoed,
     /// Posted messages whose source is a region, in the order of posting.
     pub(super) sources: LazyDeque<(Ticket, Stag)>,
     /// Answers of an Echo that the stream has no room for, at most as many as it has buffers.
@@ -54,6 +59,8 @@ pub(super) struct Pending {
 impl Blank for Pending {
     fn blank() -> &'static Self {
         static BLANK: Pending = Pending {
+            opening: None,
+            echoed: Echoed::NOTHING,
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
@@ -65,8 +72,10 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { sources, answers, withheld, credit } = self;
-        sources.is_empty()
+        let Pending { opening, echoed, sources, answers, withheld, credit } = self;
+        opening.is_none()
+            && *echoed == Echoed::NOTHING
+            && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
             && *credit == Credit::NOTHING
@@ -77,15 +86,47 @@ impl Pending {
 pub(super) enum Origin {
     /// A peer opened it.
     Accepted { listener: ListenerId, progress: Progress },
-    /// The control thread is opening it.
-    Opening(Box<Opening>),
-    /// It did.
-    Opened,
+    /// The control thread opens it.
+    Opening(Opening),
 }
 
-const _: () = assert!(size_of::<Origin>() == 16);
+/// The listener of a stream that a peer opened, and how far it has come. Five bytes, which need no alignment: beside them
+/// there is room for what else of a [`Conn`] is small.
+pub(super) struct Accepted {
+    listener: [u8; 4],
+    progress: Option<Progress>,
+}
+
+const _: () = assert!(size_of::<Accepted>() == 5);
+
+impl Accepted {
+    /// A stream that was opened from here.
+    const NOT: Accepted = Accepted { listener: [0; 4], progress: None };
+
+    fn by(listener: ListenerId, progress: Progress) -> Accepted {
+        Accepted { listener: listener.0.to_ne_bytes(), progress: Some(progress) }
+    }
+
+    /// Its listener, and how far it has come, if a peer opened it.
+    pub(super) fn get(&self) -> Option<(ListenerId, Progress)> {
+        Some((ListenerId(u32::from_ne_bytes(self.listener)), self.progress?))
+    }
+
+    /// A peer opened it, whose address may be forged.
+    #[inline]
+    pub(super) fn is_unproven(&self) -> bool {
+        self.progress == Some(Progress::Unproven)
+    }
+
+    /// It has come so far. Only of one that a peer opened.
+    pub(super) fn advance(&mut self, progress: Progress) {
+        debug_assert!(self.progress.is_some());
+        self.progress = Some(progress);
+    }
+}
 
 /// A stream that is being opened.
+#[derive(Clone)]
 pub(super) struct Opening {
     pub(super) ticket: Ticket,
     pub(super) deadline: Instant,
@@ -109,24 +150,23 @@ pub(super) enum Stage {
 impl Conn {
     /// A stream that the control thread does not know yet, and serves.
     pub(super) fn new(id: StreamId, lower: Lower, origin: Origin, now: Instant) -> Conn {
-        Conn {
-            id,
-            lower,
-            origin,
-            stage: Stage::Starting,
-            since: now,
-            service: Service::Control,
-            echoed: Echoed::default(),
-            pending: Lazy::new(),
-            load: None,
-        }
+        let mut pending: Lazy<Pending> = Lazy::new();
+        let accepted = match origin {
+            Origin::Accepted { listener, progress } => Accepted::by(listener, progress),
+            Origin::Opening(opening) => {
+                pending.opening = Some(opening);
+                Accepted::NOT
+            }
+        };
+        let (stage, service) = (Stage::Starting, Service::Control);
+        Conn { id, lower, accepted, stage, since: now, service, pending, load: None }
     }
 
     /// When it is given up, while it is being opened.
     #[inline]
     pub(super) fn opening_deadline(&self) -> Option<Instant> {
-        match &self.origin {
-            Origin::Opening(opening) if self.stage == Stage::Starting => Some(opening.deadline),
+        match self.stage {
+            Stage::Starting => self.pending.opening.as_ref().map(|opening| opening.deadline),
             _ => None,
         }
     }
@@ -141,11 +181,16 @@ impl Conn {
     /// control thread has taken the events up to number `taken`.
     pub(super) fn shrink(&mut self, taken: u64) {
         let pending = self.pending.get_mut();
-        let Some(Pending { sources, answers, withheld, credit }) = pending else { return };
+        let Some(Pending { sources, answers, withheld, credit, .. }) = pending else { return };
         credit.forget(taken);
         sources.shrink();
         answers.shrink();
         withheld.shrink();
+        self.release_pending();
+    }
+
+    /// Frees the memory of what is pending if nothing is.
+    pub(super) fn release_pending(&mut self) {
         if self.pending.is_empty() {
             self.pending.release();
         }
@@ -153,10 +198,7 @@ impl Conn {
 
     /// The listener that took it.
     pub(super) fn listener(&self) -> Option<ListenerId> {
-        match self.origin {
-            Origin::Accepted { listener, .. } => Some(listener),
-            Origin::Opening(_) | Origin::Opened => None,
-        }
+        self.accepted.get().map(|(listener, _)| listener)
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) enum Answer {
 }
 
 /// The answers of an Echo that are not acknowledged: they hold what the peer sent.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Echoed {
     /// Buffers of all queues, which is how many answers hold their bytes beside them.
     buffers: u32,
@@ -24,6 +24,9 @@ pub(super) struct Echoed {
 }
 
 impl Echoed {
+    /// Of a stream without an Echo.
+    pub(super) const NOTHING: Echoed = Echoed { buffers: 0, unacknowledged: 0 };
+
     /// Of a stream with the queues of `ulp`.
     pub(super) fn of(ulp: &UlpConfig) -> Echoed {
         let buffers = match ulp {
@@ -32,7 +35,7 @@ impl Echoed {
             }
             UlpConfig::Rdmap(config) => config.recv_buffers,
         };
-        Echoed { buffers, ..Echoed::default() }
+        Echoed { buffers, ..Echoed::NOTHING }
     }
 
     /// An answer is posted; returns whether to post a buffer again at once.

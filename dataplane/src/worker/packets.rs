@@ -169,6 +169,11 @@ impl CarrierEndpoint for Endpoint<Memory> {
     const KIND: CarrierKind = CarrierKind::Association;
     const TIMERS_WAIT: bool = true;
 
+    fn ports(&self) -> (u16, u16) {
+        let ports = self.association().ports();
+        (ports.source, ports.destination)
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.poll_timeout()
     }

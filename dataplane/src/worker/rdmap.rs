@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use base::{Instant, LazyDeque};
+use base::Instant;
 use ddp::rdmap::{Event as RdmapEvent, WorkRequest};
 use ddp::{Cookie, ERROR_QUEUE, MESSAGE_QUEUE, Message, PostError, Poster, Qn, Source};
 use tcp_lite::endpoint::UlpConfig;
@@ -143,9 +143,9 @@ impl<Io: PortIo> Env<Io> {
     /// The oldest answers of an Echo are acknowledged.
     pub(super) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
-            stream.conn.echoed.acknowledged();
-            let withheld = stream.conn.pending.get_mut().map(|pending| &mut pending.withheld);
-            if let Some(qn) = withheld.and_then(LazyDeque::pop_front) {
+            let Some(pending) = stream.conn.pending.get_mut() else { break };
+            pending.echoed.acknowledged();
+            if let Some(qn) = pending.withheld.pop_front() {
                 stream.post_buffers(qn, 1);
             }
         }
@@ -155,7 +155,7 @@ impl<Io: PortIo> Env<Io> {
     /// Posts the answers of an Echo that the stream takes now.
     pub(super) fn post_answers(&mut self, stream: &mut Stream<'_>) {
         let Stream { conn, association, .. } = stream;
-        let Conn { lower, pending, echoed, .. } = &mut **conn;
+        let Conn { lower, pending, .. } = &mut **conn;
         if let Some(mut lower) = lower.as_mut(association.as_deref_mut())
             && let Some(pending) = pending.get_mut()
         {
@@ -166,7 +166,7 @@ impl<Io: PortIo> Env<Io> {
                 };
                 match posted {
                     Ok(()) => {
-                        if echoed.posted() {
+                        if pending.echoed.posted() {
                             // A stream that is ending needs no buffers any more.
                             let _ = lower.post_buffers(qn, 1);
                         } else {

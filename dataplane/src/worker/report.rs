@@ -7,7 +7,7 @@ use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
 
 use super::associations::Associations;
-use super::conn::{Conn, Origin, Stage, Stream};
+use super::conn::{Conn, Stage, Stream};
 use super::listen::Progress;
 use super::lower::Lower;
 use super::recorder::note_session;
@@ -120,13 +120,13 @@ impl<Io: PortIo> Env<Io> {
         enhanced: Option<EnhancedRepr>,
     ) {
         let conn = &mut *stream.conn;
-        let Origin::Accepted { listener, progress } = &mut conn.origin else { return };
+        let Some(listener) = conn.listener() else { return };
         if conn.stage != Stage::Starting {
             return;
         }
         conn.stage = Stage::Announced;
-        *progress = Progress::Announced;
-        let (listener, flow) = (*listener, conn.lower.flow());
+        conn.accepted.advance(Progress::Announced);
+        let flow = conn.lower.flow();
         self.admission.listeners_mut().announced(listener, flow.remote.ip());
         self.control.send(Event::Incoming {
             stream: conn.id,
@@ -157,13 +157,9 @@ impl<Io: PortIo> Env<Io> {
         if let Lower::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);
         }
-        let ticket = match &conn.origin {
-            Origin::Opening(opening) => Some(opening.ticket),
-            Origin::Accepted { .. } | Origin::Opened => None,
-        };
-        if ticket.is_some() {
-            conn.origin = Origin::Opened;
-        }
+        let opening = conn.pending.get_mut().and_then(|pending| pending.opening.take());
+        let ticket = opening.map(|opening| opening.ticket);
+        conn.release_pending();
         let flow = conn.lower.flow();
         self.control.counters().streams.streams_established.add(1);
         self.control.send(Event::Established {
@@ -277,7 +273,7 @@ impl<Io: PortIo> Env<Io> {
         if conn.stage != Stage::Starting {
             return None;
         }
-        let Origin::Opening(opening) = &mut conn.origin else { return None };
+        let opening = conn.pending.get_mut()?.opening.as_mut()?;
         let timeout = opening.deadline.saturating_since(now);
         let mut again = opening.retry.take().filter(|_| !timeout.is_zero())?;
         again.timeout = timeout;
@@ -328,7 +324,7 @@ impl<Io: PortIo> Env<Io> {
         failure: HandshakeFailure,
         why: &dyn core::fmt::Display,
     ) {
-        let Origin::Accepted { listener, progress } = conn.origin else { return };
+        let Some((listener, progress)) = conn.accepted.get() else { return };
         // The segment that ends the handshake may bring what MPA refuses.
         let proven = progress == Progress::Starting || failure.is_of_start_up();
         if conn.stage != Stage::Starting || !proven {

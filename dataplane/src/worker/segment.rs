@@ -5,7 +5,7 @@ use tcp_lite::tcp::{Flags, Segment, reset_for};
 
 use super::arrival::Arrival;
 use super::batch::Batch;
-use super::conn::{Conn, Origin};
+use super::conn::Conn;
 use super::event::MANY;
 use super::listen::Progress;
 use super::lower::Lower;
@@ -170,10 +170,9 @@ impl<Io: PortIo> Env<Io> {
             Ok(()) => self.control.counters().streams.segments.add(1),
             Err(reason) => self.control.counters().drops.count_tcp(reason),
         }
-        if let Origin::Accepted { progress: progress @ Progress::Unproven, .. } = &mut conn.origin
-            && carrier.endpoint().connection().state().is_synchronized()
+        if conn.accepted.is_unproven() && carrier.endpoint().connection().state().is_synchronized()
         {
-            *progress = Progress::Starting;
+            conn.accepted.advance(Progress::Starting);
             self.admission.listeners_mut().proven(carrier.peer(), conn.id);
         }
         let answer = carrier.packet_taken(acknowledged, &mut self.network, now);

@@ -85,13 +85,7 @@ pub struct Endpoint<M: RegionMemory> {
     config: Arc<EndpointConfig>,
     life: Lifecycle<TcpReason>,
     rare: Lazy<Rare>,
-    /// The peer's FIN has come, behind an FPDU that DDP has refused so far.
-    fin_waits: bool,
-    /// TCP is to be closed once this end may send what is posted.
-    close_waits: bool,
     events: Option<Box<QueuedEvent>>,
-    /// `Closed` has still to be reported.
-    report: bool,
 }
 
 base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
@@ -186,10 +180,7 @@ impl<M: RegionMemory> Endpoint<M> {
             config,
             life: Lifecycle::new(State::Connecting),
             rare: Lazy::new(),
-            fin_waits: false,
-            close_waits: false,
             events: None,
-            report: false,
         }
     }
 
@@ -258,7 +249,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 UlpEvent::Rdmap(event) => Event::Rdmap(event),
             });
         }
-        if !core::mem::take(&mut self.report) {
+        if !core::mem::take(&mut self.life.due.report) {
             return None;
         }
         self.rare.last_stats = Some(Box::new(self.stats()));
@@ -384,7 +375,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// True when the endpoint can be dropped: nothing is left to report or to send, TIME-WAIT is over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
-            && !self.report
+            && !self.life.due.report
             && self.events.is_none()
             && self.conn.state() == tcp::State::Closed
     }
@@ -439,7 +430,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();
-        if self.state() == State::Closed && !self.report {
+        if self.state() == State::Closed && !self.life.due.report {
             // The owner knows why, and what all layers did.
             self.life.release();
             self.rare.release();
@@ -466,10 +457,10 @@ impl<M: RegionMemory> Endpoint<M> {
             }
         }
         self.retry_blocked(now, cx);
-        if self.fin_waits && self.rare.retry_at.is_none() {
+        if self.life.due.peer_close && self.rare.retry_at.is_none() {
             self.remote_closed(now, cx);
         }
-        if self.close_waits {
+        if self.life.due.close {
             self.close_when_sendable();
         }
     }

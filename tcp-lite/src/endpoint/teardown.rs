@@ -35,8 +35,8 @@ impl<M: RegionMemory> Endpoint<M> {
             State::Established | State::Closing => {
                 self.life.on_peer_closed();
                 let Some(full) = self.upper.full_mut() else { return };
-                self.fin_waits = full.receiver.is_blocked();
-                if self.fin_waits {
+                self.life.due.peer_close = full.receiver.is_blocked();
+                if self.life.due.peer_close {
                     // Not all that came before the FIN has been handed up.
                     return;
                 }
@@ -77,7 +77,7 @@ impl<M: RegionMemory> Endpoint<M> {
             }
         }
         cx.hold.windows_mut().release(self.conn.window_growth());
-        self.report = true;
+        self.life.due.report = true;
     }
 
     /// Closes gracefully.
@@ -102,8 +102,8 @@ impl<M: RegionMemory> Endpoint<M> {
         let waits = |full: &Full<M>| {
             full.stream.awaits_response() || (!full.may_send() && full.stream.has_unsent())
         };
-        self.close_waits = !self.life.is_peer_closed() && self.upper.full().is_some_and(waits);
-        if !self.close_waits {
+        self.life.due.close = !self.life.is_peer_closed() && self.upper.full().is_some_and(waits);
+        if !self.life.due.close {
             self.conn.close();
         }
     }

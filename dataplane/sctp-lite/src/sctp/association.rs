@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::Instant;
 use transport::recorder::{Kind, Record};
-use wire::sctp::{Cause, InitHeader, Tag, Tsn, chunk_type};
+use wire::sctp::{Cause, InitHeader, Ports, Tag, Tsn, chunk_type};
 
 use super::config::Config;
 use super::cookie::{Cookie, Terms};
@@ -313,6 +313,11 @@ impl Association {
     pub(super) fn note_abort(&mut self, now: Instant, kind: Kind, cause: u16) {
         let record = Record::new(now, kind, 0, cause.into());
         self.sender.record(record.with(chunk_type::ABORT, 0, 0));
+    }
+
+    /// Our port, and the peer's as the destination.
+    pub fn ports(&self) -> Ports {
+        self.identity.ends.ports()
     }
 
     /// Records what was found above, of one of its streams.

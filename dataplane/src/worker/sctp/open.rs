@@ -110,7 +110,7 @@ impl<Io: PortIo> Core<Io> {
         let association_flow = self.associations.get(association).map(|a| a.carrier.flow());
         let flow = association_flow.ok_or(ConnectError::NoPort)?;
         let session = Session { association, id, flow };
-        let origin = Origin::Opening(Box::new(Opening { ticket, deadline, retry }));
+        let origin = Origin::Opening(Opening { ticket, deadline, retry });
         self.begin_session(session, origin, now);
         self.set_service(stream, service, echoed);
         for stag in stags {
@@ -199,8 +199,7 @@ impl<Io: PortIo> Core<Io> {
             endpoint.path_mtu(now, path.packet_limit(mtu));
         }
         let at = self.associations.vacancy().map_or(0, |(at, _)| at);
-        let ports = (key.local.port(), key.remote.port());
-        let mut carrier = Carrier::new(endpoint, path, ports, now);
+        let mut carrier = Carrier::new(endpoint, path, now);
         carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
         self.associations.insert(at, Association::new(carrier, now));
         at

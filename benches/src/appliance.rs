@@ -135,11 +135,12 @@ fn file(side: usize, core: usize, socket: &Path) -> String {
     if side == 0 {
         return common;
     }
-    common
-        + "[[region]]\nname = \"inbox\"\nbacking = \"shared-memory\"\nobject = \"inbox\"\n\
-           size = \"16 MiB\"\naccess = \"w\"\n\
-           [[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 4791\nlimits.streams = 20000\nregions = [\"inbox\"]\n\
-           [[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\n"
+    format!(
+        "{common}[[region]]\nname = \"inbox\"\nbacking = \"shared-memory\"\nobject = \"inbox\"\n\
+         size = \"16 MiB\"\naccess = \"w\"\n\
+         [[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 4791\nlimits.streams = {STREAMS}\nregions = [\"inbox\"]\n\
+         [[listener.queue]]\nqn = 0\ndeliver_to = \"echo\"\n"
+    )
 }
 
 struct Pair {
@@ -255,7 +256,7 @@ impl Pair {
     }
 }
 
-/// The accounts of the control threads.
+/// The files with the processor time of the control threads (proc(5), `schedstat`).
 fn control_threads() -> anyhow::Result<Vec<PathBuf>> {
     let mut accounts = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {

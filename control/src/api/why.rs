@@ -92,10 +92,10 @@ pub struct FlightEnd {
 pub struct FlightEvent {
     /// Microseconds since the stream began.
     pub after_us: u64,
-    /// A stable word: `requested`, `opened`, `established`, `delivered`, `error`, `terminate`, `peer_closed`,
-    /// `post_failed`, `closed`; and of what carries the stream: `state`, `retransmission`, `tail_probe`, `window_probe`,
-    /// `timeout`, `gave_up`, `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`, `path_mtu`,
-    /// `probe_unanswered`, `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
+    /// A stable word: `requested`, `established`, `delivered`, `error`, `terminate`, `peer_closed`, `post_failed`; and
+    /// of what carries the stream: `state`, `retransmission`, `tail_probe`, `window_probe`, `timeout`, `gave_up`,
+    /// `recovery`, `undone`, `window_closed`, `window_opened`, `congestion_mark`, `path_mtu`, `probe_unanswered`,
+    /// `reset`, `fin`, `error_found`, `terminate_sent`, `terminate_received`.
     pub event: String,
     /// What is known of it.
     pub detail: String,

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The ceiling is `limits.memory`, or a share of what the machine lets the process have. The bounds of the workers'
-//! buffers are set aside at the start, and what `limits.streams` streams take besides; the bounds are lowered so that both are
-//! half of the ceiling where they are more. A region or a job is charged before its memory is mapped, and the charge goes with the last handle on the memory.
+//! buffers are set aside at the start, and what `limits.streams` streams take besides; the bounds are lowered so that
+//! both are half of the ceiling where they are more. A region or a job is charged before its memory is mapped, and the
+//! charge goes with the last handle on the memory.
 //!
 //! All of a region counts: anonymous and file-backed ones are private memory, shared ones a memory file, and all are
 //! populated at once. A region in reserved hugepages does not: its pages were taken from RAM when they were reserved.

@@ -70,17 +70,27 @@ fn of_stream(flight: &Flight) -> String {
         text +=
             &format!("  ({} older events of the worker are left out)\n", flight.recorder_left_out);
     }
-    for (at, event) in flight.events.iter().enumerate() {
-        // Where the middle ones are missing.
-        if at == KEPT && flight.left_out > 0 {
-            text += &format!("  ({} events are left out)\n", flight.left_out);
+    let mut of_control = 0;
+    for event in &flight.events {
+        if OF_CONTROL.contains(&event.event.as_str()) {
+            // Where the middle ones are missing.
+            if of_control == KEPT && flight.left_out > 0 {
+                text += &format!("  ({} events are left out)\n", flight.left_out);
+            }
+            of_control += 1;
         }
         let seconds = event.after_us as f64 / 1e6;
         // Into a string nothing fails.
-        let _ = writeln!(text, "  {seconds:>10.6} s  {:<15} {}", event.event, event.detail);
+        let _ = writeln!(text, "  {seconds:>10.6} s  {:<18} {}", event.event, event.detail);
     }
     text
 }
 
-/// Events at the beginning of which none is left out.
+/// Events of the control thread; the others are of the worker.
+const OF_CONTROL: [&str; 7] =
+    ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
+/// Of them, those at the beginning of which none is left out.
 const KEPT: usize = 6;
+
+#[cfg(test)]
+mod tests;

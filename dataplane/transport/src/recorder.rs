@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// The state changed: from `number` to `answer`, as the protocol numbers them.
+    /// The state of a TCP connection changed by a FIN: from `number` to `answer`, as `tcp::State` numbers them.
     State,
     /// What was found lost was sent again. A header; `len` is bytes of payload.
     Resent,
@@ -35,7 +35,9 @@ pub enum Kind {
     /// A retransmission time-out: the `count`th in a row; the oldest that is unacknowledged is `number`, the next time-out
     /// comes after `answer` milliseconds.
     Timeout,
-    /// No answer for too long: the connection is given up after `answer` milliseconds without progress.
+    /// No progress for too long, as without answers or with a window that stays closed: a connection is given up after
+    /// `answer` milliseconds and `count` time-outs in a row, an association after `count` unanswered retransmissions and
+    /// HEARTBEATs in a row.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
     Recovery,

@@ -1,5 +1,5 @@
-//! Clients that wait for the counters. The workers count once at a time: who asks meanwhile may know of something later,
-//! and is answered from the next count.
+//! Clients that wait for the counters. The workers count once at a time; a client that asks meanwhile is answered from the
+//! next count, because the one under way may lack what happened just before it asked.
 
 use crate::api::Answer;
 
@@ -16,11 +16,8 @@ impl Scrapes {
     /// One more. True if a count is to begin for it.
     pub(super) fn add(&mut self, answer: Answer) -> bool {
         let first = self.now.is_empty();
-        if first {
-            self.now.push(answer)
-        } else {
-            self.next.push(answer)
-        }
+        let waiting = if first { &mut self.now } else { &mut self.next };
+        waiting.push(answer);
         first
     }
 

@@ -105,7 +105,7 @@ impl Sums {
 #[derive(Clone, Debug)]
 struct Block {
     table: &'static [Descriptor],
-    /// As many.
+    /// One for each counter of the table.
     values: Box<[u64]>,
 }
 

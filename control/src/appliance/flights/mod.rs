@@ -1,9 +1,9 @@
 //! The flight recorder: what happened to each stream, and an archive of those that did not end in order.
 //!
-//! Always on. A stream that lives has a few entries: its beginning, errors, the ends of its directions; deliveries are
-//! counted in one entry, so that an idle stream has two and a busy one no more. Of more than [`ENTRIES`] the middle ones
-//! are left out and counted. When a stream ends by an error, a Terminate, a reset or a time-out, its record goes to the
-//! archive, which is bounded by count and by bytes, the oldest first out.
+//! On unless `management.recorder` is false. A stream that lives has a few entries: its beginning, errors, the ends of its
+//! directions; deliveries are counted in one entry, so that an idle stream has two and a busy one no more. Of more than
+//! [`ENTRIES`] the middle ones are left out and counted. When a stream ends by an error, a Terminate, a reset or a
+//! time-out, its record goes to the archive, which is bounded by count and by bytes, the oldest first out.
 //!
 //! Headers are kept of segments that DDP or RDMAP refused, payload never. It learns from the workers' events. What happens
 //! below, in TCP or SCTP, the workers keep in a small ring for each connection ([`dataplane::Record`]), which comes here

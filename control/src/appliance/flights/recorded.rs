@@ -71,12 +71,12 @@ impl Recorded {
         if let Some((at, record)) = self.first(Kind::Resent) {
             let resent = self.records.iter().filter(|record| record.kind() == Kind::Resent);
             let sum: u64 = resent.map(|record| u64::from(record.count)).sum();
-            let (what, number) = (self.unit(), record.number);
-            told.push(format!(
-                "Lost: from {} on {sum} {what} were sent again, the first with {} {number}.",
-                when(at),
-                self.number(),
-            ));
+            let sent_again = match sum {
+                1 => format!("1 {} was sent again,", self.unit()),
+                sum => format!("{sum} {}s were sent again, the first", self.unit()),
+            };
+            let (number, first) = (self.number(), record.number);
+            told.push(format!("Lost: from {} on {sent_again} with {number} {first}.", when(at)));
         }
         if let Some((at, record)) = self.last(Kind::Timeout) {
             told.push(format!(
@@ -105,11 +105,7 @@ impl Recorded {
             ));
         }
         if let Some((at, record)) = self.last(Kind::PathMtu) {
-            let (before, now) = (record.number, record.answer);
-            told.push(format!(
-                "At {} the path was found to carry {now} bytes instead of {before}.",
-                when(at)
-            ));
+            told.push(format!("At {} the path MTU changed: {}.", when(at), self.sizes(record)));
         }
         if let Some((at, record)) = self.last(Kind::Undone) {
             told.push(format!(
@@ -137,9 +133,7 @@ impl Recorded {
                     self.number()
                 ),
             ),
-            Kind::GaveUp => {
-                ("gave_up", format!("no answer, {count} in a row, {answer} ms without progress"))
-            }
+            Kind::GaveUp => ("gave_up", self.gave_up(record)),
             Kind::Recovery => (
                 "recovery",
                 format!("loss found, {number} bytes in flight, congestion window {answer} bytes"),
@@ -148,9 +142,14 @@ impl Recorded {
                 "undone",
                 format!("spurious by {}, congestion window {answer} bytes", proof(number)),
             ),
-            Kind::WindowClosed => ("window_closed", format!("by the peer, at {answer}")),
+            Kind::WindowClosed => {
+                ("window_closed", format!("by the peer, which acknowledges {answer}"))
+            }
             Kind::WindowOpened => {
-                ("window_opened", format!("by the peer, at {answer}: {}", record.window))
+                let window = record.window;
+                let detail =
+                    format!("by the peer, which acknowledges {answer}: window field {window}");
+                ("window_opened", detail)
             }
             Kind::Marked => (
                 "congestion_mark",
@@ -158,7 +157,7 @@ impl Recorded {
                     "{count} echoed by the peer, congestion window {answer} bytes at the first"
                 ),
             ),
-            Kind::PathMtu => ("path_mtu", format!("{answer} bytes instead of {number}")),
+            Kind::PathMtu => ("path_mtu", self.sizes(record)),
             Kind::Unanswered => ("probe_unanswered", format!("{} in a row", ordinal(count))),
             Kind::ResetSent => ("reset", format!("sent by this end{}", self.cause(answer))),
             Kind::ResetReceived => ("reset", format!("sent by the peer{}", self.cause(answer))),
@@ -173,11 +172,15 @@ impl Recorded {
     /// The header that a record has.
     pub(super) fn header(&self, record: &Record) -> Option<FlightHeader> {
         let from_peer = record.kind().header()?;
+        let is_reset = matches!(record.kind(), Kind::ResetSent | Kind::ResetReceived);
+        // That of an ABORT is its cause.
+        let acknowledges =
+            if is_reset && self.transport == Transport::Sctp { 0 } else { record.answer };
         Some(FlightHeader {
             transport: self.transport.name().into(),
             from_peer,
             number: record.number,
-            acknowledges: record.answer,
+            acknowledges,
             window: record.window,
             flags: record.flags(),
             length: record.len,
@@ -189,14 +192,14 @@ impl Recorded {
         let first = format!("{} {number}, {len} bytes", self.number());
         match record.count {
             0 | 1 => first,
-            count => format!("{count} {}, the first {first}", self.unit()),
+            count => format!("{count} {}s, the first {first}", self.unit()),
         }
     }
 
     fn unit(&self) -> &'static str {
         match self.transport {
-            Transport::Tcp => "segments",
-            Transport::Sctp => "chunks",
+            Transport::Tcp => "segment",
+            Transport::Sctp => "chunk",
         }
     }
 
@@ -210,7 +213,29 @@ impl Recorded {
     fn cause(&self, code: u32) -> String {
         match self.transport {
             Transport::Tcp => String::new(),
+            Transport::Sctp if code == 0 => ", an ABORT without a cause".to_owned(),
             Transport::Sctp => format!(", an ABORT with cause {code}"),
+        }
+    }
+
+    /// What a segment or packet carries since a change of the path MTU, and carried before.
+    fn sizes(&self, record: &Record) -> String {
+        let (before, now) = (record.number, record.answer);
+        match self.transport {
+            Transport::Tcp => format!("segments of {now} bytes of payload instead of {before}"),
+            Transport::Sctp => format!("packets of {now} bytes instead of {before}"),
+        }
+    }
+
+    fn gave_up(&self, record: &Record) -> String {
+        let (count, time) = (record.count, record.answer);
+        match self.transport {
+            Transport::Tcp => {
+                format!("{time} ms without progress, time-outs in a row: {count}")
+            }
+            Transport::Sctp => {
+                format!("unanswered retransmissions and HEARTBEATs in a row: {count}")
+            }
         }
     }
 

@@ -185,6 +185,14 @@ fn what_the_api_added_stays() {
     assert!(bench.core.regions().contains_key("api"));
 }
 
+#[test]
+fn more_streams_than_fit_refuse_the_reload_by_their_key() {
+    let mut bench = bench();
+    let error = bench.reload(&format!("{BASIC}\n[limits]\nstreams = 1000000\n")).unwrap_err();
+    let keys = "limits.memory and limits.streams of the file: ";
+    assert!(error.message.contains(keys), "{error}");
+}
+
 // Each of the two fits alone; the machine of the tests has 4 GiB.
 #[test]
 fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made() {

@@ -305,6 +305,53 @@ fn every_kind_of_record_has_words() {
 }
 
 #[test]
+fn details_are_those_of_what_carries_the_stream() {
+    let record = |kind, number, answer| Record::new(micros(9_000_000), kind, number, answer);
+    let records = vec![
+        record(RecordKind::Resent, 7, 8).with(0x18, 5, 1448),
+        record(RecordKind::PathMtu, 1448, 512),
+        record(RecordKind::WindowOpened, 1, 77).with(0x10, 300, 0),
+        record(RecordKind::ResetReceived, 0, 12),
+        record(RecordKind::ResetSent, 0, 0),
+        record(RecordKind::GaveUp, 9, 100).counted(3),
+    ];
+    let of_tcp = [
+        "sequence number 7, 1448 bytes",
+        "segments of 512 bytes of payload instead of 1448",
+        "by the peer, which acknowledges 77: window field 300",
+        "sent by the peer",
+        "sent by this end",
+        "100 ms without progress, time-outs in a row: 3",
+    ];
+    let of_sctp = [
+        "TSN 7, 1448 bytes",
+        "packets of 512 bytes instead of 1448",
+        "by the peer, which acknowledges 77: window field 300",
+        "sent by the peer, an ABORT with cause 12",
+        "sent by this end, an ABORT without a cause",
+        "unanswered retransmissions and HEARTBEATs in a row: 3",
+    ];
+    for (transport, details, lost, cause) in [
+        (Transport::Tcp, of_tcp, "1 segment was sent again, with sequence number 7.", 12),
+        (Transport::Sctp, of_sctp, "1 chunk was sent again, with TSN 7.", 0),
+    ] {
+        let mut bench = bench();
+        bench.accepted(1, PEER);
+        bench.pass(Duration::from_secs(5));
+        let live = recording(1, transport, records.clone());
+        let why = bench.why_with(Subject::Stream(ApiStream(1)), |_| Some(live.clone())).unwrap();
+        let flight = &why.streams[0];
+        let seen: Vec<&str> = flight.events[2..].iter().map(|event| &*event.detail).collect();
+        assert_eq!(seen, details);
+        let told = flight.sentences.join("\n");
+        assert!(told.contains(lost) && told.contains(details[1]), "{told}");
+        // An ABORT's cause acknowledges nothing.
+        let reset = flight.events[5].header.as_ref().unwrap();
+        assert_eq!(reset.acknowledges, cause, "{reset:?}");
+    }
+}
+
+#[test]
 fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     let text = format!("{BASIC}\n[management]\nrecorder_streams = 3\n");
     let mut bench = bench_with(&text);

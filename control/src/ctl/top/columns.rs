@@ -43,19 +43,25 @@ pub(super) fn heads(view: View) -> Vec<Head> {
 
 /// All rows, in no order. `before`: an earlier sample of the same process.
 pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table {
-    let (rows, of) = match view {
-        View::Streams => (rows(&streams_columns(), &stream_rows(now, before)), all_streams(now)),
-        View::Workers => counted(rows(&workers_columns(), &worker_rows(now, before))),
-        View::Regions => counted(rows(&regions_columns(), &region_rows(now, before))),
-        View::Peers => counted(rows(&peers_columns(), &peer_rows(&stream_rows(now, before)))),
-        View::Ports => counted(rows(&ports_columns(), &port_rows(now, before))),
+    let rows = match view {
+        View::Streams => rows(&streams_columns(), &stream_rows(now, before), |row| {
+            (row.info.id.to_string(), row.rates.sum())
+        }),
+        View::Workers => rows(&workers_columns(), &worker_rows(now, before), |row| {
+            (format!("{:010}", row.info.id), row.info.busy.unwrap_or(0.0))
+        }),
+        View::Regions => rows(&regions_columns(), &region_rows(now, before), |row| {
+            (row.info.name.clone(), row.placed.unwrap_or(0.0))
+        }),
+        View::Peers => rows(&peers_columns(), &peer_rows(&stream_rows(now, before)), |row| {
+            (row.address.clone(), row.rates.sum())
+        }),
+        View::Ports => rows(&ports_columns(), &port_rows(now, before), |row| {
+            (row.info.name.clone(), row.rates.sum())
+        }),
     };
+    let of = if view == View::Streams { all_streams(now) } else { rows.len() };
     Table { heads: heads(view), rows, of }
-}
-
-fn counted(rows: Vec<Row>) -> (Vec<Row>, usize) {
-    let of = rows.len();
-    (rows, of)
 }
 
 /// Streams that there are: the list may have been cut.
@@ -64,16 +70,11 @@ fn all_streams(now: &Sample) -> usize {
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
 }
 
-trait Entry {
-    fn id(&self) -> String;
-    fn busy(&self) -> f64;
-}
-
-fn rows<R: Entry>(columns: &[Column<R>], entries: &[R]) -> Vec<Row> {
-    let row = |entry: &R| Row {
-        id: entry.id(),
-        busy: entry.busy(),
-        cells: columns.iter().map(|column| (column.cell)(entry)).collect(),
+/// `of` gives what stays the same of an entry from one sample to the next, and how much it has to do.
+fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) -> Vec<Row> {
+    let row = |entry: &R| {
+        let (id, busy) = of(entry);
+        Row { id, busy, cells: columns.iter().map(|column| (column.cell)(entry)).collect() }
     };
     entries.iter().map(row).collect()
 }
@@ -107,16 +108,6 @@ impl Rates {
 struct StreamRow<'a> {
     info: &'a StreamInfo,
     rates: Rates,
-}
-
-impl Entry for StreamRow<'_> {
-    fn id(&self) -> String {
-        self.info.id.to_string()
-    }
-
-    fn busy(&self) -> f64 {
-        self.rates.sum()
-    }
 }
 
 fn stream_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<StreamRow<'a>> {
@@ -174,16 +165,6 @@ struct PeerRow {
     placed: u64,
     sent: u64,
     retransmitted: u64,
-}
-
-impl Entry for PeerRow {
-    fn id(&self) -> String {
-        self.address.clone()
-    }
-
-    fn busy(&self) -> f64 {
-        self.rates.sum()
-    }
 }
 
 fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
@@ -246,16 +227,6 @@ struct WorkerRow<'a> {
     drops: Option<f64>,
 }
 
-impl Entry for WorkerRow<'_> {
-    fn id(&self) -> String {
-        format!("{:010}", self.info.id)
-    }
-
-    fn busy(&self) -> f64 {
-        self.info.busy.unwrap_or(0.0)
-    }
-}
-
 fn worker_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<WorkerRow<'a>> {
     let workers = before.map(|before| &before.workers);
     let (known, elapsed) = earlier(workers, &now.workers, |worker| worker.id.to_string());
@@ -302,16 +273,6 @@ struct RegionRow<'a> {
     messages: Option<f64>,
 }
 
-impl Entry for RegionRow<'_> {
-    fn id(&self) -> String {
-        self.info.name.clone()
-    }
-
-    fn busy(&self) -> f64 {
-        self.placed.unwrap_or(0.0)
-    }
-}
-
 fn region_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<RegionRow<'a>> {
     let regions = before.map(|before| &before.regions);
     let (known, elapsed) = earlier(regions, &now.regions, |region| region.name.clone());
@@ -354,16 +315,6 @@ struct PortRow<'a> {
     tx: Option<f64>,
     drops: Option<f64>,
     dropped: u64,
-}
-
-impl Entry for PortRow<'_> {
-    fn id(&self) -> String {
-        self.info.name.clone()
-    }
-
-    fn busy(&self) -> f64 {
-        self.rates.sum()
-    }
 }
 
 fn port_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<PortRow<'a>> {

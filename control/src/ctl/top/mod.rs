@@ -1,4 +1,4 @@
-//! `ddpctl top`: streams, workers, regions, peers and ports, looked at again and again.
+//! `ddpctl top`: streams, workers, regions, peers and ports, sampled at an interval.
 //!
 //! A [sample](sample) of the API becomes a [table](table), its rates are differences of two samples. The
 //! [state](state) takes samples and keys, the [view](view) draws it, and the [screen](screen) has the terminal, the
@@ -125,5 +125,9 @@ fn check(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
 fn interval(text: &str) -> Result<Duration, String> {
     let [least, most] = INTERVALS;
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (least..=most).contains(&time) { Ok(time) } else { Err("must be 200ms to 1m".into()) }
+    if (least..=most).contains(&time) {
+        return Ok(time);
+    }
+    let [least, most] = INTERVALS.map(humantime::format_duration);
+    Err(format!("must be {least} to {most}"))
 }

@@ -1,6 +1,6 @@
-//! What the API says at one time, and rates between two times.
+//! The answers of the API at one time, and rates between two times.
 //!
-//! A look at a list of streams is bounded: [`MOST_STREAMS`], and of their counters those that are shown.
+//! A list of streams is bounded: [`MOST_STREAMS`], and of their counters those that are shown.
 
 use std::time::{Duration, Instant};
 

@@ -33,7 +33,7 @@ use crate::ctl::show;
 const LOOK: Duration = Duration::from_millis(100);
 /// After a signal: longer than any turn of the loop.
 const STUCK: Duration = Duration::from_secs(1);
-/// A look that takes longer is worth a line.
+/// A request that takes longer is reported on the screen.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Result<(), Failure> {
@@ -129,7 +129,7 @@ impl Pace {
         let asked = self.asked.take().unwrap_or(now);
         self.next = (asked + interval).max(now + (now - asked) * 2);
         if !well {
-            // An appliance that was silent for long is not left alone for twice as long.
+            // After a time-out the next request does not wait for twice that time.
             self.next = now + interval;
         } else {
             self.last = now;
@@ -211,7 +211,7 @@ fn about(client: &Client, stream: StreamId) -> String {
 
 struct Screen<'w> {
     terminal: Terminal<CrosstermBackend<&'w mut dyn Write>>,
-    /// The terminal is as it was: a panic has seen to that.
+    /// The terminal is as it was: the panic hook has restored it.
     left: Arc<AtomicBool>,
 }
 
@@ -259,7 +259,7 @@ impl Drop for Screen<'_> {
     }
 }
 
-/// What takes a terminal back to its lines.
+/// The escape codes that restore the terminal.
 fn leaving() -> String {
     let mut text = String::new();
     // Into a string it does not fail.

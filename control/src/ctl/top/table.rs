@@ -1,6 +1,6 @@
 //! Tables of any view: cells with what they are sorted by, order and filter.
 //!
-//! No text of a cell has a character that moves the cursor or the order of writing, whoever it is from.
+//! No text of a cell has a character that moves the cursor or changes the direction of writing.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::ctl::show;
 
-/// The order that needs no column: from the row that has most to do.
+/// The order that needs no column: the busiest row first.
 pub(super) const BUSIEST: &str = "busiest";
 
 /// Most characters of a column.

@@ -18,6 +18,9 @@ use crate::api::{Flight, FlightHeader, Why};
 
 /// Times are in nanoseconds: ten to the minus nine.
 const NANOSECONDS: u8 = 9;
+/// The direction of a frame, in its flags.
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 /// Chunk types (RFC 9260 §3.2).
@@ -25,7 +28,8 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// The file, and how many headers are in it. What has no header is told in the comment of the next one.
+/// The file, and how many headers are in it. Events without a header are in the comment of the next frame, those after the
+/// last header in that of the last frame.
 pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
@@ -44,29 +48,52 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     writer.write_pcapng_block(interface).expect("memory takes what is written");
     let mut headers = 0;
     for flight in &why.streams {
-        let mut comment = format!("stream {}", flight.stream);
-        for event in &flight.events {
-            comment += &format!("; {}: {}", event.event, event.detail);
-            let Some(header) = &event.header else { continue };
-            let Some((data, original_len)) = frame(flight, header) else { continue };
-            let direction = if header.from_peer { 1 } else { 2 };
+        let frames = frames(flight);
+        headers += frames.len();
+        for frame in frames {
             let options = vec![
-                EnhancedPacketOption::Flags(direction),
-                EnhancedPacketOption::Comment(std::mem::take(&mut comment).into()),
+                EnhancedPacketOption::Flags(if frame.from_peer { INBOUND } else { OUTBOUND }),
+                EnhancedPacketOption::Comment(frame.comment.into()),
             ];
             let block = EnhancedPacketBlock {
                 interface_id: 0,
-                timestamp: Duration::from_micros(flight.began_us + event.after_us),
-                original_len,
-                data: Cow::Owned(data),
+                timestamp: frame.at,
+                original_len: frame.original_len,
+                data: Cow::Owned(frame.data),
                 options,
             };
             writer.write_pcapng_block(block).expect("memory takes it, of the interface above");
-            headers += 1;
-            comment = format!("stream {}", flight.stream);
         }
     }
     (writer.into_inner(), headers)
+}
+
+/// A recorded header as a frame.
+struct Frame {
+    at: Duration,
+    from_peer: bool,
+    data: Vec<u8>,
+    original_len: u32,
+    comment: String,
+}
+
+/// The frames of a stream, each with the events since the one before; the last one also has those after it.
+fn frames(flight: &Flight) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = Vec::new();
+    let beginning = format!("stream {}", flight.stream);
+    let mut comment = beginning.clone();
+    for event in &flight.events {
+        comment += &format!("; {}: {}", event.event, event.detail);
+        let Some(header) = &event.header else { continue };
+        let Some((data, original_len)) = frame(flight, header) else { continue };
+        let at = Duration::from_micros(flight.began_us.saturating_add(event.after_us));
+        let comment = std::mem::replace(&mut comment, beginning.clone());
+        frames.push(Frame { at, from_peer: header.from_peer, data, original_len, comment });
+    }
+    if let (Some(last), Some(after)) = (frames.last_mut(), comment.strip_prefix(&beginning)) {
+        last.comment += after;
+    }
+    frames
 }
 
 /// A frame, and its length with the payload that is left out.
@@ -164,8 +191,12 @@ fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
 /// RFC 791 §3.1.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let sum: u32 = words.sum();
-    !((sum & 0xffff) + (sum >> 16)) as u16
+    let mut sum: u32 = words.sum();
+    // Twice: the first carry may give another one.
+    for _ in 0..2 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !sum as u16
 }
 
 #[cfg(test)]

@@ -71,7 +71,10 @@ impl Core {
         if added == 0 && asked(&config.limits) == asked(&self.env.facts.config.limits) {
             return None;
         }
-        let what = format!("the file's {} new regions", difference.regions_added.len());
+        let what = match difference.regions_added.len() {
+            0 => "limits.memory and limits.streams of the file".to_owned(),
+            added => format!("the file's {added} new regions"),
+        };
         Some(self.env.budget.check(&what, added, Some(&config.limits)).err()?.to_string())
     }
 

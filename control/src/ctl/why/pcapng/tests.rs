@@ -52,12 +52,15 @@ fn why() -> Why {
 }
 
 #[test]
-fn each_header_is_a_frame_and_what_has_none_is_in_the_next_comment() {
+fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_comment() {
     let (bytes, headers) = file(&why());
     assert_eq!(headers, 6);
     let text = String::from_utf8_lossy(&bytes);
     let comment = "stream 0000000000000007; timeout: as it was; seen: as it was";
     assert!(text.contains(comment));
+    // What came after the last header, of both streams.
+    let end = "stream 0000000000000007; seen: as it was; gave_up: as it was";
+    assert_eq!(text.matches(end).count(), 2);
     assert_eq!(file(&Why::default()).1, 0);
 }
 
@@ -74,6 +77,17 @@ fn a_frame_has_headers_alone_and_the_length_of_all() {
         data[34..],
         [29, 47, 19, 136, 0, 0, 3, 232, 0, 0, 7, 208, 0x50, 0x18, 1, 44, 0, 0, 0, 0]
     );
+}
+
+// RFC 1071 §1: the carries are added until there is none.
+#[test]
+fn a_checksum_whose_carry_carries_again_is_good() {
+    let [local, remote] = ["192.168.0.1:1", "10.0.106.128:2"];
+    let flight = flight(local, remote, vec![header("tcp", false, 0x10, 1448)]);
+    let header = flight.events[1].header.clone().unwrap();
+    let (data, _) = frame(&flight, &header).unwrap();
+    let words = data[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    assert_eq!(words.sum::<u32>() % 0xffff, 0);
 }
 
 #[test]

@@ -395,7 +395,8 @@ impl Sender {
             let tsn = self.next_tsn().0;
             chunks = self.fill(now, 0, packet, source);
             if chunks > 0 {
-                self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), 0);
+                let len = self.board.records[self.board.len() - chunks].len;
+                self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), len.into());
             }
         }
         let mut again = None;
@@ -425,12 +426,12 @@ impl Sender {
     ) -> usize {
         let sent = if self.board.is_empty() {
             let tsn = self.next_tsn().0;
-            let sent = self.write_message(now, usize::MAX, true, packet, source).is_some();
-            self.round.unwatched |= sent;
-            if sent {
-                self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), 0);
+            let len = self.write_message(now, usize::MAX, true, packet, source);
+            self.round.unwatched |= len.is_some();
+            if let Some(len) = len {
+                self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), len);
             }
-            sent
+            len.is_some()
         } else {
             self.write_again(now, 0, true, true, packet, source)
         };

@@ -27,8 +27,21 @@ fn a_window_that_closes_and_opens_is_recorded_with_its_probes() {
     let records = side.sender.records().0;
     assert_eq!((records[0].flags(), records[0].window), (chunk_type::SACK, 0));
     assert_eq!((records[1].flags(), records[1].number), (chunk_type::DATA, tsn(sent).0));
+    assert_eq!(records[1].len, 1000);
     assert_eq!((records[2].window, records[2].answer), (3000, tsn(sent).sub(1).0));
     assert_eq!(records[2].at(), side.now);
+}
+
+#[test]
+fn a_tail_probe_of_new_data_is_recorded_with_its_first_chunk() {
+    let mut side = super::loss::measured(5);
+    side.source.push(1, 100);
+    side.source.push(1, 200);
+    side.expire();
+    assert_eq!(side.numbers(), [6, 7]);
+    let probe = side.sender.records().0[0];
+    let header = (probe.kind(), probe.flags(), probe.number, probe.len);
+    assert_eq!(header, (Kind::TailProbe, chunk_type::DATA, tsn(6).0, 100));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Every legal sequence (RFC 5043 §6.2 to §6.6), message by message.
 
 use super::host::*;
+use crate::endpoint::upper::UpperCall;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::{MessageSink, Received, Taken};
 use core::time::Duration;
 use ddp::Cookie;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
@@ -288,6 +289,44 @@ fn numbers_start_anew() {
         host.acknowledge_all();
         host.receive(0, 0, Function::Accept, b"");
     }
+}
+
+/// What fragments may take is the worker's bound; it is asked only while messages can be taken.
+#[test]
+fn fragments_are_bounded_by_the_worker() {
+    let (mut host, _) = Host::established_passive();
+    let (now, largest) = (host.now, host.hold.largest());
+    let held = host.cx(|upper, cx| {
+        let mut call = UpperCall::receiving(upper, cx, now);
+        assert_eq!(call.hold_most(), largest);
+        assert!(call.hold(1000, true));
+        call.release(400);
+        cx.hold.used()
+    });
+    assert_eq!(held, 600);
+    let mut call = UpperCall::sending(&mut host.upper, now, u64::MAX);
+    assert_eq!((call.hold_most(), call.hold(1, true), call.widen(0, 1)), (0, false, false));
+}
+
+/// An owner that pauses a session gets no event of it until it goes on, not even of what came before the pause.
+#[test]
+fn a_pause_keeps_events_back() {
+    let (mut host, session) = Host::established_passive();
+    let (now, bytes) = (host.now, segment(1, 0, b"a"));
+    host.cx(|upper, cx| {
+        let pieces: &[&[u8]] = &[&bytes];
+        let received = Received { stream: 0, ppid: PPID_SEGMENT, unordered: true, pieces };
+        let taken = UpperCall::receiving(upper, cx, now).message(now, received);
+        assert_eq!(taken, Taken::Yes);
+        upper.pause(0, true);
+        upper.settle(now, cx);
+        assert_eq!(upper.poll_event(), None);
+        upper.pause(0, false);
+    });
+    host.settle();
+    let to = ddp::TaggedOffset(0);
+    let delivered = ddp::Event::TaggedDelivered { stag: STAG, to, len: 1, rsvd_ulp: 0 };
+    assert_eq!(host.ddp_events(session), [delivered]);
 }
 
 /// An abort of one session: a Terminate, what is out arrives, and the others go on (RFC 5043 §11.3).

@@ -291,6 +291,26 @@ fn numbers_start_anew() {
     }
 }
 
+/// A graceful close lasts as long as the peer makes progress, and no longer.
+#[test]
+fn a_close_lasts_while_the_peer_makes_progress() {
+    let (mut host, session) = Host::established_active();
+    for cookie in 0..3 {
+        host.post(session, write_message(0, b"x", cookie)).expect("room");
+    }
+    host.shutdown(session);
+    host.pull();
+    let teardown = ddp::EndpointPolicy::default().teardown_timeout;
+    for _ in 0..3 {
+        host.wait(teardown - Duration::from_millis(1));
+        host.acknowledge(1);
+        host.wait(Duration::from_millis(1));
+        assert_eq!(host.reason(session), None);
+    }
+    host.wait(teardown);
+    assert_eq!(host.reason(session), Some(CloseReason::PeerLingers));
+}
+
 /// What fragments may take is the worker's bound; it is asked only while messages can be taken.
 #[test]
 fn fragments_are_bounded_by_the_worker() {

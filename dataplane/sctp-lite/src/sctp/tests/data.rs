@@ -90,6 +90,17 @@ fn closed(rig: &mut Rig) -> Result<(), DropReason> {
     rig.give(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
+// What waits behind a closed window makes no packets, and takes no acknowledgement with it that may wait.
+#[test]
+fn nothing_is_sent_into_a_closed_window() {
+    let mut rig = with_a_closed_window();
+    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.association.stats().unsent, 0);
+}
+
 // RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; they are for IP
 // to cut then, before the peer is given up.
 #[test]

@@ -143,3 +143,37 @@ pub trait TxBatch {
     /// without a preceding `packet`; a `packet` not committed is dropped.
     fn commit(&mut self, len: usize);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Least;
+
+    impl MessageSink for Least {
+        fn message(&mut self, _now: Instant, _message: Received<'_>) -> Taken {
+            Taken::Yes
+        }
+
+        fn room(&self) -> u32 {
+            0
+        }
+    }
+
+    impl TxBatch for Least {
+        fn packet(&mut self, _len: usize) -> Option<&mut [u8]> {
+            None
+        }
+
+        fn commit(&mut self, _len: usize) {}
+    }
+
+    // An upper layer and a batch that name no bounds have none.
+    #[test]
+    fn there_are_no_bounds_but_those_named() {
+        let mut least = Least;
+        assert!(least.hold(usize::MAX, false) && least.widen(0, u64::MAX));
+        assert_eq!((least.hold_most(), least.keep_limit()), (u64::MAX, u64::MAX));
+        assert!(!least.is_shared());
+    }
+}

@@ -471,8 +471,8 @@ impl<M: RegionMemory> Endpoint<M> {
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.up(now, streams),
-                // The sessions know; as a new association it may have its first one.
-                sctp::Event::Restarted { .. } => self.was_used = self.upper.live() > 0,
+                // The sessions know; those of the new association are seen below.
+                sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
                     self.peer_first = !self.upper.is_closing();
                     self.upper.peer_shutdown(now);

@@ -73,6 +73,12 @@ impl LoneChunk {
         LoneChunk { tag, kind, flags: flags(reflected), value: Vec::new() }
     }
 
+    /// A chunk that fits no packet.
+    #[cfg(test)]
+    pub(super) fn too_long() -> LoneChunk {
+        LoneChunk { value: vec![7; 2 * ANSWER_LEN], ..LoneChunk::shutdown_complete(Tag(1), false) }
+    }
+
     pub(super) fn send(&self, ends: &Ends, tx: &mut impl TxBatch) -> Outcome {
         answer(ends, self.tag, tx, |packet| packet.chunk(self.kind, self.flags, &self.value))
     }
@@ -134,9 +140,8 @@ mod tests {
             assert!(batch.sent[0] <= 12 + 4 + 8 + MAX_ECHO);
             assert_eq!(abort.send(&ends, &mut batch), Outcome::NoRoom);
         }
-        let too_long = LoneChunk { value: long, ..LoneChunk::shutdown_complete(Tag(1), false) };
         let mut batch = batch();
-        assert_eq!(too_long.send(&ends, &mut batch), Outcome::TooLong);
+        assert_eq!(LoneChunk::too_long().send(&ends, &mut batch), Outcome::TooLong);
         assert!(batch.sent.is_empty());
     }
 }

@@ -111,7 +111,10 @@ impl Association {
         // RFC 9260 §8.5.1 A: with a tag of zero.
         match answer(&self.identity.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters))
         {
-            Outcome::Sent => self.setup_sent(now),
+            Outcome::Sent => {
+                self.stats.packets_out += 1;
+                self.setup_sent(now);
+            }
             // Its timer runs all the same.
             Outcome::NoRoom => {}
             Outcome::TooLong => self.stats.unsent += 1,

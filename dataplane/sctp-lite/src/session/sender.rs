@@ -313,5 +313,16 @@ mod tests {
             assert!(next(&mut sender, &mut stream, &mut out).is_none());
         }
         assert_eq!(out[..2], 32_776_u16.to_be_bytes());
+        // The memory of so many is freed with the last of them, that of a few stays.
+        let last = *sent.back().expect("they are outstanding");
+        sent.extend((1..=10).map(|n| MessageRef { tag: last.tag + n, ..last }));
+        for message in sent {
+            sender.acknowledged(Some(&mut stream), message);
+        }
+        assert!(sender.is_acknowledged());
+        assert_eq!(sender.records.capacity(), 0);
+        let written = next(&mut sender, &mut stream, &mut out).expect("there is more");
+        sender.acknowledged(Some(&mut stream), written.message);
+        assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }
 }

@@ -138,6 +138,17 @@ mod tests {
         assert_eq!(h.divisor(), 1);
     }
 
+    // RFC 9406 §4.2: a delay that stays as it is has not passed.
+    #[test]
+    fn a_delay_that_stays_ends_slow_start() {
+        let mut h = HyStart::default();
+        round(&mut h, 0, 40 * MS);
+        for n in 1..6 {
+            assert_eq!(round(&mut h, n, 50 * MS), Growth::Conservative, "{n}");
+        }
+        assert_eq!(round(&mut h, 6, 50 * MS), Growth::Over);
+    }
+
     #[test]
     fn round_trips_that_stay_do_not_end_slow_start() {
         let mut h = HyStart::default();

@@ -10,6 +10,8 @@ use crate::rack::LossCriterion;
 use crate::recovery::Phase;
 use crate::seq::{ExtSeq, SeqNumber};
 
+mod acks;
+
 const SMSS: u64 = 1000;
 const MS: fn(u64) -> Instant = Instant::from_millis;
 

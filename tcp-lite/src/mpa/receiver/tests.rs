@@ -203,6 +203,64 @@ fn a_message_tail_alone_is_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
+/// A span that ends with the marker in front of an FPDU: the marker locates it, whose length has not come.
+#[test]
+fn a_marker_locates_an_fpdu_whose_header_has_not_come() {
+    let stream = stream(true, &[502, 900]);
+    let b = stream.boundaries();
+    assert_eq!(b[1], 512, "the second FPDU begins with a marker");
+    for known in 1..8 {
+        let mut bench = Bench::new(&stream, &Config::default());
+        bench.arrive(b[1]..b[1] + known);
+        assert_eq!(bench.stats().unlocatable, if known < 4 { known as u64 } else { 0 }, "{known}");
+        bench.arrive(b[1] + known..b[2]);
+        assert_eq!(bench.handed_up(&stream), [1]);
+        bench.arrive(b[0]..b[1]);
+        assert_eq!(bench.handed_up(&stream), [0, 1]);
+    }
+}
+
+/// What a receiver is, from its first FPDU to its last byte.
+#[test]
+fn begun_and_discarding() {
+    let mut stream = stream(true, &[100, 100, 100]);
+    let b = stream.boundaries();
+    stream.bytes[b[1] + 20] ^= 1;
+    let mut bench = Bench::new(&stream, &Config::default());
+    assert!(!bench.receiver.is_begun() && !bench.receiver.has_handed_up());
+    bench.arrive(b[0]..b[1]);
+    assert!(bench.receiver.is_begun() && bench.receiver.has_handed_up());
+    assert!(!bench.receiver.discards());
+    bench.arrive(b[1]..b[2]);
+    assert!(bench.receiver.discards());
+    assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
+}
+
+/// An idle receiver frees what it kept, but for the counts by which it refuses.
+#[test]
+fn an_idle_receiver_forgets_no_count() {
+    let good = stream(true, &[1000, 1000]);
+    let b = good.boundaries();
+    let mut bad = good.clone();
+    bad.bytes[b[0] + 20] ^= 1;
+    let config = Config { on_bad_crc: OnBadCrc::Retransmit, bad_crc_tries: 3, ..Config::default() };
+    let mut bench = Bench::new(&bad, &config);
+    for n in 0..3 {
+        bench.arrive(b[0]..b[1]);
+        bench.receiver.shrink();
+        assert_eq!((bench.stats().bad_crc_dropped, bench.receiver.error()), (n + 1, None));
+    }
+    bench.arrive(b[0]..b[1]);
+    assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
+    // With nothing to count the memory is freed.
+    let mut bench = Bench::new(&good, &config);
+    bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
+    assert!(!bench.receiver.pieces.is_blank());
+    bench.receiver.shrink();
+    assert!(bench.receiver.pieces.is_blank());
+    assert_eq!(bench.handed_up(&good), [0, 1]);
+}
+
 /// Without markers nothing beyond a gap is handed up: held or refused (RFC 5044 §6 (1)).
 #[test]
 fn without_markers_nothing_is_placed_beyond_a_gap() {
@@ -247,6 +305,11 @@ fn the_window_is_what_may_be_held() {
     // Nothing is left of it: one FPDU still fits.
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
+    assert_eq!(bench.receiver.room(), 64 * 1024);
+    // And so much in any case, however small FPDUs are.
+    let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
+    bench.budget = HoldBudget::new(0);
+    bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
     // With markers, small FPDUs between two of them are all that is held.
     let marked = stream(true, &[40; 400]);

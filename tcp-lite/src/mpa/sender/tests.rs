@@ -365,6 +365,28 @@ fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
     );
 }
 
+/// What goes again in smaller segments is cut behind the last whole FPDU that fits; one that does not fit is cut, and its
+/// rest is a segment of its own.
+#[test]
+fn where_to_cut() {
+    for markers in [false, true] {
+        let mut bench = Bench::new(markers, 1448, Source::of(&[300, 300, 300]));
+        bench.fill_all(1448);
+        assert_eq!(bench.segments.len(), 1);
+        let b = bench.expected(markers).boundaries();
+        let cut = |from: usize, to: usize| from + bench.sender.cut(START + from as u64, to - from);
+        assert_eq!(cut(0, b[3]), b[3]);
+        assert_eq!(cut(0, b[3] - 1), b[2]);
+        assert_eq!(cut(0, b[2]), b[2]);
+        assert_eq!(cut(0, b[2] - 1), b[1]);
+        assert_eq!(cut(0, b[1]), b[1]);
+        assert_eq!(cut(0, b[1] - 1), b[1] - 1, "it does not fit");
+        assert_eq!(cut(100, b[3]), b[1], "the rest of an FPDU");
+        assert_eq!(cut(b[1], b[3]), b[3]);
+        assert_eq!(cut(b[1] + 8, b[2] - 8), b[2] - 8);
+    }
+}
+
 /// EMSS changes: MULPDU follows for new FPDUs; old ones are cut from their bytes, kept once.
 #[test]
 fn emss_shrinks_under_unacknowledged_fpdus() {

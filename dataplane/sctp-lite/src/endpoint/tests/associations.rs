@@ -1,7 +1,7 @@
 //! Associations under their sessions: how they begin, outlive sessions, and end.
 
 use super::host::{Policy, send_message, stream_config, write_message};
-use super::net::{Fate, Net, Node, Setup, Side};
+use super::net::{Fate, Net, Node, Setup, Side, Tx};
 use crate::endpoint::*;
 use core::time::Duration;
 use ddp::Cookie;
@@ -100,6 +100,8 @@ fn both_sides_open() {
     // They look from opposite sides.
     assert_eq!((of_b.stream, of_a.stream), (15, 1));
     net.run_for(SECOND);
+    let streams = |node: &mut Node| node.ep().sessions().map(|id| id.stream).collect::<Vec<_>>();
+    assert_eq!((streams(&mut net.a), streams(&mut net.b)), (vec![0, 1, 15], vec![0, 1, 15]));
     assert_eq!((net.a.established(), net.b.established()), (3, 3));
     net.b.ep().post(of_b, write_message(0, b"hello", 1)).expect("room");
     net.run_for(SECOND);
@@ -240,6 +242,23 @@ fn peer_restarts_with_data() {
     assert!(net.b.is_up());
 }
 
+/// After its restart a peer has as long for its first session as one that is new, though it had sessions before.
+#[test]
+fn a_restarted_peer_has_time_for_its_first_session() {
+    let mut net = Net::established(&lingering(SECOND));
+    let (old, now) = (net.b.session(), net.now);
+    net.set_fate(|side, _, packet| {
+        let data = side == Side::A && super::net::has_data(packet);
+        if data { Fate::Drop } else { Fate::Pass }
+    });
+    net.a.connect(now, b"again");
+    net.run_for(SECOND * 5);
+    assert_eq!(net.b.reason(old), Some(CloseReason::Lower(SctpReason::PeerRestart)));
+    assert!(net.b.is_up(), "five times the linger");
+    net.run_until(|net| !net.b.is_up());
+    assert!(!net.b.is_up());
+}
+
 /// Silence of the peer for the configured time closes its sessions, and the association with them.
 #[test]
 fn idle() {
@@ -274,6 +293,65 @@ fn shutdown_by_the_peer() {
     assert_eq!(net.b.events_of(there).filter(sent).count(), 20);
     assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.down(), Some(CloseReason::PeerShutdown));
+}
+
+/// An association that is shut down does not linger: it ends with its last session.
+#[test]
+fn a_shutdown_does_not_linger() {
+    let mut net = Net::established(&lingering(SECOND * 60));
+    let now = net.now;
+    net.a.ep().shutdown(now);
+    net.run_for(SECOND);
+    assert!(!net.a.is_up() && !net.b.is_up());
+    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
+}
+
+/// No session begins on an association that is over; the endpoint is done when its ABORT is out and its events are taken.
+#[test]
+fn an_association_that_is_over() {
+    let mut net = Net::established(&Setup::default());
+    let (now, open) = (net.now, net.a.open_of(b""));
+    assert!(net.a.ep().can_open());
+    net.a.with(|ep, cx| ep.abort(now, cx));
+    assert!(!net.a.ep().can_open());
+    assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
+    let mut tx = Tx::default();
+    net.a.ep().poll_transmit(now, &mut tx);
+    assert_eq!(tx.packets.len(), 1);
+    assert!(!net.a.ep().is_done(), "its events are not taken");
+    while net.a.ep().poll_event().is_some() {}
+    assert!(net.a.ep().is_done());
+    let mut net = Net::established(&Setup::default());
+    net.a.with(|ep, cx| ep.abort(now, cx));
+    while net.a.ep().poll_event().is_some() {}
+    assert!(!net.a.ep().is_done(), "its ABORT is not sent");
+}
+
+/// While the owner of a session takes no events of it, none of its messages is taken; the others go on.
+#[test]
+fn a_paused_session_takes_no_messages() {
+    let mut net = Net::established(&Setup::default());
+    let now = net.now;
+    let (paused, other) = (net.a.session(), net.a.open(now, b""));
+    net.run_for(SECOND);
+    let there = net.b.session();
+    net.b.ep().pause_session(there, true);
+    let before = net.b.events_of(there).count();
+    net.a.ep().post(paused, send_message(b"later", 1)).expect("room");
+    net.a.ep().post(other, write_message(0, b"now", 2)).expect("room");
+    net.run_for(SECOND);
+    let sent = |net: &Net, session, cookie| {
+        let sent = SessionEvent::Ddp(ddp::Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
+        net.a.events_of(session).any(|event| *event == sent)
+    };
+    assert_eq!(net.b.memory.to_vec()[..3], *b"now");
+    assert!(!sent(&net, paused, 1));
+    assert_eq!(net.b.events_of(there).count(), before);
+    assert!(net.b.ep().association().receiver().stats().not_taken > 0);
+    net.b.ep().pause_session(there, false);
+    net.run_for(SECOND * 5);
+    assert!(sent(&net, paused, 1) && sent(&net, other, 2));
+    assert_eq!(net.b.events_of(there).count(), before + 1);
 }
 
 /// RFC 5043 §9: DDP's MULPDU follows the path.

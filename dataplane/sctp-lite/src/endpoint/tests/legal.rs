@@ -1,10 +1,11 @@
 //! Every legal sequence (RFC 5043 §6.2 to §6.6), message by message.
 
 use super::host::*;
+use crate::endpoint::upper::UpperCall;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::{MessageSink, MessageSource, Received, Taken};
 use core::time::Duration;
-use ddp::Cookie;
+use ddp::{Cookie, VecMemory};
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -288,6 +289,120 @@ fn numbers_start_anew() {
         host.acknowledge_all();
         host.receive(0, 0, Function::Accept, b"");
     }
+}
+
+/// A graceful close lasts as long as the peer makes progress, and no longer.
+#[test]
+fn a_close_lasts_while_the_peer_makes_progress() {
+    let (mut host, session) = Host::established_active();
+    for cookie in 0..3 {
+        host.post(session, write_message(0, b"x", cookie)).expect("room");
+    }
+    host.shutdown(session);
+    host.pull();
+    let teardown = ddp::EndpointPolicy::default().teardown_timeout;
+    for _ in 0..3 {
+        host.wait(teardown - Duration::from_millis(1));
+        host.acknowledge(1);
+        host.wait(Duration::from_millis(1));
+        assert_eq!(host.reason(session), None);
+    }
+    host.wait(teardown);
+    assert_eq!(host.reason(session), Some(CloseReason::PeerLingers));
+}
+
+/// Sessions with something to send take turns, however much each has.
+#[test]
+fn sessions_take_turns() {
+    let (mut host, first) = Host::established_active();
+    let second = host.open(b"");
+    host.pull();
+    host.acknowledge_all();
+    host.receive(1, 0, Function::Accept, b"");
+    for cookie in 0..3 {
+        host.post(first, write_message(0, b"x", cookie)).expect("room");
+    }
+    host.post(second, write_message(0, b"x", 3)).expect("room");
+    host.pull();
+    let streams: Vec<_> = host.flying.iter().map(|flying| flying.message.stream).collect();
+    assert_eq!(streams, [0, 1, 0, 0]);
+}
+
+/// An association that is lost after this end of a session is done takes nothing from its graceful end.
+#[test]
+fn lost_after_the_end() {
+    for (acknowledged, reason) in
+        [(true, CloseReason::LocalShutdown), (false, CloseReason::Lower(SctpReason::SctpTimeout))]
+    {
+        let (mut host, session) = Host::established_active();
+        host.shutdown(session);
+        assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+        if acknowledged {
+            host.acknowledge_all();
+        }
+        let now = host.now;
+        host.cx(|upper, cx| upper.lost(SctpReason::SctpTimeout.into(), now, cx));
+        host.settle();
+        assert_eq!(host.reason(session), Some(reason));
+    }
+}
+
+/// What is kept until it is acknowledged is bounded; with nothing kept one message goes out all the same.
+#[test]
+fn what_is_kept_is_bounded() {
+    let (mut host, session) = Host::established_active();
+    for cookie in 0..2 {
+        let memory = VecMemory::new(100);
+        let source = ddp::Source::Region { memory, offset: 0, len: 100 };
+        let (to, cookie) = (ddp::TaggedOffset(0), Cookie::of(cookie));
+        let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie };
+        host.post(session, message).expect("room");
+    }
+    let now = host.now;
+    let mut call = UpperCall::sending(&mut host.upper, now, 1);
+    let mut out = [0; MOST];
+    assert!(call.next(MOST, &mut out).is_some() && !call.keep.has_refused());
+    assert!(call.next(MOST, &mut out).is_none() && call.keep.has_refused());
+    let mut call = UpperCall::sending(&mut host.upper, now, u64::MAX);
+    assert!(call.next(MOST, &mut out).is_some());
+}
+
+/// What fragments may take is the worker's bound; it is asked only while messages can be taken.
+#[test]
+fn fragments_are_bounded_by_the_worker() {
+    let (mut host, _) = Host::established_passive();
+    let (now, largest) = (host.now, host.hold.largest());
+    let held = host.cx(|upper, cx| {
+        let mut call = UpperCall::receiving(upper, cx, now);
+        assert_eq!(call.hold_most(), largest);
+        assert!(call.hold(1000, true));
+        call.release(400);
+        cx.hold.used()
+    });
+    assert_eq!(held, 600);
+    let mut call = UpperCall::sending(&mut host.upper, now, u64::MAX);
+    assert_eq!((call.hold_most(), call.hold(1, true), call.widen(0, 1)), (0, false, false));
+}
+
+/// An owner that pauses a session gets no event of it until it goes on, not even of what came before the pause.
+#[test]
+fn a_pause_keeps_events_back() {
+    let (mut host, session) = Host::established_passive();
+    let (now, bytes) = (host.now, segment(1, 0, b"a"));
+    host.cx(|upper, cx| {
+        let pieces: &[&[u8]] = &[&bytes];
+        let received = Received { stream: 0, ppid: PPID_SEGMENT, unordered: true, pieces };
+        let taken = UpperCall::receiving(upper, cx, now).message(now, received);
+        assert_eq!(taken, Taken::Yes);
+        upper.pause(0, true);
+        upper.settle(now, cx);
+        assert_eq!(upper.poll_event(), None);
+        upper.pause(0, false);
+    });
+    host.settle();
+    let to = ddp::TaggedOffset(0);
+    let delivered = ddp::Event::TaggedDelivered { stag: STAG, to, len: 1, rsvd_ulp: 0 };
+    assert_eq!(host.ddp_events(session), [delivered]);
 }
 
 /// An abort of one session: a Terminate, what is out arrives, and the others go on (RFC 5043 §11.3).

@@ -17,6 +17,8 @@ struct Sink {
     messages: Vec<(u16, bool, Vec<u8>)>,
     refuse: bool,
     room: u32,
+    /// No fragment is held, and this is the most that could be; without, all are.
+    most: Option<u64>,
 }
 
 impl MessageSink for Sink {
@@ -26,6 +28,14 @@ impl MessageSink for Sink {
         }
         self.messages.push((message.stream, message.unordered, message.pieces.concat()));
         Taken::Yes
+    }
+
+    fn hold(&mut self, _bytes: usize, _in_order: bool) -> bool {
+        self.most.is_none()
+    }
+
+    fn hold_most(&self) -> u64 {
+        self.most.unwrap_or(u64::MAX)
     }
 
     fn room(&self) -> u32 {
@@ -44,7 +54,7 @@ fn config() -> ReceiveConfig {
 }
 
 fn side_with(config: &ReceiveConfig) -> Side {
-    let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX };
+    let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX, most: None };
     Side {
         receiver: Receiver::new(&Arc::new(config.clone()), Tsn(FIRST), 4),
         sink,
@@ -412,6 +422,28 @@ fn a_message_that_is_too_long_aborts() {
     side.packet(&[(piece(0, "B"), b"x"), (piece(1, ""), b"x"), (piece(2, ""), b"x")]);
     let next = side.packet(&[(piece(3, "E"), b"x")]);
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
+}
+
+/// What the worker has no room for now is refused; what it could never keep ends the association, if it is next in order.
+#[test]
+fn fragments_that_the_worker_does_not_hold() {
+    let arrival = |most: usize, n: u32| {
+        let mut side = side();
+        side.packet(&[(piece(0, "B"), &[0; 100])]);
+        side.sink.most = Some(most as u64);
+        side.packet(&[(piece(n, ""), &[0; 100])])[0]
+    };
+    let both = 2 * side_holds(100);
+    assert_eq!(arrival(both, 1), Arrival::Refused(Refusal::HoldBudget));
+    assert_eq!(arrival(both - 1, 1), Arrival::Abort(Violation::MessageTooLong));
+    assert_eq!(arrival(both - 1, 2), Arrival::Refused(Refusal::HoldBudget), "beyond a gap");
+}
+
+/// What a fragment of `len` bytes takes.
+fn side_holds(len: usize) -> usize {
+    let mut side = side();
+    side.packet(&[(piece(0, "B"), &vec![0; len])]);
+    side.receiver.held()
 }
 
 /// Fragments beyond gaps fill their budget; what is in order is kept all the same, so that the messages

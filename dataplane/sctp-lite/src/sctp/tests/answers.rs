@@ -6,6 +6,8 @@ use core::time::Duration;
 use wire::sctp::{Cause, Chunk, InitHeader, Packet, Parameter, Tag};
 
 use super::rig::{Batch, PEER_TAG, Rig, STATES, data, packet, peer_header, push_data};
+use crate::sctp::lone::LoneChunk;
+use crate::sctp::waiting::Reply;
 use crate::sctp::{
     Accepted, CloseReason, Config, DropReason, Event, Fault, MIN_PACKET, State, Stats,
 };
@@ -261,4 +263,33 @@ fn an_answer_is_had_alone() {
     rig.association.poll_reply(rig.now, &mut full);
     assert_eq!(rig.sent(), ["P: DATA(1)"]);
     assert_eq!((stats(&rig).inits_answered, stats(&rig).unsent), (2, 2));
+}
+
+// An answer that its owner gives up is counted, and gone.
+#[test]
+fn an_answer_that_is_given_up_is_not_sent() {
+    let mut rig = Rig::established();
+    let init = packet(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
+    assert!(rig.accept_bytes(&init).answer_waits);
+    rig.association.forget_reply();
+    assert_eq!((rig.sent().len(), stats(&rig).unsent), (0, 1));
+    rig.association.forget_reply();
+    assert_eq!(stats(&rig).unsent, 1, "there is none");
+}
+
+// What would fit no packet is given up and counted, and what is behind it goes out.
+#[test]
+fn what_fits_no_packet_keeps_nothing_back() {
+    let mut rig = Rig::established();
+    let from = stats(&rig).packets_out;
+    rig.association.waiting.reply = Some(Box::new(Reply::Chunk(LoneChunk::too_long())));
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    assert_eq!((stats(&rig).unsent, stats(&rig).packets_out - from), (1, 1));
+    rig.association.abort(rig.now, b"enough");
+    rig.association.waiting.farewell = Some(Box::new(LoneChunk::too_long()));
+    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!((stats(&rig).unsent, stats(&rig).packets_out - from), (2, 1));
+    rig.event();
+    assert!(rig.association.is_done());
 }

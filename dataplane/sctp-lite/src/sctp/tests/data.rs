@@ -1,10 +1,12 @@
 //! DATA and SACK as the association sees them: when they flow, and what their absence means (RFC 9260 §6, §8.1).
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use wire::sctp::{InitHeader, Parameter, SackHeader, Tag, Tsn};
 
 use super::rig::{Rig, data, peer_header, push_data};
+use crate::sctp::receive::ReceiveConfig;
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Everything up to our `n`th TSN is there, with ample room.
@@ -86,6 +88,17 @@ fn with_a_closed_window() -> Rig {
 fn closed(rig: &mut Rig) -> Result<(), DropReason> {
     let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
     rig.give(|b| b.sack(header, &[], &[]).expect("room"))
+}
+
+// What waits behind a closed window makes no packets, and takes no acknowledgement with it that may wait.
+#[test]
+fn nothing_is_sent_into_a_closed_window() {
+    let mut rig = with_a_closed_window();
+    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.association.stats().unsent, 0);
 }
 
 // RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; they are for IP
@@ -199,4 +212,38 @@ fn sacks_that_are_too_late() {
     let mut rig = Rig::in_state(State::ShutdownSent);
     assert_eq!(sack(&mut rig, 0), Err(DropReason::UnexpectedChunk));
     assert_eq!(rig.state(), State::ShutdownSent);
+}
+
+/// Receives a kilobyte every 200 µs over a path of 10 ms, so 50 kB in a round trip; returns the largest a_rwnd then and what
+/// the upper layer was asked.
+fn windows_of(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
+    let receive = ReceiveConfig { window, window_limit: 1 << 20, ..ReceiveConfig::default() };
+    let mut rig = Rig::active(Config { receive: Arc::new(receive), ..Config::default() });
+    rig.sent();
+    rig.now += Duration::from_millis(10);
+    rig.init_ack().expect("acceptable");
+    rig.sent();
+    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    set(&mut rig);
+    for n in 1..=1000 {
+        rig.now += Duration::from_micros(200);
+        rig.give(|b| push_data(b, &data(n), &[7; 1000])).expect("taken");
+        rig.sent();
+    }
+    (rig.association.receiver.whole_window(), rig.up.widened)
+}
+
+// Dynamic right-sizing: the window grows while more than half of it comes in a round trip, if the upper layer has the room
+// and allows it.
+#[test]
+fn the_window_grows_while_it_is_used() {
+    const K: u32 = 1024;
+    let steps = vec![(0, 32 << 10), (32 << 10, 64 << 10)];
+    assert_eq!(windows_of(32 * K, |_| {}), (128 * K, steps));
+    assert_eq!(windows_of(256 * K, |_| {}), (256 * K, vec![]), "half of it is not used");
+    let (window, asked) = windows_of(32 * K, |rig| rig.up.widens = false);
+    assert_eq!((window, asked[0]), (32 * K, (0, 32 << 10)));
+    assert_eq!(windows_of(32 * K, |rig| rig.up.room = 63 * K), (32 * K, vec![]), "no room");
+    let exactly = windows_of(32 * K, |rig| rig.up.room = 64 * K);
+    assert_eq!(exactly, (64 * K, vec![(0, 32 << 10)]));
 }

@@ -73,6 +73,28 @@ fn a_peer_that_is_gone() {
     assert!(rig.association.is_done());
 }
 
+// RFC 9260 §8.3, §6.3.3 E2: the time for an answer doubles with each HEARTBEAT that went unanswered, up to RTO.Max.
+// §3.3.5: each has a nonce of its own.
+#[test]
+fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
+    let mut rig = Rig::established();
+    let (rto, max) = (rig.association.sender().rto(), rig.association.config.send.max_rto);
+    let mut values = Vec::new();
+    for unanswered in 0..9 {
+        while values.len() == unanswered {
+            rig.now = rig.association.poll_timeout().expect("a heartbeat to come");
+            rig.association.handle_timeout(rig.now);
+            values.extend(rig.packets().iter().map(|packet| value_of(packet)));
+        }
+        let until = rig.association.poll_timeout().expect("time for an answer");
+        let time = (rto * (1 << unanswered.min(6))).min(max);
+        assert_eq!(until.saturating_since(rig.now), time, "{unanswered}");
+    }
+    values.sort();
+    values.dedup();
+    assert_eq!(values.len(), 9);
+}
+
 // RFC 9260 §8.1, §8.3: an answer, even a late one, starts the count anew.
 #[test]
 fn one_answer_is_enough() {

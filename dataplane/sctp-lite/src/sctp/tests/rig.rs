@@ -61,6 +61,9 @@ pub(super) struct Upper {
     pub(super) refuses: usize,
     offered: usize,
     pub(super) room: u32,
+    /// Whether the window may grow, and what was asked.
+    pub(super) widens: bool,
+    pub(super) widened: Vec<(u64, u64)>,
 }
 
 impl Upper {
@@ -73,6 +76,8 @@ impl Upper {
             refuses: 0,
             offered: 0,
             room: u32::MAX,
+            widens: true,
+            widened: Vec::new(),
         }
     }
 }
@@ -85,6 +90,11 @@ impl MessageSink for Upper {
         }
         self.got.push((message.stream, message.pieces.concat()));
         Taken::Yes
+    }
+
+    fn widen(&mut self, has: u64, more: u64) -> bool {
+        self.widened.push((has, more));
+        self.widens
     }
 
     fn room(&self) -> u32 {
@@ -337,9 +347,12 @@ impl Rig {
 
     /// What is sent now.
     pub(super) fn packets(&mut self) -> Vec<Vec<u8>> {
+        let before = self.association.stats().packets_out;
         let mut batch = Batch::new();
         self.association.poll_transmit(self.now, &mut self.up, &mut batch);
         assert!(batch.packets.len() < 1000, "it sends without end");
+        let counted = self.association.stats().packets_out - before;
+        assert_eq!(counted, batch.packets.len() as u64, "every packet is counted");
         batch.packets
     }
 

@@ -230,6 +230,21 @@ fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
     assert_eq!(bench.budget.used(), 0);
 }
 
+/// A span across a remembered error is taken up to it; the rest is thrown away, and counted.
+#[test]
+fn a_span_across_a_remembered_error() {
+    let mut stream = stream(true, &[1000, 1000, 1400]);
+    let b = stream.boundaries();
+    let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
+    forge(&mut stream, 2, *markers.last().expect("two markers"), 4);
+    let mut bench = Bench::new(&stream, &Config::default());
+    bench.arrive(b[2]..b[3]);
+    let before = bench.stats().discarded;
+    bench.span(b[1], b[2] + 100);
+    assert_eq!(bench.stats().discarded - before, 100);
+    assert_eq!((code(&bench), bench.handed_up(&stream)), (None, vec![1]));
+}
+
 /// Code 3 when a gap closes: the length of the FPDU before it leads into the middle of one that a
 /// marker had located.
 #[test]
@@ -300,6 +315,21 @@ fn too_long_to_take() {
         Some(Fault::TooLong { limit: 1024, .. })
     ));
     assert_eq!(bench.handed_up(&stream), [0]);
+}
+
+/// Its length field is enough: no more of it is waited for, and none of it is held.
+#[test]
+fn too_long_by_the_length_field_alone() {
+    let config = Config { max_fpdu: 1024, ..Config::default() };
+    for markers in [false, true] {
+        let stream = stream(markers, &[100, 1500]);
+        let b = stream.boundaries();
+        let mut bench = Bench::new(&stream, &config);
+        bench.arrive(b[0]..b[1] + 2);
+        assert_eq!((code(&bench), bench.stats().held), (Some((b[1] as u64, 2)), 0));
+        bench.arrive(b[1] + 2..b[2]);
+        assert_eq!(bench.stats().discarded, (b[2] - b[1] - 2) as u64);
+    }
 }
 
 /// The largest ULPDU of RFC 5044 §3 fits the default limit.

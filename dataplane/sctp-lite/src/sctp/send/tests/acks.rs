@@ -65,6 +65,20 @@ fn odd_blocks_are_taken_for_what_they_say() {
     assert_eq!(side.source.acknowledged, 8);
 }
 
+// RFC 8899 §4.3: what arrives behind the oldest chunk hints at its length only if it is shorter.
+#[test]
+fn shorter_chunks_that_arrive_are_evidence() {
+    for (second, evident) in [(1000, true), (1436, false)] {
+        let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
+        side.source.push(1, 1436);
+        side.source.push(1, second);
+        assert_eq!(side.send().len(), 2);
+        assert!(!side.sender.shorter_arrived(), "none has arrived");
+        side.sack(0, &[(2, 2)]);
+        assert_eq!(side.sender.shorter_arrived(), evident, "{second}");
+    }
+}
+
 // RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and withdraws no report.
 #[test]
 fn a_shutdown_acknowledges() {

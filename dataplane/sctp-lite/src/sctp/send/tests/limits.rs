@@ -42,6 +42,10 @@ fn each_limit_is_told() {
     side.source.push(40, usize::MAX);
     side.send();
     assert_eq!(limit(&side), Limit::Pacing);
+    // At least a window in each round trip.
+    let rate = side.sender.pacing_rate().expect("it is paced");
+    assert!((1..4).contains(&(rate / (20 * side.sender.cwnd()))), "{rate}");
+    assert_eq!(in_flight(1).sender.pacing_rate(), None);
 }
 
 #[test]

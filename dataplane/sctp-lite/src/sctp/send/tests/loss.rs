@@ -30,7 +30,9 @@ fn three_packets_beyond_a_gap_are_a_loss() {
     let mut bytes = vec![0; packets[0][0].bytes.len()];
     source::write(2, &mut bytes);
     assert_eq!((packets[0][0].n, &packets[0][0].bytes), (2, &bytes));
-    assert_eq!(side.sender.stats().fast_recoveries, 1);
+    let stats = side.sender.stats();
+    assert_eq!((stats.fast_recoveries, stats.retransmitted), (1, 1));
+    assert_eq!(stats.bytes_retransmitted, bytes.len() as u64);
     // RFC 9260 §7.2.4 (6): more of the same window is not another reason.
     side.sack(2, &[(2, 4), (6, 9)]);
     side.numbers();
@@ -51,7 +53,36 @@ fn what_is_late_for_long_is_lost() {
     let start = side.now;
     assert_eq!(side.expire(), Expired::Nothing);
     assert_eq!(side.now, start + 10 * MS, "a quarter of a round trip");
+    assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()), "and then T3-rtx");
     assert_eq!(side.numbers(), [1]);
+}
+
+// RFC 6937 §3: in recovery as many packets leave as have arrived.
+#[test]
+fn a_recovery_keeps_in_step_with_what_is_delivered() {
+    let mut side = measured(10);
+    side.source.push(50, usize::MAX);
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 4)]);
+    assert_eq!(side.numbers(), [1, 11, 12]);
+    side.sack(1, &[(2, 5)]);
+    assert_eq!(side.numbers(), [13]);
+    side.sack(1, &[(2, 7)]);
+    assert_eq!(side.numbers(), [14, 15]);
+}
+
+// RFC 5682 §2.1 step 2: where the peer's window is full there is no new data to ask with; what is lost goes on.
+#[test]
+fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
+    const WINDOW: u32 = 10 * 1436;
+    let config = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
+    let mut side = side_with(config, WINDOW);
+    side.source.push(20, usize::MAX);
+    assert_eq!(side.numbers().len(), 10);
+    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.numbers(), [0]);
+    side.try_sack(1, WINDOW - 1436, &[], &[]).unwrap();
+    assert_eq!(side.numbers(), [1, 2]);
 }
 
 // RFC 9260 §7.2.1: packets count, not chunks: three chunks of one packet are one sign.
@@ -145,6 +176,16 @@ fn progress_restarts_the_timer() {
     assert_eq!(side.sender.poll_timeout(), Some(side.now + 100 * MS), "R1: it runs already");
     side.sack(1, &[]);
     assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()));
+}
+
+// RFC 8985 §7.2: and the time of the probe.
+#[test]
+fn progress_puts_the_probe_off() {
+    let mut side = measured(5);
+    let first = side.sender.poll_timeout().unwrap();
+    side.wait(20 * MS);
+    side.sack(3, &[]);
+    assert!(side.sender.poll_timeout() > Some(first + 10 * MS));
 }
 
 // RFC 8985 §7: overdue acknowledgements are asked for, by new data or the last again.

@@ -55,6 +55,19 @@ fn the_last_message_asks_for_its_acknowledgement() {
     assert!(side.send().concat().iter().all(|sent| sent.immediate));
 }
 
+// RFC 9260 §6.1: with a window of less than two packets every one asks.
+#[test]
+fn few_packets_ask_for_their_acknowledgements() {
+    let asked = |cwnd: u64| {
+        let mut side = side();
+        side.sender.recovery.cc_mut().set_reduced(cwnd);
+        side.source.push(20, 100);
+        side.packet().expect("the window is open").iter().all(|sent| sent.immediate)
+    };
+    assert!(asked(1468) && asked(2 * 1468 - 1));
+    assert!(!asked(2 * 1468));
+}
+
 // RFC 9260 §6.1 A, §6.2.1 B: no more than the peer has room for.
 #[test]
 fn the_peers_window_is_kept() {

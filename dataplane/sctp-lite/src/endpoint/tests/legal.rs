@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::upper::UpperCall;
 use crate::endpoint::*;
 use crate::seam::{MessageSink, MessageSource, Received, Taken};
+use crate::session::{Session, SessionData};
 use core::time::Duration;
 use ddp::{Cookie, VecMemory};
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
@@ -403,6 +404,18 @@ fn a_pause_keeps_events_back() {
     let to = ddp::TaggedOffset(0);
     let delivered = ddp::Event::TaggedDelivered { stag: STAG, to, len: 1, rsvd_ulp: 0 };
     assert_eq!(host.ddp_events(session), [delivered]);
+}
+
+/// A session whose Initiate was never sent ends without a message, however often it is ended.
+#[test]
+fn what_was_never_begun_needs_no_terminate() {
+    let data = SessionData { private_data: Vec::new(), enhanced: None };
+    let mut session = Session::active(0, &data, 1000);
+    assert!(!session.end(), "the peer does not know of it");
+    for _ in 0..2 {
+        assert!(!session.has_data(None::<&Ulp<VecMemory>>, false) && session.is_free());
+        session.end();
+    }
 }
 
 /// An abort of one session: a Terminate, what is out arrives, and the others go on (RFC 5043 §11.3).

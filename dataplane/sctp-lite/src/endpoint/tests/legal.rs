@@ -312,14 +312,34 @@ fn a_close_lasts_while_the_peer_makes_progress() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerLingers));
 }
 
-/// Sessions with something to send take turns, however much each has.
-#[test]
-fn sessions_take_turns() {
+/// An active end with two established sessions, on streams 0 and 1.
+fn two_sessions() -> (Host, SessionId, SessionId) {
     let (mut host, first) = Host::established_active();
     let second = host.open(b"");
     host.pull();
     host.acknowledge_all();
     host.receive(1, 0, Function::Accept, b"");
+    (host, first, second)
+}
+
+/// RFC 5043 §11.2: what does not fit the rest of a packet is first in the next one; nothing shorter overtakes it.
+#[test]
+fn what_does_not_fit_is_next() {
+    let (mut host, first, second) = two_sessions();
+    host.post(first, write_message(0, &[7; 1000], 1)).expect("room");
+    host.post(second, write_message(0, b"x", 2)).expect("room");
+    let mut call = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
+    let mut next = |room: usize| {
+        let written = call.next(MOST, &mut vec![0; room]);
+        written.map(|written| written.message.stream)
+    };
+    assert_eq!([next(100), next(MOST), next(100), next(MOST)], [None, Some(0), Some(1), None]);
+}
+
+/// Sessions with something to send take turns, however much each has.
+#[test]
+fn sessions_take_turns() {
+    let (mut host, first, second) = two_sessions();
     for cookie in 0..3 {
         host.post(first, write_message(0, b"x", cookie)).expect("room");
     }

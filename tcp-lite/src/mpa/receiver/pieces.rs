@@ -326,3 +326,42 @@ impl Pieces {
         self.list = VecDeque::new();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The held pieces after these were held, one after the other: start, length, located.
+    fn held(spans: &[(u64, usize, bool)]) -> Vec<(u64, usize, bool)> {
+        let mut pieces = Pieces::blank().clone();
+        let (mut budget, mut stats) = (HoldBudget::new(1 << 20), ReceiverStats::default());
+        for (start, len, located) in spans {
+            let bytes: Vec<u8> = (0..*len).map(|i| (*start as usize + i) as u8).collect();
+            pieces.hold(*start, &bytes, *located, &mut budget, &mut stats);
+        }
+        assert_eq!(stats.held, spans.iter().map(|span| span.1 as u64).sum::<u64>());
+        let list = pieces.list.iter().map(|piece| {
+            let Kind::Held { bytes, located } = &piece.kind else { panic!("nothing was placed") };
+            let fits = |(i, byte): (usize, &u8)| *byte == (piece.start as usize + i) as u8;
+            assert!(bytes.iter().enumerate().all(fits), "each byte is in its place");
+            (piece.start, bytes.len(), *located)
+        });
+        list.collect()
+    }
+
+    /// Adjacent pieces become one, up to a length and where both are located or neither is.
+    #[test]
+    fn adjacent_pieces_are_joined() {
+        const J: usize = JOIN;
+        let between = [(0, 10, false), (20, 10, false), (10, 10, false)];
+        assert_eq!(held(&between), [(0, 30, false)], "with the one before and the one behind");
+        assert_eq!(held(&[(10, 10, true), (0, 10, true)]), [(0, 20, true)]);
+        assert_eq!(held(&[(0, J - 1, true), (J as u64 - 1, 1, true)]), [(0, J, true)]);
+        assert_eq!(held(&[(0, J, true), (J as u64, 1, true)]).len(), 2, "too long together");
+        assert_eq!(held(&[(1, J - 1, true), (0, 1, true)]), [(0, J, true)]);
+        assert_eq!(held(&[(1, J, true), (0, 1, true)]).len(), 2, "too long together");
+        assert_eq!(held(&[(0, 10, true), (10, 10, false)]).len(), 2);
+        assert_eq!(held(&[(10, 10, true), (0, 10, false)]).len(), 2);
+        assert_eq!(held(&[(0, 10, true), (11, 10, true)]).len(), 2, "there is a gap");
+    }
+}

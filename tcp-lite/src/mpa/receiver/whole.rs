@@ -161,3 +161,50 @@ fn between_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use crate::mpa::testing::{Stream, ulpdu};
+
+    const START: u64 = 36;
+
+    /// Each whole FPDU of a span is found, from the first to the last; one byte less, and it is not whole.
+    #[test]
+    fn whole_fpdus_are_found_one_after_the_other() {
+        for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut stream = Stream::new(markers, crc);
+            for len in [0, 1, 100, 502, 900, 1400] {
+                stream.fpdu(&ulpdu(len, len));
+            }
+            let mut receiver = Receiver::new(&Config::default(), &stream.params(), START);
+            for (i, end) in stream.boundaries()[1..].iter().enumerate() {
+                assert!(receiver.whole(START, &stream.bytes[..end - 1]).is_none());
+                let fpdu = receiver.whole(START, &stream.bytes).expect("it is whole");
+                assert_eq!(fpdu.end, START + *end as u64);
+                let at = START + fpdu.ulpdu.start as u64;
+                let bytes = &stream.bytes[fpdu.ulpdu];
+                let pieces = between_markers(receiver.checks.framing, at, bytes);
+                assert_eq!(pieces.concat(), stream.fpdus[i].1, "{markers} {crc}");
+                receiver.next = fpdu.end;
+            }
+        }
+    }
+
+    /// RFC 5044 §8 code 3: not one of which any marker points elsewhere than at its length field.
+    #[test]
+    fn one_wrong_marker_is_enough() {
+        for len in [300, 1400] {
+            let mut stream = Stream::new(true, false);
+            stream.fpdu(&ulpdu(1, len));
+            let receiver = Receiver::new(&Config::default(), &stream.params(), START);
+            assert!(receiver.whole(START, &stream.bytes).is_some());
+            for marker in (0..stream.bytes.len()).step_by(512) {
+                let mut bytes = stream.bytes.clone();
+                bytes[marker + 3] ^= 4;
+                assert!(receiver.whole(START, &bytes).is_none(), "{marker}");
+            }
+        }
+    }
+}

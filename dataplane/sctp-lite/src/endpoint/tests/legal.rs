@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::upper::UpperCall;
 use crate::endpoint::*;
 use crate::seam::{MessageSink, MessageSource, Received, Taken};
+use crate::session::{Session, SessionData};
 use core::time::Duration;
 use ddp::{Cookie, VecMemory};
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
@@ -311,14 +312,34 @@ fn a_close_lasts_while_the_peer_makes_progress() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerLingers));
 }
 
-/// Sessions with something to send take turns, however much each has.
-#[test]
-fn sessions_take_turns() {
+/// An active end with two established sessions, on streams 0 and 1.
+fn two_sessions() -> (Host, SessionId, SessionId) {
     let (mut host, first) = Host::established_active();
     let second = host.open(b"");
     host.pull();
     host.acknowledge_all();
     host.receive(1, 0, Function::Accept, b"");
+    (host, first, second)
+}
+
+/// RFC 5043 §11.2: what does not fit the rest of a packet is first in the next one; nothing shorter overtakes it.
+#[test]
+fn what_does_not_fit_is_next() {
+    let (mut host, first, second) = two_sessions();
+    host.post(first, write_message(0, &[7; 1000], 1)).expect("room");
+    host.post(second, write_message(0, b"x", 2)).expect("room");
+    let mut call = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
+    let mut next = |room: usize| {
+        let written = call.next(MOST, &mut vec![0; room]);
+        written.map(|written| written.message.stream)
+    };
+    assert_eq!([next(100), next(MOST), next(100), next(MOST)], [None, Some(0), Some(1), None]);
+}
+
+/// Sessions with something to send take turns, however much each has.
+#[test]
+fn sessions_take_turns() {
+    let (mut host, first, second) = two_sessions();
     for cookie in 0..3 {
         host.post(first, write_message(0, b"x", cookie)).expect("room");
     }
@@ -403,6 +424,18 @@ fn a_pause_keeps_events_back() {
     let to = ddp::TaggedOffset(0);
     let delivered = ddp::Event::TaggedDelivered { stag: STAG, to, len: 1, rsvd_ulp: 0 };
     assert_eq!(host.ddp_events(session), [delivered]);
+}
+
+/// A session whose Initiate was never sent ends without a message, however often it is ended.
+#[test]
+fn what_was_never_begun_needs_no_terminate() {
+    let data = SessionData { private_data: Vec::new(), enhanced: None };
+    let mut session = Session::active(0, &data, 1000);
+    assert!(!session.end(), "the peer does not know of it");
+    for _ in 0..2 {
+        assert!(!session.has_data(None::<&Ulp<VecMemory>>, false) && session.is_free());
+        session.end();
+    }
 }
 
 /// An abort of one session: a Terminate, what is out arrives, and the others go on (RFC 5043 §11.3).

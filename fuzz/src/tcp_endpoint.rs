@@ -367,7 +367,7 @@ impl End {
     /// It ends with a reason, gives back what it borrowed, and has touched nothing that it must not.
     fn finish(mut self) {
         self.paused = false;
-        self.endpoint.pause(false);
+        self.endpoint.pause(None);
         self.turn();
         let End { endpoint, stags, pool, hold, .. } = &mut self;
         endpoint.abort(&mut Context { stags, buffers: pool, hold });

@@ -169,10 +169,10 @@ impl Host {
         Ok(())
     }
 
-    /// What is delivered is taken no more for now, or again.
-    pub fn pause(&mut self, paused: bool) {
+    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    pub fn pause(&mut self, most_events: Option<u32>) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.pause(paused);
+            endpoint.pause(most_events);
         }
     }
 

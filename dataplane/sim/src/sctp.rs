@@ -156,11 +156,11 @@ impl SctpHost {
         self.endpoint.as_ref()
     }
 
-    /// What is delivered is taken no more for now, or again.
-    pub fn pause(&mut self, paused: bool) {
+    /// What is delivered is taken no more for now, and this many events may wait, or again.
+    pub fn pause(&mut self, most_events: Option<u32>) {
         let Some(endpoint) = &mut self.endpoint else { return };
         for session in self.streams.iter().filter_map(|stream| stream.session) {
-            endpoint.pause_session(session, paused);
+            endpoint.pause_session(session, most_events);
         }
     }
 

@@ -37,8 +37,8 @@ use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
 use crate::api::DropReason;
 
-/// ARP replies and neighbour advertisements that are sent in a second at most: enough for every host of a
-/// large link, too few to fill it.
+/// ARP replies and neighbour advertisements that are sent, and queries for groups that are answered, in a second at most:
+/// enough for every host of a large link, too few to fill it.
 const ANSWERS: u32 = 10_000;
 
 /// Interfaces with their neighbours, and the bounds on what is answered.
@@ -48,7 +48,7 @@ pub struct Stack {
     pub interfaces: Vec<Interface>,
     icmp: RateLimit,
     errors: RateLimit,
-    /// Bounds ARP replies and neighbour advertisements.
+    /// Bounds ARP replies, neighbour advertisements and answers to queries for groups.
     answers: RateLimit,
     presence: Presence,
 }
@@ -159,7 +159,9 @@ impl Stack {
                 }
                 if presence::is_query(message) {
                     let from = (*source, *hop_limit);
-                    return self.presence.query(index, from, message, now).map(|()| Notice::Query);
+                    let may = || self.answers.take(now);
+                    self.presence.query(index, interface, from, message, may, now)?;
+                    return Ok(Notice::Query);
                 }
                 // Echo requests to groups are not answered (RFC 4443 §4.2 allows it, SHOULD-less).
                 if destination.is_multicast() || source.is_unspecified() {

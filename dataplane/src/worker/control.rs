@@ -6,7 +6,7 @@ use base::Instant;
 use ddp::StreamId;
 use rtrb::Consumer;
 
-use super::event::{Credit, Events};
+use super::event::{Credit, Events, Waiting};
 use super::handshakes::Handshakes;
 use crate::api::{
     Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
@@ -97,31 +97,35 @@ impl ControlLink {
         self.events.taken()
     }
 
-    /// Charges a stream for the events since number `before`. True when its credit is used up: it must be paused, and
-    /// is among the [`waiting_streams`](Self::waiting_streams).
-    pub(super) fn charge(&mut self, stream: StreamId, credit: &mut Credit, before: u64) -> bool {
-        let exhausted = self.events.charge(credit, before);
-        if exhausted && self.events.wait(stream, credit) {
-            self.counters.run.event_waits.add(1);
-            self.counters.run.streams_waiting.set(self.events.streams_waiting() as u64);
-        }
-        exhausted
+    /// Charges a stream for the events since number `before`. True when its credit is used up: it must
+    /// [`wait`](Self::wait).
+    pub(super) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
+        self.events.charge(credit, before)
     }
 
-    /// Charges a stream for the events since number `before`, and never pauses it.
-    pub(super) fn charge_unbounded(&mut self, credit: &mut Credit, before: u64) {
-        self.events.charge(credit, before);
+    /// A stream, which has so many events in its endpoint, is among the [`waiting_streams`](Self::waiting_streams). If
+    /// it was not yet, it must be paused, and may have as many there as this returns.
+    pub(super) fn wait(
+        &mut self,
+        stream: StreamId,
+        credit: &mut Credit,
+        pending: usize,
+    ) -> Option<u32> {
+        let most = self.events.wait(stream, credit, pending)?;
+        self.counters.run.event_waits.add(1);
+        self.counters.run.streams_waiting.set(self.events.streams_waiting() as u64);
+        Some(most)
     }
 
     /// Streams that wait for credit, if the control thread has taken events since they were examined last. Those that
     /// still have none come back by [`keep_waiting`](Self::keep_waiting).
     #[inline]
-    pub(super) fn waiting_streams(&mut self) -> Option<Vec<StreamId>> {
+    pub(super) fn waiting_streams(&mut self) -> Option<Vec<Waiting>> {
         self.events.take_waiting()
     }
 
     /// These streams wait on.
-    pub(super) fn keep_waiting(&mut self, streams: Vec<StreamId>) {
+    pub(super) fn keep_waiting(&mut self, streams: Vec<Waiting>) {
         self.counters.run.streams_waiting.set(streams.len() as u64);
         self.events.put_waiting(streams);
     }

@@ -8,8 +8,8 @@ impl<Io: PortIo> Core<Io> {
     /// Streams for whose events the control thread has made room go on.
     pub(super) fn resume_streams(&mut self) {
         let Some(mut waiting) = self.env.control.waiting_streams() else { return };
-        waiting.retain(|&id| {
-            let Some((mut stream, env)) = self.find(id) else { return false };
+        waiting.retain(|waiting| {
+            let Some((mut stream, env)) = self.find(waiting.stream) else { return false };
             let pending = &mut stream.conn.pending;
             if pending.credit.waits {
                 if !env.control.has_credit(&pending.credit) {
@@ -17,7 +17,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 pending.credit.waits = false;
             }
-            stream.pause(false);
+            stream.pause(None);
             env.make_ready(&mut stream);
             false
         });
@@ -29,21 +29,28 @@ impl<Io: PortIo> Env<Io> {
     /// The events since number `before` are of this stream, which is paused if it may send no more.
     pub(super) fn charge(&mut self, stream: &mut Stream<'_>, before: u64) {
         let stopping = self.is_stopping();
+        let exhausted = self.control.charge(&mut stream.conn.pending.credit, before);
+        if exhausted && !stopping {
+            self.wait(stream);
+        }
+    }
+
+    /// The stream waits for credit.
+    #[cold]
+    fn wait(&mut self, stream: &mut Stream<'_>) {
+        let pending = stream.lower().map_or(0, |lower| lower.pending_events());
         let conn = &mut *stream.conn;
-        let credit = &mut conn.pending.credit;
-        if stopping {
-            self.control.charge_unbounded(credit, before);
-        } else if self.control.charge(conn.id, credit, before) {
-            stream.pause(true);
+        if let Some(most) = self.control.wait(conn.id, &mut conn.pending.credit, pending) {
+            stream.pause(Some(most));
         }
     }
 }
 
 impl Stream<'_> {
-    /// The worker takes no events of the stream, or does again.
-    fn pause(&mut self, paused: bool) {
+    /// The worker takes no events of the stream, of which so many may wait, or does again.
+    fn pause(&mut self, most_events: Option<u32>) {
         if let Some(mut lower) = self.lower() {
-            lower.pause(paused);
+            lower.pause(most_events);
         }
     }
 }

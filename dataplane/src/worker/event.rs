@@ -19,12 +19,15 @@
 //!
 //! *Credit.* A stream may have a quarter of the ring to itself while three quarters of it are not used up, and
 //! [`LEAST`] events in any case: so those that do not flood go on beside those that do. One without credit waits:
-//! its events stay in its endpoint, which is paused (nothing more is taken of its peer, over TCP its window stays
-//! closed), until the control thread has taken enough of them. Over SCTP only its session is paused, but what is
-//! refused of it stays in the congestion window of the peer's association, which its other sessions share.
+//! its events stay in its endpoint, which is paused until the control thread has taken enough of them. Its peer is
+//! offered nothing more: TCP's window closes as the peer uses what it was offered (RFC 9293 §3.8.6); SCTP's is that of
+//! the association (RFC 9260 §6.2), whose other sessions wait with it. What was offered is taken, as far as there is
+//! room for its events ([`Events::wait`]). Beyond that it is refused, as if it had been lost: peers that send messages of
+//! a few bytes see time-outs. Then the peer is sent an open window.
 //!
 //! *Bound.* Beyond the ring, [`LEAST`] events for each stream, those of its end, and of commands what 64 of them
-//! make. In a paused endpoint [`MANY`] events and those of one segment; over SCTP those of one packet.
+//! make. In paused endpoints, as many as the ring has entries in each, [`KEPT`] times as many in all, and in each
+//! [`MANY`] events and those of one segment, over SCTP those of one packet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,6 +42,10 @@ use crate::wake::Wake;
 pub(super) const LEAST: u32 = 16;
 /// Events in an endpoint that are taken out before its next segment.
 pub(super) const MANY: usize = 64;
+/// Events that all paused endpoints together may have, for each entry of the ring.
+const KEPT: usize = 32;
+/// An endpoint that is paused gets one part of this many of what the others leave.
+const PARTS: usize = 16;
 
 /// The event ring.
 pub(super) struct Events {
@@ -55,9 +62,19 @@ pub(super) struct Events {
     taken: u64,
     room: usize,
     /// Streams that wait for credit, each once.
-    waiting: Vec<StreamId>,
+    waiting: Vec<Waiting>,
+    /// Events that they may have in their endpoints, and those that waited when the control thread took the last.
+    kept: usize,
     /// `taken` when they were last examined.
     looked: u64,
+}
+
+/// A stream that waits for credit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) stream: StreamId,
+    /// Events that it may have in its endpoint.
+    keeps: u32,
 }
 
 /// Events of a stream that the control thread may not have taken: two lots of them, each with the number of its
@@ -111,6 +128,7 @@ impl Events {
             taken: 0,
             room: capacity - reserve,
             waiting: Vec::new(),
+            kept: 0,
             looked: 0,
         }
     }
@@ -185,13 +203,23 @@ impl Events {
         !self.has_credit(credit)
     }
 
-    /// A stream waits for credit; returns whether it did not yet.
-    pub(super) fn wait(&mut self, stream: StreamId, credit: &mut Credit) -> bool {
-        let begins = !core::mem::replace(&mut credit.waits, true);
-        if begins {
-            self.waiting.push(stream);
+    /// A stream, which has so many events in its endpoint, waits for credit. If it did not yet, returns how many it may
+    /// have there: what there is room for of the window that its peer was offered.
+    pub(super) fn wait(
+        &mut self,
+        stream: StreamId,
+        credit: &mut Credit,
+        pending: usize,
+    ) -> Option<u32> {
+        if core::mem::replace(&mut credit.waits, true) {
+            return None;
         }
-        begins
+        let left = (KEPT * self.capacity).saturating_sub(self.kept);
+        let most = (left / PARTS).min(self.capacity);
+        let keeps = most.max(pending);
+        self.kept += keeps;
+        self.waiting.push(Waiting { stream, keeps: keeps as u32 });
+        Some(most as u32)
     }
 
     /// Streams that wait for credit.
@@ -201,16 +229,18 @@ impl Events {
 
     /// They, if the control thread has taken events since they were asked for last.
     #[inline]
-    pub(super) fn take_waiting(&mut self) -> Option<Vec<StreamId>> {
+    pub(super) fn take_waiting(&mut self) -> Option<Vec<Waiting>> {
         if self.waiting.is_empty() || self.looked == self.taken {
             return None;
         }
         self.looked = self.taken;
+        // Those that go on now have their events still: they count until the next time.
+        self.kept = self.waiting.iter().map(|waiting| waiting.keeps as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }
 
     /// These wait on.
-    pub(super) fn put_waiting(&mut self, streams: Vec<StreamId>) {
+    pub(super) fn put_waiting(&mut self, streams: Vec<Waiting>) {
         self.waiting = streams;
     }
 

@@ -232,11 +232,19 @@ impl LowerMut<'_> {
         }
     }
 
-    /// Takes no more of the peer, or goes on.
-    pub(super) fn pause(&mut self, paused: bool) {
+    /// Events of its ULP that were not taken.
+    pub(super) fn pending_events(&self) -> usize {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.pause(paused),
-            LowerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, paused),
+            LowerMut::Tcp(endpoint) => endpoint.pending_events(),
+            LowerMut::Sctp(endpoint, session) => endpoint.pending_events(*session),
+        }
+    }
+
+    /// Offers the peer no more, while at most so many events wait, or goes on.
+    pub(super) fn pause(&mut self, most_events: Option<u32>) {
+        match self {
+            LowerMut::Tcp(endpoint) => endpoint.pause(most_events),
+            LowerMut::Sctp(endpoint, session) => endpoint.pause_session(*session, most_events),
         }
     }
 

@@ -58,7 +58,7 @@ impl End {
             }
             1 => {
                 self.paused = value & 1 != 0;
-                endpoint.pause(self.paused);
+                endpoint.pause(self.paused.then_some(u32::from(value >> 1)));
             }
             2 => endpoint.shutdown(self.now),
             3 => {

@@ -263,13 +263,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// The owner takes no events for now, or does again. Meanwhile no text is taken and the window does not move,
-    /// so that the events that wait are bounded; what the peer acknowledges is used. Follow it with
+    /// The owner takes no events for now, and this many may wait, or it does again (`None`). Meanwhile the window does
+    /// not move: it closes as the peer uses it. Text inside of it is taken until as many events wait as may, and then
+    /// those of one segment more; the rest is refused. What the peer acknowledges is used. Follow it with
     /// [`poll_transmit`](Self::poll_transmit): the peer is sent the window.
-    pub fn pause(&mut self, paused: bool) {
+    pub fn pause(&mut self, most_events: Option<u32>) {
         // Before Full Operation there are no more events than those of the start-up.
         if let Some(full) = self.upper.full_mut() {
-            full.paused = paused;
+            full.pause(most_events);
         }
     }
 

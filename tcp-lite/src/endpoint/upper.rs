@@ -114,8 +114,9 @@ pub(super) struct Full<M: RegionMemory> {
     initiator: bool,
     /// The ULP knows that the initiator is in Full Operation.
     peer_is_ready: bool,
-    /// See [`Endpoint::pause`](super::Endpoint::pause).
-    pub(super) paused: bool,
+    paused: bool,
+    /// While it is paused: events that may wait.
+    most_events: u32,
 }
 
 base::prefetch!(Full<M> [M: RegionMemory]: sender, stream);
@@ -130,6 +131,18 @@ impl<M: RegionMemory> Full<M> {
     #[inline]
     fn must_wait(&self, keep: KeepLimit) -> bool {
         !keep.allows(self.sender.kept()) && !self.sender.is_cut() && !self.stream.next_is_stable()
+    }
+
+    /// See [`Endpoint::pause`](super::Endpoint::pause).
+    pub(super) fn pause(&mut self, most_events: Option<u32>) {
+        self.paused = most_events.is_some();
+        self.most_events = most_events.unwrap_or(0);
+    }
+
+    /// The peer is offered nothing more because the owner takes no events. After an error all is taken: it is thrown
+    /// away.
+    fn closes_window(&self) -> bool {
+        self.paused && !self.receiver.discards()
     }
 
     /// The ULP knows from elsewhere that the initiator is ready.
@@ -190,9 +203,12 @@ impl<M: RegionMemory> Upper<M> {
         self.begin.get_or_insert_default().notice = Some(notice);
     }
 
-    /// Nothing is taken because the owner takes no events. After an error everything is: it is thrown away.
+    /// Nothing is taken, not even in the window that the peer was offered: the owner takes no events, and as many wait as
+    /// may.
     fn refuses(&self) -> bool {
-        self.full().is_some_and(|full| full.paused && !full.receiver.discards())
+        self.full().is_some_and(|full| {
+            full.closes_window() && full.stream.pending_events() >= full.most_events as usize
+        })
     }
 
     /// What a span brought about since.
@@ -274,6 +290,7 @@ impl<M: RegionMemory> Upper<M> {
             initiator: begin.initiator,
             peer_is_ready: false,
             paused: false,
+            most_events: 0,
         });
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
@@ -406,7 +423,8 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
-            Stage::Full(_) if self.upper.refuses() => 0,
+            // RFC 9293 §3.8.6: the edge stays where it is, and the window closes as it is used.
+            Stage::Full(full) if full.closes_window() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),
             Stage::Over => u64::MAX,

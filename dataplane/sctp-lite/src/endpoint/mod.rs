@@ -302,11 +302,18 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.reject(now, session, private_data)
     }
 
-    /// The owner takes no events of a session for now, or does again. Meanwhile none of its messages is taken, so
-    /// that the events that wait are bounded; the other sessions go on.
-    pub fn pause_session(&mut self, session: SessionId, paused: bool) {
+    /// Events of a session's ULP that [`poll_event`](Self::poll_event) has not given yet.
+    pub fn pending_events(&self, session: SessionId) -> usize {
+        self.upper.slot(session).map_or(0, |slot| slot.pending_events())
+    }
+
+    /// The owner takes no events of a session for now, and this many may wait, or it does again (`None`). Meanwhile the
+    /// window that the peer is offered is closed, for all sessions of the association. What is on its way is taken,
+    /// that of the session itself until as many events wait as may. Follow it with
+    /// [`poll_transmit`](Self::poll_transmit): the peer is sent the window.
+    pub fn pause_session(&mut self, session: SessionId, most_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
-            self.upper.pause(session.stream, paused);
+            self.upper.pause(session.stream, most_events);
         }
     }
 

@@ -48,8 +48,10 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) touched: bool,
     /// In its queue of slots whose ULP may have events.
     pub(super) talking: bool,
-    /// Its owner takes no events of it: no message is taken.
-    pub(super) paused: bool,
+    /// Its owner takes no events of it, and this many may wait.
+    pub(super) paused: Option<u32>,
+    /// It keeps the window closed, as the endpoint has counted it.
+    pub(super) closes_window: bool,
     /// The deadline that its table of timers has.
     pub(super) timer: Option<Instant>,
     /// Bytes that the session keeps, as the endpoint has counted them.
@@ -86,7 +88,8 @@ impl<M: RegionMemory> SessionSlot<M> {
             ready: false,
             touched: false,
             talking: false,
-            paused: false,
+            paused: None,
+            closes_window: false,
             timer: None,
             kept: 0,
         }
@@ -133,6 +136,18 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Its owner knows of it, and it is not over.
     pub(super) fn is_live(&self) -> bool {
         self.known && self.state() != State::Closed
+    }
+
+    /// No message is taken: the owner takes no events, and as many wait as may. After an error, or when it is over, what
+    /// comes is thrown away.
+    pub(super) fn refuses(&self) -> bool {
+        let Some(most) = self.paused else { return false };
+        self.pending_events() >= most as usize && self.takes_text()
+    }
+
+    /// Events of the ULP that were not taken.
+    pub(super) fn pending_events(&self) -> usize {
+        self.full.as_ref().map_or(0, |full| full.stream.pending_events())
     }
 
     /// What its peer sends may become events.

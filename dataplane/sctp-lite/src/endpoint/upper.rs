@@ -64,6 +64,8 @@ pub(super) struct Upper<M: RegionMemory> {
     kept: u64,
     /// What fragments of messages take of the worker's budget.
     held: u64,
+    /// Sessions that keep SCTP's window closed.
+    closing_window: usize,
     /// Bytes by which SCTP's window has grown.
     widened: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
@@ -97,6 +99,7 @@ impl<M: RegionMemory> Upper<M> {
             live: 0,
             kept: 0,
             held: 0,
+            closing_window: 0,
             widened: 0,
             slots: Vec::new(),
             ready: VecDeque::new(),
@@ -154,6 +157,7 @@ impl<M: RegionMemory> Upper<M> {
 
     fn forget(&mut self, slot: &SessionSlot<M>) {
         self.kept -= slot.kept;
+        self.closing_window -= usize::from(slot.closes_window);
         if let Some(timer) = slot.timer {
             self.timers.remove(&(timer, slot.id.stream));
         }
@@ -417,12 +421,30 @@ impl<M: RegionMemory> Upper<M> {
         let Some(slot) = self.slot_at(stream) else { return };
         slot.touched = false;
         if slot.state() != State::Closed {
-            if !slot.talking && !slot.paused && slot.full.is_some() {
-                slot.talking = true;
-                self.talking.push_back(stream);
+            if slot.talking || slot.full.is_none() {
+                return;
             }
+            if slot.paused.is_some() {
+                return self.count_closing(stream);
+            }
+            slot.talking = true;
+            self.talking.push_back(stream);
         } else if slot.session.is_free() {
             self.drop_slot(stream);
+        } else {
+            self.count_closing(stream);
+        }
+    }
+
+    /// A session is paused, or goes on, or is over while it is paused: then it keeps the window closed no more.
+    #[cold]
+    fn count_closing(&mut self, stream: u16) {
+        let Some(slot) = self.slot_at(stream) else { return };
+        let closes = slot.paused.is_some() && slot.takes_text();
+        match (core::mem::replace(&mut slot.closes_window, closes), closes) {
+            (false, true) => self.closing_window += 1,
+            (true, false) => self.closing_window -= 1,
+            (false, false) | (true, true) => {}
         }
     }
 
@@ -475,10 +497,10 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// See [`Endpoint::pause_session`](super::Endpoint::pause_session).
-    pub(super) fn pause(&mut self, stream: u16, paused: bool) {
+    pub(super) fn pause(&mut self, stream: u16, most_events: Option<u32>) {
         let Some(slot) = self.slot_at(stream) else { return };
-        slot.paused = paused;
-        let talks = !paused && slot.full.is_some();
+        slot.paused = most_events;
+        let talks = most_events.is_none() && slot.full.is_some();
         if core::mem::replace(&mut slot.talking, talks) != talks {
             if talks {
                 self.talking.push_back(stream);
@@ -486,6 +508,7 @@ impl<M: RegionMemory> Upper<M> {
                 self.talking.retain(|s| *s != stream);
             }
         }
+        self.count_closing(stream);
     }
 
     /// A message came to a stream with a session, or its residue.
@@ -497,8 +520,7 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<Arrival> {
         let message = Message::parse(received);
         let ssn = Message::ssn(received);
-        // After an error, or when it is over, what comes is thrown away.
-        if self.slot_at(received.stream).is_some_and(|slot| slot.paused && slot.takes_text()) {
+        if self.slot_at(received.stream).is_some_and(|slot| slot.refuses()) {
             return Some(Arrival::Refused);
         }
         self.unsettled(received.stream, now, |slot, env| {

@@ -1,12 +1,14 @@
 //! Hosts on a link that begin, meet another one with their address, and are asked for their groups.
 
+mod groups;
+
 use smoltcp::wire::{
-    ArpOperation, ArpPacket, ArpRepr, Icmpv6Message, Icmpv6Packet, Ipv6Packet, NdiscRepr,
+    ArpOperation, ArpPacket, ArpRepr, Icmpv6Packet, IpProtocol, Ipv6Packet, NdiscRepr,
 };
 
 use super::*;
 use crate::net::demux::{L4Check, demux};
-use crate::net::interface::link_local;
+use crate::net::interface::{group_mac, link_local, solicited_node};
 use crate::net::neighbour::Mac;
 use crate::net::{Notice, Stack};
 
@@ -22,7 +24,11 @@ struct Host {
 
 impl Host {
     fn new(mac: Mac) -> Host {
-        let interface = Interface::with_addresses(None, mac, [V4, V6]);
+        Host::with(mac, [V4, V6])
+    }
+
+    fn with(mac: Mac, addresses: [&str; 2]) -> Host {
+        let interface = Interface::with_addresses(None, mac, addresses);
         let mut stack = Stack::new(vec![interface], 20, START);
         stack.appear(0, START);
         Host { stack, out: Outbox::default(), now: START }
@@ -171,55 +177,4 @@ fn our_own_frames_are_no_conflict() {
         }
     }
     assert!(host.take().is_empty());
-}
-
-/// A query in a frame: type 130, with this delay.
-fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, len: usize) -> Vec<u8> {
-    let other = Interface::with_addresses(None, THERE, ["10.0.0.9", "2001:db8::9"]);
-    let all: Ipv6Addr = "ff02::1".parse().unwrap();
-    let mut message = vec![0; len];
-    message[0] = 130;
-    message[4..6].copy_from_slice(&delay.to_be_bytes());
-    let ends = (IpAddr::V6(source), IpAddr::V6(all));
-    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = Vec::new();
-    let (kind, len) = ((IpProtocol::HopByHop, hop_limit), ROUTER_ALERT.len() + len);
-    path::ip_frame(&mut frame, &other, group_mac(all), ends, kind, len, |p| {
-        p[..8].copy_from_slice(&ROUTER_ALERT);
-        p[8..].copy_from_slice(&message);
-    });
-    frame
-}
-
-// RFC 3810 §5, §6.2
-#[test]
-fn queriers_are_told_the_groups_within_their_time() {
-    let mut host = Host::new(HERE);
-    host.until(START + Duration::from_secs(60));
-    let began = host.now;
-    let router = link_local(THERE);
-    assert_eq!(host.input(&query(1, router, 2000, 28)), Ok(Notice::Query));
-    assert_eq!(host.input(&query(1, router, 2000, 28)), Ok(Notice::Query));
-    let frames = host.until(began + Duration::from_secs(2));
-    let [(_, frame)] = &frames[..] else { panic!("{} reports", frames.len()) };
-    let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
-    assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(HERE)));
-    assert_eq!(ip.dst_addr(), REPORTS_TO);
-    let (alert, message) = ip.payload().split_at(8);
-    assert_eq!(alert, ROUTER_ALERT);
-    let icmp = Icmpv6Packet::new_checked(message).unwrap();
-    assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
-    assert_eq!(icmp.msg_type(), Icmpv6Message::MldReport);
-    // 2001:db8::1, and the link-local fe80::ff:fe00:1, have the same last 24 bits: one group.
-    let group: Ipv6Addr = "ff02::1:ff00:1".parse().unwrap();
-    assert_eq!(message[6..8], [0, 1]);
-    assert_eq!(message[8..12], [MODE_IS_EXCLUDE, 0, 0, 0]);
-    assert_eq!(message[12..], group.octets());
-    // What no querier of this link sends.
-    for bad in [query(2, router, 1, 28), query(1, "2001:db8::9".parse().unwrap(), 1, 28)] {
-        assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
-    }
-    assert_eq!(host.input(&query(1, router, 1, 20)), Err(DropReason::IcmpIgnored));
-    assert_eq!(host.stack.poll_timeout(), None);
 }

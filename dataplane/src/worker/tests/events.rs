@@ -257,8 +257,8 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
     }
 }
 
-/// Of two sessions of one association the one that floods is paused. What is refused of it fills the peer's
-/// congestion window, which both share (RFC 9260 §7.1): both go on when the control thread does.
+/// Of two sessions of one association the one that floods is paused. It closes the window that both share
+/// (RFC 9260 §6.2), and what is refused of it fills the peer's congestion window: both go on when the control thread does.
 #[test]
 fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     let mut net = scene(RING);

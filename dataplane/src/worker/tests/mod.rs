@@ -19,6 +19,7 @@ mod recorder;
 mod sctp;
 mod sctp_attacks;
 mod sctp_paths;
+mod slow_control;
 mod streams;
 mod windows;
 mod wire_pair;

@@ -336,7 +336,7 @@ fn a_paused_session_takes_no_messages() {
     let (paused, other) = (net.a.session(), net.a.open(now, b""));
     net.run_for(SECOND);
     let there = net.b.session();
-    net.b.ep().pause_session(there, true);
+    net.b.ep().pause_session(there, Some(0));
     let before = net.b.events_of(there).count();
     net.a.ep().post(paused, send_message(b"later", 1)).expect("room");
     net.a.ep().post(other, write_message(0, b"now", 2)).expect("room");
@@ -349,7 +349,7 @@ fn a_paused_session_takes_no_messages() {
     assert!(!sent(&net, paused, 1));
     assert_eq!(net.b.events_of(there).count(), before);
     assert!(net.b.ep().association().receiver().stats().not_taken > 0);
-    net.b.ep().pause_session(there, false);
+    net.b.ep().pause_session(there, None);
     net.run_for(SECOND * 5);
     assert!(sent(&net, paused, 1) && sent(&net, other, 2));
     assert_eq!(net.b.events_of(there).count(), before + 1);

@@ -415,10 +415,10 @@ fn a_pause_keeps_events_back() {
         let received = Received { stream: 0, ppid: PPID_SEGMENT, unordered: true, pieces };
         let taken = UpperCall::receiving(upper, cx, now).message(now, received);
         assert_eq!(taken, Taken::Yes);
-        upper.pause(0, true);
+        upper.pause(0, Some(0));
         upper.settle(now, cx);
         assert_eq!(upper.poll_event(), None);
-        upper.pause(0, false);
+        upper.pause(0, None);
     });
     host.settle();
     let to = ddp::TaggedOffset(0);

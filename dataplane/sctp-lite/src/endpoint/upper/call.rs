@@ -99,14 +99,22 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
 
     fn widen(&mut self, has: u64, more: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
+        if self.upper.closing_window > 0 {
+            return false;
+        }
         let granted = cx.hold.windows_mut().widen(has, more);
         self.upper.widened += if granted { more } else { 0 };
         granted
     }
 
     fn room(&self) -> u32 {
-        // Everything is placed at arrival; what cannot be is refused.
-        u32::MAX
+        // Everything is placed at arrival; what cannot be is refused. The window that is offered is closed while a
+        // session takes no more, for all sessions of the association (RFC 9260 §6.2): what is on its way by then is
+        // taken, or refused, when it comes.
+        match self.cx {
+            None if self.upper.closing_window > 0 => 0,
+            _ => u32::MAX,
+        }
     }
 }
 

@@ -1,0 +1,254 @@
+//! The multicast groups that neighbour discovery needs, those of the solicited node, are reported to the link's routers, so
+//! that switches that look into MLD pass them on: in version 2 (RFC 3810), and in version 1 (RFC 2710) while there is a
+//! querier that knows no other (RFC 3810 §8.2.1).
+//!
+//! ```text
+//!                 query of 24 bytes
+//!     version 2 ----------------------> version 1 --+
+//!         ^                                 ^       | query of 24 bytes
+//!         +---- time-out since the last ----+-------+
+//! ```
+//!
+//! Left out: Done, and its like of version 2. The groups are those of the addresses of the configuration, which the
+//! interface has as long as the worker runs. A report of version 1 by another host suppresses none of ours: a switch that
+//! looks into MLD would not know our port.
+//!
+//! There is a timer for the interface, and one for each group. That a query came with a router alert is not verified.
+
+use core::time::Duration;
+use std::net::{IpAddr, Ipv6Addr};
+
+use base::{Instant, MaybeInstant};
+use smoltcp::wire::IpProtocol;
+
+use super::Jitter;
+use crate::api::DropReason;
+use crate::net::demux::ICMPV6;
+use crate::net::interface::{Interface, group_mac, solicited_node};
+use crate::net::{Outbox, checksum, path};
+
+/// How often groups are reported unasked, and queries of a querier before it counts as gone (RFC 3810 §9.1: Robustness
+/// Variable).
+const ROBUSTNESS: u8 = 2;
+/// Between two queries of a querier that does not tell (RFC 3810 §9.2: Query Interval).
+const QUERY_INTERVAL: Duration = Duration::from_secs(125);
+/// The longest time after which a query is answered, of those that a querier may ask for.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
+/// All routers that speak MLDv2 (RFC 3810 §5.2.14).
+const REPORTS_TO: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+/// Types of ICMPv6 (RFC 3810 §5, §5.2; RFC 2710 §3.1).
+const QUERY: u8 = 130;
+const REPORT: u8 = 143;
+const REPORT_1: u8 = 131;
+/// Bytes of a query, and of a report, of version 1, and the least of a query of version 2 (RFC 3810 §8.1).
+const LEN_1: usize = 24;
+const QUERY_LEN: usize = 28;
+/// Where in them the time within which to answer is, in milliseconds, and the group.
+const DELAY: usize = 4;
+const GROUP: usize = 8;
+/// Records of a report: the state, and that it has changed to this (RFC 3810 §5.2.12): to exclude no source.
+const MODE_IS_EXCLUDE: u8 = 2;
+const CHANGE_TO_EXCLUDE: u8 = 4;
+/// IPv6's hop-by-hop header with a router alert for MLD (RFC 2711), padded to eight bytes; the next header is ICMPv6.
+const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+
+/// What is reported on one link, and when.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// Reports still to be sent unasked.
+    unasked: u8,
+    /// Until when version 1 is used (RFC 3810 §8.2.1: Older Version Querier Present timer).
+    older_until: MaybeInstant,
+    /// Version 2: when all groups are reported.
+    answer: MaybeInstant,
+    /// Version 1: when each group is reported, at most one entry for each.
+    answers: Vec<(Ipv6Addr, Instant)>,
+}
+
+impl Groups {
+    /// The interface appears on its link.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.expire(now);
+        self.unasked = ROBUSTNESS;
+    }
+
+    /// When [`poll`](Self::poll) is to be called next.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let answers = self.answers.iter().map(|(_, at)| *at);
+        answers.chain(self.answer.get()).min()
+    }
+
+    /// Sends the answers that are due.
+    pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+        self.expire(now);
+        self.answers.retain(|&(group, at)| {
+            if at <= now {
+                report_1(interface, group, out);
+            }
+            at > now
+        });
+        if self.answer.get().is_some_and(|at| at <= now) {
+            self.answer = MaybeInstant::NONE;
+            report(interface, MODE_IS_EXCLUDE, out);
+        }
+    }
+
+    /// Reports the groups unasked, as often as need be (RFC 3810 §6.1, RFC 2710 §4).
+    pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+        self.expire(now);
+        let Some(left) = self.unasked.checked_sub(1) else { return };
+        self.unasked = left;
+        if self.older_until.get().is_none() {
+            return report(interface, CHANGE_TO_EXCLUDE, out);
+        }
+        for group in groups(interface) {
+            report_1(interface, group, out);
+        }
+    }
+
+    /// A query is answered at a random time within what it allows.
+    ///
+    /// # Errors
+    /// It is for a group that the interface is not in.
+    pub(super) fn query(
+        &mut self,
+        interface: &Interface,
+        query: &Query,
+        jitter: &mut Jitter,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        self.expire(now);
+        if query.older {
+            self.older_querier(now + u32::from(ROBUSTNESS) * QUERY_INTERVAL + query.delay);
+        }
+        let mut asked = groups(interface);
+        asked.retain(|group| query.group.is_unspecified() || *group == query.group);
+        if asked.is_empty() {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let most = query.delay.min(LONGEST_DELAY);
+        if self.older_until.get().is_none() {
+            let at = now + jitter.below(most);
+            self.answer = Some(self.answer.get().map_or(at, |before| before.min(at))).into();
+            return Ok(());
+        }
+        for group in asked {
+            let at = now + jitter.below(most);
+            match self.answers.iter_mut().find(|(waits, _)| *waits == group) {
+                // RFC 2710 §4: a timer that runs is set again only if it has more left than the query allows.
+                Some((_, before)) if *before > now + most => *before = at,
+                Some(_) => {}
+                None => self.answers.push((group, at)),
+            }
+        }
+        Ok(())
+    }
+
+    /// There is a querier of version 1, which counts as gone at `until` (RFC 3810 §8.2.1, §9.12). What was to be sent in
+    /// version 2 is not.
+    fn older_querier(&mut self, until: Instant) {
+        if self.older_until.get().is_none() {
+            (self.answer, self.unasked) = (MaybeInstant::NONE, 0);
+        }
+        self.older_until = Some(until).into();
+    }
+
+    /// Goes back to version 2 when it is time. What was to be sent in version 1 is not.
+    fn expire(&mut self, now: Instant) {
+        if self.older_until.get().is_some_and(|until| until <= now) {
+            self.older_until = MaybeInstant::NONE;
+            self.answers.clear();
+            self.unasked = 0;
+        }
+    }
+}
+
+/// A query of MLD.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query {
+    /// It is one of version 1.
+    older: bool,
+    /// Within what time it is to be answered.
+    delay: Duration,
+    /// About which group; unspecified for all.
+    group: Ipv6Addr,
+}
+
+impl Query {
+    /// A query with this source and hop limit (RFC 3810 §6.2, §8.1).
+    pub(super) fn read(
+        (source, hop_limit): (Ipv6Addr, u8),
+        message: &[u8],
+    ) -> Result<Query, DropReason> {
+        let older = message.len() == LEN_1;
+        let on_link = hop_limit == 1 && source.is_unicast_link_local();
+        if !on_link || !(older || message.len() >= QUERY_LEN) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let mut group = [0; 16];
+        group.copy_from_slice(&message[GROUP..LEN_1]);
+        // In version 2 it is no plain number from 32.768 s on: it is longer then, and than what is made use of.
+        let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
+        Ok(Query { older, delay: Duration::from_millis(delay.into()), group: group.into() })
+    }
+}
+
+/// True for a query of MLD.
+pub fn is_query(message: &[u8]) -> bool {
+    message.first() == Some(&QUERY)
+}
+
+/// The groups that the interface is in, but for that of all nodes, which is never reported (RFC 3810 §6).
+fn groups(interface: &Interface) -> Vec<Ipv6Addr> {
+    let mut groups: Vec<Ipv6Addr> = addresses(interface).map(solicited_node).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
+    interface.addresses().filter_map(|address| match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    })
+}
+
+/// Reports all groups in version 2, with records of this kind (RFC 3810 §5.2).
+fn report(interface: &Interface, record: u8, out: &mut Outbox) {
+    // As many as fit into the smallest packet of IPv6.
+    for groups in groups(interface).chunks(60) {
+        let mut message = vec![REPORT, 0, 0, 0, 0, 0];
+        message.extend_from_slice(&(groups.len() as u16).to_be_bytes());
+        for group in groups {
+            message.extend_from_slice(&[record, 0, 0, 0]);
+            message.extend_from_slice(&group.octets());
+        }
+        send(interface, REPORTS_TO, message, out);
+    }
+}
+
+/// Reports a group in version 1, to the group (RFC 2710 §3, §4).
+fn report_1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
+    let mut message = vec![0; LEN_1];
+    message[0] = REPORT_1;
+    message[GROUP..].copy_from_slice(&group.octets());
+    send(interface, group, message, out);
+}
+
+/// Sends a message of MLD, whose checksum is zero so far: from a link-local address, with hop limit 1 and a router alert
+/// (RFC 3810 §5).
+fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
+    let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
+    let ends = (IpAddr::V6(source), IpAddr::V6(destination));
+    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());
+    out.frame(interface.port, |bytes| {
+        path::ip_frame(bytes, interface, to, ends, (IpProtocol::HopByHop, 1), len, |p| {
+            let (alert, rest) = p.split_at_mut(ROUTER_ALERT.len());
+            alert.copy_from_slice(&ROUTER_ALERT);
+            rest.copy_from_slice(&message);
+        });
+    });
+}

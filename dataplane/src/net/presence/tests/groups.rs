@@ -1,0 +1,250 @@
+//! A host that is asked for its groups, by queriers of both versions.
+
+use smoltcp::wire::Icmpv6Message;
+
+use super::*;
+use crate::net::demux::ICMPV6;
+use crate::net::{checksum, path};
+
+/// A hop-by-hop header with a router alert for MLD, before ICMPv6.
+const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+const REPORTS_TO: &str = "ff02::16";
+/// Bytes of a query of version 1, and of version 2.
+const OLDER: usize = 24;
+const NEWER: usize = 28;
+/// About all groups.
+const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
+/// The groups of a host with [`TWO`], those of its link-local address among them.
+const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
+const TWO: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
+/// How long a querier is remembered that allows a delay of 2 s: two times 125 s, and the delay (RFC 3810 §9.12).
+const REMEMBERED: Duration = Duration::from_secs(252);
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A query in a frame: type 130, with this delay.
+fn query(hop_limit: u8, source: Ipv6Addr, delay: u16, about: Ipv6Addr, len: usize) -> Vec<u8> {
+    let other = Interface::with_addresses(None, THERE, ["10.0.0.9", "2001:db8::9"]);
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let mut message = [[0; 8].as_slice(), &about.octets(), &[0; 32]].concat();
+    message.truncate(len);
+    message[0] = 130;
+    message[4..6].copy_from_slice(&delay.to_be_bytes());
+    let ends = (IpAddr::V6(source), IpAddr::V6(all));
+    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = Vec::new();
+    let (kind, len) = ((IpProtocol::HopByHop, hop_limit), ROUTER_ALERT.len() + len);
+    path::ip_frame(&mut frame, &other, group_mac(all), ends, kind, len, |p| {
+        p[..8].copy_from_slice(&ROUTER_ALERT);
+        p[8..].copy_from_slice(&message);
+    });
+    frame
+}
+
+/// The router asks, and allows so many milliseconds.
+fn ask(host: &mut Host, delay: u16, about: Ipv6Addr, len: usize) -> Result<Notice, DropReason> {
+    host.input(&query(1, link_local(THERE), delay, about, len))
+}
+
+/// A host that has begun: nothing is due any more.
+fn settled(addresses: [&str; 2]) -> Host {
+    let mut host = Host::with(HERE, addresses);
+    host.until(START + Duration::from_secs(60));
+    assert_eq!(host.stack.poll_timeout(), None);
+    host
+}
+
+/// What is reported in the time to come, with the delays, in order: the group in version 1, none in version 2.
+fn reported(host: &mut Host, time: Duration) -> Vec<(Duration, Option<Ipv6Addr>)> {
+    let began = host.now.saturating_since(START);
+    let frames = host.until(host.now + time);
+    frames.iter().map(|(at, frame)| (*at - began, version_1(frame))).collect()
+}
+
+/// The group that a report of version 1 is about, which is verified; none of version 2.
+fn version_1(frame: &[u8]) -> Option<Ipv6Addr> {
+    let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
+    assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(HERE)));
+    assert_eq!(ip.next_header(), IpProtocol::HopByHop);
+    assert_eq!(frame[..6], group_mac(ip.dst_addr()));
+    let (alert, message) = ip.payload().split_at(8);
+    assert_eq!(alert, ROUTER_ALERT);
+    let ends = (ip.src_addr().into(), ip.dst_addr().into());
+    assert_eq!(checksum::segment(ends.0, ends.1, ICMPV6, message), 0);
+    if message[0] == 143 {
+        assert_eq!(ip.dst_addr(), REPORTS_TO.parse::<Ipv6Addr>().unwrap());
+        return None;
+    }
+    // RFC 2710 §3: type 131, code and delay zero; to the group itself.
+    assert_eq!((message.len(), &message[..2], &message[4..8]), (24, &[131, 0][..], &[0; 4][..]));
+    assert_eq!(message[8..], ip.dst_addr().octets());
+    Some(ip.dst_addr())
+}
+
+fn groups() -> Vec<Option<Ipv6Addr>> {
+    GROUPS.map(|group| Some(group.parse().unwrap())).to_vec()
+}
+
+/// The groups that were reported, sorted.
+fn sorted(reports: &[(Duration, Option<Ipv6Addr>)]) -> Vec<Option<Ipv6Addr>> {
+    let mut groups: Vec<_> = reports.iter().map(|(_, group)| *group).collect();
+    groups.sort_unstable();
+    groups
+}
+
+// RFC 3810 §5, §6.2
+#[test]
+fn queriers_are_told_the_groups_within_their_time() {
+    let mut host = settled([V4, V6]);
+    let began = host.now;
+    let router = link_local(THERE);
+    assert_eq!(ask(&mut host, 2000, ALL, NEWER), Ok(Notice::Query));
+    assert_eq!(ask(&mut host, 2000, ALL, NEWER), Ok(Notice::Query));
+    let frames = host.until(began + Duration::from_secs(2));
+    let [(_, frame)] = &frames[..] else { panic!("{} reports", frames.len()) };
+    let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
+    assert_eq!((ip.hop_limit(), ip.src_addr()), (1, link_local(HERE)));
+    assert_eq!(ip.dst_addr(), REPORTS_TO.parse::<Ipv6Addr>().unwrap());
+    let (alert, message) = ip.payload().split_at(8);
+    assert_eq!(alert, ROUTER_ALERT);
+    let icmp = Icmpv6Packet::new_checked(message).unwrap();
+    assert!(icmp.verify_checksum(&ip.src_addr(), &ip.dst_addr()));
+    assert_eq!(icmp.msg_type(), Icmpv6Message::MldReport);
+    // 2001:db8::1, and the link-local fe80::ff:fe00:1, have the same last 24 bits: one group.
+    let group: Ipv6Addr = "ff02::1:ff00:1".parse().unwrap();
+    assert_eq!(message[6..8], [0, 1]);
+    assert_eq!(message[8..12], [2, 0, 0, 0], "MODE_IS_EXCLUDE");
+    assert_eq!(message[12..], group.octets());
+    // What no querier of this link sends, and lengths that are those of neither version (§8.1).
+    let elsewhere = "2001:db8::9".parse().unwrap();
+    for bad in [query(2, router, 1, ALL, NEWER), query(1, elsewhere, 1, ALL, NEWER)] {
+        assert_eq!(host.input(&bad), Err(DropReason::IcmpIgnored));
+    }
+    for len in [20, 23, 25, 27] {
+        assert_eq!(ask(&mut host, 1, ALL, len), Err(DropReason::IcmpIgnored), "{len}");
+    }
+    assert_eq!(host.stack.poll_timeout(), None);
+}
+
+// RFC 3810 §6.2 (1): the one that is due first counts.
+#[test]
+fn a_querier_in_a_hurry_is_answered_in_its_time() {
+    for len in [NEWER, OLDER] {
+        let mut host = settled(TWO);
+        ask(&mut host, 10_000, ALL, len).unwrap();
+        ask(&mut host, 10, ALL, len).unwrap();
+        let reports = reported(&mut host, Duration::from_secs(10));
+        assert_eq!(reports.len(), if len == OLDER { 2 } else { 1 }, "{reports:?}");
+        assert!(reports.iter().all(|(at, _)| *at <= Duration::from_millis(10)), "{reports:?}");
+    }
+}
+
+// RFC 3810 §8.2.1, RFC 2710 §4: each group has a delay of its own.
+#[test]
+fn an_older_querier_is_answered_in_its_version_within_its_time() {
+    let mut host = settled(TWO);
+    let mut delays = Vec::new();
+    for _ in 0..10 {
+        assert_eq!(ask(&mut host, 2000, ALL, OLDER), Ok(Notice::Query));
+        // A second one changes nothing: what is due comes within its time, too.
+        assert_eq!(ask(&mut host, 2000, ALL, OLDER), Ok(Notice::Query));
+        let reports = reported(&mut host, Duration::from_secs(2));
+        assert_eq!(sorted(&reports), groups());
+        delays.extend(reports.iter().map(|(at, _)| *at));
+        assert_eq!(host.stack.poll_timeout(), None);
+    }
+    delays.sort_unstable();
+    delays.dedup();
+    assert_eq!(delays.len(), 20);
+    assert!(delays[0] < Duration::from_millis(500) && delays[19] > Duration::from_millis(1500));
+    // At once.
+    ask(&mut host, 0, ALL, OLDER).unwrap();
+    assert_eq!(sorted(&reported(&mut host, Duration::ZERO)), groups());
+}
+
+// RFC 2710 §4, RFC 3810 §6.2: a query about a group is answered by those that are in it.
+#[test]
+fn a_query_about_one_group_is_answered_for_that_one() {
+    for len in [OLDER, NEWER] {
+        let mut host = settled(TWO);
+        let ours: Ipv6Addr = GROUPS[1].parse().unwrap();
+        ask(&mut host, 1000, ours, len).unwrap();
+        let reports = reported(&mut host, Duration::from_secs(1));
+        assert_eq!(sorted(&reports), [Some(ours).filter(|_| len == OLDER)]);
+        let other = "ff02::1:ff00:bb".parse().unwrap();
+        assert_eq!(ask(&mut host, 1000, other, len), Err(DropReason::IcmpIgnored));
+        assert_eq!(host.stack.poll_timeout(), None);
+    }
+}
+
+// RFC 3810 §8.2.1, §9.12
+#[test]
+fn an_older_querier_is_remembered_until_its_time_out() {
+    let mut host = settled(TWO);
+    ask(&mut host, 2000, ALL, OLDER).unwrap();
+    assert_eq!(reported(&mut host, REMEMBERED - MOMENT).len(), 2);
+    // A query of version 2 is answered in version 1, and prolongs nothing.
+    ask(&mut host, 0, ALL, NEWER).unwrap();
+    assert_eq!(sorted(&reported(&mut host, MOMENT)), groups());
+    ask(&mut host, 0, ALL, NEWER).unwrap();
+    assert_eq!(sorted(&reported(&mut host, Duration::from_secs(60))), [None]);
+    // One of version 1 does.
+    ask(&mut host, 2000, ALL, OLDER).unwrap();
+    reported(&mut host, REMEMBERED - MOMENT);
+    ask(&mut host, 2000, ALL, OLDER).unwrap();
+    reported(&mut host, REMEMBERED - MOMENT);
+    ask(&mut host, 0, ALL, NEWER).unwrap();
+    assert_eq!(sorted(&reported(&mut host, Duration::ZERO)), groups());
+}
+
+// RFC 3810 §8.2.1: pending responses and retransmissions are cancelled when the version changes.
+#[test]
+fn what_is_due_is_not_sent_in_another_version() {
+    let mut host = settled(TWO);
+    ask(&mut host, 10_000, ALL, NEWER).unwrap();
+    ask(&mut host, 2000, ALL, OLDER).unwrap();
+    assert_eq!(sorted(&reported(&mut host, REMEMBERED - MOMENT)), groups());
+    // And back: these are due after the time-out.
+    let mut late = 0;
+    while late < 2 {
+        ask(&mut host, 2000, ALL, OLDER).unwrap();
+        reported(&mut host, REMEMBERED - MOMENT);
+        ask(&mut host, 10_000, ALL, NEWER).unwrap();
+        late = 2 - reported(&mut host, 2 * MOMENT).len();
+        assert!(reported(&mut host, Duration::from_secs(10)).is_empty());
+    }
+    // The second report at the start.
+    let mut host = Host::with(HERE, TWO);
+    host.until(START);
+    ask(&mut host, 100, ALL, OLDER).unwrap();
+    let frames = host.until(START + Duration::from_secs(60));
+    let is_report = |frame: &&(Duration, Vec<u8>)| {
+        frame.1[12..14] == [0x86, 0xdd] && frame.1[20] == u8::from(IpProtocol::HopByHop)
+    };
+    let reports: Vec<_> = frames.iter().filter(is_report).map(|(_, f)| version_1(f)).collect();
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports.iter().all(Option::is_some), "{reports:?}");
+    // An interface that appears again is known to the older querier.
+    host.stack.appear(0, host.now);
+    let frames = host.until(host.now + Duration::from_secs(60));
+    let reports: Vec<_> = frames.iter().filter(is_report).map(|(_, f)| version_1(f)).collect();
+    assert_eq!(reports, [groups(), groups()].concat());
+}
+
+#[test]
+fn a_flood_of_queries_makes_no_flood_of_reports() {
+    let mut host = settled(TWO);
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        match ask(&mut host, 1, ALL, OLDER) {
+            Ok(_) => {}
+            Err(reason) => {
+                assert_eq!(reason, DropReason::RateLimited);
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 5000, "{refused}");
+    // One timer for each group, however many there are.
+    assert_eq!(reported(&mut host, Duration::from_secs(1)).len(), 2);
+}

@@ -1,0 +1,147 @@
+//! A worker whose control thread takes no events for a while: its peers find the window closed, and lose nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+
+use super::super::event::{Credit, Events};
+use super::wire_pair::*;
+use crate::api::{Counters, EndpointConfig, Event, SctpConfig};
+use crate::wake::Wake;
+
+const PORT: u16 = 4791;
+const SOURCE: Stag = Stag(8);
+const SINK: Stag = Stag(100);
+/// Entries of the event ring.
+const RING: usize = 64;
+const WINDOW: u32 = 64 << 10;
+/// Bytes of a message: a window holds 32 of them.
+const LEN: usize = 2000;
+const MESSAGES: usize = 200;
+
+fn tcp() -> EndpointConfig {
+    let tcp = tcp_lite::tcp::Config { receive_window: WINDOW, ..Default::default() };
+    let endpoint = tcp_lite::endpoint::EndpointConfig { tcp: Arc::new(tcp), ..Default::default() };
+    endpoint.into()
+}
+
+fn sctp() -> EndpointConfig {
+    let receive = sctp_lite::sctp::receive::ReceiveConfig { window: WINDOW, ..Default::default() };
+    let sctp = sctp_lite::sctp::Config { receive: Arc::new(receive), ..Default::default() };
+    SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
+}
+
+/// What the sender saw, and what the receiver refused.
+#[derive(PartialEq, Eq, Debug, Default)]
+struct Seen {
+    timeouts: u64,
+    lost: u64,
+    black_holes: u64,
+    /// But for probes of the closed window.
+    refused: u64,
+    /// The sender found the window closed.
+    probed: bool,
+}
+
+fn seen(net: &Net) -> Seen {
+    let [from, to] = [0, 1].map(|n| &net.hosts[n].cores[0]);
+    if let (Some(from), Some(to)) = (from.streams().next(), to.streams().next()) {
+        let (from, to) = (from.stats().tcp, to.stats().tcp);
+        return Seen {
+            timeouts: from.loss.timeouts,
+            lost: from.loss.segments_lost,
+            black_holes: from.path_mtu.black_holes,
+            refused: to.recv.bytes_refused.saturating_sub(from.window_probes),
+            probed: from.window_probes > 0,
+        };
+    }
+    let [from, to] = [from, to]
+        .map(|core| core.associations.get(0).expect("one association").endpoint().association());
+    let sent = from.sender().stats();
+    Seen {
+        timeouts: sent.timeouts,
+        lost: sent.lost,
+        black_holes: from.stats().path_mtu_black_holes,
+        refused: to.receiver().stats().refused.saturating_sub(sent.window_probes),
+        probed: sent.window_probes > 0,
+    }
+}
+
+fn delivered(net: &Net) -> usize {
+    let is = |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { .. });
+    net.hosts[1].events.iter().filter(is).count()
+}
+
+// RFC 9293 §3.8.6, RFC 9260 §6.2: what is offered is taken, and the window closes as it is used; when there is room again
+// the peer is sent the window, and need not find out.
+#[test]
+fn the_window_closes_while_nobody_takes_events_and_opens_again() {
+    for endpoint in [tcp, sctp] {
+        let mut plan = Plan::new(2);
+        plan.limits.events = RING;
+        let mut net = Net::new(&[Plan::new(1), plan]);
+        net.hosts[1].listen_as(PORT, 100, 100, endpoint());
+        let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
+        source.write(0, &pattern(LEN));
+        let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
+        net.settle();
+        let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint());
+        net.settle();
+
+        net.hosts[1].listens = false;
+        for _ in 0..MESSAGES {
+            net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
+        }
+        net.pass(Duration::from_secs(30));
+        let failed = |e: &Event| matches!(e, Event::PostFailed { .. }).then_some(());
+        assert_eq!(net.hosts[0].take(failed), None);
+        assert_eq!(seen(&net), Seen { probed: true, ..Seen::default() });
+        assert_eq!(net.hosts[1].count("streams_waiting"), 1);
+
+        net.hosts[1].listens = true;
+        let began = net.now;
+        net.until("the rest", |net| (delivered(net) == MESSAGES).then_some(()));
+        let took = net.now.saturating_since(began);
+        assert!(took < Duration::from_millis(500), "the peer is sent the window: {took:?}");
+        assert!(bytes_of(&sink) == pattern(LEN));
+        assert_eq!(seen(&net), Seen { probed: true, ..Seen::default() });
+    }
+}
+
+#[test]
+fn events_in_paused_endpoints_are_bounded_together() {
+    let most = 32 * RING as u32;
+    let (ring, mut control) = rtrb::RingBuffer::new(RING);
+    let mut events = Events::new(ring, Arc::new(Wake::new().unwrap()));
+    let wait = |events: &mut Events, streams: core::ops::Range<u64>, pending: usize| -> u32 {
+        let pause = |n| {
+            let mut credit = Credit::NOTHING;
+            let keeps = events.wait(StreamId(n), &mut credit, pending).expect("it begins to wait");
+            assert_eq!(events.wait(StreamId(n), &mut credit, pending), None, "each once");
+            assert!(keeps <= RING as u32);
+            keeps
+        };
+        streams.map(pause).sum()
+    };
+    let mut take = |events: &mut Events| {
+        events.push(Event::Stopped, &Counters::default());
+        control.pop().unwrap();
+        events.begin_turn(&Counters::default());
+        events.take_waiting().expect("some wait").len()
+    };
+    let first = wait(&mut events, 0..1000, 0);
+    assert!(first <= most && first > most / 2, "{first}");
+    // They go on, with what they have, while others begin to wait.
+    assert_eq!(take(&mut events), 1000);
+    let more = wait(&mut events, 1000..2000, 0);
+    assert!(first + more <= most, "{more}");
+    // What they have left counts, whatever they may have.
+    assert_eq!(take(&mut events), 1000);
+    wait(&mut events, 0..1000, 2);
+    assert_eq!(wait(&mut events, 1000..1001, 0), 0);
+    assert_eq!(take(&mut events), 1001);
+    assert_eq!(wait(&mut events, 2000..2001, 0), 0);
+    assert_eq!(take(&mut events), 1);
+    assert_eq!(wait(&mut events, 3000..3001, 0), RING as u32);
+}

@@ -22,7 +22,7 @@ impl<M: RegionMemory> Endpoint<M> {
         } else if let Some(error) = full.receiver.error() {
             self.fail_by_mpa(error, now, cx);
         } else if let Some(why) = full.stream.failure() {
-            self.abort_for(CloseReason::DdpFailed(why), cx);
+            self.abort_for(CloseReason::DdpFailed(why), now, cx);
         }
     }
 
@@ -30,7 +30,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn remote_closed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         match self.life.state() {
             State::Connecting | State::Startup | State::Deciding | State::Readying => {
-                self.abort_for(TcpReason::Startup(StartupError::Closed).into(), cx);
+                self.abort_for(TcpReason::Startup(StartupError::Closed).into(), now, cx);
             }
             State::Established | State::Closing => {
                 self.life.on_peer_closed();
@@ -109,13 +109,18 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Ends the stream with a reset.
-    pub(super) fn abort_for(&mut self, why: CloseReason, cx: &mut Context<'_, M>) {
+    pub(super) fn abort_for(
+        &mut self,
+        why: CloseReason,
+        now: Instant,
+        cx: &mut Context<'_, M>,
+    ) {
         if self.life.state() == State::Closed {
             return;
         }
         self.life.set_first_reason(why);
         // TCP has nothing more to say; the next poll_transmit sends its reset.
-        self.conn.abort();
+        self.conn.abort(now);
         while self.conn.poll_event().is_some() {}
         self.finish(tcp::CloseReason::Aborted, cx);
     }
@@ -138,14 +143,14 @@ impl<M: RegionMemory> Endpoint<M> {
         let progress = if self.life.state() == State::Closing { self.moved() } else { 0 };
         match self.life.on_deadline(progress) {
             Expired::Startup | Expired::Readying => {
-                self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), cx);
+                self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), now, cx);
             }
             Expired::Progress => self.wait_for_peer(now),
             Expired::Teardown => {
                 if self.life.reason() == Some(&CloseReason::LocalShutdown) {
                     self.life.replace_reason(CloseReason::PeerLingers);
                 }
-                self.abort_for(CloseReason::PeerLingers, cx);
+                self.abort_for(CloseReason::PeerLingers, now, cx);
             }
             Expired::NoChange => {}
         }

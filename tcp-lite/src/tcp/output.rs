@@ -87,7 +87,9 @@ impl Connection {
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
             self.stats.rare().reset = None;
-            self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+            if self.state != State::Closed {
+                self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+            } // else it was recorded with the end, which is reported before this
         }
     }
 

@@ -113,7 +113,7 @@ impl Connection {
 
     pub(super) fn reset_after_silence(&mut self, now: Instant) {
         self.note_gave_up(now);
-        self.reset_from(self.send.control_seq().wire());
+        self.reset(now);
         self.delete(CloseReason::Timeout);
     }
 }

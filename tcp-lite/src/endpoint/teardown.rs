@@ -109,12 +109,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Ends the stream with a reset.
-    pub(super) fn abort_for(
-        &mut self,
-        why: CloseReason,
-        now: Instant,
-        cx: &mut Context<'_, M>,
-    ) {
+    pub(super) fn abort_for(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         if self.life.state() == State::Closed {
             return;
         }
@@ -183,13 +178,17 @@ impl<M: RegionMemory> Endpoint<M> {
         let wanted = self.config.policy.last_message && open;
         let by_peer = matches!(why, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
-        self.conn.record(record(now, kind, &why));
+        // A Terminate that cannot be read has no numbers, and no answer.
+        let numbers = why.numbers();
+        if let Some(numbers) = numbers {
+            self.conn.record(record(now, kind, numbers));
+        }
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
-            if may_send && !by_peer {
-                self.conn.record(record(now, Kind::TerminateSent, &why));
+            if let Some(numbers) = numbers.filter(|_| may_send && !by_peer) {
+                self.conn.record(record(now, Kind::TerminateSent, numbers));
             }
             final_error.post(&mut full.stream, may_send);
         }
@@ -214,7 +213,6 @@ fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
 }
 
-fn record(now: Instant, kind: Kind, why: &CloseReason) -> Record {
-    let (layer, error_type, code) = why.numbers().unwrap_or_default();
+fn record(now: Instant, kind: Kind, (layer, error_type, code): (u8, u8, u8)) -> Record {
     Record::new(now, kind, 0, u32::from_be_bytes([0, layer, error_type, code]))
 }

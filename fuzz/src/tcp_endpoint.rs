@@ -369,8 +369,8 @@ impl End {
         self.paused = false;
         self.endpoint.pause(None);
         self.turn();
-        let End { endpoint, stags, pool, hold, .. } = &mut self;
-        endpoint.abort(&mut Context { stags, buffers: pool, hold });
+        let End { endpoint, stags, pool, hold, now, .. } = &mut self;
+        endpoint.abort(*now, &mut Context { stags, buffers: pool, hold });
         self.turn();
         assert!(self.closed, "no reason for the end of {:?}", self.endpoint.state());
         // TIME-WAIT may be left.

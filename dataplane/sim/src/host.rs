@@ -242,8 +242,8 @@ impl Host {
     }
 
     /// Resets.
-    pub fn abort(&mut self) {
-        self.with(|endpoint, cx| endpoint.abort(cx));
+    pub fn abort(&mut self, now: Instant) {
+        self.with(|endpoint, cx| endpoint.abort(now, cx));
     }
 
     /// A router reports the path MTU `mtu` and that it dropped the segment that begins at `seq`.

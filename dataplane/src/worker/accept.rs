@@ -355,7 +355,7 @@ impl<Io: PortIo> Core<Io> {
         match &mut conn.lower {
             Lower::Tcp(carrier) => {
                 // Returns its buffers to the worker's pool.
-                carrier.endpoint_mut().abort(&mut env.tables.context());
+                carrier.endpoint_mut().abort(env.now, &mut env.tables.context());
                 let schedule = env.schedules.of(CarrierKind::Connection);
                 carrier.release(slot, schedule, &mut env.network, env.tables.keep());
             }

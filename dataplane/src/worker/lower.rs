@@ -225,7 +225,7 @@ impl LowerMut<'_> {
     /// Ends the stream at once; of an association that session alone.
     pub(super) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
-            LowerMut::Tcp(endpoint) => endpoint.abort(cx),
+            LowerMut::Tcp(endpoint) => endpoint.abort(now, cx),
             LowerMut::Sctp(endpoint, session) => {
                 endpoint.abort_session(now, *session, &mut below(cx));
             }

@@ -2,8 +2,8 @@
 //! the headers of the segments that show it. Payload is never in it.
 //!
 //! It costs nothing where nothing happens: eight bytes until the first record, and no work for a segment in order.
-//! Segments of the same kind that follow each other share a record, which has the header of the first one and counts them;
-//! so do reductions for marks, which else would fill the recorder of every stream with ECN.
+//! Segments of the same kind that follow each other within a minute share a record, which has the header of the first one
+//! and counts them; so do reductions for marks, which else would fill the recorder of every stream with ECN.
 //!
 //! ```text
 //!  | since the start: 48 bits, µs | kind: 8 | flags: 8 | number: 32 | answer: 32 | window: 16 | len: 16 | count: 32 |
@@ -19,11 +19,26 @@ pub const RECORDS: usize = 16;
 const LEAST: usize = 2;
 /// Time after the newest during which all of them are kept.
 const FRESH: Duration = Duration::from_secs(60);
+/// Time after its first event during which a record counts others.
+const SHARED: Duration = Duration::from_secs(60);
 
-/// What happened.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Kind {
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident,)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All of them, each at its number.
+            pub const ALL: [Kind; [$(Kind::$kind),*].len()] = [$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
     /// The state of a TCP connection changed by a FIN: from `number` to `answer`, as `tcp::State` numbers them.
     State,
     /// What was found lost was sent again. A header; `len` is bytes of payload.
@@ -37,7 +52,7 @@ pub enum Kind {
     Timeout,
     /// No progress for too long, as without answers or with a window that stays closed: a connection is given up after
     /// `answer` milliseconds and `count` time-outs in a row, an association after `count` unanswered retransmissions and
-    /// HEARTBEATs in a row.
+    /// HEARTBEATs in a row. [`Record::waited_for`] has what did not come.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
     Recovery,
@@ -82,10 +97,24 @@ impl Kind {
         }
     }
 
-    /// Events of this kind that follow each other share a record.
+    /// Events of this kind that follow each other within [`SHARED`] share a record.
     const fn is_counted(self) -> bool {
         matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe | Kind::Marked)
     }
+}
+
+/// What a connection or association that was given up waited for: the flags of a [`Kind::GaveUp`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum WaitedFor {
+    /// Acknowledgements of what was sent.
+    Acknowledgement,
+    /// The peer to open its window; it answered.
+    Window,
+    /// Answers to probes of an idle peer.
+    ProbeAnswer,
+    /// The peer's FIN, after ours was acknowledged.
+    Fin,
 }
 
 /// A record. See the [module](self).
@@ -121,10 +150,22 @@ impl Record {
         Record { when: self.when | u64::from(flags), window, len, ..self }
     }
 
+    /// Of a [`Kind::GaveUp`]: what did not come.
+    #[must_use]
+    pub fn waiting_for(self, what: WaitedFor) -> Self {
+        self.with(what as u8, 0, 0)
+    }
+
     /// So many in a row.
     #[must_use]
     pub fn counted(self, count: u32) -> Self {
         Record { count, ..self }
+    }
+
+    /// How long after its first event it is fresh: the last one that it counts may have come [`SHARED`] after that.
+    fn fresh(&self) -> Duration {
+        let grew = self.kind().is_counted() && self.count > 1;
+        if grew { SHARED + FRESH } else { FRESH }
     }
 
     /// When, to the microsecond.
@@ -134,7 +175,19 @@ impl Record {
 
     /// What happened.
     pub fn kind(&self) -> Kind {
-        KINDS[usize::from((self.when >> 8) as u8).min(KINDS.len() - 1)]
+        // The number is of a `Kind`: nothing else makes a record.
+        Kind::ALL[usize::from((self.when >> 8) as u8)]
+    }
+
+    /// Of a [`Kind::GaveUp`]: what did not come.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        use WaitedFor::*;
+        if self.kind() != Kind::GaveUp {
+            return None;
+        }
+        [Acknowledgement, Window, ProbeAnswer, Fin]
+            .into_iter()
+            .find(|what| *what as u8 == self.flags())
     }
 
     /// The flags of TCP's header, or the type of SCTP's chunk.
@@ -142,32 +195,6 @@ impl Record {
         self.when as u8
     }
 }
-
-const KINDS: [Kind; 20] = {
-    use Kind::*;
-    [
-        State,
-        Resent,
-        TailProbe,
-        WindowProbe,
-        Timeout,
-        GaveUp,
-        Recovery,
-        Undone,
-        WindowClosed,
-        WindowOpened,
-        Marked,
-        PathMtu,
-        Unanswered,
-        ResetSent,
-        ResetReceived,
-        FinSent,
-        FinReceived,
-        ErrorFound,
-        TerminateSent,
-        TerminateReceived,
-    ]
-};
 
 /// The recorder. It takes memory for what it records, and little of it once nothing has happened for [`FRESH`].
 #[derive(Clone, Debug, Default)]
@@ -192,6 +219,7 @@ impl Recorder {
         if record.kind().is_counted()
             && let Some(last) = kept.records.last_mut()
             && last.kind() == record.kind()
+            && record.at().saturating_since(last.at()) < SHARED
         {
             last.count = last.count.saturating_add(record.count);
             return;
@@ -214,8 +242,10 @@ impl Recorder {
     pub fn shrink(&mut self, now: Instant) {
         let Some(kept) = &mut self.0 else { return };
         let more = kept.records.len().saturating_sub(LEAST);
-        let newest = kept.records.last().map(Record::at);
-        if more > 0 && newest.is_some_and(|at| now.saturating_since(at) >= FRESH) {
+        let newest = kept.records.last();
+        if more > 0
+            && newest.is_some_and(|newest| now.saturating_since(newest.at()) >= newest.fresh())
+        {
             kept.leave_out(more);
             kept.records.shrink_to_fit();
         }

@@ -344,8 +344,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Ends the stream at once, with a reset.
-    pub fn abort(&mut self, cx: &mut Context<'_, M>) {
-        self.abort_for(CloseReason::LocalAbort, cx);
+    pub fn abort(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.abort_for(CloseReason::LocalAbort, now, cx);
     }
 
     /// This end cannot go on for a reason of its own: the peer is sent code 5 (RFC 6581 §8), if
@@ -354,7 +354,7 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.life.is_receiving() {
             self.fail_by_startup(StartupError::Local, now, cx);
         } else {
-            self.abort_for(TcpReason::Startup(StartupError::Local).into(), cx);
+            self.abort_for(TcpReason::Startup(StartupError::Local).into(), now, cx);
         }
     }
 
@@ -495,7 +495,7 @@ impl<M: RegionMemory> Endpoint<M> {
                 self.discard_and_close(why, now);
             }
             // RFC 5044 §8 code 4: closed at once.
-            Notice::Error(error) => self.abort_for(TcpReason::Startup(error).into(), cx),
+            Notice::Error(error) => self.abort_for(TcpReason::Startup(error).into(), now, cx),
         }
     }
 

@@ -22,7 +22,7 @@ impl<M: RegionMemory> Endpoint<M> {
         } else if let Some(error) = full.receiver.error() {
             self.fail_by_mpa(error, now, cx);
         } else if let Some(why) = full.stream.failure() {
-            self.abort_for(CloseReason::DdpFailed(why), cx);
+            self.abort_for(CloseReason::DdpFailed(why), now, cx);
         }
     }
 
@@ -30,7 +30,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub(super) fn remote_closed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         match self.life.state() {
             State::Connecting | State::Startup | State::Deciding | State::Readying => {
-                self.abort_for(TcpReason::Startup(StartupError::Closed).into(), cx);
+                self.abort_for(TcpReason::Startup(StartupError::Closed).into(), now, cx);
             }
             State::Established | State::Closing => {
                 self.life.on_peer_closed();
@@ -109,13 +109,13 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Ends the stream with a reset.
-    pub(super) fn abort_for(&mut self, why: CloseReason, cx: &mut Context<'_, M>) {
+    pub(super) fn abort_for(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
         if self.life.state() == State::Closed {
             return;
         }
         self.life.set_first_reason(why);
         // TCP has nothing more to say; the next poll_transmit sends its reset.
-        self.conn.abort();
+        self.conn.abort(now);
         while self.conn.poll_event().is_some() {}
         self.finish(tcp::CloseReason::Aborted, cx);
     }
@@ -138,14 +138,14 @@ impl<M: RegionMemory> Endpoint<M> {
         let progress = if self.life.state() == State::Closing { self.moved() } else { 0 };
         match self.life.on_deadline(progress) {
             Expired::Startup | Expired::Readying => {
-                self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), cx);
+                self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), now, cx);
             }
             Expired::Progress => self.wait_for_peer(now),
             Expired::Teardown => {
                 if self.life.reason() == Some(&CloseReason::LocalShutdown) {
                     self.life.replace_reason(CloseReason::PeerLingers);
                 }
-                self.abort_for(CloseReason::PeerLingers, cx);
+                self.abort_for(CloseReason::PeerLingers, now, cx);
             }
             Expired::NoChange => {}
         }
@@ -178,13 +178,17 @@ impl<M: RegionMemory> Endpoint<M> {
         let wanted = self.config.policy.last_message && open;
         let by_peer = matches!(why, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
-        self.conn.record(record(now, kind, &why));
+        // A Terminate that cannot be read has no numbers, and no answer.
+        let numbers = why.numbers();
+        if let Some(numbers) = numbers {
+            self.conn.record(record(now, kind, numbers));
+        }
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
-            if may_send && !by_peer {
-                self.conn.record(record(now, Kind::TerminateSent, &why));
+            if let Some(numbers) = numbers.filter(|_| may_send && !by_peer) {
+                self.conn.record(record(now, Kind::TerminateSent, numbers));
             }
             final_error.post(&mut full.stream, may_send);
         }
@@ -209,7 +213,6 @@ fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
 }
 
-fn record(now: Instant, kind: Kind, why: &CloseReason) -> Record {
-    let (layer, error_type, code) = why.numbers().unwrap_or_default();
+fn record(now: Instant, kind: Kind, (layer, error_type, code): (u8, u8, u8)) -> Record {
     Record::new(now, kind, 0, u32::from_be_bytes([0, layer, error_type, code]))
 }

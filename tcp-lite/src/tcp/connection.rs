@@ -208,10 +208,10 @@ impl Connection {
 
     /// Ends the connection at once with a reset, which the next
     /// [`poll_transmit`](Self::poll_transmit) sends (RFC 9293 §3.10.5).
-    pub fn abort(&mut self) {
+    pub fn abort(&mut self, now: Instant) {
         use State::*;
         if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
-            self.reset_from(self.send.control_seq().wire());
+            self.reset(now);
         }
         self.delete(CloseReason::Aborted);
     }

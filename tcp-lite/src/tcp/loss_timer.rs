@@ -2,6 +2,7 @@
 //! (RFC 8985 §7.2, §6.2), one at a time (§8).
 
 use base::Instant;
+use transport::recorder::WaitedFor;
 use transport::recovery::Phase;
 use transport::tlp::{Awaited, probe_timeout};
 
@@ -102,12 +103,12 @@ impl Connection {
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
         if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
-            self.note_gave_up(now);
+            self.note_gave_up(now, WaitedFor::Acknowledgement);
             self.delete(CloseReason::Timeout);
             return;
         }
         if self.closed_too_long(now) {
-            return self.reset_after_silence(now);
+            return self.reset_after_silence(now, WaitedFor::Window);
         }
         if self.send.window.is_closed() {
             // RFC 9293 §3.8.6.1: what is outstanding probes the window; no sign of congestion.
@@ -115,8 +116,9 @@ impl Connection {
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
-            self.note_timeout(now);
             self.path_after_timeout(now);
+            // With the time-out that is set now: the path's change may have made it shorter.
+            self.note_timeout(now);
         }
         self.restart_rto(now);
     }

@@ -69,5 +69,5 @@ pub use segment::{
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
-pub use transport::recorder::{Kind as RecordKind, Record};
+pub use transport::recorder::{Kind as RecordKind, RECORDS, Record, WaitedFor};
 pub use transport::seq::SeqNumber;

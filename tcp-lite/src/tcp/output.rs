@@ -87,7 +87,9 @@ impl Connection {
         }
         if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
             self.stats.rare().reset = None;
-            self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+            if self.state != State::Closed {
+                self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+            } // else it was recorded with the end, which is reported before this
         }
     }
 
@@ -540,11 +542,10 @@ impl Connection {
         }
         let mut sent = Sent::Declined;
         if self.state.may_send() && up.has_data() {
-            let before = self.send.nxt;
+            let before = self.before_probe();
             sent = self.send_new(now, self.room_for_new(), up, tx);
             if sent == Sent::Yes {
-                let len = self.send.nxt.since(before) as usize;
-                self.note_new_probe(now, Kind::TailProbe, before, len);
+                self.note_new_probe(now, Kind::TailProbe, before);
             }
         }
         let mut again = None;
@@ -578,10 +579,11 @@ impl Connection {
         let sent = match self.send.out.board.head() {
             Some(head) => self.write_again(now, head, self.send.emss(), true, up, tx),
             None if up.has_data() && self.state.may_send() => {
+                let before = self.before_probe();
                 let sent = self.write_new(now, 1, false, up, tx);
                 if sent == Sent::Yes {
                     self.loss_timer_after_send(now);
-                    self.note_new_probe(now, Kind::WindowProbe, self.send.nxt.minus(1), 1);
+                    self.note_new_probe(now, Kind::WindowProbe, before);
                 }
                 sent
             }
@@ -594,11 +596,19 @@ impl Connection {
         }
     }
 
-    /// New data was a probe.
+    /// SND.NXT, and whether the FIN was sent.
+    fn before_probe(&self) -> (ExtSeq, bool) {
+        (self.send.nxt, self.send.fin_sent)
+    }
+
+    /// New data, which may have the FIN, was a probe.
     #[cold]
-    fn note_new_probe(&mut self, now: Instant, kind: Kind, start: ExtSeq, len: usize) {
+    fn note_new_probe(&mut self, now: Instant, kind: Kind, (start, fin_sent): (ExtSeq, bool)) {
+        let fin = self.send.fin_sent && !fin_sent;
+        let len = self.send.nxt.since(start) as usize - usize::from(fin);
         let (seq, ack) = (start.wire(), self.recv.nxt.wire());
-        let (flags, window) = (Flags::PSH.with(Flags::ACK), self.offered_window());
+        let fin = if fin { Flags::FIN } else { Flags::default() };
+        let (flags, window) = (Flags::PSH.with(Flags::ACK).with(fin), self.offered_window());
         self.note_header(now, kind, &Header { seq, ack, flags, window, len });
     }
 

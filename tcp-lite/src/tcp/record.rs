@@ -64,6 +64,15 @@ impl Connection {
         self.record(header.record(now, kind));
     }
 
+    /// The connection ends with a reset, which is sent next.
+    #[cold]
+    pub(super) fn reset(&mut self, now: Instant) {
+        let (seq, ack) = (self.send.control_seq().wire(), self.recv.nxt.wire());
+        let flags = Flags::RST.with(Flags::ACK);
+        self.note_header(now, Kind::ResetSent, &Header { seq, ack, flags, window: 0, len: 0 });
+        self.reset_from(seq);
+    }
+
     /// The window that was offered last, as a header has it.
     pub(super) fn offered_window(&self) -> u16 {
         let window = self.recv.edge.since(self.recv.nxt) >> self.recv.shift;

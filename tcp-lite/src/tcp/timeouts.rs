@@ -1,7 +1,7 @@
 //! What time does to a connection (RFC 9293 §3.10.8).
 
 use base::Instant;
-use transport::recorder::Kind;
+use transport::recorder::{Kind, Record, WaitedFor};
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;
@@ -25,7 +25,7 @@ impl Connection {
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
                 Timer::Pace => {} // sending goes on
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
-                Timer::Wait => self.reset_after_silence(now),
+                Timer::Wait => self.reset_after_silence(now, WaitedFor::Fin),
             }
         }
     }
@@ -33,7 +33,7 @@ impl Connection {
     /// RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5.
     fn syn_timeout(&mut self, now: Instant) {
         if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
-            self.note_gave_up(now);
+            self.note_gave_up(now, WaitedFor::Acknowledgement);
             self.delete(CloseReason::Timeout);
             return;
         }
@@ -57,7 +57,7 @@ impl Connection {
             return;
         }
         if self.closed_too_long(now) {
-            return self.reset_after_silence(now);
+            return self.reset_after_silence(now, WaitedFor::Window);
         }
         self.send.probe_due = true;
         self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
@@ -87,7 +87,7 @@ impl Connection {
             self.note_count(now, Kind::Unanswered, self.keepalive.unanswered.into(), 0);
         }
         if self.keepalive.unanswered >= keepalive.probes {
-            self.reset_after_silence(now);
+            self.reset_after_silence(now, WaitedFor::ProbeAnswer);
             return;
         }
         self.keepalive.unanswered = self.keepalive.unanswered.saturating_add(1);
@@ -103,17 +103,23 @@ impl Connection {
         self.note_count(now, Kind::Timeout, in_a_row, millis(rto));
     }
 
-    /// The connection ends because there was no answer.
+    /// The connection ends because this did not come.
     #[cold]
-    pub(super) fn note_gave_up(&mut self, now: Instant) {
-        let waited = now.saturating_since(self.send.progress_at);
+    pub(super) fn note_gave_up(&mut self, now: Instant, what: WaitedFor) {
+        let since = match what {
+            WaitedFor::Acknowledgement => self.send.progress_at,
+            WaitedFor::Window => self.stats.closed_since().unwrap_or(now),
+            WaitedFor::ProbeAnswer | WaitedFor::Fin => self.last_received,
+        };
+        let (number, waited) = (self.send.una.wire().0, millis(now.saturating_since(since)));
         let in_a_row = self.send.recovery.timeouts_in_a_row();
-        self.note_count(now, Kind::GaveUp, in_a_row, millis(waited));
+        let record = Record::new(now, Kind::GaveUp, number, waited).counted(in_a_row);
+        self.record(record.waiting_for(what));
     }
 
-    pub(super) fn reset_after_silence(&mut self, now: Instant) {
-        self.note_gave_up(now);
-        self.reset_from(self.send.control_seq().wire());
+    pub(super) fn reset_after_silence(&mut self, now: Instant, what: WaitedFor) {
+        self.note_gave_up(now, what);
+        self.reset(now);
         self.delete(CloseReason::Timeout);
     }
 }

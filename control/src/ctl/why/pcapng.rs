@@ -28,7 +28,7 @@ const DATA: u8 = 0;
 const SACK: u8 = 3;
 const SHUTDOWN: u8 = 7;
 
-/// The file, and how many headers are in it. Events without a header are in the comment of the next frame, those after the
+/// The file, in the order of time, and how many headers are in it. Events without a header are in the comment of the next frame, those after the
 /// last header in that of the last frame.
 pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
@@ -46,24 +46,22 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     ];
     let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
     writer.write_pcapng_block(interface).expect("memory takes what is written");
-    let mut headers = 0;
-    for flight in &why.streams {
-        let frames = frames(flight);
-        headers += frames.len();
-        for frame in frames {
-            let options = vec![
-                EnhancedPacketOption::Flags(if frame.from_peer { INBOUND } else { OUTBOUND }),
-                EnhancedPacketOption::Comment(frame.comment.into()),
-            ];
-            let block = EnhancedPacketBlock {
-                interface_id: 0,
-                timestamp: frame.at,
-                original_len: frame.original_len,
-                data: Cow::Owned(frame.data),
-                options,
-            };
-            writer.write_pcapng_block(block).expect("memory takes it, of the interface above");
-        }
+    let mut frames: Vec<Frame> = why.streams.iter().flat_map(frames).collect();
+    frames.sort_by_key(|frame| frame.at);
+    let headers = frames.len();
+    for frame in frames {
+        let options = vec![
+            EnhancedPacketOption::Flags(if frame.from_peer { INBOUND } else { OUTBOUND }),
+            EnhancedPacketOption::Comment(frame.comment.into()),
+        ];
+        let block = EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: frame.at,
+            original_len: frame.original_len,
+            data: Cow::Owned(frame.data),
+            options,
+        };
+        writer.write_pcapng_block(block).expect("memory takes it, of the interface above");
     }
     (writer.into_inner(), headers)
 }
@@ -154,7 +152,7 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
             out.extend(u32::from(header.window).to_be_bytes());
             out.extend([0; 4]);
         }
-        SHUTDOWN => out.extend(header.number.to_be_bytes()),
+        SHUTDOWN => out.extend(header.acknowledges.to_be_bytes()),
         _ => {}
     }
 }

@@ -410,6 +410,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.record(record);
     }
 
+    /// Its streams send a last message, or a Terminate, about an error.
+    pub fn sends_last_messages(&self) -> bool {
+        self.config.policy.last_message
+    }
+
     /// SCTP's side, to look at.
     pub fn association(&self) -> &Association {
         &self.association

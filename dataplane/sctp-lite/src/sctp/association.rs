@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use transport::recorder::{Kind, Record};
+use transport::recorder::{Kind, Record, WaitedFor};
 use wire::sctp::{Cause, InitHeader, Ports, Tag, Tsn, chunk_type};
 
 use super::config::Config;
@@ -349,11 +349,11 @@ impl Association {
         self.push_event(Event::Closed(reason));
     }
 
-    /// One retransmission or heartbeat more went unanswered (RFC 9260 §8.1).
-    pub(super) fn count_error(&mut self, now: Instant) {
+    /// One retransmission or heartbeat more, which awaited this, went unanswered (RFC 9260 §8.1).
+    pub(super) fn count_error(&mut self, now: Instant, awaited: WaitedFor) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
-            self.sender.note_count(now, Kind::GaveUp, self.errors, 0);
+            self.sender.note_gave_up(now, awaited, self.errors);
             // The peer would most likely not receive an ABORT either; RFC 9260 §8.1: nothing more is sent.
             self.close(CloseReason::Timeout);
         }

@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::recorder::Kind;
+use transport::recorder::{Kind, WaitedFor};
 use wire::sctp::{Chunk, Parameter};
 
 use super::association::Association;
@@ -89,11 +89,12 @@ impl Association {
             self.heartbeat_after_silence(now);
             let unanswered = self.liveness.heartbeat.unanswered;
             self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
-            self.count_error(now);
+            self.count_error(now, WaitedFor::ProbeAnswer);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
             // Data ask the same question (RFC 9260 §8.3: only an idle path).
             self.heartbeat_after_silence(now);
         } else {
+            self.sender.forget_old_records(now);
             self.due.heartbeat = true;
             self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
         }

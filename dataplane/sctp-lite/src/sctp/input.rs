@@ -259,9 +259,8 @@ impl Association {
                 let acknowledged = self.sender.on_shutdown(now, cumulative, source);
                 let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
-                    let shutdown = (chunk_type::SHUTDOWN, cumulative.0);
                     if self.sender.has_records() {
-                        self.sender.note_chunk(now, Kind::FinReceived, shutdown, 0);
+                        self.sender.note_shutdown(now, cumulative);
                     }
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.push_event(Event::PeerShutdown);

@@ -1,6 +1,7 @@
 //! What time does to an association.
 
 use base::Instant;
+use transport::recorder::WaitedFor;
 use wire::sctp::{Cause, Tag};
 
 use super::association::{Association, CloseReason};
@@ -35,7 +36,7 @@ impl Association {
             self.handshake.attempts += 1;
             self.stats.shutdown_retransmitted += 1;
             self.due.shutdown = true;
-            self.count_error(now);
+            self.count_error(now, WaitedFor::Acknowledgement);
         }
         if self.timers.expire(Timer::Guard, now) {
             // RFC 9260 §9.2: T5-shutdown-guard.
@@ -54,7 +55,11 @@ impl Association {
         self.receiver.handle_timeout(now);
         if self.sender.handle_timeout(now) == Expired::T3 {
             self.path_after_timeout(now);
-            self.count_error(now);
+            if !self.sender.probes_window() {
+                // With the time-out that is set now: the path's change may have made it shorter.
+                self.sender.note_timeout(now);
+            }
+            self.count_error(now, WaitedFor::Acknowledgement);
         }
     }
 

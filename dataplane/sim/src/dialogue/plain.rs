@@ -176,7 +176,7 @@ impl Subject for Plain {
             }
             Some("room") => self.up.room = args.number("bytes", u64::MAX)?,
             Some("close") => connection.close(),
-            Some("abort") => connection.abort(),
+            Some("abort") => connection.abort(now),
             Some("mtu") => connection.path_mtu(now, args.number("mss", 0)? as u16),
             Some("too-big") => {
                 let (mtu, seq) = too_big(args, streams, connection.iss())?;

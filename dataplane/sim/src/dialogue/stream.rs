@@ -339,7 +339,7 @@ impl Subject for Stream {
                 self.stags.remove(stag).map(drop).ok_or_else(|| "no such STag".into())
             }
             Some("close") => self.with(|e, _| e.shutdown(now)),
-            Some("abort") => self.with(|e, cx| e.abort(cx)),
+            Some("abort") => self.with(|e, cx| e.abort(now, cx)),
             Some("mtu") => {
                 let mss = args.number("mss", 0)? as u16;
                 self.with(|e, _| e.path_mtu(now, mss))

@@ -30,8 +30,8 @@ impl End for Host {
         Host::shutdown(self, now);
     }
 
-    fn abort(&mut self, _now: Instant) {
-        Host::abort(self);
+    fn abort(&mut self, now: Instant) {
+        Host::abort(self, now);
     }
 
     fn input(&mut self, now: Instant, packet: &Packet, tx: &mut Batch) {

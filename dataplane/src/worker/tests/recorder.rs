@@ -302,8 +302,11 @@ fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
     // Over SCTP one stream's end ends the association of both with an orderly shutdown.
     let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
+    let sent = find(&at_the_end(&mut net, 0), Kind::ResetSent);
     let came = find(&at_the_end(&mut net, 1), Kind::ResetReceived);
     assert_eq!(came.flags() & 4, 4, "RST is set: {came:?}");
+    let header = |it: &Record| (it.number, it.answer, it.flags(), it.window, it.len);
+    assert_eq!(header(&sent), header(&came), "it is recorded as it goes out");
 }
 
 #[test]

@@ -6,7 +6,7 @@ fn at(micros: u64) -> Instant {
 
 #[test]
 fn every_field_comes_back() {
-    for (number, kind) in KINDS.into_iter().enumerate() {
+    for (number, kind) in Kind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, number, "{kind:?} has its own place");
         for (word, half, byte) in
             [(0, 0, 0), (u32::MAX, u16::MAX, u8::MAX), (0x0102_0304, 0x0506, 7)]
@@ -73,6 +73,39 @@ fn a_minute_after_the_newest_record_two_are_left() {
     }
     recorder.add(Record::new(at(7), Kind::Timeout, 20, 0));
     assert_eq!((recorder.records().0.len(), recorder.records().1), (3, 18));
+}
+
+#[test]
+fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
+    let mut recorder = Recorder::default();
+    for number in 0..2 {
+        recorder.add(Record::new(at(0), Kind::Timeout, number, 0));
+    }
+    let hour = Duration::from_secs(3600);
+    recorder.add(Record::new(at(0), Kind::TailProbe, 2, 0));
+    recorder.add(Record::new(at(0) + hour, Kind::TailProbe, 3, 0));
+    let just = SHARED - Duration::from_micros(1);
+    recorder.add(Record::new(at(0) + hour + just, Kind::TailProbe, 4, 0));
+    let seen = |recorder: &Recorder| -> Vec<_> {
+        recorder.records().0.iter().map(|r| (r.kind(), r.number, r.count)).collect()
+    };
+    let probes = [(Kind::TailProbe, 2, 1), (Kind::TailProbe, 3, 2)];
+    assert_eq!(seen(&recorder)[2..], probes, "an hour apart they are two events");
+    // The newest has grown a second ago.
+    recorder.shrink(at(0) + hour + SHARED + Duration::from_secs(1));
+    assert_eq!(seen(&recorder).len(), 4);
+    recorder.shrink(at(0) + hour + SHARED + FRESH);
+    assert_eq!(seen(&recorder), probes);
+}
+
+#[test]
+fn giving_up_has_its_cause() {
+    use WaitedFor::*;
+    for what in [Acknowledgement, Window, ProbeAnswer, Fin] {
+        let record = Record::new(at(5), Kind::GaveUp, 1, 2).waiting_for(what);
+        assert_eq!(record.waited_for(), Some(what));
+    }
+    assert_eq!(Record::new(at(5), Kind::Timeout, 1, 2).waited_for(), None);
 }
 
 #[test]

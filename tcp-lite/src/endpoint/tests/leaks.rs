@@ -116,8 +116,8 @@ proptest! {
         match case.end {
             End::Close(Side::A) => net.a.ep().shutdown(now),
             End::Close(Side::B) => net.b.ep().shutdown(now),
-            End::Abort(Side::A) => net.a.with(|ep, cx| ep.abort(cx)),
-            End::Abort(Side::B) => net.b.with(|ep, cx| ep.abort(cx)),
+            End::Abort(Side::A) => net.a.with(|ep, cx| ep.abort(now, cx)),
+            End::Abort(Side::B) => net.b.with(|ep, cx| ep.abort(now, cx)),
             End::Error => {
                 let source = ddp::Source::Bytes([7; 100][..].into());
                 let (stag, to) = (Stag(0xbad), TaggedOffset(0));
@@ -128,11 +128,12 @@ proptest! {
             End::Damage | End::Dead => {}
         }
         net.run();
+        let now = net.now;
         for node in [&mut net.a, &mut net.b] {
             agree(node);
             if !node.ep().is_done() {
                 // It has got no report of it: the operator ends it.
-                node.with(|ep, cx| ep.abort(cx));
+                node.with(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));
         }

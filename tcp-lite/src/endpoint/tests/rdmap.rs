@@ -213,6 +213,30 @@ fn terminate_first() {
     assert!(!net.a.is_established() && !net.b.is_established());
 }
 
+/// A Terminate that is too short has no numbers, and gets no answer: neither is recorded.
+#[test]
+fn an_unreadable_terminate_leaves_no_record_of_an_error() {
+    let mut config = config(false);
+    config.mpa.initiate = mpa::Revision::One;
+    let a = Node::initiator(config.clone(), b"");
+    let mut net = Net::new(a, Node::responder_of(config, rdmap(4, 4)));
+    net.run_until(|net| net.a.is_established() && net.b.is_established());
+    // RDMAP's version and opcode are in what DDP reserves for its ULP.
+    let (qn, rsvd_ulp) = (ddp::Qn(2), [0x47, 0, 0, 0, 0]);
+    let source = Source::Bytes([0x11, 0][..].into());
+    let message = ddp::Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(1) };
+    net.a.ep().post(message).expect("room to post");
+    net.run();
+    assert_eq!(net.b.reason().map(|reason| reason.name()), Some("invalid_terminate"));
+    let kinds = |node: &Node| -> Vec<_> {
+        let records = node.ep.as_ref().expect("an endpoint").connection().records().0;
+        records.iter().map(tcp::Record::kind).collect()
+    };
+    let kinds = kinds(&net.b);
+    use tcp::RecordKind::*;
+    assert!(!kinds.contains(&ErrorFound) && !kinds.contains(&TerminateSent), "{kinds:?}");
+}
+
 /// The words for people, and the names for machines.
 #[test]
 fn reasons_have_names_and_numbers() {

@@ -304,7 +304,8 @@ fn a_peer_that_lingers() {
 fn abort_flushes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, &[1; 100_000], 42);
-    net.a.with(|ep, cx| ep.abort(cx));
+    let now = net.now;
+    net.a.with(|ep, cx| ep.abort(now, cx));
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));

@@ -117,7 +117,7 @@ impl Victim {
             Step::Mtu(mss) => self.conn.path_mtu(self.now, mss),
             Step::Batch(n) => self.batch = n,
             Step::Close => self.conn.close(),
-            Step::Abort => self.conn.abort(),
+            Step::Abort => self.conn.abort(self.now),
         }
         self.poll();
     }

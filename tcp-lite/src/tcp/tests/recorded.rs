@@ -1,9 +1,13 @@
 //! What the flight recorder keeps of a connection.
 
-use transport::recorder::{Kind, Record};
+use std::time::Duration;
 
-use super::script::{Script, config, established, timestamped};
-use crate::tcp::{Flags, State};
+use base::Instant;
+use transport::recorder::{Kind, Record, WaitedFor};
+
+use super::script::{Script, active, config, established, passive, timestamped, with};
+use super::upper::Batch;
+use crate::tcp::{Config, Flags, Keepalive, State};
 
 fn kinds(script: &Script) -> Vec<Kind> {
     script.conn.records().0.iter().map(Record::kind).collect()
@@ -63,4 +67,104 @@ fn a_fin_is_recorded_once_something_else_was() {
     assert_eq!(state(5), [Some(State::CloseWait), Some(State::LastAck)]);
     assert_eq!((records[0].window, records[1].window), (0, 20000));
     assert!(records[4].flags() & Flags::FIN.0 != 0 && records[4].window > 0);
+}
+
+/// Runs timers until the connection has ended, or so many have expired; the peer is silent.
+fn expire(script: &mut Script, times: u32) {
+    for _ in 0..times {
+        let Some(at) = script.conn.poll_timeout() else { break };
+        script.conn.handle_timeout(at, &mut script.up);
+        script.conn.poll_transmit(at, &mut script.up, &mut Batch::new(usize::MAX));
+    }
+}
+
+#[test]
+fn an_abort_is_recorded_with_the_end_and_once() {
+    let mut script = established(config(), "");
+    let now = Instant::from_millis(5);
+    script.conn.abort(now);
+    // The end is reported before anything is sent.
+    assert_eq!(kinds(&script), [Kind::ResetSent]);
+    let mut batch = Batch::new(usize::MAX);
+    script.conn.poll_transmit(now, &mut script.up, &mut batch);
+    assert_eq!(batch.segments.len(), 1);
+    let records = script.conn.records().0;
+    assert_eq!((records.len(), records[0].at()), (1, now));
+    assert_eq!(records[0].flags(), Flags::RST.with(Flags::ACK).0);
+}
+
+#[test]
+fn a_half_open_connection_that_was_accepted_records_nothing() {
+    let mut script = passive(config(), "S 0:0(0) win 20000 <mss 1000>", "0 > S. 0:0(0) ack 1");
+    expire(&mut script, 3);
+    script.conn.abort(Instant::from_millis(60000));
+    let mut batch = Batch::new(usize::MAX);
+    script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
+    assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
+    // One that we opened does.
+    let mut script = active(config(), "0 > S 0:0(0)");
+    expire(&mut script, 1);
+    assert_eq!(kinds(&script), [Kind::Timeout]);
+}
+
+#[test]
+fn giving_up_is_recorded_with_what_did_not_come() {
+    let secs = Duration::from_secs;
+    let changed = |zero_window, retransmission| {
+        with(config(), |c: &mut Config| {
+            c.limits.zero_window = zero_window;
+            c.limits.retransmission = retransmission;
+            let (idle, interval) = (secs(10), secs(1));
+            c.keepalive = Some(Keepalive { idle, interval, probes: 2 });
+        })
+    };
+    let closed = "1.0 < . 1:1(0) ack 1 win 0";
+    for (config, begin, len, what) in [
+        (changed(None, secs(5)), "", 100, WaitedFor::Acknowledgement),
+        // The peer closed its window and died.
+        (changed(None, secs(5)), closed, 100, WaitedFor::Acknowledgement),
+        (changed(Some(secs(600)), secs(5)), closed, 100, WaitedFor::Acknowledgement),
+        (changed(Some(secs(3)), secs(500)), closed, 100, WaitedFor::Window),
+        (changed(None, secs(500)), "", 0, WaitedFor::ProbeAnswer),
+    ] {
+        let mut script = established(config, begin);
+        script.up.len += len;
+        let from = Instant::from_millis(1000);
+        script.conn.poll_transmit(from, &mut script.up, &mut Batch::new(usize::MAX));
+        expire(&mut script, 100);
+        assert_eq!(script.conn.state(), State::Closed);
+        let records = script.conn.records().0;
+        let gave_up = records.iter().find(|record| record.kind() == Kind::GaveUp);
+        assert_eq!(gave_up.and_then(Record::waited_for), Some(what), "{:?}", kinds(&script));
+    }
+    let mut script = established(
+        with(changed(None, secs(500)), |c| c.keepalive = None),
+        "1.0 close
+         1.0 > F. 1:1(0) ack 1
+         1.1 < . 1:1(0) ack 2 win 20000",
+    );
+    expire(&mut script, 100);
+    let gave_up = script.conn.records().0[0];
+    let seen = (gave_up.waited_for(), gave_up.answer);
+    assert_eq!(seen, (Some(WaitedFor::Fin), 60_000), "{:?}", kinds(&script));
+}
+
+#[test]
+fn a_tail_probe_of_new_data_with_the_fin_has_its_flag_and_no_byte_for_it() {
+    let config = with(config(), |c| c.tail_loss_probe = true);
+    let mut script = established(
+        config,
+        "1.0 write 100
+         1.0 > P. 1:101(100) ack 1
+         1.1 < . 1:1(0) ack 101 win 20000",
+    );
+    // More than the congestion window takes.
+    script.up.len += 60_000;
+    let from = Instant::from_millis(2000);
+    script.conn.poll_transmit(from, &mut script.up, &mut Batch::new(usize::MAX));
+    script.up.len = script.up.filled + 300;
+    script.conn.close();
+    expire(&mut script, 1);
+    let probe = script.conn.records().0.into_iter().find(|r| r.kind() == Kind::TailProbe).unwrap();
+    assert_eq!((probe.len, probe.flags() & Flags::FIN.0), (300, Flags::FIN.0), "{probe:?}");
 }

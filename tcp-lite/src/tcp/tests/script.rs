@@ -173,7 +173,7 @@ impl Script {
             "write" => self.up.len += number(),
             "record" => self.up.record = number() as usize,
             "close" => self.conn.close(),
-            "abort" => self.conn.abort(),
+            "abort" => self.conn.abort(self.now),
             "mtu" => self.conn.path_mtu(self.now, number() as u16),
             "room" => self.up.room = number(),
             "batch" => self.batch_limit = number() as usize,

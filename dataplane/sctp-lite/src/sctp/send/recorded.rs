@@ -1,8 +1,10 @@
-//! What the flight recorder keeps of an association: see [`transport::recorder`]. A header is that of a chunk: its TSN or
-//! cumulative TSN, its type in place of TCP's flags, and the peer's window, at most 65535.
+//! What the flight recorder keeps of an association: see [`transport::recorder`]. A header is that of a chunk: its TSN, or
+//! its cumulative TSN in place of TCP's acknowledgement number, its type in place of TCP's flags, and the peer's window, at
+//! most 65535.
 
 use base::Instant;
-use transport::recorder::{Kind, Record};
+use transport::recorder::{Kind, Record, WaitedFor};
+use wire::sctp::{Tsn, chunk_type};
 
 use super::Sender;
 
@@ -44,6 +46,20 @@ impl Sender {
         self.record(Record::new(now, kind, una, answer).counted(count));
     }
 
+    /// T3-rtx expired, the next one is set.
+    #[cold]
+    pub(in crate::sctp) fn note_timeout(&mut self, now: Instant) {
+        let rto = u32::try_from(self.rto().as_millis()).unwrap_or(u32::MAX);
+        self.note_count(now, Kind::Timeout, self.recovery.timeouts_in_a_row(), rto);
+    }
+
+    /// The association ends because this did not come, after so many attempts.
+    #[cold]
+    pub(in crate::sctp) fn note_gave_up(&mut self, now: Instant, what: WaitedFor, errors: u32) {
+        let record = Record::new(now, Kind::GaveUp, self.board.una.wire().0, 0).counted(errors);
+        self.record(record.waiting_for(what));
+    }
+
     /// A chunk shows what happened.
     #[cold]
     pub(in crate::sctp) fn note_chunk(
@@ -57,11 +73,24 @@ impl Sender {
         self.record(Record::new(now, kind, tsn, 0).with(chunk, window, len));
     }
 
+    /// The peer's SHUTDOWN shows that it closes.
+    #[cold]
+    pub(in crate::sctp) fn note_shutdown(&mut self, now: Instant, cumulative: Tsn) {
+        let window = u16::try_from(self.a_rwnd).unwrap_or(u16::MAX);
+        let record = Record::new(now, Kind::FinReceived, 0, cumulative.0);
+        self.record(record.with(chunk_type::SHUTDOWN, window, 0));
+    }
+
     /// Loss recovery began.
     #[cold]
     pub(super) fn note_recovery(&mut self, now: Instant) {
         let (flight, cwnd) = (bytes(self.board.flight()), bytes(self.cwnd()));
         self.note(now, Kind::Recovery, flight, cwnd);
+    }
+
+    /// Frees the memory of all but the newest records, if nothing was recorded for a minute.
+    pub(in crate::sctp) fn forget_old_records(&mut self, now: Instant) {
+        self.seen.recorder.shrink(now);
     }
 
     /// Takes over the records of the association as it was before it began anew.

@@ -92,8 +92,6 @@ impl Sender {
         let Sender { recovery, state, board, stats, .. } = self;
         stats.timeouts += 1;
         stats.reneged += u64::from(recovery.on_timeout(state, board, now));
-        let rto = u32::try_from(self.rto().as_millis()).unwrap_or(u32::MAX);
-        self.note_count(now, Kind::Timeout, self.recovery.timeouts_in_a_row(), rto);
     }
 }
 

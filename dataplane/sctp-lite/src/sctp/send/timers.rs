@@ -69,7 +69,7 @@ impl Sender {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
                 let answered = core::mem::take(&mut self.sack_received);
-                let closed = self.a_rwnd == 0 && self.probing;
+                let closed = self.probes_window();
                 if closed {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
@@ -97,6 +97,11 @@ impl Sender {
                 Expired::Nothing
             }
         }
+    }
+
+    /// The peer keeps its window closed, and what is in flight probes it.
+    pub(in crate::sctp) fn probes_window(&self) -> bool {
+        self.a_rwnd == 0 && self.probing
     }
 
     /// A full time-out from now on, for what is in flight.

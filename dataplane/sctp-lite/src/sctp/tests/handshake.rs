@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use transport::recorder::{Kind, Record};
 use wire::sctp::{Cause, Chunk, Init, InitHeader, Packet, Parameter, SackHeader, Tag};
 
 use super::rig::{
@@ -392,6 +393,19 @@ fn a_restart_of_the_peer() {
         let old = rig.give_tagged(before, |b| push_data(b, &data(1), b"old"));
         assert_eq!(old, Err(DropReason::BadTag));
     }
+}
+
+// The worker's sessions are those of the association before, whose end is told with what led to it.
+#[test]
+fn a_restart_of_the_peer_keeps_the_records() {
+    let mut rig = Rig::established();
+    rig.association.record(Record::new(rig.now, Kind::ErrorFound, 3, 4));
+    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
+    assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
+    let records = rig.association.sender().records().0;
+    let seen: Vec<_> = records.iter().map(|r| (r.kind(), r.number, r.answer)).collect();
+    assert_eq!(seen, [(Kind::ErrorFound, 3, 4)]);
 }
 
 // RFC 9260 §9.2, §5.2.4 action A: not while the last SHUTDOWN ACK is unanswered.

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use transport::recorder::{Kind, Record};
 use wire::sctp::{Chunk, Packet};
 
 use super::rig::Rig;
@@ -60,6 +61,24 @@ fn an_idle_peer_is_asked() {
         assert_eq!(again, Err(DropReason::UnexpectedChunk));
     }
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
+}
+
+#[test]
+fn an_idle_association_forgets_old_records() {
+    let mut rig = Rig::established();
+    for number in 0..9 {
+        rig.association.record(Record::new(rig.now, Kind::ErrorFound, number, 0));
+    }
+    let begin = rig.now;
+    let mut left = Vec::new();
+    while rig.now.saturating_since(begin) < Duration::from_secs(120) {
+        rig.now = rig.association.poll_timeout().expect("a heartbeat to come");
+        rig.association.handle_timeout(rig.now);
+        let value = value_of(&rig.packets()[0]);
+        rig.give(|b| b.heartbeat_ack(&value).expect("room")).expect("answered");
+        left.push(rig.association.sender().records().0.len());
+    }
+    assert_eq!((left.first(), left.last()), (Some(&9), Some(&2)), "{left:?}");
 }
 
 // RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is gone.

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use wire::sctp::{Parameter, SackHeader, Tag};
+use transport::recorder::{Kind, Record};
+use wire::sctp::{Parameter, SackHeader, Tag, chunk_type};
 
 use super::rig::{PEER_TAG, Rig, data, peer_header, push_data};
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
@@ -49,6 +50,18 @@ fn the_peer_shuts_down() {
     assert_eq!((rig.state(), rig.sent().len()), (State::ShutdownAckSent, 0));
     rig.give(|b| b.shutdown_complete(false).expect("room")).expect("expected");
     assert_eq!((rig.event(), rig.sent().len()), (CLOSED, 0));
+}
+
+#[test]
+fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
+    let mut rig = Rig::established();
+    rig.association.record(Record::new(rig.now, Kind::ErrorFound, 1, 2));
+    shutdown(&mut rig).expect("expected");
+    let record = rig.association.sender().records().0[1];
+    let cumulative = rig.association.identity.local_tsn.sub(1).0;
+    assert_eq!((record.kind(), record.flags()), (Kind::FinReceived, chunk_type::SHUTDOWN));
+    // As a SACK's.
+    assert_eq!((record.number, record.answer), (0, cumulative));
 }
 
 // All that the source has is acknowledged first.

@@ -220,23 +220,22 @@ fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them(
 
 #[test]
 fn a_time_out_is_recorded_with_the_one_that_follows() {
-    for over in [Over::Tcp] {
-        let (mut net, here, _) = opened(over.endpoint(|of| of.limit = Duration::from_secs(20)));
-        begin_write(&mut net, here, 20_000);
-        net.loses = Box::new(|_, _| true);
-        let recording = at_the_end(&mut net, 0);
-        let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
-        let seen: Vec<(Duration, u32)> =
-            timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
-        // Later what is sent again bit by bit sets the timer anew.
-        for pair in seen.windows(2).take(3) {
-            let [(before, next), (at, _)] = pair else { panic!() };
-            let waited = (*at - *before).as_millis() as u32;
-            assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
-        }
-        // The path became narrower: its back-off was forgotten.
-        assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
+    let over = Over::Tcp;
+    let (mut net, here, _) = opened(over.endpoint(|of| of.limit = Duration::from_secs(20)));
+    begin_write(&mut net, here, 20_000);
+    net.loses = Box::new(|_, _| true);
+    let recording = at_the_end(&mut net, 0);
+    let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
+    let seen: Vec<(Duration, u32)> =
+        timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
+    // Later what is sent again bit by bit sets the timer anew.
+    for pair in seen.windows(2).take(3) {
+        let [(before, next), (at, _)] = pair else { panic!() };
+        let waited = (*at - *before).as_millis() as u32;
+        assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
     }
+    // The path became narrower: its back-off was forgotten.
+    assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
 }
 
 #[test]

@@ -63,6 +63,6 @@ pub use api::{
     IpFields, LONGEST_LATENCY, Limit, LimitInfo, Limits, Listed, ListenerConfig, ListenerId, Load,
     LoadKind, LoadReport, NeighbourInfo, Order, Origin, Pace, PortAttachment, PortId, PostFailure,
     RECORDINGS, Record, RecordKind, Recording, Route, SctpConfig, Secret, Service, Sources,
-    StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, Window,
-    WorkerConfig, WorkerHandle, WorkerId,
+    StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, WaitedFor,
+    Window, WorkerConfig, WorkerHandle, WorkerId,
 };

@@ -243,7 +243,7 @@ section! {
         bench: bool = boolean(), or false;
         /// DPDK's own telemetry answers on its socket in the runtime directory of DPDK (`dpdk-telemetry.py -f ddpd`).
         dpdk_telemetry: bool = boolean(), or false;
-        /// The flight recorder: what happens to each stream is kept, for `ddpctl why`. A stream to which nothing happens takes no memory of its worker for it, one with retransmissions, time-outs or errors at most 416 bytes, and over TCP 80 a minute after the last of them.
+        /// The flight recorder: what happens to each stream is kept, for `ddpctl why`. A stream to which nothing happens takes no memory of its worker for it, one with retransmissions, time-outs or errors at most 416 bytes, and 80 a minute after the last of them (over SCTP with `heartbeat`).
         recorder: bool = boolean(), or true;
         /// Streams that did not end in order of which the recorder keeps what happened; the oldest goes first.
         [reload] recorder_streams: u32 = int(0, 65_536), or 256;

@@ -30,7 +30,7 @@ pub use message::{
 };
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
-pub use recording::{RECORDINGS, Record, RecordKind, Recording};
+pub use recording::{RECORDINGS, Record, RecordKind, Recording, WaitedFor};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,
 };

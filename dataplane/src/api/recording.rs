@@ -2,7 +2,7 @@
 
 use base::Instant;
 use ddp::StreamId;
-pub use tcp_lite::tcp::{Record, RecordKind};
+pub use tcp_lite::tcp::{Record, RecordKind, WaitedFor};
 
 use super::transport::Transport;
 

@@ -86,7 +86,14 @@ impl<Io: PortIo> Env<Io> {
                 }
             },
             RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
-            RdmapEvent::Error(error) => Event::RdmapError { stream, error },
+            RdmapEvent::Error(error) => {
+                // A Terminate that cannot be read has no numbers.
+                if let Some(it) = error.terminate() {
+                    let code = (it.layer, it.error_type, it.code);
+                    note_session(of, RecordKind::ErrorFound, code, now);
+                }
+                Event::RdmapError { stream, error }
+            }
             RdmapEvent::Terminated { by_peer, terminate } => {
                 let kind = match by_peer {
                     true => RecordKind::TerminateReceived,

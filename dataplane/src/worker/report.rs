@@ -6,7 +6,7 @@ use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
 
-use super::associations::Associations;
+use super::associations::{Association, Associations};
 use super::conn::{Conn, Stage, Stream};
 use super::listen::Progress;
 use super::lower::Lower;
@@ -193,6 +193,11 @@ impl<Io: PortIo> Env<Io> {
             ddp::Event::Error(error) => {
                 let code = (1, error.code.error_type(), error.code.code());
                 note_session(of, RecordKind::ErrorFound, code, now);
+                // Of RDMAP's Terminate there is an event.
+                let endpoint = of.association.as_deref().map(Association::endpoint);
+                if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
+                    note_session(of, RecordKind::TerminateSent, code, now);
+                }
                 Event::Error { stream, error }
             }
             // The endpoint reports the reason when it closes.

@@ -304,9 +304,7 @@ impl Core {
             sentence: &error.message,
             in_order: ended.in_order,
         };
-        let management = &self.env.facts.config.management;
-        let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
-        let bounds = (management.recorder_streams as usize, size);
+        let bounds = self.recorder_bounds();
         self.flights.ended(id, (reason, stats), &ending, bounds, now);
         if ended.never_established {
             let listener = listener.and_then(|listener| self.listeners.name_of(listener));

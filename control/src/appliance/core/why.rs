@@ -61,6 +61,13 @@ impl Core {
         }
     }
 
+    /// Streams that have ended of which the recorder keeps what happened, and their bytes.
+    pub(super) fn recorder_bounds(&self) -> (usize, usize) {
+        let management = &self.env.facts.config.management;
+        let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
+        (management.recorder_streams as usize, size)
+    }
+
     fn why_nothing(&self) -> String {
         let management = &self.env.facts.config.management;
         match management.recorder {

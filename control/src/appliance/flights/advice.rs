@@ -1,6 +1,10 @@
 //! What an operator can do about the end of a stream, and the key of the configuration that matters.
 
+use dataplane::WaitedFor;
+
 use super::flight::{End, Flight, What};
+
+const LINGERS: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
 
 /// One sentence, and the key if one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,18 +33,18 @@ pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
 
 /// A time-out whose cause the worker's recorder shows.
 fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
-    let recorded = flight.recorded.as_deref()?;
-    match reason {
-        "tcp_timeout" if recorded.window_is_closed() => key(
+    match (reason, flight.recorded.as_deref()?.waited_for()?) {
+        ("tcp_timeout", WaitedFor::Window) => key(
             "[tcp] zero_window_timeout",
             "The peer kept its receive window closed for [tcp] zero_window_timeout: its program does not read what arrives.",
         ),
-        "tcp_timeout" if recorded.probes_unanswered() => key(
+        ("tcp_timeout", WaitedFor::Fin) => plain(LINGERS),
+        ("tcp_timeout", WaitedFor::ProbeAnswer) => key(
             "[tcp] keepalive",
             "The peer answered no probe of the idle stream ([tcp] keepalive; [limits] exclusive_keepalive where a region \
              serves one stream): its host is gone, or the path is cut.",
         ),
-        "sctp_timeout" if recorded.probes_unanswered() => key(
+        ("sctp_timeout", WaitedFor::ProbeAnswer) => key(
             "[sctp] heartbeat",
             "The peer answered no HEARTBEAT ([sctp] heartbeat, [sctp] max_retransmits): its host is gone, or the path is cut.",
         ),
@@ -95,9 +99,7 @@ fn of_reason(reason: &str) -> Option<Advice> {
             "[[listener]] idle_timeout",
             "The peer was silent for the listener's idle_timeout: raise it, or turn it off, if silence is as it should be.",
         ),
-        "peer_lingers" => plain(
-            "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.",
-        ),
+        "peer_lingers" => plain(LINGERS),
         "peer_reset" | "peer_abort" => plain(
             "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did it. \
              The peer's log may say which.",

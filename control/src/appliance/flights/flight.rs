@@ -7,7 +7,7 @@ use dataplane::{CloseReason, StreamParams};
 use ddp::rdmap;
 use ddp::{Origin, StreamId, UlpKind};
 
-use super::recorded::Recorded;
+use super::recorded::{Recorded, Told};
 use super::{ENTRIES, Ending};
 use crate::api::Counters;
 
@@ -17,6 +17,9 @@ const FIRST: usize = 6;
 const SENTENCE: usize = 240;
 /// Bytes of a header, at most: DDP's and RDMAP's have 40.
 const HEADER: usize = 40;
+
+/// RFC 5040 §4.8: the layers of an error by their numbers.
+const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
 /// What happened to one stream.
 #[derive(Debug)]
@@ -89,6 +92,20 @@ impl What {
 
     pub(super) fn post_failed(reason: String) -> What {
         What::PostFailed { reason: cut(reason) }
+    }
+
+    /// Layer, type and code of an error or a Terminate, as a worker records them.
+    pub(super) fn error_of(&self) -> Option<(Told, (u8, u8, u8))> {
+        match self {
+            What::Error { layer, code: (kind, code), .. } => {
+                let layer = LAYERS.iter().position(|name| name == layer)? as u8;
+                Some((Told::Error, (layer, *kind, *code)))
+            }
+            What::Terminate { by_peer, numbers, .. } => {
+                Some((Told::Terminate { by_peer: *by_peer }, *numbers))
+            }
+            _ => None,
+        }
     }
 
     fn bytes(&self) -> usize {

@@ -133,7 +133,7 @@ impl Flights {
         stream: StreamId,
         (reason, stats): (&CloseReason, &StreamStats),
         ending: &Ending<'_>,
-        (streams, bytes): (usize, usize),
+        bounds: (usize, usize),
         now: Instant,
     ) {
         let Some(mut flight) = self.live.remove(&stream) else { return };
@@ -145,6 +145,11 @@ impl Flights {
         flight.end(now, End::new(reason, ending, counters));
         self.bytes += flight.bytes();
         self.archive.push_back(flight);
+        self.trim(bounds);
+    }
+
+    /// Keeps so many streams that have ended, of so many bytes together: the newest.
+    pub(super) fn trim(&mut self, (streams, bytes): (usize, usize)) {
         while self.archive.len() > streams || self.bytes > bytes {
             let Some(oldest) = self.archive.pop_front() else { break };
             self.bytes -= oldest.bytes();

@@ -2,11 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use dataplane::{Record, RecordKind as Kind, Recording, Transport};
+use dataplane::{Record, RecordKind as Kind, Recording, Transport, WaitedFor};
 use tcp_lite::tcp::State;
 
 use super::words::{layer_name, seconds};
 use crate::api::FlightHeader;
+
+/// What the control thread is told of, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    /// An error in what the peer sent.
+    Error,
+    /// A Terminate.
+    Terminate { by_peer: bool },
+}
 
 /// Records with the moment when they came.
 #[derive(Debug)]
@@ -51,17 +60,15 @@ impl Recorded {
     }
 
     /// The peer had closed its window, and did not open it again.
-    pub(super) fn window_is_closed(&self) -> bool {
+    fn window_is_closed(&self) -> bool {
         let mut windows = self.records.iter().rev().map(Record::kind);
         windows.find(|kind| matches!(kind, Kind::WindowClosed | Kind::WindowOpened))
             == Some(Kind::WindowClosed)
     }
 
-    /// It was given up because probes of an idle connection went unanswered.
-    pub(super) fn probes_unanswered(&self) -> bool {
-        let mut kinds = self.records.iter().rev().map(Record::kind);
-        kinds.find(|kind| matches!(kind, Kind::Unanswered | Kind::Timeout))
-            == Some(Kind::Unanswered)
+    /// What did not come, if it was given up.
+    pub(super) fn waited_for(&self) -> Option<WaitedFor> {
+        self.last(Kind::GaveUp)?.1.waited_for()
     }
 
     /// What matters of it, a sentence each. `after` gives the time since the stream began.
@@ -99,8 +106,13 @@ impl Recorded {
         if self.window_is_closed()
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
+            let why = match self.waited_for() {
+                // It may be gone.
+                Some(WaitedFor::Acknowledgement | WaitedFor::ProbeAnswer) => "",
+                _ => ": its program does not read",
+            };
             told.push(format!(
-                "At {} the peer closed its receive window and did not open it again: its program does not read.",
+                "At {} the peer closed its receive window and did not open it again{why}.",
                 when(at)
             ));
         }
@@ -187,6 +199,18 @@ impl Recorded {
         })
     }
 
+    /// Layer, type and code of an error; and whether it is of a Terminate, by the peer or not.
+    pub(super) fn error(record: &Record) -> Option<(Told, (u8, u8, u8))> {
+        let told = match record.kind() {
+            Kind::ErrorFound => Told::Error,
+            Kind::TerminateSent => Told::Terminate { by_peer: false },
+            Kind::TerminateReceived => Told::Terminate { by_peer: true },
+            _ => return None,
+        };
+        let [_, layer, kind, code] = record.answer.to_be_bytes();
+        Some((told, (layer, kind, code)))
+    }
+
     fn segments(&self, record: &Record) -> String {
         let (number, len) = (record.number, record.len);
         let first = format!("{} {number}, {len} bytes", self.number());
@@ -229,12 +253,25 @@ impl Recorded {
 
     fn gave_up(&self, record: &Record) -> String {
         let (count, time) = (record.count, record.answer);
-        match self.transport {
-            Transport::Tcp => {
-                format!("{time} ms without progress, time-outs in a row: {count}")
-            }
-            Transport::Sctp => {
+        match (self.transport, record.waited_for()) {
+            (Transport::Sctp, _) => {
                 format!("unanswered retransmissions and HEARTBEATs in a row: {count}")
+            }
+            (_, Some(WaitedFor::Window)) => {
+                format!("the peer's window was closed for {time} ms, time-outs in a row: {count}")
+            }
+            (_, Some(WaitedFor::ProbeAnswer)) => {
+                format!(
+                    "{time} ms without a segment of the peer, which did not answer keepalive probes"
+                )
+            }
+            (_, Some(WaitedFor::Fin)) => {
+                format!(
+                    "{time} ms without a segment of the peer, which did not close its direction"
+                )
+            }
+            (_, Some(WaitedFor::Acknowledgement) | None) => {
+                format!("{time} ms without progress, time-outs in a row: {count}")
             }
         }
     }

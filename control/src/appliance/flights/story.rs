@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use dataplane::Record;
 use ddp::{Origin, UlpKind};
 
 use super::advice::advice;
 use super::flight::{Entry, Flight, What};
+use super::recorded::Recorded;
 use super::words::{layer_name, seconds};
 use crate::api::{self, Counters, FlightEnd, FlightEvent};
 use crate::appliance::env::api_id;
@@ -13,22 +15,7 @@ use crate::appliance::env::api_id;
 /// All of a record. `clock` gives microseconds since 1970.
 pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
     let end = flight.end.as_deref();
-    let after = |at: Instant| at.saturating_duration_since(flight.began);
-    let event = |entry: &Entry| {
-        let (event, detail) = words(&entry.what, after);
-        let after_us = u64::try_from(after(entry.at).as_micros()).unwrap_or(u64::MAX);
-        FlightEvent { after_us, event: event.into(), detail, header: None }
-    };
     let advice = end.and_then(|end| advice(end, flight));
-    let mut events: Vec<FlightEvent> = flight.entries().iter().map(event).collect();
-    if let Some(recorded) = &flight.recorded {
-        events.extend(recorded.records().map(|(at, record)| {
-            let (event, detail) = recorded.words(record);
-            let after_us = u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
-            FlightEvent { after_us, event: event.into(), detail, header: recorded.header(record) }
-        }));
-        events.sort_by_key(|event| event.after_us);
-    }
     api::Flight {
         stream: api_id(flight.stream()),
         listener: end.and_then(|end| end.listener.as_deref().map(str::to_owned)),
@@ -44,11 +31,43 @@ pub(super) fn tell(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flig
             key: advice.and_then(|advice| advice.key).map(str::to_owned),
         }),
         sentences: sentences(flight, advice.map(|advice| advice.sentence)),
-        events,
+        events: events(flight),
         left_out: flight.left_out,
         recorder_left_out: flight.recorded.as_ref().map_or(0, |recorded| recorded.left_out),
         counters: end.map(|end| end.counters.clone()).unwrap_or_default(),
     }
+}
+
+/// What the control thread saw and what the worker recorded, in order. What both have is one event, with the control
+/// thread's detail at the worker's time.
+fn events(flight: &Flight) -> Vec<FlightEvent> {
+    let after = |at: Instant| at.saturating_duration_since(flight.began);
+    let micros = |at: Instant| u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
+    let mut records: Vec<(Instant, &Record)> =
+        flight.recorded.iter().flat_map(|recorded| recorded.records()).collect();
+    let mut events = Vec::new();
+    for entry in flight.entries() {
+        let (event, detail) = words(&entry.what, after);
+        let same = entry.what.error_of().and_then(|what| {
+            records.iter().position(|(_, record)| Recorded::error(record) == Some(what))
+        });
+        let at = same.map_or(entry.at, |same| records.remove(same).0);
+        events.push(FlightEvent {
+            after_us: micros(at),
+            event: event.into(),
+            detail,
+            header: None,
+        });
+    }
+    if let Some(recorded) = &flight.recorded {
+        events.extend(records.into_iter().map(|(at, record)| {
+            let (event, detail) = recorded.words(record);
+            let header = recorded.header(record);
+            FlightEvent { after_us: micros(at), event: event.into(), detail, header }
+        }));
+        events.sort_by_key(|event| event.after_us);
+    }
+    events
 }
 
 fn by(origin: Origin) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::{Flight, StreamId as ApiStream, Subject, Why};
-use dataplane::{Record, RecordKind, Recording, Transport};
+use dataplane::{Record, RecordKind, Recording, Transport, WaitedFor};
 use ddp::rdmap::Terminate;
 
 const PEER: &str = "10.0.0.9";
@@ -242,50 +242,32 @@ fn what_a_worker_recorded_is_told_in_order_with_headers_and_sentences() {
 #[test]
 fn a_time_out_has_the_key_of_its_cause() {
     let record = |kind| Record::new(micros(9_000_000), kind, 1, 2);
-    let (closed, opened) = (record(RecordKind::WindowClosed), record(RecordKind::WindowOpened));
-    let (late, probe) = (record(RecordKind::Timeout), record(RecordKind::Unanswered));
-    for (records, key) in [
-        (vec![late], "[tcp] user_timeout"),
-        (vec![opened, closed], "[tcp] zero_window_timeout"),
-        (vec![closed, opened, late], "[tcp] user_timeout"),
-        (vec![probe, probe], "[tcp] keepalive"),
-        (vec![probe, late], "[tcp] user_timeout"),
+    let closed = record(RecordKind::WindowClosed);
+    let gave_up = |what| record(RecordKind::GaveUp).waiting_for(what);
+    let does_not_read = "its program does not read";
+    for (records, key, reads) in [
+        (vec![], Some("[tcp] user_timeout"), true),
+        (vec![gave_up(WaitedFor::Acknowledgement)], Some("[tcp] user_timeout"), true),
+        (vec![closed, gave_up(WaitedFor::Window)], Some("[tcp] zero_window_timeout"), false),
+        // It closed its window, and died.
+        (vec![closed, gave_up(WaitedFor::Acknowledgement)], Some("[tcp] user_timeout"), true),
+        (vec![gave_up(WaitedFor::ProbeAnswer)], Some("[tcp] keepalive"), true),
+        (vec![gave_up(WaitedFor::Fin)], None, true),
     ] {
         let mut bench = bench();
         bench.accepted(1, PEER);
         let recordings = vec![recording(1, Transport::Tcp, records.clone())];
         bench.event(Event::Recordings { ticket: None, recordings });
         bench.closed(1, timeout());
-        let end = bench.flight(1).end.unwrap();
-        assert_eq!(end.key.as_deref(), Some(key), "{records:?}");
+        let flight = bench.flight(1);
+        assert_eq!(flight.end.unwrap().key.as_deref(), key, "{records:?}");
+        assert_eq!(!flight.sentences.join("").contains(does_not_read), reads, "{records:?}");
     }
 }
 
 #[test]
 fn every_kind_of_record_has_words() {
-    use RecordKind::*;
-    let kinds = [
-        State,
-        Resent,
-        TailProbe,
-        WindowProbe,
-        Timeout,
-        GaveUp,
-        Recovery,
-        Undone,
-        WindowClosed,
-        WindowOpened,
-        Marked,
-        PathMtu,
-        Unanswered,
-        ResetSent,
-        ResetReceived,
-        FinSent,
-        FinReceived,
-        ErrorFound,
-        TerminateSent,
-        TerminateReceived,
-    ];
+    let kinds = RecordKind::ALL;
     for transport in [Transport::Tcp, Transport::Sctp] {
         let mut bench = bench();
         bench.accepted(1, PEER);
@@ -301,6 +283,67 @@ fn every_kind_of_record_has_words() {
             let header = event.header.as_ref().map(|header| header.transport.as_str());
             assert!(header.is_none_or(|name| name == transport.name()), "{event:?}");
         }
+    }
+}
+
+#[test]
+fn what_the_control_thread_and_the_worker_saw_is_told_once() {
+    let mut bench = bench();
+    bench.accepted(1, PEER);
+    bench.pass(Duration::from_secs(5));
+    let error = super::streams::sample_error();
+    bench.event(Event::Error { stream: StreamId(1), error });
+    for by_peer in [false, true] {
+        let terminate = Terminate::new(0, 2, 5);
+        bench.event(Event::Terminated { stream: StreamId(1), by_peer, terminate });
+    }
+    let record = |at, kind, answer| Record::new(micros(at), kind, 0, answer);
+    let records = vec![
+        record(7_000_000, RecordKind::Recovery, 4000),
+        record(7_000_001, RecordKind::ErrorFound, 0x0001_0102),
+        // Another error than those that the control thread knows.
+        record(7_000_002, RecordKind::ErrorFound, 0x0001_0103),
+        record(7_000_003, RecordKind::TerminateSent, 0x0000_0205),
+        record(7_000_004, RecordKind::TerminateReceived, 0x0000_0205),
+        record(7_000_005, RecordKind::FinReceived, 7),
+    ];
+    let live = recording(1, Transport::Tcp, records);
+    let why = bench.why_with(Subject::Stream(ApiStream(1)), |_| Some(live.clone())).unwrap();
+    let flight = &why.streams[0];
+    let events: Vec<(&str, u64)> =
+        flight.events[2..].iter().map(|event| (event.event.as_str(), event.after_us)).collect();
+    assert_eq!(
+        events,
+        [
+            ("recovery", 2_000_000),
+            ("error", 2_000_001),
+            ("error_found", 2_000_002),
+            ("terminate", 2_000_003),
+            ("terminate", 2_000_004),
+            ("fin", 2_000_005),
+        ]
+    );
+    assert!(flight.events[5].detail.starts_with("by this end"), "{flight:?}");
+}
+
+#[test]
+fn giving_up_says_for_want_of_what() {
+    let gave_up =
+        |what| Record::new(micros(9_000_000), RecordKind::GaveUp, 9, 100).waiting_for(what);
+    for (what, detail) in [
+        (WaitedFor::Acknowledgement, "100 ms without progress, time-outs in a row: 1"),
+        (WaitedFor::Window, "the peer's window was closed for 100 ms, time-outs in a row: 1"),
+        (
+            WaitedFor::ProbeAnswer,
+            "100 ms without a segment of the peer, which did not answer keepalive probes",
+        ),
+        (WaitedFor::Fin, "100 ms without a segment of the peer, which did not close its direction"),
+    ] {
+        let mut bench = bench();
+        bench.accepted(1, PEER);
+        let live = recording(1, Transport::Tcp, vec![gave_up(what)]);
+        let why = bench.why_with(Subject::Stream(ApiStream(1)), |_| Some(live.clone())).unwrap();
+        assert_eq!(why.streams[0].events[2].detail, detail);
     }
 }
 
@@ -353,8 +396,8 @@ fn details_are_those_of_what_carries_the_stream() {
 
 #[test]
 fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
-    let text = format!("{BASIC}\n[management]\nrecorder_streams = 3\n");
-    let mut bench = bench_with(&text);
+    let text_of = |streams| format!("{BASIC}\n[management]\nrecorder_streams = {streams}\n");
+    let mut bench = bench_with(&text_of(3));
     for id in 1..=9 {
         bench.accepted(id, PEER);
         bench.closed(id, timeout());
@@ -372,6 +415,16 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     let (_, archived, bytes) = bench.core.flights().archived();
     assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
     bench.flight(200);
+
+    // Lower bounds apply at once.
+    let mut bench = bench_with(BASIC);
+    for id in 1..=9 {
+        bench.accepted(id, PEER);
+        bench.closed(id, timeout());
+    }
+    bench.reload(&text_of(4)).unwrap();
+    assert_eq!(bench.core.flights().archived().1, 4);
+    bench.flight(6);
 
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder = false\n"));
     bench.accepted(1, PEER);

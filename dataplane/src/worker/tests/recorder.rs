@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ddp::{Access, RegionMemory, Stag, StreamId};
+use ddp::rdmap::WorkRequest;
+use ddp::{Access, Cookie, RegionMemory, Stag, StreamId, TaggedOffset};
+use tcp_lite::tcp::RECORDS;
 
 use super::wire_pair::*;
 use crate::api::{
-    Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording, SctpConfig,
+    Command, Connect, EndpointConfig, Event, InterfaceId, IpFields, Record, RecordKind as Kind,
+    Recording, SctpConfig, Service, WaitedFor,
 };
 use crate::memory::Memory;
 
@@ -210,7 +213,29 @@ fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them(
         find(&recording, Kind::Resent);
         let last = recording.records.iter().map(Record::kind).rev();
         assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{over:?}");
+        let waited_for = find(&recording, Kind::GaveUp).waited_for();
+        assert_eq!(waited_for, Some(WaitedFor::Acknowledgement), "{over:?}");
     }
+}
+
+#[test]
+fn a_time_out_is_recorded_with_the_one_that_follows() {
+    let over = Over::Tcp;
+    let (mut net, here, _) = opened(over.endpoint(|of| of.limit = Duration::from_secs(20)));
+    begin_write(&mut net, here, 20_000);
+    net.loses = Box::new(|_, _| true);
+    let recording = at_the_end(&mut net, 0);
+    let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
+    let seen: Vec<(Duration, u32)> =
+        timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
+    // Later what is sent again bit by bit sets the timer anew.
+    for pair in seen.windows(2).take(3) {
+        let [(before, next), (at, _)] = pair else { panic!() };
+        let waited = (*at - *before).as_millis() as u32;
+        assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
+    }
+    // The path became narrower: its back-off was forgotten.
+    assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
 }
 
 #[test]
@@ -292,7 +317,8 @@ fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
         let unanswered = find(&recording, Kind::Unanswered);
         assert_eq!(unanswered.count, 1, "{over:?}");
         let kinds = kinds(&recording);
-        assert!(kinds.contains(&Kind::GaveUp), "{over:?}: {kinds:?}");
+        let waited_for = find(&recording, Kind::GaveUp).waited_for();
+        assert_eq!(waited_for, Some(WaitedFor::ProbeAnswer), "{over:?}");
         assert!(!kinds.contains(&Kind::Timeout), "{over:?}: {kinds:?}");
     }
 }
@@ -321,14 +347,86 @@ fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
         let found = find(&recording, Kind::ErrorFound);
         // Layer DDP, tagged buffer error, invalid STag.
         assert_eq!(found.answer, 0x0001_0100, "{over:?}: {found:?}");
+        let sent = find(&recording, Kind::TerminateSent);
+        assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{over:?}");
         if over == Over::Tcp {
-            let sent = find(&recording, Kind::TerminateSent);
-            assert_eq!(sent.answer, found.answer);
             // What came after the first record.
             find(&recording, Kind::FinSent);
             find(&recording, Kind::State);
         }
     }
+}
+
+#[test]
+fn an_error_of_rdmap_is_recorded_with_the_terminates() {
+    for over in BOTH {
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        let endpoint = over.endpoint(|_| {});
+        net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
+        let here = open_rdmap(&mut net, endpoint);
+        net.hosts[0].region(SOURCE.0, 100, Access::REMOTE_WRITE);
+        net.settle();
+        let request = WorkRequest::Read {
+            sink_stag: SOURCE,
+            sink_to: TaggedOffset(0),
+            // No such region.
+            source_stag: Stag(0x999),
+            source_to: TaggedOffset(0),
+            len: 100,
+            cookie: Cookie::of(0),
+        };
+        let region = Some(SOURCE);
+        net.hosts[0].command(0, |ticket| Command::PostRdmap {
+            stream: here,
+            request,
+            region,
+            ticket,
+        });
+        let recording = at_the_end(&mut net, 1);
+        // Layer RDMAP, remote protection error, invalid STag.
+        for kind in [Kind::ErrorFound, Kind::TerminateSent] {
+            assert_eq!(find(&recording, kind).answer, 0x0000_0100, "{over:?}");
+        }
+        let received = find(&at_the_end(&mut net, 0), Kind::TerminateReceived);
+        assert_eq!(received.answer, 0x0000_0100, "{over:?}");
+    }
+}
+
+/// Opens a stream of RDMAP.
+fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
+    let ulp = || ddp::rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..Default::default() };
+    let ticket = net.hosts[0].command(0, |ticket| {
+        Command::Connect(Box::new(Connect {
+            ip: IpFields::default(),
+            ticket,
+            interface: InterfaceId(0),
+            local: None,
+            remote: (v4(2), PORT).into(),
+            endpoint,
+            ulp: ulp().into(),
+            service: Service::Control,
+            pd: PD,
+            stags: Vec::new(),
+            private_data: Vec::new(),
+            timeout: Duration::from_secs(20),
+        }))
+    });
+    let stream = net.until("a request", |net| {
+        net.hosts[1].take(|event| match event {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let (pd, private_data, service) = (PD, Vec::new(), Service::Control);
+    let accept = Command::Accept { stream, pd, private_data, ulp: ulp().into(), service };
+    net.hosts[1].command(0, |_| accept);
+    net.until("both ends", |net| {
+        net.hosts[0].take(|event| match event {
+            Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    })
 }
 
 #[test]
@@ -353,16 +451,11 @@ fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
         });
         write(&mut net, here, 1 << 20);
         let recording = asked(&mut net, 0, here);
-        assert_eq!(recording.records.len(), transport_records(), "{over:?}");
+        assert_eq!(recording.records.len(), RECORDS, "{over:?}");
         assert!(recording.left_out > 0, "{over:?}");
         let times: Vec<_> = recording.records.iter().map(Record::at).collect();
         assert!(times.is_sorted(), "{over:?}: {times:?}");
     }
-}
-
-/// Records of a ring.
-fn transport_records() -> usize {
-    16
 }
 
 #[test]

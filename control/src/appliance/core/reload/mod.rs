@@ -273,6 +273,7 @@ impl Core {
             self.regions.deregister(&mut self.env, name, Sources::Wait, None);
         }
         self.took_file(config);
+        self.flights.trim(self.recorder_bounds());
         for sentence in &report.needs_restart {
             tracing::warn!("reload: {sentence}");
         }

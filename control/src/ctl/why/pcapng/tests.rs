@@ -1,6 +1,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use pcap_file::pcapng::PcapNgReader;
+
 use super::*;
 use crate::api::{FlightEvent, StreamId};
 
@@ -44,10 +46,11 @@ fn why() -> Why {
         header("sctp", true, 6, 0),
         header("sctp", true, SHUTDOWN, 0),
     ];
-    let streams = vec![
+    let mut streams = vec![
         flight("10.0.0.1:7471", "10.0.0.9:5000", tcp),
         flight("[2001:db8::1]:7471", "[2001:db8::9]:5000", sctp),
     ];
+    streams[1].began_us += 1000;
     Why { sentences: vec![], streams }
 }
 
@@ -62,6 +65,20 @@ fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_com
     let end = "stream 0000000000000007; seen: as it was; gave_up: as it was";
     assert_eq!(text.matches(end).count(), 2);
     assert_eq!(file(&Why::default()).1, 0);
+}
+
+#[test]
+fn frames_of_several_streams_are_in_the_order_of_time() {
+    let mut why = why();
+    why.streams[0].began_us += 1002;
+    let (bytes, _) = file(&why);
+    let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+    let mut times = Vec::new();
+    while let Some(block) = reader.next_block() {
+        times.extend(block.unwrap().into_enhanced_packet().map(|packet| packet.timestamp));
+    }
+    assert_eq!(times.len(), 6);
+    assert!(times.is_sorted(), "{times:?}");
 }
 
 #[test]

@@ -106,6 +106,7 @@ fn nothing_is_sent_into_a_closed_window() {
 #[test]
 fn a_black_hole_behind_a_closed_window() {
     let mut rig = with_a_closed_window();
+    let rto = rig.association.sender().rto();
     let mut sent = Vec::new();
     while rig.association.stats().path_mtu_black_holes == 0 {
         assert_eq!(rig.state(), State::Established);
@@ -113,6 +114,7 @@ fn a_black_hole_behind_a_closed_window() {
     }
     assert_eq!((rig.association.errors, rig.association.path_len()), (4, 1180));
     assert_eq!(rig.association.known_path_len(), None, "a guess");
+    assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
     // The first one, five more, and nothing larger before an answer has come: the SACK that closed the window
     // counts as one to the first.
     assert_eq!(sent.len(), 6);

@@ -298,13 +298,14 @@ impl Association {
 
     /// Aborts with this cause.
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
-        if self.identity.peer_tag != Tag::NONE {
-            self.note_abort(now, Kind::ResetSent, cause.code());
-        }
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
         match self.identity.peer_tag {
+            _ if self.state == State::Closed => {}
             Tag::NONE => self.close(reason),
-            tag => self.close_with(now, LoneChunk::abort(tag, false, &cause), reason),
+            tag => {
+                self.note_abort(now, Kind::ResetSent, cause.code());
+                self.close_with(now, LoneChunk::abort(tag, false, &cause), reason);
+            }
         }
     }
 

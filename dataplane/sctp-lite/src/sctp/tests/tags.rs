@@ -1,5 +1,6 @@
 //! Verification tags (RFC 9260 §8.5), unknown chunks (§3.2), and what each state makes of each chunk.
 
+use transport::recorder::Kind;
 use wire::sctp::{Cause, PacketBuilder, Parameter, Tag};
 
 use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, packet, peer_header, push_data};
@@ -109,6 +110,11 @@ fn aborting() {
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent().len()), (None, 0));
+        // Recorded is what was sent, with its cause.
+        let records = rig.association.sender().records().0;
+        let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
+        let causes: Vec<u32> = aborts.map(|record| record.answer).collect();
+        assert_eq!(causes, vec![12; expected.len()], "{state:?}");
     }
 }
 

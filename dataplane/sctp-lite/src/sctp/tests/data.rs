@@ -125,6 +125,15 @@ fn a_black_hole_behind_a_closed_window() {
     assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
+// The least MTU that a path is thought to have is of IP packets: what is in front of SCTP's counts.
+#[test]
+fn headers_count_to_the_least_path() {
+    let mut rig = Rig::established();
+    assert_eq!(rig.association.least_path_len(), 576 - 20);
+    rig.association.set_headers(20 + 8);
+    assert_eq!(rig.association.least_path_len(), 576 - 20 - 8);
+}
+
 // RFC 9260 §6.1 A: a peer that answers, though it keeps its window closed, has got the probes.
 #[test]
 fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {

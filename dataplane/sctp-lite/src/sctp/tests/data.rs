@@ -125,6 +125,23 @@ fn a_black_hole_behind_a_closed_window() {
     assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
+// RFC 8899 §6.2.1.2: a probe without an answer is no error, and is sent again, with later data.
+#[test]
+fn a_lost_probe_of_the_path_is_no_error() {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    rig.association.path_mtu(rig.now, 1180);
+    rig.now += Config::default().path_mtu_raise;
+    for n in 1..=2 {
+        rig.up.queue.push_back((n, 100));
+        assert_eq!(rig.sent(), [format!("P: DATA({n})").as_str(), "P: HEARTBEAT PAD"]);
+        sack(&mut rig, n as u32).expect("new");
+        assert_eq!(rig.wait(Duration::from_secs(60)), []);
+        let stats = rig.association.stats();
+        assert_eq!((stats.path_mtu_probes, stats.path_mtu_probes_lost), (n, n));
+        assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
+    }
+}
+
 // The least MTU that a path is thought to have is of IP packets: what is in front of SCTP's counts.
 #[test]
 fn headers_count_to_the_least_path() {

@@ -300,11 +300,10 @@ impl Association {
     pub(super) fn abort_with(&mut self, now: Instant, cause: Cause<'_>, reason: CloseReason) {
         // RFC 9260 §8.5.1 B: with the peer's tag, if it is known; else it knows nothing of us either.
         match self.identity.peer_tag {
+            _ if self.state == State::Closed => {}
             Tag::NONE => self.close(reason),
             tag => {
-                if self.state != State::Closed {
-                    self.note_abort(now, Kind::ResetSent, cause.code());
-                }
+                self.note_abort(now, Kind::ResetSent, cause.code());
                 self.close_with(now, LoneChunk::abort(tag, false, &cause), reason);
             }
         }

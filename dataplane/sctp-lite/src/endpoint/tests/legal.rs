@@ -361,10 +361,12 @@ fn lost_after_the_end() {
         if acknowledged {
             host.acknowledge_all();
         }
+        assert_eq!(host.upper.kept() == 0, acknowledged, "the Terminate is kept till then");
         let now = host.now;
         host.cx(|upper, cx| upper.lost(SctpReason::SctpTimeout.into(), now, cx));
         host.settle();
         assert_eq!(host.reason(session), Some(reason));
+        assert_eq!(host.upper.kept(), 0, "nothing of it is left");
     }
 }
 

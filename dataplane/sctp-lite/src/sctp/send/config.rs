@@ -81,3 +81,28 @@ impl Parameters for SendConfig {
         self.send_window
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Loss recovery is given what the operator chose.
+    #[test]
+    fn parameters_are_those_of_the_configuration() {
+        let (initial_rto, min_rto) = (Duration::from_secs(3), Duration::from_secs(2));
+        let max_rto = Duration::from_secs(70);
+        let (congestion, send_window) = (CongestionControl::NewReno, 77_777);
+        let config = SendConfig {
+            initial_rto,
+            min_rto,
+            max_rto,
+            congestion,
+            send_window,
+            ..SendConfig::default()
+        };
+        fn given(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
+            ([p.initial_rto(), p.min_rto(), p.max_rto()], p.congestion(), p.send_window())
+        }
+        assert_eq!(given(&config), ([initial_rto, min_rto, max_rto], congestion, send_window));
+    }
+}

@@ -106,6 +106,7 @@ fn nothing_is_sent_into_a_closed_window() {
 #[test]
 fn a_black_hole_behind_a_closed_window() {
     let mut rig = with_a_closed_window();
+    let rto = rig.association.sender().rto();
     let mut sent = Vec::new();
     while rig.association.stats().path_mtu_black_holes == 0 {
         assert_eq!(rig.state(), State::Established);
@@ -113,6 +114,7 @@ fn a_black_hole_behind_a_closed_window() {
     }
     assert_eq!((rig.association.errors, rig.association.path_len()), (4, 1180));
     assert_eq!(rig.association.known_path_len(), None, "a guess");
+    assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
     // The first one, five more, and nothing larger before an answer has come: the SACK that closed the window
     // counts as one to the first.
     assert_eq!(sent.len(), 6);
@@ -121,6 +123,32 @@ fn a_black_hole_behind_a_closed_window() {
     assert_eq!(rig.association.errors, 0);
     rig.up.queue.push_back((3, 1100));
     assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
+}
+
+// RFC 8899 §6.2.1.2: a probe without an answer is no error, and is sent again, with later data.
+#[test]
+fn a_lost_probe_of_the_path_is_no_error() {
+    let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
+    rig.association.path_mtu(rig.now, 1180);
+    rig.now += Config::default().path_mtu_raise;
+    for n in 1..=2 {
+        rig.up.queue.push_back((n, 100));
+        assert_eq!(rig.sent(), [format!("P: DATA({n})").as_str(), "P: HEARTBEAT PAD"]);
+        sack(&mut rig, n as u32).expect("new");
+        assert_eq!(rig.wait(Duration::from_secs(60)), []);
+        let stats = rig.association.stats();
+        assert_eq!((stats.path_mtu_probes, stats.path_mtu_probes_lost), (n, n));
+        assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
+    }
+}
+
+// The least MTU that a path is thought to have is of IP packets: what is in front of SCTP's counts.
+#[test]
+fn headers_count_to_the_least_path() {
+    let mut rig = Rig::established();
+    assert_eq!(rig.association.least_path_len(), 576 - 20);
+    rig.association.set_headers(20 + 8);
+    assert_eq!(rig.association.least_path_len(), 576 - 20 - 8);
 }
 
 // RFC 9260 §6.1 A: a peer that answers, though it keeps its window closed, has got the probes.

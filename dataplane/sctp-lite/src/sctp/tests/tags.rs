@@ -110,9 +110,11 @@ fn aborting() {
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
         assert_eq!((rig.event(), rig.sent().len()), (None, 0));
-        let (records, _) = rig.association.sender().records();
-        let resets = records.iter().filter(|record| record.kind() == Kind::ResetSent);
-        assert_eq!(resets.count(), expected.len(), "{state:?}: only what was sent is recorded");
+        // Recorded is what was sent, with its cause.
+        let records = rig.association.sender().records().0;
+        let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
+        let causes: Vec<u32> = aborts.map(|record| record.answer).collect();
+        assert_eq!(causes, vec![12; expected.len()], "{state:?}");
     }
 }
 

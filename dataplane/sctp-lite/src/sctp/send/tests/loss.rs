@@ -117,6 +117,44 @@ fn a_lost_retransmission_is_sent_again() {
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
+// The same of several: none is forgotten for the sake of the oldest.
+#[test]
+fn lost_retransmissions_are_sent_again() {
+    let mut side = measured(10);
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 2), (4, 8)]);
+    side.source.push(10, usize::MAX);
+    let first = side.numbers();
+    assert_eq!(first[..2], [1, 3]);
+    let new = first.iter().filter(|n| **n > 10).count() as u16;
+    assert!(new > 0, "new data follows: {first:?}");
+    side.wait(41 * MS);
+    side.sack(1, &[(2, 2), (4, 10)]);
+    let mut again = side.numbers();
+    side.wait(41 * MS);
+    side.sack(1, &[(2, 2), (4, 10 + new)]);
+    again.extend(side.numbers());
+    assert!(again.contains(&1) && again.contains(&3), "{again:?}");
+    assert_eq!(side.sender.stats().timeouts, 0);
+}
+
+// RFC 9260 §6.3.1 C5, Karn's algorithm: what waited for a retransmission is no round trip; what is reported beyond a gap is.
+#[test]
+fn round_trips_are_measured_by_what_was_sent_once() {
+    let srtt = |side: &Side| side.sender.srtt().expect("measured");
+    let mut side = measured(5);
+    let before = srtt(&side);
+    side.expire();
+    assert_eq!(side.numbers(), [5]);
+    side.wait(500 * MS);
+    side.sack(6, &[]);
+    assert_eq!(srtt(&side), before);
+    let mut side = measured(5);
+    side.wait(100 * MS);
+    side.sack(1, &[(2, 3)]);
+    assert!(srtt(&side) > before);
+}
+
 // RFC 9260 §6.1 C: before anything new.
 #[test]
 fn retransmissions_go_before_new_data() {

@@ -41,12 +41,11 @@ impl<Io: PortIo> Env<Io> {
 pub(super) fn note_session(
     stream: &mut Stream<'_>,
     kind: RecordKind,
-    (layer, error_type, code): (u8, u8, u8),
+    numbers: (u8, u8, u8),
     now: Instant,
 ) {
     let Lower::Sctp(session) = &stream.conn.lower else { return };
-    let answer = u32::from_be_bytes([0, layer, error_type, code]);
-    let record = Record::new(now, kind, session.id.stream.into(), answer);
+    let record = Record::of_error(now, kind, session.id.stream.into(), numbers);
     if let Some(association) = stream.association.as_deref_mut() {
         association.endpoint_mut().record(record);
     }

@@ -143,6 +143,18 @@ impl Record {
         Record { when, number, answer, window: 0, len: 0, count: 1 }
     }
 
+    /// An error, or a message about one: layer, type and code. `stream` is SCTP's.
+    pub fn of_error(now: Instant, kind: Kind, stream: u32, numbers: (u8, u8, u8)) -> Self {
+        let (layer, error_type, code) = numbers;
+        Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
+    }
+
+    /// Layer, type and code, of one that [`of_error`](Self::of_error) made.
+    pub fn error_numbers(&self) -> (u8, u8, u8) {
+        let [_, layer, error_type, code] = self.answer.to_be_bytes();
+        (layer, error_type, code)
+    }
+
     /// With the header's other fields: TCP's flags, or the type of SCTP's chunk.
     #[must_use]
     pub fn with(self, flags: u8, window: u16, len: usize) -> Self {
@@ -194,6 +206,16 @@ impl Record {
     pub fn flags(&self) -> u8 {
         self.when as u8
     }
+}
+
+/// An amount as records have it.
+pub fn bytes(amount: u64) -> u32 {
+    u32::try_from(amount).unwrap_or(u32::MAX)
+}
+
+/// A time as records have it.
+pub fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
 /// The recorder. It takes memory for what it records, and little of it once nothing has happened for [`FRESH`].

@@ -181,14 +181,14 @@ impl<M: RegionMemory> Endpoint<M> {
         // A Terminate that cannot be read has no numbers, and no answer.
         let numbers = why.numbers();
         if let Some(numbers) = numbers {
-            self.conn.record(record(now, kind, numbers));
+            self.conn.record(Record::of_error(now, kind, 0, numbers));
         }
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
             if let Some(numbers) = numbers.filter(|_| may_send && !by_peer) {
-                self.conn.record(record(now, Kind::TerminateSent, numbers));
+                self.conn.record(Record::of_error(now, Kind::TerminateSent, 0, numbers));
             }
             final_error.post(&mut full.stream, may_send);
         }
@@ -211,8 +211,4 @@ impl<M: RegionMemory> Endpoint<M> {
 /// An error of MPA with this code (RFC 5044 §8).
 fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
-}
-
-fn record(now: Instant, kind: Kind, (layer, error_type, code): (u8, u8, u8)) -> Record {
-    Record::new(now, kind, 0, u32::from_be_bytes([0, layer, error_type, code]))
 }

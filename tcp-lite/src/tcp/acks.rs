@@ -6,7 +6,7 @@ use transport::congestion::Growth;
 use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Duplicated, LossesFound, Undone};
 use transport::ranges::Range;
-use transport::recorder::{Kind, Record};
+use transport::recorder::{Kind, Record, bytes};
 use transport::recovery::{Phase, must_recover};
 use transport::seq::{ExtSeq, SeqNumber};
 
@@ -357,8 +357,4 @@ impl Sender {
         self.dup_acks = 0;
         self.out.reno_sacked = 0;
     }
-}
-
-fn bytes(amount: u64) -> u32 {
-    u32::try_from(amount).unwrap_or(u32::MAX)
 }

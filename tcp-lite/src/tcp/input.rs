@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use base::Instant;
 use transport::congestion::Echo;
-use transport::recorder::Kind;
+use transport::recorder::{Kind, bytes};
 use transport::right_size::Usage;
 use transport::seq::ExtSeq;
 
@@ -343,7 +343,7 @@ impl Connection {
     fn slow_down(&mut self, now: Instant) {
         if self.send.on_ecn_congestion() {
             self.stats.more().ecn_reductions += 1;
-            let cwnd = u32::try_from(self.send.recovery.cc().cwnd()).unwrap_or(u32::MAX);
+            let cwnd = bytes(self.send.recovery.cc().cwnd());
             self.note(now, Kind::Marked, self.send.una.wire().0, cwnd);
         }
     }

@@ -1,7 +1,7 @@
 //! What time does to a connection (RFC 9293 §3.10.8).
 
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor};
+use transport::recorder::{Kind, Record, WaitedFor, millis};
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;
@@ -122,8 +122,4 @@ impl Connection {
         self.reset(now);
         self.delete(CloseReason::Timeout);
     }
-}
-
-fn millis(time: core::time::Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }

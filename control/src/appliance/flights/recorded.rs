@@ -207,8 +207,7 @@ impl Recorded {
             Kind::TerminateReceived => Told::Terminate { by_peer: true },
             _ => return None,
         };
-        let [_, layer, kind, code] = record.answer.to_be_bytes();
-        Some((told, (layer, kind, code)))
+        Some((told, record.error_numbers()))
     }
 
     fn segments(&self, record: &Record) -> String {
@@ -277,7 +276,7 @@ impl Recorded {
     }
 
     fn code(&self, record: &Record) -> String {
-        let [_, layer, kind, code] = record.answer.to_be_bytes();
+        let (layer, kind, code) = record.error_numbers();
         let of = match self.transport {
             Transport::Tcp => String::new(),
             Transport::Sctp => format!("stream {} of the association: ", record.number),

@@ -260,7 +260,8 @@ impl Association {
                 let after = self.acknowledged(now, acknowledged);
                 if self.go(Transition::PeerShutdown) {
                     if self.sender.has_records() {
-                        self.sender.note_shutdown(now, cumulative);
+                        let shutdown = (chunk_type::SHUTDOWN, cumulative);
+                        self.sender.note_answer(now, Kind::FinReceived, shutdown);
                     }
                     self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
                     self.push_event(Event::PeerShutdown);

@@ -9,8 +9,8 @@ use tcp_lite::tcp::RECORDS;
 
 use super::wire_pair::*;
 use crate::api::{
-    Command, Connect, EndpointConfig, Event, InterfaceId, IpFields, Record, RecordKind as Kind,
-    Recording, SctpConfig, Service, WaitedFor,
+    Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording, SctpConfig,
+    WaitedFor,
 };
 use crate::memory::Memory;
 
@@ -394,39 +394,8 @@ fn an_error_of_rdmap_is_recorded_with_the_terminates() {
 
 /// Opens a stream of RDMAP.
 fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
-    let ulp = || ddp::rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..Default::default() };
-    let ticket = net.hosts[0].command(0, |ticket| {
-        Command::Connect(Box::new(Connect {
-            ip: IpFields::default(),
-            ticket,
-            interface: InterfaceId(0),
-            local: None,
-            remote: (v4(2), PORT).into(),
-            endpoint,
-            ulp: ulp().into(),
-            service: Service::Control,
-            pd: PD,
-            stags: Vec::new(),
-            private_data: Vec::new(),
-            timeout: Duration::from_secs(20),
-        }))
-    });
-    let stream = net.until("a request", |net| {
-        net.hosts[1].take(|event| match event {
-            Event::Incoming { stream, .. } => Some(*stream),
-            _ => None,
-        })
-    });
-    let (pd, private_data, service) = (PD, Vec::new(), Service::Control);
-    let accept = Command::Accept { stream, pd, private_data, ulp: ulp().into(), service };
-    net.hosts[1].command(0, |_| accept);
-    net.until("both ends", |net| {
-        net.hosts[0].take(|event| match event {
-            Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
-            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
-            _ => None,
-        })
-    })
+    let ulp = ddp::rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..Default::default() };
+    net.open_ulp((0, 0), 1, (v4(2), PORT).into(), endpoint, ulp.into()).0
 }
 
 #[test]

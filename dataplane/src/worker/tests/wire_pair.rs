@@ -14,6 +14,7 @@ use ddp::{
 };
 use ipnet::{IpNet, Ipv4Net};
 use tcp_lite::endpoint::EndpointConfig;
+use tcp_lite::endpoint::UlpConfig;
 
 use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, Listed, ListenerConfig,
@@ -308,7 +309,18 @@ impl Host {
         remote: SocketAddr,
         endpoint: impl Into<api::EndpointConfig>,
     ) -> Ticket {
-        let (endpoint, ip) = (endpoint.into(), self.ip);
+        self.connect_ulp(worker, remote, endpoint.into(), stream_config().into())
+    }
+
+    /// The same, with this protocol above the LLP.
+    fn connect_ulp(
+        &mut self,
+        worker: usize,
+        remote: SocketAddr,
+        endpoint: api::EndpointConfig,
+        ulp: UlpConfig,
+    ) -> Ticket {
+        let ip = self.ip;
         self.command(worker, |ticket| {
             Command::Connect(Box::new(Connect {
                 ip,
@@ -317,7 +329,7 @@ impl Host {
                 local: None,
                 remote,
                 endpoint,
-                ulp: stream_config().into(),
+                ulp,
                 service: Service::Control,
                 pd: PD,
                 stags: Vec::new(),
@@ -539,14 +551,27 @@ impl Net {
         remote: SocketAddr,
         endpoint: impl Into<api::EndpointConfig>,
     ) -> (StreamId, StreamId) {
-        let ticket = self.hosts[from].connect_as(worker, remote, endpoint);
+        let ulp = stream_config().into();
+        self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
+    }
+
+    /// The same, with this protocol above the LLP.
+    pub(super) fn open_ulp(
+        &mut self,
+        (from, worker): (usize, usize),
+        to: usize,
+        remote: SocketAddr,
+        endpoint: api::EndpointConfig,
+        ulp: UlpConfig,
+    ) -> (StreamId, StreamId) {
+        let ticket = self.hosts[from].connect_ulp(worker, remote, endpoint, ulp.clone());
         let there = self.until("a request", |net| {
             net.hosts[to].take(|e| match e {
                 Event::Incoming { stream, .. } => Some(*stream),
                 _ => None,
             })
         });
-        self.accept(to, there);
+        self.accept_ulp(to, there, ulp);
         let here = self.until("both ends", |net| {
             net.hosts[from].take(|e| match e {
                 Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
@@ -558,13 +583,12 @@ impl Net {
     }
 
     pub(super) fn accept(&mut self, host: usize, stream: StreamId) {
-        let accept = Command::Accept {
-            stream,
-            pd: PD,
-            private_data: b"welcome".to_vec(),
-            ulp: stream_config().into(),
-            service: Service::Control,
-        };
+        self.accept_ulp(host, stream, stream_config().into());
+    }
+
+    fn accept_ulp(&mut self, host: usize, stream: StreamId, ulp: UlpConfig) {
+        let (private_data, service) = (b"welcome".to_vec(), Service::Control);
+        let accept = Command::Accept { stream, pd: PD, private_data, ulp, service };
         self.hosts[host].command(stream.worker().into(), |_| accept);
     }
 

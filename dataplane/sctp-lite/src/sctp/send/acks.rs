@@ -4,7 +4,7 @@ use base::Instant;
 use transport::delivery::Delivery;
 use transport::loss_recovery::{Ack, Duplicated};
 use transport::ranges::Range;
-use transport::recorder::{Kind, Record};
+use transport::recorder::Kind;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{GapBlock, Sack, Tsn, chunk_type};
 
@@ -230,9 +230,7 @@ impl Sender {
     fn window_turned(&mut self, now: Instant, sack: &Sack<'_>) {
         let opened = sack.header.a_rwnd > 0;
         let kind = if opened { Kind::WindowOpened } else { Kind::WindowClosed };
-        let window = u16::try_from(sack.header.a_rwnd).unwrap_or(u16::MAX);
-        let record = Record::new(now, kind, 0, sack.header.cumulative.0);
-        self.record(record.with(chunk_type::SACK, window, 0));
+        self.note_answer(now, kind, (chunk_type::SACK, sack.header.cumulative));
         if !opened {
             return;
         }

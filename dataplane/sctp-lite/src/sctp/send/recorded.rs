@@ -3,8 +3,8 @@
 //! most 65535.
 
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor};
-use wire::sctp::{Tsn, chunk_type};
+use transport::recorder::{Kind, Record, WaitedFor, bytes, millis};
+use wire::sctp::Tsn;
 
 use super::Sender;
 
@@ -49,8 +49,8 @@ impl Sender {
     /// T3-rtx expired, the next one is set.
     #[cold]
     pub(in crate::sctp) fn note_timeout(&mut self, now: Instant) {
-        let rto = u32::try_from(self.rto().as_millis()).unwrap_or(u32::MAX);
-        self.note_count(now, Kind::Timeout, self.recovery.timeouts_in_a_row(), rto);
+        let in_a_row = self.recovery.timeouts_in_a_row();
+        self.note_count(now, Kind::Timeout, in_a_row, millis(self.rto()));
     }
 
     /// The association ends because this did not come, after so many attempts.
@@ -69,16 +69,23 @@ impl Sender {
         (chunk, tsn): (u8, u32),
         len: usize,
     ) {
-        let window = u16::try_from(self.a_rwnd).unwrap_or(u16::MAX);
-        self.record(Record::new(now, kind, tsn, 0).with(chunk, window, len));
+        self.record(Record::new(now, kind, tsn, 0).with(chunk, self.window(), len));
     }
 
-    /// The peer's SHUTDOWN shows that it closes.
+    /// A chunk of the peer that acknowledges, a SACK or a SHUTDOWN, shows what happened.
     #[cold]
-    pub(in crate::sctp) fn note_shutdown(&mut self, now: Instant, cumulative: Tsn) {
-        let window = u16::try_from(self.a_rwnd).unwrap_or(u16::MAX);
-        let record = Record::new(now, Kind::FinReceived, 0, cumulative.0);
-        self.record(record.with(chunk_type::SHUTDOWN, window, 0));
+    pub(in crate::sctp) fn note_answer(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        (chunk, cumulative): (u8, Tsn),
+    ) {
+        self.record(Record::new(now, kind, 0, cumulative.0).with(chunk, self.window(), 0));
+    }
+
+    /// The peer's window, as records have it.
+    fn window(&self) -> u16 {
+        u16::try_from(self.a_rwnd).unwrap_or(u16::MAX)
     }
 
     /// Loss recovery began.
@@ -97,8 +104,4 @@ impl Sender {
     pub(in crate::sctp) fn keep_records(&mut self, before: Sender) {
         self.seen.recorder = before.seen.recorder;
     }
-}
-
-pub(super) fn bytes(amount: u64) -> u32 {
-    u32::try_from(amount).unwrap_or(u32::MAX)
 }

@@ -6,12 +6,11 @@ use base::Instant;
 use transport::congestion::Growth;
 use transport::loss_recovery::{Ack, Detected, Scoreboard, Undone};
 use transport::rack::LossCriterion;
-use transport::recorder::Kind;
+use transport::recorder::{Kind, bytes};
 use transport::seq::ExtSeq;
 
 use super::Sender;
 use super::board::Board;
-use super::recorded::bytes;
 
 /// What is known of an acknowledgement once the board has taken it in.
 #[derive(Clone, Copy, Debug)]

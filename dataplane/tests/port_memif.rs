@@ -1,5 +1,8 @@
 //! Two processes joined by a memif: frames both ways at MTU 1500 and 9000; when one is killed the other
-//! notices, and the next one is served, whichever side it was.
+//! notices, also in the middle of a burst, and the next one is served, whichever side it was.
+//!
+//! DDPD_MEMIF_KILLS: how many clients are killed in the middle of bursts (8 otherwise), and four times as many as
+//! servers, after each of which a client may wait 5 s.
 
 mod port_common;
 
@@ -48,17 +51,23 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
     }
 }
 
+/// A new peer that takes what waited for it.
+fn connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> Peer {
+    let mut peer = Peer::start(TEST, role, argument);
+    peer.wait_for("open");
+    port_common::until("the peer is there", || port.link().up);
+    port_common::until("frames flow", || {
+        queue.flush();
+        queue.pending() == 0
+    });
+    peer
+}
+
 /// Two peers one after the other, each killed; the port sees it each time.
 fn serves_two_peers(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str, mtu: u16) {
     assert!(!port.link().up, "nobody is there yet");
     for _ in 0..2 {
-        let mut peer = Peer::start(TEST, role, argument);
-        peer.wait_for("open");
-        port_common::until("the peer is there", || port.link().up);
-        port_common::until("frames flow", || {
-            queue.flush();
-            queue.pending() == 0
-        });
+        let peer = connected(port, queue, role, argument);
         exchange(queue, mtu);
         let free = port.free_buffers();
         for _ in 0..2000 {
@@ -73,6 +82,26 @@ fn serves_two_peers(port: &mut Port, queue: &mut PortQueue, role: &str, argument
         }
         assert!(queue.counters().tx_dropped > 0);
         assert_eq!(queue.rx_burst(port_common::now(), &mut RxBatch::new()), 0);
+    }
+}
+
+/// Peers are killed while both sides are busy with frames. The driver unmaps what they shared.
+fn survives_kills(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
+    let clients = std::env::var("DDPD_MEMIF_KILLS").map_or(8, |n| n.parse().expect("a number"));
+    let kills = if role == "client" { clients } else { clients / 4 };
+    let bytes = port_common::pattern(1000);
+    for _ in 0..kills {
+        let peer = connected(port, queue, role, argument);
+        exchange(queue, 1000);
+        let killer = std::thread::spawn(move || drop(peer));
+        port_common::until("the loss is noticed", || {
+            for _ in 0..1000 {
+                port_common::send(queue, &bytes);
+                queue.rx_burst(port_common::now(), &mut RxBatch::new());
+            }
+            !port.link().up
+        });
+        killer.join().expect("the peer is killed");
     }
 }
 
@@ -91,6 +120,9 @@ fn processes_exchange_frames() {
             let mut port = ports.open(&config(&socket, own, mtu)).unwrap();
             let mut queue = port_common::only_queue(&mut port);
             serves_two_peers(&mut port, &mut queue, other, &argument, mtu);
+            if mtu == 1500 {
+                survives_kills(&mut port, &mut queue, other, &argument);
+            }
         }
     }
     // Two pairs may share a socket, within one process; another's is left alone, as is any other file.

@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <rte_eal.h>
@@ -311,6 +312,18 @@ int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m)
 	default:
 		return 0;
 	}
+}
+
+/* ---- memory ---- */
+
+int ddpd_munmap(void *start, size_t bytes)
+{
+	return (int)syscall(SYS_munmap, start, bytes);
+}
+
+void *ddpd_munmap_of_drivers(void)
+{
+	return dlsym(RTLD_DEFAULT, "munmap");
 }
 
 /* ---- ports ---- */

@@ -116,6 +116,11 @@ int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
 int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m);
 int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m);
 
+/* The system call itself, with errno. */
+int ddpd_munmap(void *start, size_t bytes);
+/* What drivers call as munmap. */
+void *ddpd_munmap_of_drivers(void);
+
 int ddpd_port_info(uint16_t port, struct ddpd_port_info *out);
 int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *conf, struct rte_mempool *pool,
 			int socket);

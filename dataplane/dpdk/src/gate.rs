@@ -1,13 +1,15 @@
-//! What keeps queues out of a driver while its device is stopped and started anew. Each poll of a queue passes a
-//! [`Gate`]; only devices that reconnect have one.
+//! What keeps queues out of a memif driver while its device is stopped and started anew, and while memory that it shared
+//! with its peer is unmapped ([`unmapping`]). Each poll of a queue passes a [`Gate`].
 //!
-//! A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
+//! Only a device that reconnects (a client) is stopped and started anew. A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
 //! driver ends its process (`rte_panic`) over a connection that is closed before it has been greeted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
+
+use crate::unmapping;
 
 /// Times that a started device is found without link before it is started anew: 5 s.
 const PATIENCE: u32 = 20;
@@ -20,8 +22,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
+    /// Of a device that is not started.
     pub(crate) fn new() -> Gate {
         Gate { started: RwLock::new(false), patience: AtomicU32::new(0) }
+    }
+
+    /// Of a device that is started.
+    pub(crate) fn open() -> Gate {
+        Gate { started: RwLock::new(true), ..Gate::new() }
     }
 
     /// Runs `poll` if the device is started, and keeps it so meanwhile.
@@ -32,6 +40,11 @@ impl Gate {
             // Nothing that panics runs with the gate closed.
             Err(TryLockError::Poisoned(_)) => None,
         }
+    }
+
+    /// Returns once each poll that has begun is over. Polls that come meanwhile are turned away, so that it is soon.
+    pub(crate) fn wait_for_polls(&self) {
+        drop(self.started.write().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The link was found up: when it is down the next time, the peer is gone.
@@ -47,16 +60,24 @@ impl Gate {
             self.patience.store(left - 1, Ordering::Relaxed);
             return;
         }
-        let mut started = self.started.write().unwrap_or_else(PoisonError::into_inner);
-        if *started {
-            // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
-            *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
-        }
-        if !*started {
-            // SAFETY: the port is valid and set up.
-            *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
-            self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
-        }
+        self.closed(|started| {
+            unmapping::with_gate_closed(|| {
+                if *started {
+                    // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
+                    *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
+                }
+                if !*started {
+                    // SAFETY: the port is valid and set up.
+                    *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
+                    self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
+                }
+            })
+        });
+    }
+
+    /// Runs `change` while no queue is polled. It may change whether the device is started.
+    pub(crate) fn closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
+        change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn is_started(&self) -> bool {

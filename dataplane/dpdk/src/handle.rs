@@ -19,10 +19,13 @@ use crate::interrupts;
 use crate::mempool::Mempool;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, RxOffloads, TxOffloads};
+use crate::unmapping;
 use crate::vhost::Vhost;
 
 pub(crate) const AF_PACKET: c_int = 17;
 pub(crate) const AF_XDP: c_int = 44;
+
+const ENOTSUP: c_int = 95;
 
 /// How often a device that reconnects is polled.
 const INTERVAL_US: u64 = 250_000;
@@ -47,8 +50,8 @@ pub(crate) struct Handle {
 /// What keeps workers out of the driver.
 enum Guard {
     Open,
-    /// Of a device that reconnects; it knows whether the device is started.
-    Gate(Gate),
+    /// Of a device whose driver works in the interrupt thread; it knows whether the device is started.
+    Gate(Arc<Gate>),
     /// Of a vhost-user port; it knows whether there is a frontend.
     Vhost(Box<Vhost>),
 }
@@ -100,7 +103,7 @@ impl Handle {
         }
     }
 
-    fn gate(&self) -> Option<&Gate> {
+    fn gate(&self) -> Option<&Arc<Gate>> {
         match &self.guard {
             Guard::Gate(gate) => Some(gate),
             Guard::Open | Guard::Vhost(_) => None,
@@ -114,17 +117,34 @@ impl Handle {
     /// Starts the device. One that reconnects may find no peer yet, and is tried again from [`Handle::watch`] on.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port;
+        if self.by_interrupts && !unmapping::is_guarded() {
+            let what = format!(
+                "device {}: its driver does not find this program's munmap, which guards shared memory; link the \
+                 program so that it exports it",
+                self.name
+            );
+            return Err(Error::new(what, ENOTSUP));
+        }
         if reconnect {
             let gate = Gate::new();
             self.on_driver_thread(|| gate.restart(port));
-            self.guard = Guard::Gate(gate);
+            self.guard_with(gate);
             return Ok(());
         }
         // SAFETY: the port is ours, set up, and has no user yet.
         let code = self.on_driver_thread(|| unsafe { sys::rte_eth_dev_start(port) });
         check(format!("device {} does not start", self.name), code)?;
         self.started = true;
+        if self.by_interrupts {
+            self.guard_with(Gate::open());
+        }
         Ok(())
+    }
+
+    fn guard_with(&mut self, gate: Gate) {
+        let gate = Arc::new(gate);
+        unmapping::waits_for(&gate);
+        self.guard = Guard::Gate(gate);
     }
 
     /// Begins to look after a device that reconnects. The alarm is cancelled when the device is dropped.
@@ -233,12 +253,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.gate().is_some() {
+        let gate = self.gate().cloned();
+        if gate.is_some() {
             // SAFETY: cancels what `watch` and `ring` set; waits for one that is ringing, unless it is this thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(ring), self.as_argument()) };
         }
         let _lock = self.eal.lock_devices();
-        let started = self.gate().map_or(self.started, Gate::is_started);
+        let started = gate.as_ref().map_or(self.started, |gate| gate.is_started());
         // No worker is left that would have to know.
         if let Guard::Vhost(vhost) = std::mem::replace(&mut self.guard, Guard::Open)
             && !vhost.unwatch()
@@ -254,6 +275,9 @@ impl Drop for Handle {
             }
             sys::ddpd_port_remove(port);
         });
+        if let Some(gate) = &gate {
+            unmapping::no_longer_waits_for(gate);
+        }
         self.rings = None;
         if !self.xdp_sockets.is_empty() {
             self.close_xdp_sockets();

@@ -25,6 +25,7 @@ mod ring;
 mod rings;
 mod rx_interrupt;
 mod types;
+mod unmapping;
 mod vhost;
 
 pub use device::{Device, Started};

@@ -113,7 +113,7 @@ pub(crate) fn receive(queue: &mut PortQueue, mut wanted: impl FnMut(&[u8]) -> bo
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "ten seconds are over before {what}");
+        assert!(start.elapsed() < Duration::from_secs(30), "30 seconds are over before {what}");
         std::thread::yield_now();
     }
 }

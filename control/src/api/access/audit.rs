@@ -51,8 +51,8 @@ impl Audit {
 
     fn record(&self, line: &Line<'_>) {
         let text = serde_json::to_string(line).ok();
-        let sent = text.zip(self.lines.as_ref());
-        if !sent.is_some_and(|(text, lines)| lines.try_send(text + "\n").is_ok()) {
+        let line = text.zip(self.lines.as_ref());
+        if line.is_none_or(|(text, lines)| lines.try_send(text + "\n").is_err()) {
             self.tally.lose_line();
         }
     }

@@ -24,7 +24,10 @@ MAY_USE = {
     "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
-    "control": {"base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane"},
+    "unix-users": set(),
+    "control": {
+        "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "unix-users",
+    },
 }
 
 

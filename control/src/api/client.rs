@@ -66,7 +66,9 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "; is ddpd running? name its management.socket with --socket"
         }
-        io::ErrorKind::PermissionDenied => "; use the user that runs ddpd",
+        io::ErrorKind::PermissionDenied => {
+            "; use the user that runs ddpd, or one of the group of its socket (management.access)"
+        }
         _ => "",
     }
 }

@@ -21,6 +21,8 @@ pub struct ApiError {
 pub enum ErrorKind {
     /// 400: not JSON, an unknown member, an impossible value.
     BadRequest,
+    /// 403: the caller's role does not allow it.
+    Forbidden,
     /// 404: no such name, number or path.
     NotFound,
     /// 405: the path exists, the method does not.
@@ -44,6 +46,7 @@ impl ErrorKind {
     pub fn status(self) -> u16 {
         match self {
             Self::BadRequest => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::Conflict => 409,
@@ -71,6 +74,10 @@ impl ApiError {
     /// 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::BadRequest, message)
+    }
+    /// 403.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Forbidden, message)
     }
     /// 404.
     pub fn not_found(message: impl Into<String>) -> Self {

@@ -410,6 +410,9 @@ pub struct Stats {
     /// Peers that did not become streams, by listener and failure.
     #[serde(default)]
     pub handshakes: Vec<HandshakeInfo>,
+    /// Calls of the API that a role did not allow, by the caller's: `none`, `view`, `operate`.
+    #[serde(default)]
+    pub api_refused: Counters,
     /// Times and sizes by how often they were.
     #[serde(default)]
     pub histograms: Vec<HistogramInfo>,

@@ -8,8 +8,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::Request;
 use super::routes::{Answer, App, Json};
+use super::{ErrorKind, Request};
 
 /// What of the log is written, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,10 @@ pub(super) async fn set(State(app): State<App>, Json(new): Json<NewFilter>) -> A
 
 /// What a response says of why it is none.
 #[derive(Clone)]
-pub(super) struct Why(pub(super) String);
+pub(super) struct Why {
+    pub(super) kind: ErrorKind,
+    pub(super) message: String,
+}
 
 /// Writes a line about each request that changes something or is refused, and of others one for those who debug.
 pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
@@ -45,8 +48,8 @@ pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     let (status, ms) = (response.status().as_u16(), began.elapsed().as_millis() as u64);
     let (what, path) = (method.as_str(), uri.path());
     match response.extensions().get::<Why>() {
-        Some(Why(why)) => {
-            tracing::info!(status, ms, "API: {what} {path} refused: {}", shown(why));
+        Some(why) => {
+            tracing::info!(status, ms, "API: {what} {path} refused: {}", shown(&why.message));
         }
         None if method == Method::GET => tracing::debug!(status, ms, "API: {what} {path}"),
         None => tracing::info!(status, ms, "API: {what} {path}"),

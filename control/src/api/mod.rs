@@ -5,6 +5,7 @@
 //! JSON. Events do not pass that queue: the control thread appends to the [`EventLog`], the server
 //! reads from it. `docs/api.md` describes the protocol.
 
+mod access;
 mod capture;
 mod channel;
 mod client;
@@ -26,6 +27,7 @@ mod why;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use access::{Access, AccessError, AccessTally, Role};
 pub use capture::{CaptureSink, CaptureSpec};
 pub use channel::{Answer, Call, CallError, Inbox, Requester, channel};
 pub use client::{Client, ClientError, path_segment};

@@ -54,7 +54,7 @@ impl Observer {
             .spawn(move || {
                 runtime.block_on(async {
                     let listener = tokio::net::TcpListener::from_std(listener)?;
-                    serve(listener, router(requester), watching).await
+                    serve::<_, SocketAddr>(listener, router(requester), watching).await
                 })
             })
             .map_err(failed)?;

@@ -1,18 +1,20 @@
 //! Paths, methods, bodies and status codes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header, request::Parts};
+use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use futures_util::stream;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::access::{Access, Caller, Gate, Role, guard};
 use super::capture;
 use super::config_routes::{reload, save};
 use super::log;
@@ -21,6 +23,7 @@ use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
     GetSpec, PingSpec, PutSpec, Reply, Request, Requester, SendSpec, Severity, Stats, StreamId,
 };
+use crate::config::{Backing, Delivery};
 use crate::{config, metrics};
 
 /// Longest time that a long poll waits.
@@ -70,60 +73,111 @@ impl App {
 
 pub(super) type Answer = Result<Response, ApiError>;
 
-/// All paths.
-pub(super) fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/status", plain(Request::Status))
-        .route("/v1/ports", plain(Request::Ports))
-        .route("/v1/ports/{name}/capture", get(capture::begin).delete(capture::end))
-        .route("/v1/workers", plain(Request::Workers))
-        .route("/v1/regions", plain(Request::Regions).post(add_region))
-        .route("/v1/regions/{name}", axum::routing::delete(remove_region))
-        .route("/v1/regions/{name}/access", post(set_access))
-        .route("/v1/regions/{name}/data", get(region_data))
-        .route("/v1/listeners", plain(Request::Listeners).post(add_listener))
-        .route("/v1/listeners/{name}", axum::routing::delete(remove_listener))
-        .route("/v1/streams", get(streams))
-        .route("/v1/streams/{id}", get(stream).delete(close_stream))
-        .route("/v1/associations", plain(Request::Associations))
-        .route("/v1/associations/{id}", get(association))
-        .route("/v1/stats", plain(Request::Stats))
-        .route("/v1/events", get(events))
-        .route("/v1/messages", get(messages))
-        .route("/v1/connect", post(connect))
-        .route("/v1/put", post(put))
-        .route("/v1/send", post(send))
-        .route("/v1/get", post(get_bytes))
-        .route("/v1/ping", post(ping))
-        .route("/v1/atomic", post(atomic))
-        .route("/v1/bench", post(bench))
-        .route("/v1/jobs", plain(Request::Jobs))
-        .route("/v1/jobs/{id}", get(job).delete(cancel_job))
-        .route("/v1/why/{what}", get(why::why))
-        .route("/v1/reload", post(reload))
-        .route("/v1/config", plain(Request::Config))
-        .route("/v1/config/diff", plain(Request::ConfigDiff))
-        .route("/v1/config/save", post(save))
-        .route("/v1/log", plain(Request::Log).post(log::set))
-        .route("/v1/metrics", get(prometheus))
+/// A call: what is asked for, who may, and who answers.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) role: Role,
+    answer: MethodRouter<App>,
+}
+
+fn call(method: Method, path: &'static str, role: Role, answer: MethodRouter<App>) -> Call {
+    Call { method, path, role, answer }
+}
+
+/// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
+/// whole appliance and for files that it opens with its own permissions. Of three calls that `operate` may make the body can
+/// name a file, which only `admin` may: see [`Caller::may_name_files`].
+pub(super) fn calls() -> Vec<Call> {
+    use Role::{Admin, Operate, View};
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const DELETE: Method = Method::DELETE;
+    vec![
+        call(GET, "/v1/status", View, plain(Request::Status)),
+        call(GET, "/v1/ports", View, plain(Request::Ports)),
+        call(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin)),
+        call(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end)),
+        call(GET, "/v1/workers", View, plain(Request::Workers)),
+        call(GET, "/v1/regions", View, plain(Request::Regions)),
+        call(POST, "/v1/regions", Operate, post(add_region)),
+        call(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
+        call(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
+        call(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
+        call(GET, "/v1/listeners", View, plain(Request::Listeners)),
+        call(POST, "/v1/listeners", Operate, post(add_listener)),
+        call(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
+        call(GET, "/v1/streams", View, get(streams)),
+        call(GET, "/v1/streams/{id}", View, get(stream)),
+        call(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
+        call(GET, "/v1/associations", View, plain(Request::Associations)),
+        call(GET, "/v1/associations/{id}", View, get(association)),
+        call(GET, "/v1/stats", View, plain(Request::Stats)),
+        call(GET, "/v1/events", View, get(events)),
+        call(GET, "/v1/messages", View, get(messages)),
+        call(POST, "/v1/connect", Operate, post(connect)),
+        // It always reads a file of the appliance's host.
+        call(POST, "/v1/put", Admin, post(put)),
+        call(POST, "/v1/send", Operate, post(send)),
+        call(POST, "/v1/get", Operate, post(get_bytes)),
+        call(POST, "/v1/ping", Operate, post(ping)),
+        call(POST, "/v1/atomic", Operate, post(atomic)),
+        call(POST, "/v1/bench", Operate, post(bench)),
+        call(GET, "/v1/jobs", View, plain(Request::Jobs)),
+        call(GET, "/v1/jobs/{id}", View, get(job)),
+        call(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
+        call(GET, "/v1/why/{what}", View, get(why::why)),
+        call(POST, "/v1/reload", Admin, post(reload)),
+        call(GET, "/v1/config", View, plain(Request::Config)),
+        call(GET, "/v1/config/diff", View, plain(Request::ConfigDiff)),
+        call(POST, "/v1/config/save", Admin, post(save)),
+        call(GET, "/v1/log", View, plain(Request::Log)),
+        call(POST, "/v1/log", Admin, post(log::set)),
+        call(GET, "/v1/metrics", View, get(prometheus)),
+    ]
+}
+
+/// All calls, each for those who may: there is no other way to a handler than through the table.
+pub(super) fn router(app: App, access: Arc<Access>) -> Router {
+    let roles = calls().into_iter().map(|call| (call.method, call.path, call.role));
+    let gate = Gate::new(access, roles);
+    let routes = calls()
+        .into_iter()
+        .fold(Router::new(), |routes, call| routes.route(call.path, call.answer));
+    routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
+        .layer(axum::middleware::from_fn_with_state(gate, guard))
         .layer(axum::middleware::from_fn(log::requests))
         .with_state(app)
 }
 
 /// GET of something that needs nothing but the question.
-fn plain(request: Request) -> axum::routing::MethodRouter<App> {
+fn plain(request: Request) -> MethodRouter<App> {
     get(move |State(app): State<App>| async move { app.ok(request).await })
 }
 
-async fn add_region(State(app): State<App>, Json(body): Json<serde_json::Value>) -> Answer {
+async fn add_region(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<serde_json::Value>,
+) -> Answer {
     let region = config::region_from_json(&body).map_err(bad_body)?;
+    if let Backing::File { .. } = region.backing {
+        caller.may_name_files("path")?;
+    }
     app.answer(StatusCode::CREATED, Request::AddRegion(region)).await
 }
 
-async fn add_listener(State(app): State<App>, Json(body): Json<serde_json::Value>) -> Answer {
+async fn add_listener(
+    State(app): State<App>,
+    caller: Caller,
+    Json(body): Json<serde_json::Value>,
+) -> Answer {
     let listener = config::listener_from_json(&body).map_err(bad_body)?;
+    if listener.queues.iter().any(|queue| matches!(queue.deliver_to, Delivery::File { .. })) {
+        caller.may_name_files("queue.path")?;
+    }
     app.answer(StatusCode::CREATED, Request::AddListener(listener)).await
 }
 
@@ -250,12 +304,13 @@ async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
     app.ok(Request::Send(spec)).await
 }
 
-async fn get_bytes(State(app): State<App>, Json(spec): Json<GetSpec>) -> Answer {
-    if let GetSink::File(file) = &spec.sink
-        && !file.is_absolute()
-    {
-        let message = format!("sink.file: {} must be an absolute path", file.display());
-        return Err(ApiError::bad_request(message));
+async fn get_bytes(State(app): State<App>, caller: Caller, Json(spec): Json<GetSpec>) -> Answer {
+    if let GetSink::File(file) = &spec.sink {
+        caller.may_name_files("sink.file")?;
+        if !file.is_absolute() {
+            let message = format!("sink.file: {} must be an absolute path", file.display());
+            return Err(ApiError::bad_request(message));
+        }
     }
     app.answer(StatusCode::ACCEPTED, Request::Get(spec)).await
 }
@@ -304,7 +359,7 @@ async fn no_such_path(uri: axum::http::Uri) -> ApiError {
     ApiError::not_found(format!("there is no {path}: docs/api.md lists the paths"))
 }
 
-async fn no_such_method(method: axum::http::Method, uri: axum::http::Uri) -> ApiError {
+async fn no_such_method(method: Method, uri: axum::http::Uri) -> ApiError {
     let message = format!("{method} is not possible on {}: see docs/api.md", uri.path());
     ApiError::new(ErrorKind::MethodNotAllowed, message)
 }
@@ -422,7 +477,7 @@ fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Respon
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.error.status());
-        let why = log::Why(self.message.clone());
+        let why = log::Why { kind: self.error, message: self.message.clone() };
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Extension(why), axum::Json(self)).into_response()
     }

@@ -1,19 +1,21 @@
-//! The HTTP server: a thread of its own with a Unix socket, mode 0600.
+//! The HTTP server: a thread of its own with a Unix socket, mode 0600, or 0660 where others than the owner have roles.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
+use super::access::{Caller, Door, SocketMode};
 use super::routes::{App, router};
 use super::serving::serve;
-use super::{EventLog, Requester};
+use super::{Access, EventLog, Requester};
 
 /// Connections that wait for `accept`.
 const BACKLOG: i32 = 64;
@@ -36,6 +38,15 @@ pub enum ServerError {
     /// Something else is in its place.
     #[error("{}: exists and is no socket: remove it, or choose another management.socket", .0.display())]
     NotASocket(PathBuf),
+    /// Its group cannot be given to it.
+    #[error("{}: the management socket cannot be opened to its group: {source}; ddpd must run as root or be a member of \
+             management.access.socket_group", path.display())]
+    Group {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It cannot be made.
     #[error("{}: the management socket cannot be made: {source}; check its directory and \
              management.socket", path.display())]
@@ -48,14 +59,16 @@ pub enum ServerError {
 }
 
 impl Server {
-    /// Makes the socket and serves it. `body_limit` bounds request bodies, bytes.
+    /// Makes the socket and serves it to whom `access` admits. `body_limit` bounds request bodies, bytes.
     pub fn start(
         path: &Path,
         requester: Requester,
         events: EventLog,
         body_limit: u64,
+        access: Access,
     ) -> Result<Self, ServerError> {
-        let listener = bind(path)?;
+        let listener = bind(path, access.socket_mode())?;
+        let access = Arc::new(access);
         let failed = |source| ServerError::Io { path: path.to_owned(), source };
         let (closing, watching) = watch::channel(false);
         let limit = usize::try_from(body_limit).unwrap_or(usize::MAX);
@@ -67,7 +80,8 @@ impl Server {
             .spawn(move || {
                 runtime.block_on(async {
                     let listener = tokio::net::UnixListener::from_std(listener)?;
-                    serve(listener, router(app), watching).await
+                    let door = Door::new(listener, Arc::clone(&access));
+                    serve::<_, Caller>(door, router(app, access), watching).await
                 })
             })
             .map_err(failed)?;
@@ -101,8 +115,8 @@ impl Drop for Server {
     }
 }
 
-/// A listening socket that only this user can connect to. The mode is set before the name exists.
-pub(super) fn bind(path: &Path) -> Result<UnixListener, ServerError> {
+/// A listening socket. It has mode 0600 before its name exists, and more before it listens.
+pub(super) fn bind(path: &Path, mode: SocketMode) -> Result<UnixListener, ServerError> {
     let failed = |source: io::Error| ServerError::Io { path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
@@ -123,8 +137,31 @@ pub(super) fn bind(path: &Path) -> Result<UnixListener, ServerError> {
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         // Not by path afterwards, where a link could have taken its place.
         rustix::net::bind(&socket, &address)?;
-        rustix::net::listen(&socket, BACKLOG)?;
         Ok(socket)
     };
-    open().map(UnixListener::from).map_err(|error| failed(error.into()))
+    let socket = open().map_err(|error| failed(error.into()))?;
+    if let SocketMode::Group(group) = mode {
+        open_to_group(path, group)
+            .map_err(|source| ServerError::Group { path: path.to_owned(), source })?;
+    }
+    rustix::net::listen(&socket, BACKLOG).map_err(|error| failed(error.into()))?;
+    Ok(UnixListener::from(socket))
+}
+
+/// Gives the socket of this name to a group, and mode 0660. The name is resolved once, and no link is followed.
+fn open_to_group(path: &Path, group: Option<u32>) -> io::Result<()> {
+    let name =
+        rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = rustix::fs::fstat(&name)?;
+    let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || !ours {
+        return Err(io::Error::other("something else has taken its place"));
+    }
+    if let Some(group) = group {
+        rustix::fs::chownat(&name, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+    }
+    // fchmod(2) takes no O_PATH descriptor.
+    let link = format!("/proc/self/fd/{}", name.as_raw_fd());
+    rustix::fs::chmod(link, Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::WGRP)?;
+    Ok(())
 }

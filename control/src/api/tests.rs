@@ -13,10 +13,11 @@ use std::task::{Context, Poll, Waker};
 use fake::Fake;
 use serde_json::{Value, json};
 
+pub(crate) use super::access::tests::only_viewers;
 use super::*;
 
 /// Sends raw bytes, returns status and body.
-fn raw(fake: &Fake, request: &str) -> (u16, String) {
+pub(super) fn raw(fake: &Fake, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(fake.socket()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -26,7 +27,7 @@ fn raw(fake: &Fake, request: &str) -> (u16, String) {
     (status, body)
 }
 
-fn http(fake: &Fake, method: &str, path: &str, body: &str) -> (u16, Value) {
+pub(super) fn http(fake: &Fake, method: &str, path: &str, body: &str) -> (u16, Value) {
     let len = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     let (status, body) = raw(fake, &format!("{head}content-length: {len}\r\n\r\n{body}"));
@@ -93,7 +94,7 @@ fn a_link_in_place_of_the_socket_is_not_followed() {
         });
         for _ in 0..2000 {
             // Fails when the link is there first.
-            drop(super::server::bind(&path));
+            drop(super::server::bind(&path, super::access::SocketMode::Owner));
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -105,7 +106,13 @@ fn a_link_in_place_of_the_socket_is_not_followed() {
 fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
     let fake = Fake::start();
     let (requester, _inbox) = channel().unwrap();
-    let again = Server::start(fake.socket(), requester.clone(), EventLog::new(1, 1), 1);
+    let again = Server::start(
+        fake.socket(),
+        requester.clone(),
+        EventLog::new(1, 1),
+        1,
+        Access::owner_only(),
+    );
     let error = again.map(|_| ()).unwrap_err();
     assert!(matches!(error, ServerError::InUse(_)), "{error}");
     assert_eq!(http(&fake, "GET", "/v1/status", "").0, 200, "the first one still answers");
@@ -113,11 +120,15 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join("s");
     drop(std::os::unix::net::UnixListener::bind(&stale).unwrap());
-    let server = Server::start(&stale, requester.clone(), EventLog::new(1, 1), 1).unwrap();
+    let server =
+        Server::start(&stale, requester.clone(), EventLog::new(1, 1), 1, Access::owner_only())
+            .unwrap();
     server.stop().unwrap();
 
     std::fs::write(&stale, "precious").unwrap();
-    let error = Server::start(&stale, requester, EventLog::new(1, 1), 1).map(|_| ()).unwrap_err();
+    let error = Server::start(&stale, requester, EventLog::new(1, 1), 1, Access::owner_only())
+        .map(|_| ())
+        .unwrap_err();
     assert!(matches!(error, ServerError::NotASocket(_)), "{error}");
     assert_eq!(std::fs::read_to_string(&stale).unwrap(), "precious");
 }
@@ -235,7 +246,8 @@ fn a_control_thread_that_is_gone_is_503() {
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
     drop(inbox);
-    let _server = Server::start(&socket, requester, EventLog::new(1, 1), 1024).unwrap();
+    let _server =
+        Server::start(&socket, requester, EventLog::new(1, 1), 1024, Access::owner_only()).unwrap();
     let client = Client::new(&socket).unwrap();
     let error = client.get::<Status>("/v1/status").unwrap_err();
     let ClientError::Refused(error) = error else { panic!("{error}") };
@@ -247,7 +259,9 @@ fn a_full_queue_is_503_and_a_dropped_call_too() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
-    let _server = Server::start(&socket, requester.clone(), EventLog::new(1, 1), 1024).unwrap();
+    let _server =
+        Server::start(&socket, requester.clone(), EventLog::new(1, 1), 1024, Access::owner_only())
+            .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut waiting = Vec::new();

@@ -47,7 +47,9 @@ use super::regions::Regions;
 use super::running::Lines;
 use super::streams::{Streams, Untagged, on_ddp_error};
 use super::tickets::Complete;
-use crate::api::{Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via};
+use crate::api::{
+    AccessTally, Answer, ApiError, Call, EventKind, EventLog, RegionInfo, Reply, Request, Via,
+};
 use crate::config::{Config, RegionSection};
 use crate::files::{Report, Writer};
 use crate::service::Input;
@@ -77,6 +79,8 @@ pub struct Setup {
     pub hugepages: bool,
     /// The ceiling of memory; the regions are charged already.
     pub budget: Budget,
+    /// What the API counts of callers.
+    pub access_tally: Arc<AccessTally>,
 }
 
 /// The control thread's state: the parts, and the routing between them.
@@ -115,6 +119,7 @@ impl Core {
             ports: setup.ports,
             dpdk_version: setup.dpdk_version,
             hugepages: setup.hugepages,
+            access_tally: setup.access_tally,
             started: now,
         };
         let lines = Lines::of(&facts.config);

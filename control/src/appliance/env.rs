@@ -20,7 +20,7 @@ use super::notes::Notes;
 use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::tickets::{Complete, Tickets};
-use crate::api::{self, EventKind, EventLog};
+use crate::api::{self, AccessTally, EventKind, EventLog};
 use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
@@ -35,6 +35,7 @@ pub(super) struct Facts {
     pub ports: Vec<PortView>,
     pub dpdk_version: Option<String>,
     pub hugepages: bool,
+    pub access_tally: Arc<AccessTally>,
     pub started: Instant,
 }
 

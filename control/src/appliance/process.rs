@@ -20,7 +20,7 @@ use super::loader::{self, Loaded, Loader, Wanted};
 use super::ports::{self, PortView};
 use super::start;
 use super::thread::{Control, Driver, Signal, Waker};
-use crate::api::{self, EventLog, Observer, Server};
+use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
 use crate::shm;
@@ -161,6 +161,7 @@ fn start_one(
     room: Option<Room>,
 ) -> Result<Running, String> {
     let management = config.management.clone();
+    let access = Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
     let workers = config.workers.len();
     let budget = Budget::new(room, &config.limits, workers);
@@ -181,7 +182,8 @@ fn start_one(
     let body = config.limits.api_body;
     let name = config.name.clone();
     report(&config, &ports, &regions);
-    let parts = Parts { log: log.clone(), writer, shm, budget, note };
+    let access_tally = access.tally();
+    let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
@@ -191,8 +193,8 @@ fn start_one(
     if let Some(observer) = &observer {
         tracing::info!("metrics: http://{}/metrics", observer.address());
     }
-    let server =
-        Server::start(&management.socket, requester, log, body).map_err(|e| e.to_string())?;
+    let server = Server::start(&management.socket, requester, log, body, access)
+        .map_err(|e| e.to_string())?;
     let thread = std::thread::Builder::new()
         .name("control".into())
         .spawn(move || driver.run())
@@ -208,6 +210,7 @@ struct Parts {
     budget: Budget,
     /// What the ceiling lowers.
     note: Option<String>,
+    access_tally: Arc<AccessTally>,
 }
 
 fn setup(
@@ -239,6 +242,7 @@ fn setup(
         dpdk_version: Some(eal::version().to_owned()),
         hugepages: eal.has_hugepages(),
         budget: parts.budget,
+        access_tally: parts.access_tally,
         config,
     }
 }

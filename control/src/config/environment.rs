@@ -12,8 +12,9 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::document::Document;
-use super::errors::Places;
+use super::errors::{ConfigError, Places};
 use super::machine::{Finding, Findings, Machine, parent_writable};
+use super::management::Overflow;
 use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
@@ -40,6 +41,10 @@ impl Document {
         locked_memory(&machine, self, &mut findings);
         memory_of_machine(root, self, &mut findings);
         management_socket(self, &mut findings);
+        roles(root, self, &mut findings);
+        if let Some(file) = &self.config.management.audit.file {
+            parent_writable(file, "audit.file", &self.management, &mut findings);
+        }
         findings.list
     }
 }
@@ -188,5 +193,17 @@ fn management_socket(document: &Document, findings: &mut Findings<'_>) {
             ),
         ),
         _ => parent_writable(path, "socket", places, findings),
+    }
+}
+
+/// Users and groups of `[management.access]`.
+fn roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+    const SECTION: &str = "management.access";
+    let overflow = Overflow::below(&root.join("proc/sys/kernel"));
+    let unknown = document.config.management.access.ids(overflow).err().unwrap_or_default();
+    for (key, message) in unknown {
+        let line = document.config.source.line(SECTION, &[], key).unwrap_or(0);
+        let (file, key) = (document.config.file.clone(), format!("{SECTION}.{key}"));
+        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
     }
 }

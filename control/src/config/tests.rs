@@ -3,6 +3,7 @@
 mod bad;
 mod good;
 mod machine;
+mod management;
 mod rdmap;
 mod reference;
 mod written;

@@ -35,6 +35,11 @@ fn pair(document: &Document, other: &Document, errors: &mut Vec<ConfigError>) {
         );
         errors.push(document.error(&document.management, "socket", message));
     }
+    let (ours, theirs) = (&config.management.audit.file, &first.management.audit.file);
+    if let (Some(file), true) = (ours, ours == theirs) {
+        let message = format!("{}: another appliance has this file: name another", file.display());
+        errors.push(document.error(&document.management, "audit.file", message));
+    }
     if config.memory != first.memory {
         let message =
             format!("differs from [memory] in {file}: one process has one, write the same");

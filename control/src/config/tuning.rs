@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::errors::Places;
 use super::keys::{Key, keys, section};
+use super::management::{AccessSection, AuditSection, read_access, read_audit};
 use super::reader::Section;
 use super::rule::{Rule, Shape};
 use super::types::*;
@@ -235,7 +236,7 @@ section! {
     /// `[management]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ManagementSection in "management" {
-        /// The API's socket, mode 0600.
+        /// The API's socket, mode 0600, or 0660 where `[management.access]` has members.
         socket: PathBuf = socket_path(), or super::DEFAULT_SOCKET.into();
         /// On SIGTERM, time for streams to end before they are aborted.
         drain_timeout: Duration = duration(ms(0), HOUR), or ms(10_000);
@@ -256,6 +257,10 @@ section! {
     } by_hand {
         /// Where observers are served.
         listen: ListenSection = read_listen, ListenSection::keys, written_keys::in_own_table;
+        /// Who may do what by the API.
+        access: AccessSection = read_access, AccessSection::keys, written_keys::in_own_table;
+        /// Where changes by the API are recorded.
+        audit: AuditSection = read_audit, AuditSection::keys, written_keys::in_own_table;
     }
 }
 

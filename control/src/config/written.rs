@@ -61,6 +61,8 @@ impl Config {
             one("limits", self.limits.written()),
             one("management", self.management.written()),
             one("management.listen", self.management.listen.written()),
+            one("management.access", self.management.access.written()),
+            one("management.audit", self.management.audit.written()),
         ]);
         tables
     }

@@ -94,6 +94,7 @@ impl From<ClientError> for Failure {
 fn kind_word(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::BadRequest => "bad_request",
+        ErrorKind::Forbidden => "forbidden",
         ErrorKind::NotFound => "not_found",
         ErrorKind::MethodNotAllowed => "method_not_allowed",
         ErrorKind::Conflict => "conflict",

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::tests::fake::{self, Fake};
+use crate::api::tests::only_viewers;
 use crate::api::{EventKind, StreamId};
 
 pub(super) struct Ran {
@@ -45,6 +46,19 @@ impl Fake {
         assert_eq!(text.lines().count(), 1, "{text}");
         serde_json::from_str(&text).unwrap()
     }
+}
+
+#[test]
+fn a_refusal_of_a_role_says_which_key_gives_it() {
+    let fake = Fake::start_for(only_viewers());
+    assert!(fake.good(&["status"]).contains("uptime"));
+    let ran = fake.ctl(&["reload"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    let sentence = "POST /v1/reload takes the role admin; uid 1 has view\n";
+    let hint = "hint: management.access.admin = [\"user:1\"], or one of its groups, gives it, after a restart of ddpd\n";
+    assert!(ran.err.contains(sentence) && ran.err.ends_with(hint), "{}", ran.err);
+    let json = fake.ctl(&["--json", "reload"]).err;
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["error"], "forbidden");
 }
 
 #[test]

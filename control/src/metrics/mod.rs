@@ -9,6 +9,7 @@
 //! | `ddpd_protocol_errors_total` | `worker`, `error` | its protocol errors |
 //! | `ddpd_streams_ended_total` | `worker`, `reason` | ends of its streams |
 //! | `ddpd_handshake_failures_total` | `listener`, `stage`, `reason` | peers that did not become streams |
+//! | `ddpd_api_refused_total` | `role` | calls that the caller's role did not allow |
 //! | `ddpd_port_NAME` | `port` | a port's counters |
 //! | `ddpd_listener_NAME` | `listener` | a listener's counters |
 //! | `ddpd_region_NAME` | `region` | a region's counters |
@@ -107,6 +108,12 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
     let sentence = "Peers that connected and did not become streams, by listener and reason";
     registry.register("handshake_failures", sentence, handshakes);
+    let refused = CounterFamily::default();
+    for (role, &count) in &stats.api_refused {
+        refused.get_or_create(&vec![("role", role.clone())]).inc_by(count);
+    }
+    let sentence = "Calls of the API that were refused because of the caller's role, by that role";
+    registry.register("api_refused", sentence, refused);
 
     for histogram in &stats.histograms {
         histogram::register(registry, histogram);
@@ -287,6 +294,7 @@ mod tests {
                 reason: "http".into(),
                 count: 3,
             }],
+            api_refused: counters(&[("view", 9)]),
             histograms: vec![HistogramInfo {
                 name: "echo".into(),
                 unit: "seconds".into(),
@@ -314,6 +322,7 @@ mod tests {
             "ddpd_streams_ended_total{worker=\"0\",reason=\"peer_reset\"} 6",
             "ddpd_handshake_failures_total{listener=\"in\",stage=\"mpa\",reason=\"http\"} 3",
             "# TYPE ddpd_handshake_failures counter",
+            "ddpd_api_refused_total{role=\"view\"} 9",
             "# TYPE ddpd_echo_seconds histogram",
             "ddpd_echo_seconds_bucket{le=\"0.001\"} 2",
             "ddpd_echo_seconds_bucket{le=\"0.002\"} 5",

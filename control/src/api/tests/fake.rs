@@ -29,11 +29,17 @@ pub(crate) struct Fake {
 
 impl Fake {
     pub(crate) fn start() -> Self {
+        Self::start_for(Access::owner_only())
+    }
+
+    /// For these callers.
+    pub(crate) fn start_for(access: Access) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("api.sock");
         let (requester, inbox) = channel().unwrap();
         let events = EventLog::new(1000, 1 << 20);
-        let server = Server::start(&socket, requester.clone(), events.clone(), BODY_LIMIT).unwrap();
+        let server = Server::start(&socket, requester.clone(), events.clone(), BODY_LIMIT, access);
+        let server = server.unwrap();
         let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let seen = Arc::new(Mutex::new(Value::Null));
         let mut control = Control {

@@ -179,6 +179,7 @@ impl Core {
             dpdk_version: self.env.facts.dpdk_version.clone(),
             gauges: self.gauges(present),
             handshakes: self.env.handshakes.infos(),
+            api_refused: self.env.facts.access_tally.refused(),
             histograms: self.histograms(),
             described: counters::described(),
         }
@@ -252,7 +253,8 @@ impl Core {
     fn control_counters(&self) -> Counters {
         let (tally, shm) = (&self.env.tally, self.env.shm.counters());
         let mut counters = Counters::new();
-        counters::put_control(&mut counters, tally, shm, self.env.log.last());
+        let lines_lost = self.env.facts.access_tally.lines_lost();
+        counters::put_control(&mut counters, tally, shm, self.env.log.last(), lines_lost);
         counters
     }
 

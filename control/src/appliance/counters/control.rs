@@ -20,7 +20,7 @@ pub(in crate::appliance) struct Tally {
     pub unexpected_events: u64,
 }
 
-counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64) {
+counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64, audit_lost: u64) {
     /// Streams accepted.
     streams_accepted: Counter = tally.accepted,
     /// Connections refused by a listener.
@@ -57,6 +57,8 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     events: Counter = events,
     /// Lines that were left out of the log because one place wrote too many in a second; of all appliances of the process.
     log_lines_suppressed: Counter = crate::log_limit::suppressed(),
+    /// Lines that the API's audit file should have and does not have: it could not be written, or too many waited.
+    audit_lines_lost: Counter = audit_lost,
 }}
 
 counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {

@@ -152,6 +152,7 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
         dpdk_version: None,
         hugepages: false,
         budget: Budget::unlimited(),
+        access_tally: Arc::default(),
         config,
     }
 }

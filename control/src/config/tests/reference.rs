@@ -29,6 +29,9 @@ fn every_key_that_is_read_is_described() {
         ("sctp", of_tables("[sctp]")),
         ("limits", of_tables("[limits]")),
         ("management", of_tables("[management]")),
+        ("management.listen", of_tables("[management.listen]")),
+        ("management.access", of_tables("[management.access]")),
+        ("management.audit", of_tables("[management.audit]")),
     ];
     for (section, text) in files {
         let errors = Document::parse(Path::new("t.toml"), &text).unwrap_err().to_string();
@@ -40,7 +43,8 @@ fn every_key_that_is_read_is_described() {
         let mut described: Vec<&str> =
             keys().iter().filter(|key| key.section == section).map(|key| key.name).collect();
         // Tables in a section have keys of their own.
-        let tables = ["impair", "burst_loss", "routes", "limits", "queue", "listen"];
+        let tables =
+            ["impair", "burst_loss", "routes", "limits", "queue", "listen", "access", "audit"];
         listed.retain(|name| described.contains(name) || !tables.contains(name));
         listed.sort_unstable();
         described.sort_unstable();
@@ -52,7 +56,8 @@ fn every_key_that_is_read_is_described() {
 /// Defaults are written as the file would have them, where they are not words.
 #[test]
 fn shown_defaults_are_what_an_empty_section_has() {
-    for section in ["memory", "tcp", "mpa", "sctp", "limits", "management"] {
+    let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];
+    for section in tables.into_iter().chain(["management.access", "management.audit"]) {
         let all = keys();
         let with_default = all.iter().filter(|key| {
             let other =

@@ -172,6 +172,15 @@ socket = "/run/x.sock"
 log = "info,control=debug"
 [management.listen]
 address = "127.0.0.1:9471"
+[management.access]
+view = ["group:monitoring", "user:7"]
+operate = ["group:8"]
+admin = ["user:alice"]
+socket_group = "ddpd"
+[management.audit]
+file = "/var/log/ddpd/audit.jsonl"
+max_size = "64 KiB"
+keep = 7
 "#;
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
     let files = std::fs::read_dir(configs).unwrap().map(|entry| entry.unwrap().path());

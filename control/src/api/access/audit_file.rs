@@ -1,0 +1,129 @@
+//! A file of lines with a bounded length, and the older ones beside it: FILE, FILE.1 (the newest), ... FILE.keep.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// The file. What goes wrong is tried again with the next line.
+#[derive(Debug)]
+pub(super) struct AuditFile {
+    path: PathBuf,
+    max_size: u64,
+    keep: u32,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    /// Device and inode.
+    identity: (u64, u64),
+    len: u64,
+    /// The last line was written in part.
+    torn: bool,
+}
+
+impl AuditFile {
+    /// Opens the file, or makes it with mode 0640.
+    ///
+    /// # Errors
+    /// Those of `open(2)`; it is a link or no ordinary file.
+    pub(super) fn open(path: &Path, max_size: u64, keep: u32) -> io::Result<AuditFile> {
+        let mut file = AuditFile { path: path.to_owned(), max_size, keep, open: None };
+        file.current()?;
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a line, which ends with a newline. A line beyond the file's length begins another file.
+    ///
+    /// # Errors
+    /// The line is not in the file, or only in part.
+    pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let max_size = self.max_size;
+        let open = self.current()?;
+        if open.len > 0 && open.len + line.len() as u64 > max_size {
+            self.rotate()?;
+        }
+        self.current()?.append(line)
+    }
+
+    /// The open file: another one if somebody moved or removed it.
+    fn current(&mut self) -> io::Result<&mut Open> {
+        let there = std::fs::symlink_metadata(&self.path).ok();
+        let same = |open: &Open| there.as_ref().is_some_and(|m| identity(m) == open.identity);
+        let open = match self.open.take().filter(same) {
+            Some(open) => open,
+            None => open(&self.path)?,
+        };
+        Ok(self.open.insert(open))
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (0..self.keep).rev() {
+            match std::fs::rename(self.numbered(number), self.numbered(number + 1)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        if number == 0 {
+            return self.path.clone();
+        }
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(format!(".{number}"));
+        path.into()
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn open(path: &Path) -> io::Result<Open> {
+    // NONBLOCK: a FIFO without a reader fails instead of waiting for one.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o640).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no ordinary file"));
+    }
+    let len = metadata.len();
+    // A line of a process that was killed may have no end. Unknown counts as torn: an empty line does no harm.
+    let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
+    Ok(Open { file, identity: identity(&metadata), len, torn })
+}
+
+fn ends_with_newline(path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+    let file = File::open(path)?;
+    let mut last = [0];
+    file.read_exact_at(&mut last, file.metadata()?.len().saturating_sub(1))?;
+    Ok(last == [b'\n'])
+}
+
+impl Open {
+    fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        let line = if self.torn { [b"\n", line].concat() } else { line.to_vec() };
+        // One call, so that nobody else's line can be within.
+        let written = self.file.write(&line)?;
+        self.len += written as u64;
+        self.torn = written < line.len() && (written > 0 || self.torn);
+        match written < line.len() {
+            true => Err(io::Error::new(ErrorKind::WriteZero, "only a part was written")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The other end of a connection, as the kernel recorded it when it connected.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::Mutex;
+
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::{Access, Caller};
+
+/// Who a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Credentials {
+    /// Its effective user.
+    pub(super) uid: u32,
+    /// Its effective group.
+    pub(super) gid: u32,
+    /// Its number; 0 where it is in another PID namespace.
+    pub(super) pid: i32,
+    /// Its supplementary groups.
+    pub(super) groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// Those of the peer: `SO_PEERCRED` and `SO_PEERGROUPS`.
+    pub(super) fn of(stream: &UnixStream) -> io::Result<Credentials> {
+        let peer = stream.peer_cred()?;
+        let groups = unix_users::peer_groups(stream.as_fd())?;
+        Ok(Credentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid().unwrap_or(0), groups })
+    }
+}
+
+/// The API's socket, which accepts connections with their callers. Groups are not kept: a connection has its role.
+pub(in crate::api) struct Door {
+    listener: UnixListener,
+    access: Arc<Access>,
+    /// Who connects from now on, in place of who does.
+    #[cfg(test)]
+    pretend: Pretend,
+}
+
+/// Credentials that tests give connections.
+#[cfg(test)]
+pub(super) type Pretend = Arc<Mutex<Option<Credentials>>>;
+
+impl Door {
+    pub(in crate::api) fn new(listener: UnixListener, access: Arc<Access>) -> Door {
+        Door {
+            listener,
+            #[cfg(test)]
+            pretend: Arc::clone(&access.pretend),
+            access,
+        }
+    }
+
+    fn credentials(&self, stream: &UnixStream) -> io::Result<Credentials> {
+        #[cfg(test)]
+        if let Some(credentials) = self.pretend.lock().unwrap().clone() {
+            return Ok(credentials);
+        }
+        Credentials::of(stream)
+    }
+}
+
+impl Listener for Door {
+    type Io = UnixStream;
+    type Addr = Caller;
+
+    /// A connection whose peer cannot be examined is closed.
+    async fn accept(&mut self) -> (UnixStream, Caller) {
+        loop {
+            let (stream, _) = Listener::accept(&mut self.listener).await;
+            match self.credentials(&stream) {
+                Ok(credentials) => return (stream, self.access.caller(credentials)),
+                Err(error) => {
+                    tracing::warn!("API: a connection is closed, its peer is not known: {error}");
+                }
+            }
+        }
+    }
+
+    /// Nobody connects to it here.
+    fn local_addr(&self) -> io::Result<Caller> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl Connected<IncomingStream<'_, Door>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        *stream.remote_addr()
+    }
+}

@@ -1,0 +1,159 @@
+//! The audit file.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::super::audit_file::AuditFile;
+use super::*;
+use crate::api::{EventLog, Server, channel};
+
+/// A server without a control thread that answers.
+fn lonely(dir: &Path) -> (Server, crate::api::Inbox, Arc<AccessTally>) {
+    let section = AuditSection { file: Some(dir.join("audit.jsonl")), ..no_audit() };
+    let access = Access::open(&AccessSection::default(), &section).unwrap();
+    let tally = access.tally();
+    let (requester, inbox) = channel().unwrap();
+    let server = Server::start(&dir.join("s"), requester, EventLog::new(1, 1), 1024, access);
+    (server.unwrap(), inbox, tally)
+}
+
+fn post(socket: &Path, path: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Waits for what must come soon.
+fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = what() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_line_has_who_what_and_the_outcome_and_no_secret() {
+    let appliance = Appliance::start();
+    let body = r#"{"name": "x", "secret": "sesame"}"#;
+    assert_eq!(appliance.request(&user(2), "POST", "/v1/regions?key=sesame", body).0, 400);
+    let long = format!("/v1/regions/{}", "x".repeat(300));
+    assert_eq!(appliance.request(&user(2), "DELETE", &long, "").0, 404);
+    let dir = appliance.dir.path().join("audit.jsonl");
+    assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o137, 0);
+    let lines = appliance.audited();
+    let mut first = lines[0].clone();
+    let time = first.as_object_mut().unwrap().remove("time").unwrap();
+    assert!(humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(), "{time}");
+    let expected = serde_json::json!({
+        "uid": 2, "gid": 100, "pid": 4321, "role": "operate", "method": "POST", "path": "/v1/regions",
+        "status": 400, "error": "bad_request",
+    });
+    assert_eq!(first, expected);
+    let path = lines[1]["path"].as_str().unwrap();
+    assert!(path.len() < 270 && path.ends_with('…'), "{path}");
+    assert_eq!(lines[1]["error"], "not_found");
+}
+
+#[test]
+fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, _) = lonely(dir.path());
+    drop(inbox);
+    let mut answer = String::new();
+    let mut stream = post(server.path(), "/v1/reload");
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    drop(server);
+    let line = lines(&dir.path().join("audit.jsonl")).remove(0);
+    let fields = ["role", "path", "status", "error"].map(|key| line[key].clone());
+    let expected: [Value; 4] =
+        ["admin".into(), "/v1/reload".into(), 503.into(), "unavailable".into()];
+    assert_eq!(fields, expected, "{answer}");
+}
+
+#[test]
+fn a_change_whose_client_hangs_up_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, _) = lonely(dir.path());
+    let stream = post(server.path(), "/v1/reload");
+    let _call = wait_for(|| inbox.try_recv());
+    drop(stream);
+    let file = dir.path().join("audit.jsonl");
+    let line = wait_for(|| lines(&file).into_iter().next());
+    assert_eq!((&line["path"], &line["status"]), (&"/v1/reload".into(), &Value::Null));
+}
+
+#[test]
+fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, inbox, tally) = lonely(dir.path());
+    drop(inbox);
+    // Its name is taken by something that is not written to.
+    let file = dir.path().join("audit.jsonl");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    drop(post(server.path(), "/v1/reload"));
+    wait_for(|| (tally.lines_lost() == 1).then_some(()));
+    std::fs::remove_dir(&file).unwrap();
+    drop(post(server.path(), "/v1/reload"));
+    assert_eq!(wait_for(|| file.exists().then(|| lines(&file)).filter(|l| !l.is_empty())).len(), 1);
+    assert_eq!(tally.lines_lost(), 1);
+}
+
+#[test]
+fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let mut file = AuditFile::open(&path, 20, 2).unwrap();
+    for at in 0..8 {
+        file.write(format!("line {at:3}\n").as_bytes()).unwrap();
+    }
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(read("a"), "line   6\nline   7\n");
+    assert_eq!(read("a.1"), "line   4\nline   5\n");
+    assert_eq!(read("a.2"), "line   2\nline   3\n");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    // Another process goes on where this one ended.
+    let mut file = AuditFile::open(&path, 20, 2).unwrap();
+    file.write(b"x\n").unwrap();
+    file.write(b"longer than twenty bytes is a line\n").unwrap();
+    assert_eq!(read("a.1"), "line   6\nline   7\nx\n");
+}
+
+#[test]
+fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("a"), dir.path().join("b"));
+    std::fs::write(&path, "torn").unwrap();
+    let mut file = AuditFile::open(&path, 1000, 2).unwrap();
+    file.write(b"one\n").unwrap();
+    std::fs::rename(&path, &moved).unwrap();
+    file.write(b"two\n").unwrap();
+    assert_eq!(std::fs::read_to_string(moved).unwrap(), "torn\none\n");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "two\n");
+}
+
+#[test]
+fn links_and_what_is_no_file_are_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+    std::fs::write(&target, "precious").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(AuditFile::open(&link, 1000, 1).is_err());
+    assert!(AuditFile::open(Path::new("/dev/null"), 1000, 1).is_err());
+    assert!(AuditFile::open(dir.path(), 1000, 1).is_err());
+    // A link that takes its place later is not followed either.
+    let path = dir.path().join("a");
+    let mut file = AuditFile::open(&path, 1000, 1).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(file.write(b"line\n").is_err());
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+}

@@ -1,0 +1,270 @@
+//! `[management.access]` and `[management.audit]`: who may do what by the management API, and where changes are recorded.
+//!
+//! Names of users and groups are kept as the file has them; [`AccessSection::ids`] looks them up on this machine.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::keys::section;
+use super::reader::Section;
+use super::rule::{Parsed, Rule, Shape};
+use super::values::{int, path, quoted, size, string};
+
+/// Most members of one list.
+const MEMBERS: usize = 256;
+
+section! {
+    /// `[management.access]`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct AccessSection in "management.access" {
+        /// Who may read state, counters and events: `user:NAME` and `group:NAME`, a name or a number. The API's socket has mode 0660 when one of the three lists has a member, else 0600 and nobody but root and the user that runs ddpd may do anything.
+        view: Vec<Member> = members(), or Vec::new();
+        /// Who may besides change regions, listeners, streams and jobs, capture, and read regions, but name no files of the appliance's host.
+        operate: Vec<Member> = members(), or Vec::new();
+        /// Who may do all; root and the user that runs ddpd always may.
+        admin: Vec<Member> = members(), or Vec::new();
+        /// Group of the API's socket, a name or a number: its members can connect. Without it the socket has the group that ddpd runs with.
+        socket_group: Option<String> = user_or_group("a group").or_absent(), or None;
+    }
+}
+
+section! {
+    /// `[management.audit]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct AuditSection in "management.audit" {
+        /// Absolute path of the file that has one JSON object a line about each change by the API and each refusal of a role; none is written without it. Its directory must exist.
+        file: Option<PathBuf> = absolute_path().or_absent(), or None;
+        /// Bytes of the file before it is renamed to FILE.1 and another one is begun.
+        max_size: u64 = size(64 << 10, 1 << 40), or 16 << 20;
+        /// Renamed files that are kept, FILE.1 being the newest.
+        keep: u32 = int(1, 100), or 4;
+    }
+}
+
+pub(super) fn read_access(management: &mut Section<'_, '_>) -> AccessSection {
+    let mut section = management.table("access");
+    let access = AccessSection::read(&mut section);
+    if access.socket_group.is_some() && !access.is_configured() {
+        let message =
+            "has no meaning while nobody is in view, operate or admin: remove it, or list members";
+        section.fail("socket_group", message);
+    }
+    section.finish();
+    access
+}
+
+pub(super) fn read_audit(management: &mut Section<'_, '_>) -> AuditSection {
+    let mut section = management.table("audit");
+    let audit = AuditSection::read(&mut section);
+    section.finish();
+    audit
+}
+
+/// A member of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// `user:NAME`.
+    User(String),
+    /// `group:NAME`: by the process's group or its supplementary groups.
+    Group(String),
+}
+
+impl std::fmt::Display for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Member::User(name) => write!(f, "user:{name}"),
+            Member::Group(name) => write!(f, "group:{name}"),
+        }
+    }
+}
+
+impl Member {
+    fn parse(text: &str) -> Option<Member> {
+        let (kind, name) = text.split_once(':')?;
+        match kind {
+            "user" if is_account(name) => Some(Member::User(name.to_owned())),
+            "group" if is_account(name) => Some(Member::Group(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// A name that a user or a group may have, or a number.
+fn is_account(name: &str) -> bool {
+    (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
+}
+
+fn members() -> Rule<Vec<Member>> {
+    const EXAMPLE: &str = "\"user:NAME\" or \"group:NAME\"";
+    let shape = Shape::List(Box::new(Shape::Text(EXAMPLE)));
+    let show = |members: &Vec<Member>| {
+        let shown: Vec<String> = members.iter().map(|m| quoted(&m.to_string())).collect();
+        format!("[{}]", shown.join(", "))
+    };
+    Rule::new(shape, show, |value| {
+        let Some(items) = value.as_array() else {
+            return Err(format!("is no list: write {EXAMPLE} in [ ]"));
+        };
+        if items.len() > MEMBERS {
+            return Err(format!(
+                "has {} members, but must have at most {MEMBERS}: use a group",
+                items.len()
+            ));
+        }
+        let member = |text: String| -> Parsed<Member> {
+            let wrong =
+                || format!("has \"{}\", but a member must be {EXAMPLE}", text.escape_debug());
+            Member::parse(&text).ok_or_else(wrong)
+        };
+        items.iter().map(|item| string(item.get_ref()).and_then(member)).collect()
+    })
+}
+
+fn absolute_path() -> Rule<PathBuf> {
+    let show = |path: &PathBuf| quoted(&path.to_string_lossy());
+    Rule::new(Shape::Text("an absolute path"), show, |value| match path(value)? {
+        path if path.is_absolute() => Ok(path),
+        path => Err(format!("is \"{}\", but must be an absolute path", path.display())),
+    })
+}
+
+fn user_or_group(what: &'static str) -> Rule<String> {
+    Rule::new(
+        Shape::Text("a name or a number"),
+        |name: &String| quoted(name),
+        move |value| {
+            let name = string(value)?;
+            match is_account(&name) {
+                true => Ok(name),
+                false => {
+                    Err(format!("is \"{}\", which {what} cannot be called", name.escape_debug()))
+                }
+            }
+        },
+    )
+}
+
+/// The numbers of a list's members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Users.
+    pub users: BTreeSet<u32>,
+    /// Groups.
+    pub groups: BTreeSet<u32>,
+}
+
+/// The numbers of all members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessIds {
+    /// Of `view`.
+    pub view: Ids,
+    /// Of `operate`.
+    pub operate: Ids,
+    /// Of `admin`.
+    pub admin: Ids,
+    /// Of `socket_group`.
+    pub socket_group: Option<u32>,
+}
+
+/// The numbers that stand for users and groups that this user namespace does not have: `/proc/sys/kernel/overflowuid`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    /// Of users.
+    pub uid: u32,
+    /// Of groups.
+    pub gid: u32,
+}
+
+impl Overflow {
+    /// The kernel's number where it cannot be read.
+    const DEFAULT: u32 = 65_534;
+
+    /// As this machine has them.
+    pub fn of_machine() -> Overflow {
+        Overflow::below(Path::new("/proc/sys/kernel"))
+    }
+
+    pub(crate) fn below(directory: &Path) -> Overflow {
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(directory.join(name)).ok();
+            text.and_then(|text| text.trim().parse().ok()).unwrap_or(Overflow::DEFAULT)
+        };
+        Overflow { uid: read("overflowuid"), gid: read("overflowgid") }
+    }
+}
+
+impl AccessSection {
+    /// Somebody but root and the user that runs the process has a role.
+    pub fn is_configured(&self) -> bool {
+        [&self.view, &self.operate, &self.admin].iter().any(|list| !list.is_empty())
+    }
+
+    /// Looks the names up.
+    ///
+    /// # Errors
+    /// Each key of `[management.access]` with the sentence that says what is wrong with it.
+    pub fn ids(&self, overflow: Overflow) -> Result<AccessIds, Vec<(&'static str, String)>> {
+        let mut errors = Vec::new();
+        let mut ids = AccessIds::default();
+        let lists = [
+            ("view", &self.view, &mut ids.view),
+            ("operate", &self.operate, &mut ids.operate),
+            ("admin", &self.admin, &mut ids.admin),
+        ];
+        for (key, members, ids) in lists {
+            for member in members {
+                let found = match member {
+                    Member::User(name) => user(name, overflow.uid).map(|id| ids.users.insert(id)),
+                    Member::Group(name) => {
+                        group(name, overflow.gid).map(|id| ids.groups.insert(id))
+                    }
+                };
+                errors.extend(found.err().map(|sentence| (key, sentence)));
+            }
+        }
+        match self.socket_group.as_ref().map(|name| group(name, overflow.gid)).transpose() {
+            Ok(id) => ids.socket_group = id,
+            Err(sentence) => errors.push(("socket_group", sentence)),
+        }
+        if errors.is_empty() { Ok(ids) } else { Err(errors) }
+    }
+}
+
+fn user(name: &str, overflow: u32) -> Result<u32, String> {
+    number("user", name, overflow, unix_users::user_id)
+}
+
+fn group(name: &str, overflow: u32) -> Result<u32, String> {
+    number("group", name, overflow, unix_users::group_id)
+}
+
+/// A number as it is written, or that of the name.
+fn number(
+    what: &str,
+    name: &str,
+    overflow: u32,
+    look_up: fn(&str) -> std::io::Result<Option<u32>>,
+) -> Result<u32, String> {
+    let found = if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        name.parse().map_err(|_| format!("{what} {name} is no number of 32 bits"))
+    } else {
+        match look_up(name) {
+            Ok(Some(id)) => Ok(id),
+            Ok(None) => Err(format!(
+                "there is no {what} \"{}\" on this machine: see getent, or write its number",
+                name.escape_debug()
+            )),
+            Err(error) => {
+                Err(format!("the {what} \"{}\" cannot be looked up: {error}", name.escape_debug()))
+            }
+        }
+    }?;
+    // (uid_t) -1 means "no change" to chown(2).
+    if found == overflow || found == u32::MAX {
+        return Err(format!(
+            "{what} {} has the number {found}, which stands for accounts that the kernel cannot name: choose another",
+            name.escape_debug()
+        ));
+    }
+    Ok(found)
+}

@@ -1,0 +1,147 @@
+//! Users and groups of Unix: the numbers of names, by the system's name service (NSS: files, LDAP, ...), and the
+//! supplementary groups of a Unix socket's peer (`SO_PEERGROUPS`).
+//!
+//! It is the only place of the control side with `unsafe`: the standard library and rustix have neither.
+//! Who may do what is decided by the callers.
+
+use std::ffi::CString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::{c_char, c_int, c_void, gid_t, group, passwd, socklen_t, uid_t};
+
+/// Most groups of a peer: the kernel's `NGROUPS_MAX`.
+pub const MOST_GROUPS: usize = 65_536;
+
+/// Groups that most processes do not exceed.
+const FEW_GROUPS: usize = 32;
+
+/// Bytes that an entry of the user or group database may take; a group lists its members.
+const ENTRY: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
+
+/// The supplementary groups that the peer of a connected Unix stream socket had when it connected.
+///
+/// # Errors
+/// Those of `getsockopt(SO_PEERGROUPS)`; a peer of more than [`MOST_GROUPS`] groups is `InvalidData`.
+pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups: Vec<gid_t> = vec![0; FEW_GROUPS];
+    loop {
+        let room = size_of_val(groups.as_slice());
+        let mut len = room as socklen_t;
+        // SAFETY: the buffer is `len` bytes long and has no invalid values; the kernel writes at most `len` bytes.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast::<c_void>(),
+                &mut len,
+            )
+        };
+        let len = len as usize;
+        if done == 0 {
+            groups.truncate(len / size_of::<gid_t>());
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        // Too small: the kernel says how many bytes there are.
+        if error.raw_os_error() != Some(libc::ERANGE) || len <= room {
+            return Err(error);
+        }
+        let count = len.div_ceil(size_of::<gid_t>());
+        if count > MOST_GROUPS {
+            let message = format!("the peer is in {count} groups, more than {MOST_GROUPS}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        groups.resize(count, 0);
+    }
+}
+
+/// The number of a user, `None` if there is no such user.
+///
+/// # Errors
+/// The database cannot be read, or the name has a NUL in it.
+pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
+    let name = CString::new(name)?;
+    entry(|buffer| {
+        let (mut user, mut found) = (MaybeUninit::<passwd>::uninit(), ptr::null_mut());
+        let (at, len) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
+        let code =
+            unsafe { libc::getpwnam_r(name.as_ptr(), user.as_mut_ptr(), at, len, &mut found) };
+        // SAFETY: where `found` is not null it points to `user`, which has been filled then.
+        (code, (!found.is_null()).then(|| unsafe { (*found).pw_uid }))
+    })
+}
+
+/// The number of a group, `None` if there is no such group.
+///
+/// # Errors
+/// The database cannot be read, or the name has a NUL in it.
+pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
+    let name = CString::new(name)?;
+    entry(|buffer| {
+        let (mut of, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
+        let (at, len) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
+        let code = unsafe { libc::getgrnam_r(name.as_ptr(), of.as_mut_ptr(), at, len, &mut found) };
+        // SAFETY: where `found` is not null it points to `of`, which has been filled then.
+        (code, (!found.is_null()).then(|| unsafe { (*found).gr_gid }))
+    })
+}
+
+/// Calls `look_up` with a larger buffer until the entry fits.
+fn entry<T>(mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>)) -> io::Result<Option<T>> {
+    let mut buffer: Vec<c_char> = vec![0; *ENTRY.start()];
+    loop {
+        match look_up(&mut buffer) {
+            (0, found) => return Ok(found),
+            (libc::EINTR, _) => {}
+            (libc::ERANGE, _) if buffer.len() < *ENTRY.end() => buffer.resize(buffer.len() * 4, 0),
+            // What some name services answer for names that they do not know: getpwnam_r(3), NOTES.
+            (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
+            (code, _) => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn names_have_numbers() {
+        assert_eq!((user_id("root").unwrap(), group_id("root").unwrap()), (Some(0), Some(0)));
+        assert_eq!((user_id("no such user").unwrap(), group_id("no such").unwrap()), (None, None));
+        assert!(user_id("a\0b").is_err() && group_id("a\0b").is_err());
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_small_grows_to_its_bound() {
+        let mut sizes = Vec::new();
+        let failed = entry(|buffer| {
+            sizes.push(buffer.len());
+            (libc::ERANGE, None::<()>)
+        });
+        assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::ERANGE));
+        assert_eq!(sizes, [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20]);
+    }
+
+    #[test]
+    fn the_groups_of_a_peer_are_those_of_its_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+        let mut own: Vec<u32> = line.split_whitespace().map(|gid| gid.parse().unwrap()).collect();
+        let mut groups = peer_groups(one.as_fd()).unwrap();
+        own.sort_unstable();
+        groups.sort_unstable();
+        assert_eq!(groups, own);
+        assert!(peer_groups(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+    }
+}

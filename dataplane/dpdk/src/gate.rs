@@ -1,5 +1,5 @@
 //! What keeps queues out of a memif driver while its device is stopped and started anew, and while memory that it shared
-//! with its peer is unmapped ([`unmapping`]). Each poll of a queue passes a [`Gate`].
+//! with its peer is unmapped. Each poll of a queue passes a [`Gate`].
 //!
 //! Only a device that reconnects (a client) is stopped and started anew. A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
 //! driver ends its process (`rte_panic`) over a connection that is closed before it has been greeted.
@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
 use dpdk_sys as sys;
-
-use crate::unmapping;
 
 /// Times that a started device is found without link before it is started anew: 5 s.
 const PATIENCE: u32 = 20;
@@ -61,17 +59,15 @@ impl Gate {
             return;
         }
         self.closed(|started| {
-            unmapping::with_gate_closed(|| {
-                if *started {
-                    // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
-                    *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
-                }
-                if !*started {
-                    // SAFETY: the port is valid and set up.
-                    *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
-                    self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
-                }
-            })
+            if *started {
+                // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
+                *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
+            }
+            if !*started {
+                // SAFETY: the port is valid and set up.
+                *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
+                self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
+            }
         });
     }
 

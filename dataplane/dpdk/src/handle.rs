@@ -127,7 +127,7 @@ impl Handle {
         }
         if reconnect {
             let gate = Gate::new();
-            self.on_driver_thread(|| gate.restart(port));
+            self.on_driver_thread(|| unmapping::without_waiting(|| gate.restart(port)));
             self.guard_with(gate);
             return Ok(());
         }
@@ -196,7 +196,7 @@ impl Handle {
         if self.link().up {
             gate.is_up();
         } else if let Some(_lock) = self.eal.try_lock_devices() {
-            gate.restart(self.port);
+            unmapping::without_waiting(|| gate.restart(self.port));
         }
     }
 

@@ -18,8 +18,8 @@ use crate::interrupts;
 static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread holds a gate closed, and what is unmapped is that device's.
-    static CLOSED: Cell<bool> = const { Cell::new(false) };
+    /// This thread closes a gate itself, and what is unmapped is that device's.
+    static CLOSES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on unmapping waits for those who pass this gate.
@@ -32,11 +32,11 @@ pub(crate) fn no_longer_waits_for(gate: &Arc<Gate>) {
     GATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, gate));
 }
 
-/// Runs `change` while the gate of its device is closed: what it unmaps is not waited for.
-pub(crate) fn with_gate_closed<T>(change: impl FnOnce() -> T) -> T {
-    let before = CLOSED.replace(true);
+/// Runs `change`, which closes the gate of its device: what it unmaps is not waited for.
+pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
+    let before = CLOSES.replace(true);
     let result = change();
-    CLOSED.set(before);
+    CLOSES.set(before);
     result
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn is_guarded() -> bool {
 /// As of munmap(2).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
-    if interrupts::is_here() && !CLOSED.get() {
+    if interrupts::is_here() && !CLOSES.get() {
         let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().for_each(|gate| gate.wait_for_polls());
     }
@@ -145,7 +145,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 interrupts::pretend();
-                gate.closed(|_| with_gate_closed(|| unmap(page())));
+                gate.closed(|_| without_waiting(|| unmap(page())));
             });
         });
         no_longer_waits_for(&gate);

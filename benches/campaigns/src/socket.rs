@@ -40,13 +40,14 @@ pub(crate) enum End {
 impl Attacker {
     /// Connects from the attackers' address of the kernel.
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
-        Attacker::connect_to(port, ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port))
+        Attacker::connect_to(port, ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port), |_| {})
     }
 
-    fn connect_to(port: u16, bare: bool) -> Result<Attacker> {
+    fn connect_to(port: u16, bare: bool, bound: impl FnOnce(SocketAddr)) -> Result<Attacker> {
         let to = bed::target(port);
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((bed::SOCKETS_V4, 0)).into())?;
+        bound(socket.local_addr()?.as_socket().context("no address")?);
         socket.connect_timeout(&to.into(), PATIENCE).with_context(|| format!("connect to {to}"))?;
         let stream: TcpStream = socket.into();
         stream.set_nodelay(true)?;
@@ -59,9 +60,13 @@ impl Attacker {
         Attacker::connect(port)?.started()
     }
 
-    /// The same to any listener.
-    pub(crate) fn start_at(port: u16, bare: bool) -> Result<Attacker> {
-        Attacker::connect_to(port, bare)?.started()
+    /// The same to any listener; `bound` gets the socket's address first.
+    pub(crate) fn start_at(
+        port: u16,
+        bare: bool,
+        bound: impl FnOnce(SocketAddr),
+    ) -> Result<Attacker> {
+        Attacker::connect_to(port, bare, bound)?.started()
     }
 
     fn started(mut self) -> Result<Attacker> {

@@ -10,6 +10,7 @@ mod faults;
 mod left;
 mod ops;
 mod place;
+mod story;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -131,6 +132,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
             ddpctl: arguments.whereabouts.ddpctl.clone(),
             file: directory.path().join(format!("file{thread}.bin")),
             random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),
+            subject: None,
+            subject_at_target: false,
+            ends: Vec::new(),
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
@@ -145,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let time = Duration::from_secs_f64(60.0 * arguments.minutes);
     std::thread::scope(|scope| -> Result<()> {
         for worker in workers {
-            scope.spawn(|| work(worker, &shared));
+            scope.spawn(|| work(worker, &shared, &lossy));
         }
         let until = Instant::now() + time;
         let mut made = Ok(());
@@ -175,7 +179,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     Ok(Report { text, good })
 }
 
-fn work(mut worker: Worker, shared: &Shared) {
+fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
     while !shared.over.load(Ordering::Relaxed) {
         let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];
         let life = shared.lives.load(Ordering::Relaxed);
@@ -184,6 +188,7 @@ fn work(mut worker: Worker, shared: &Shared) {
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
+        let began = Instant::now();
         let result = worker.once(kind);
         let cut_off = shared.lives.load(Ordering::Relaxed) != life;
         if let Ok(mut tallies) = shared.tallies.lock() {
@@ -201,7 +206,8 @@ fn work(mut worker: Worker, shared: &Shared) {
             let text = format!("{error:#}");
             // No fault excuses other bytes at the target, which is never killed.
             if !cut_off || text.contains("DIFFERS") {
-                shared.wrong(text);
+                let story = story::of(&worker, lossy, began);
+                shared.wrong(format!("{text}\n{story}"));
             }
         }
     }

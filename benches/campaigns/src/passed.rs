@@ -65,8 +65,8 @@ impl Passed {
         self.frames.push_back(Frame { at, from, end, head, len: frame.len() });
     }
 
-    /// What became of the frames since then that are of a conversation which `wanted` names by its two ends, and
-    /// of those of address resolution.
+    /// What became of the frames since then that are of a conversation which `wanted` names by its two ends; the
+    /// lines are also of address resolution.
     pub(crate) fn since(
         &self,
         began: Instant,
@@ -78,12 +78,13 @@ impl Passed {
             if frame.at < began {
                 continue;
             }
-            let what = match about(&frame.head) {
-                Some(About::Conversation(ends, what)) if wanted(ends.0, ends.1) => what,
-                Some(About::Resolution(what)) => what,
+            let (what, counts) = match about(&frame.head) {
+                Some(About::Conversation(ends, what)) if wanted(ends.0, ends.1) => (what, true),
+                Some(About::Resolution(what)) => (what, false),
                 _ => continue,
             };
             match frame.end {
+                _ if !counts => {}
                 End::Carried => {
                     done.carried += 1;
                     row[frame.from] = 0;

@@ -64,7 +64,7 @@ pub struct Report {
 struct Tally {
     /// To the end, every byte compared.
     done: u64,
-    /// Failed because the peer was killed meanwhile.
+    /// Failed because the peer was killed meanwhile, or the cable carried none of its frames for [`CUT`].
     cut_off: u64,
     /// Bytes that were compared.
     bytes: u64,
@@ -85,6 +85,10 @@ struct Results {
 
 /// Everything is back after this time at the latest: unfinished packets have 15 s, streams of a peer that is gone 5 s.
 const BACK: Duration = Duration::from_secs(40);
+
+/// A stream of which the cable carried nothing for so long, measured, may fail: `user_timeout` of the two appliances. No fault is
+/// meant to last so long, but a machine may be busy.
+const CUT: Duration = Duration::from_secs(5);
 
 /// What all threads share.
 struct Shared {
@@ -206,8 +210,12 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
             let text = format!("{error:#}");
             // No fault excuses other bytes at the target, which is never killed.
             if !cut_off || text.contains("DIFFERS") {
-                let story = story::of(&worker, lossy, began);
-                shared.wrong(format!("{text}\n{story}"));
+                let (story, cut) = story::of(&worker, lossy, began);
+                if cut < CUT || text.contains("DIFFERS") {
+                    shared.wrong(format!("{text}\n{story}"));
+                } else if let Ok(mut tallies) = shared.tallies.lock() {
+                    tallies.entry(kind).or_default().cut_off += 1;
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use control::api::{Client, Flight, Why};
 
@@ -13,10 +13,12 @@ use crate::passed::Done;
 /// Lines of a kind that are told: the newest.
 const LINES: usize = 40;
 
-/// What is known of the conversation of a worker's last stream, which began then.
-pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> String {
+/// What is known of the conversation of a worker's last stream, which began then; and for how long the cable let nothing of it
+/// through although something was sent.
+pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Duration) {
     let mut ends = worker.ends.clone();
     let mut text = String::new();
+    let mut cut = Duration::ZERO;
     if let Some(what) = &worker.subject {
         let (at, name) = if worker.subject_at_target {
             (&worker.target, "the target")
@@ -38,11 +40,12 @@ pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> String {
         let is_one = |end: SocketAddr| ends.contains(&end);
         let done = passed.since(began, |from, to| is_one(from) || is_one(to));
         cable(&ends, &done, &mut text);
+        cut = done.longest_cut;
         let all = Done { lines: Vec::new(), ..passed.since(began, |_, _| true) };
         // Into a string nothing fails.
         let _ = writeln!(text, "  of all frames on the cable: {}", counts(&all));
     }
-    text
+    (text, cut)
 }
 
 /// What an appliance recorded of it; its addresses there.

@@ -9,6 +9,7 @@ mod cable;
 mod field;
 mod good;
 mod lossy;
+mod passed;
 mod raw_sctp;
 mod raw_tcp;
 pub mod red_team;

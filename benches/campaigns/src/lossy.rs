@@ -1,15 +1,17 @@
 //! A cable that loses, reorders, repeats and damages frames: two `af_packet` ports, and a thread between them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
-use link::{Config, Counters, FaultyLink, Frame};
+use link::{Config, Counters, Fate, FaultyLink, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::passed::{End as Ended, Passed};
 
 /// Longest sleep of the thread.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
@@ -39,6 +41,7 @@ impl Frame for OnTheWay {
 pub(crate) struct Lossy {
     wanted: Arc<Mutex<Config>>,
     counted: Arc<Mutex<[Counters; 2]>>,
+    passed: Arc<Mutex<Passed>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,10 +82,12 @@ impl Lossy {
         let wanted = Arc::new(Mutex::new(Config::default()));
         let counted = Arc::new(Mutex::new([Counters::default(); 2]));
         let over = Arc::new(AtomicBool::new(false));
-        let shared = (wanted.clone(), counted.clone(), over.clone());
-        let thread =
-            Some(std::thread::spawn(move || forward(ends, &shared.0, &shared.1, &shared.2)));
-        Ok(Lossy { wanted, counted, over, thread })
+        let passed = Arc::new(Mutex::new(Passed::default()));
+        let (shared, record) = ((wanted.clone(), counted.clone(), over.clone()), passed.clone());
+        let thread = Some(std::thread::spawn(move || {
+            forward(ends, &shared.0, (&shared.1, &record), &shared.2);
+        }));
+        Ok(Lossy { wanted, counted, passed, over, thread })
     }
 
     /// What frames suffer from now on.
@@ -90,6 +95,11 @@ impl Lossy {
         if let Ok(mut wanted) = self.wanted.lock() {
             *wanted = config;
         }
+    }
+
+    /// What it did to the newest frames.
+    pub(crate) fn passed(&self) -> Option<MutexGuard<'_, Passed>> {
+        self.passed.lock().ok()
     }
 
     /// What both directions did.
@@ -111,7 +121,7 @@ impl Drop for Lossy {
 fn forward(
     mut ends: [End; 2],
     wanted: &Mutex<Config>,
-    counted: &Mutex<[Counters; 2]>,
+    (counted, passed): (&Mutex<[Counters; 2]>, &Mutex<Passed>),
     over: &AtomicBool,
 ) {
     let began = Instant::now();
@@ -133,8 +143,10 @@ fn forward(
             let mut batch = RxBatch::new();
             moved += ends[index].queue.rx_burst(now(), &mut batch);
             for frame in batch {
-                // What becomes of it is counted.
-                let _ = ends[index].faults.push(now(), OnTheWay(frame.data().to_vec()));
+                let ended = push(&mut ends[index].faults, now(), frame.data());
+                if let Ok(mut passed) = passed.lock() {
+                    passed.note(Instant::now(), index, frame.data(), ended);
+                }
             }
             while let Some(OnTheWay(frame)) = ends[index].faults.pop(now()) {
                 send(&mut ends[1 - index].queue, &frame);
@@ -148,6 +160,16 @@ fn forward(
         if moved == 0 {
             sleep(&ends);
         }
+    }
+}
+
+/// A frame goes in; whether anything of use comes out.
+fn push(faults: &mut FaultyLink<OnTheWay>, now: base::Instant, frame: &[u8]) -> Ended {
+    let damaged = faults.counters().corrupted;
+    match faults.push(now, OnTheWay(frame.to_vec())) {
+        Fate::Queued(_) if faults.counters().corrupted > damaged => Ended::Damaged,
+        Fate::Queued(_) => Ended::Carried,
+        Fate::Lost | Fate::BlackHole | Fate::TailDrop | Fate::Full => Ended::Lost,
     }
 }
 

@@ -14,6 +14,8 @@ use crate::ulp;
 
 /// Longest time for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same over a cable that loses frames: the kernel sends a SYN at 0, 1, 3 and 7 s.
+const PATIENCE_WITH_LOSSES: Duration = Duration::from_secs(10);
 /// An answer that is longer is not read on.
 const MOST: usize = 1 << 20;
 
@@ -24,6 +26,8 @@ pub(crate) struct Attacker {
     received: Vec<u8>,
     /// The ULP is bare DDP.
     bare: bool,
+    /// Longest time for an answer.
+    patience: Duration,
 }
 
 /// How a stream ended.
@@ -40,18 +44,25 @@ pub(crate) enum End {
 impl Attacker {
     /// Connects from the attackers' address of the kernel.
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
-        Attacker::connect_to(port, ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port))
+        let bare = ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port);
+        Attacker::connect_to(port, bare, PATIENCE, |_| {})
     }
 
-    fn connect_to(port: u16, bare: bool) -> Result<Attacker> {
+    fn connect_to(
+        port: u16,
+        bare: bool,
+        patience: Duration,
+        bound: impl FnOnce(SocketAddr),
+    ) -> Result<Attacker> {
         let to = bed::target(port);
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((bed::SOCKETS_V4, 0)).into())?;
-        socket.connect_timeout(&to.into(), PATIENCE).with_context(|| format!("connect to {to}"))?;
+        bound(socket.local_addr()?.as_socket().context("no address")?);
+        socket.connect_timeout(&to.into(), patience).with_context(|| format!("connect to {to}"))?;
         let stream: TcpStream = socket.into();
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Attacker { stream, received: Vec::new(), bare })
+        stream.set_read_timeout(Some(patience))?;
+        Ok(Attacker { stream, received: Vec::new(), bare, patience })
     }
 
     /// Connects and starts MPA: revision 1 for bare DDP, 2 for RDMAP.
@@ -59,9 +70,13 @@ impl Attacker {
         Attacker::connect(port)?.started()
     }
 
-    /// The same to any listener.
-    pub(crate) fn start_at(port: u16, bare: bool) -> Result<Attacker> {
-        Attacker::connect_to(port, bare)?.started()
+    /// The same to any listener, over a cable that loses frames; `bound` gets the socket's address first.
+    pub(crate) fn start_at(
+        port: u16,
+        bare: bool,
+        bound: impl FnOnce(SocketAddr),
+    ) -> Result<Attacker> {
+        Attacker::connect_to(port, bare, PATIENCE_WITH_LOSSES, bound)?.started()
     }
 
     fn started(mut self) -> Result<Attacker> {
@@ -86,7 +101,7 @@ impl Attacker {
 
     /// The MPA Reply with its private data, `None` if the stream ends without.
     pub(crate) fn reply(&mut self) -> Result<Option<Vec<u8>>> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         loop {
             if let Some(head) = self.received.first_chunk::<FRAME_HEADER_LEN>() {
                 let len = FRAME_HEADER_LEN + usize::from(u16::from_be_bytes([head[18], head[19]]));

@@ -208,6 +208,7 @@ impl Sender {
         self.window.set(info.seq, info.ack, info.window);
         if self.window.is_closed() {
             self.progress_at = now; // RFC 9293 §3.8.6.1: it answers, so it lives (MUST-37)
+            self.probe_answered = true;
         }
         if opened {
             self.probe_due = false;

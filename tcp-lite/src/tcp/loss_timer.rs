@@ -101,6 +101,10 @@ impl Connection {
         if self.send.out.board.is_empty() {
             return;
         }
+        if core::mem::take(&mut self.send.probe_answered) && self.send.window.is_closed() {
+            // RFC 9293 §3.8.6.1 MUST-37: the last probe was answered, however long ago. Silence begins with the next one.
+            self.send.progress_at = now;
+        }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
         if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
             self.note_gave_up(now, WaitedFor::Acknowledgement);

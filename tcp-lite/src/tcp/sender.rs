@@ -33,6 +33,8 @@ pub(crate) struct Sender {
     pub(crate) loss_timer: LossTimer,
     /// A probe of a closed window, or a small segment against silly window avoidance, is due.
     pub(crate) probe_due: bool,
+    /// The peer has answered, with its window closed, since the last time-out.
+    pub(crate) probe_answered: bool,
     /// The window was probed and has not opened since.
     pub(crate) probing: bool,
     /// A FIN follows the data.
@@ -106,6 +108,7 @@ impl Sender {
             sack: false,
             loss_timer: LossTimer::Rto,
             probe_due: false,
+            probe_answered: false,
             probing: false,
             fin_queued: false,
             fin_sent: false,

@@ -10,6 +10,7 @@ mod faults;
 mod left;
 mod ops;
 mod place;
+mod story;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -63,7 +64,7 @@ pub struct Report {
 struct Tally {
     /// To the end, every byte compared.
     done: u64,
-    /// Failed because the peer was killed meanwhile.
+    /// Failed because the peer was killed meanwhile, or the cable carried none of its frames for [`CUT`].
     cut_off: u64,
     /// Bytes that were compared.
     bytes: u64,
@@ -84,6 +85,10 @@ struct Results {
 
 /// Everything is back after this time at the latest: unfinished packets have 15 s, streams of a peer that is gone 5 s.
 const BACK: Duration = Duration::from_secs(40);
+
+/// A stream of which the cable carried nothing for so long, measured, may fail: `user_timeout` of the two appliances. No fault is
+/// meant to last so long, but a machine may be busy.
+const CUT: Duration = Duration::from_secs(5);
 
 /// What all threads share.
 struct Shared {
@@ -131,6 +136,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
             ddpctl: arguments.whereabouts.ddpctl.clone(),
             file: directory.path().join(format!("file{thread}.bin")),
             random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),
+            subject: None,
+            subject_at_target: false,
+            ends: Vec::new(),
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
@@ -145,7 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let time = Duration::from_secs_f64(60.0 * arguments.minutes);
     std::thread::scope(|scope| -> Result<()> {
         for worker in workers {
-            scope.spawn(|| work(worker, &shared));
+            scope.spawn(|| work(worker, &shared, &lossy));
         }
         let until = Instant::now() + time;
         let mut made = Ok(());
@@ -175,7 +183,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     Ok(Report { text, good })
 }
 
-fn work(mut worker: Worker, shared: &Shared) {
+fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
     while !shared.over.load(Ordering::Relaxed) {
         let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];
         let life = shared.lives.load(Ordering::Relaxed);
@@ -184,6 +192,7 @@ fn work(mut worker: Worker, shared: &Shared) {
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
+        let began = Instant::now();
         let result = worker.once(kind);
         let cut_off = shared.lives.load(Ordering::Relaxed) != life;
         if let Ok(mut tallies) = shared.tallies.lock() {
@@ -201,7 +210,12 @@ fn work(mut worker: Worker, shared: &Shared) {
             let text = format!("{error:#}");
             // No fault excuses other bytes at the target, which is never killed.
             if !cut_off || text.contains("DIFFERS") {
-                shared.wrong(text);
+                let (story, cut) = story::of(&worker, lossy, began);
+                if cut < CUT || text.contains("DIFFERS") {
+                    shared.wrong(format!("{text}\n{story}"));
+                } else if let Ok(mut tallies) = shared.tallies.lock() {
+                    tallies.entry(kind).or_default().cut_off += 1;
+                }
             }
         }
     }

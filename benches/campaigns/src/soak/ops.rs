@@ -72,11 +72,18 @@ pub(crate) struct Worker {
     pub(crate) ddpctl: PathBuf,
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
+    /// Stream or job that was opened last, and where.
+    pub(crate) subject: Option<String>,
+    pub(crate) subject_at_target: bool,
+    /// Addresses of the socket that was bound last.
+    pub(crate) ends: Vec<SocketAddr>,
 }
 
 impl Worker {
     /// Does one; the bytes that were compared.
     pub(crate) fn once(&mut self, kind: Kind) -> Result<u64> {
+        (self.subject, self.subject_at_target) = (None, false);
+        self.ends.clear();
         match kind {
             Kind::Kernel => self.kernel(),
             Kind::Tcp => {
@@ -145,7 +152,9 @@ impl Worker {
         let bytes = self.fill()?;
         let put =
             PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
-        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        let job: JobInfo = self.peer.post("/v1/put", &put)?;
+        self.subject = Some(job.id.to_string());
+        finish(&self.peer, job)?;
         self.compare(&slot(self.thread), &bytes)
     }
 
@@ -161,7 +170,9 @@ impl Worker {
         };
         let put =
             PutSpec { file: self.file.clone(), via: Via::Connect(spec), target: self.place() };
-        finish(&self.target, self.target.post("/v1/put", &put)?)?;
+        let job: JobInfo = self.target.post("/v1/put", &put)?;
+        (self.subject, self.subject_at_target) = (Some(job.id.to_string()), true);
+        finish(&self.target, job)?;
         self.compare_at_peer(&slot(self.thread), &bytes)
     }
 
@@ -188,6 +199,7 @@ impl Worker {
         let spec =
             ConnectSpec { ulp: UlpChoice::Rdmap, transport, ..ConnectSpec::to(bed::target(port)) };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+        self.subject = Some(stream.id.to_string());
         let via = Via::Stream(stream.id);
         let put = PutSpec { file: self.file.clone(), via: via.clone(), target: self.place() };
         finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
@@ -208,6 +220,7 @@ impl Worker {
         let spec =
             if self.random.bool() { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+        self.subject = Some(stream.id.to_string());
         let mut sum = 0;
         for _ in 0..self.random.usize(1..8) {
             let mut data = vec![0; self.random.usize(1..16 << 10)];
@@ -231,7 +244,7 @@ impl Worker {
         const READS: u32 = 4;
         let bytes = self.whole_slot()?;
         let (stag, base) = bed::stag(&self.target, &slot(self.thread))?;
-        let mut reader = Attacker::start_at(VERBS, false)?;
+        let mut reader = self.reader()?;
         for n in 0..READS {
             reader.segment(&ulp::read(1 + n, (stag, base), REGION as u32))?;
         }
@@ -252,6 +265,10 @@ impl Worker {
         Ok(sum)
     }
 
+    fn reader(&mut self) -> Result<Attacker> {
+        Attacker::start_at(VERBS, false, |local| self.ends.push(local))
+    }
+
     /// The thread's region at the target, as it is.
     fn whole_slot(&self) -> Result<Vec<u8>> {
         let path = format!("/v1/regions/{}/data?offset=0&length={REGION}", slot(self.thread));
@@ -263,7 +280,7 @@ impl Worker {
         let wait = Duration::from_micros(self.random.u64(0..20_000));
         match self.random.u8(..3) {
             0 => {
-                let mut cut = Attacker::start_at(PLAIN, true)?;
+                let mut cut = Attacker::start_at(PLAIN, true, |local| self.ends.push(local))?;
                 let fpdu = ulp::fpdu(&ulp::tagged(1, 0, true, &[7; 1000]));
                 cut.send(&fpdu[..self.random.usize(1..fpdu.len())])?;
             }
@@ -272,6 +289,7 @@ impl Worker {
                 let spec =
                     if over_sctp { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
                 let job = self.put_scrap(Via::Connect(spec))?;
+                self.subject = Some(job.id.to_string());
                 std::thread::sleep(wait);
                 let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
                 // It may have been done before; either way it ends.
@@ -280,6 +298,7 @@ impl Worker {
             _ => {
                 let spec = ConnectSpec::to(bed::target(MARKERS));
                 let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
+                self.subject = Some(stream.id.to_string());
                 let job = self.put_scrap(Via::Stream(stream.id))?;
                 std::thread::sleep(wait);
                 let all: Vec<StreamInfo> = self.target.get("/v1/streams")?;
@@ -332,7 +351,9 @@ impl Worker {
             via: Via::Connect(ConnectSpec::to(bed::target(port))),
             target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
         };
-        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        let job: JobInfo = self.peer.post("/v1/put", &put)?;
+        self.subject = Some(job.id.to_string());
+        finish(&self.peer, job)?;
         let sum = self.compare(name, &bytes)?;
         // Another one, in the middle of which the region goes.
         let job: JobInfo = self.peer.post("/v1/put", &put)?;

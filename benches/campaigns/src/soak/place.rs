@@ -56,13 +56,15 @@ pub(crate) fn target_config(place: &Place<'_>, streams: u32) -> String {
         + &services()
 }
 
-/// Up to the addresses of its interface.
+/// Up to the addresses of its interface. What ends a silent peer is longer than any silence that the faults make: an
+/// association stands 20 ms doubled 8 times, 10 s, a connection 5 s. A burst of losses counts frames, and on a quiet cable those
+/// are retransmissions, so that it may last for a second and more.
 fn config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\
          [management]\nsocket = \"{}/{name}.sock\"\nlog = \"info\"\ndrain_timeout = \"1s\"\n\
          [tcp]\ntime_wait = \"500ms\"\nmin_rto = \"20ms\"\ninitial_rto = \"200ms\"\nuser_timeout = \"5s\"\n\
-         [sctp]\nmin_rto = \"20ms\"\ninitial_rto = \"200ms\"\nmax_retransmits = 5\nheartbeat = \"500ms\"\n\
+         [sctp]\nmin_rto = \"20ms\"\ninitial_rto = \"200ms\"\nmax_retransmits = 8\nheartbeat = \"500ms\"\n\
          [limits]\nstreams = {streams}\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{device}\"\n\
          [[interface]]\nname = \"lan\"\nport = \"wire\"\n",
@@ -91,7 +93,7 @@ fn services() -> String {
     for (name, port, keys, queue) in listeners {
         text += &format!(
             "[[listener]]\nname = \"{name}\"\ninterface = \"lan\"\nport = {port}\n{keys}regions = [{slots}]\n\
-             [listener.limits]\nidle_timeout = \"5s\"\nstartup_timeout = \"2s\"\n{queue}"
+             [listener.limits]\nidle_timeout = \"5s\"\nstartup_timeout = \"5s\"\n{queue}"
         );
     }
     text

@@ -93,26 +93,27 @@ impl Association {
 
     // --- black holes --------------------------------------------------------------------------------
 
-    /// T3-rtx expired (RFC 8899 §4.3).
-    pub(super) fn path_after_timeout(&mut self, now: Instant) {
+    /// T3-rtx expired (RFC 8899 §4.3). True when that was because of the length of packets, as far as is known: shorter ones
+    /// are sent from now on.
+    pub(super) fn path_after_timeout(&mut self, now: Instant) -> bool {
         let longest = core::mem::take(&mut self.path.longest);
         if !self.config.path_mtu_probing {
-            return;
+            return false;
         }
         let evident = self.sender.shorter_arrived();
         let fall = fall(self.sender.timeouts_in_a_row(), evident, self.config.max_retransmits);
         let is_long = usize::from(longest).min(self.packet_len) > self.path.floor().into();
-        let Some(fall) = fall.filter(|_| is_long) else { return };
+        let Some(fall) = fall.filter(|_| is_long) else { return false };
         let found = self.path.found();
-        if let Change::Size(_) = found.search.black_hole(fall) {
-            found.probe = None;
-            self.timers.stop(Timer::Probe);
-            self.stats.path_mtu_black_holes += 1;
-            self.use_path_len(now);
-            // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
-            // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
-            self.sender.forget_backoff();
-        }
+        let Change::Size(_) = found.search.black_hole(fall) else { return false };
+        found.probe = None;
+        self.timers.stop(Timer::Probe);
+        self.stats.path_mtu_black_holes += 1;
+        self.use_path_len(now);
+        // What was lost was too long: shorter packets are new to the path, and no reason to wait for what
+        // others in a row made of the time-out (RFC 9260 §6.3.3). At most twice in a row.
+        self.sender.forget_backoff();
+        true
     }
 
     // --- probes -------------------------------------------------------------------------------------

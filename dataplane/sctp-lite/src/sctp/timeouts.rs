@@ -54,12 +54,18 @@ impl Association {
         }
         self.receiver.handle_timeout(now);
         if self.sender.handle_timeout(now) == Expired::T3 {
-            self.path_after_timeout(now);
+            let too_long = self.path_after_timeout(now);
             if !self.sender.probes_window() {
                 // With the time-out that is set now: the path's change may have made it shorter.
                 self.sender.note_timeout(now);
             }
-            self.count_error(now, WaitedFor::Acknowledgement);
+            if too_long {
+                // RFC 9260 §8.1: with the time-out the count begins anew. Else the peer of a path that was cut for a moment would
+                // be given up sooner than without a suspicion. At most twice in a row.
+                self.errors = 0;
+            } else {
+                self.count_error(now, WaitedFor::Acknowledgement);
+            }
         }
     }
 

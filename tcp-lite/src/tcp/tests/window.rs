@@ -131,6 +131,30 @@ fn a_peer_that_answers_probes_lives() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
+// The same where the owner's limit of silence is shorter than the time between two probes.
+#[test]
+fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
+    let mut config = config();
+    config.limits.retransmission = core::time::Duration::from_secs(5);
+    let mut script = established(
+        config,
+        "1.0 < . 1:1(0) ack 1 win 0
+         1.0 write 1
+         1.2 > P. 1:2(1) ack 1",
+    );
+    let mut at = 1.2;
+    let mut interval = 0.2;
+    for _ in 0..20 {
+        script.run(&format!("{at:.1} < . 1:1(0) ack 1 win 0"));
+        at += interval;
+        interval = f64::min(interval * 2.0, 60.0);
+        script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
+    }
+    // One without an answer, and it ends.
+    at += interval;
+    script.run(&format!("{at:.1} state CLOSED"));
+}
+
 // RFC 9293 §3.8.3 MUST-20: without answers to probes it ends.
 #[test]
 fn a_peer_that_does_not_answer_probes_is_gone() {

@@ -69,6 +69,9 @@ impl Sender {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
                 let answered = core::mem::take(&mut self.sack_received);
+                // What was on its way when the window closed is refused (RFC 9260 §6.2): it probes the window from now on.
+                // With a gap reported, what is missing was lost.
+                self.probing |= self.a_rwnd == 0 && answered && self.board.sacked.is_empty();
                 let closed = self.probes_window();
                 if closed {
                     self.probe_due = true;

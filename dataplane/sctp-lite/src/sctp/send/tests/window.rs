@@ -113,6 +113,62 @@ fn a_closed_window_is_probed() {
     assert_eq!(side.sender.stats().timeouts, 0, "no congestion");
 }
 
+// RFC 9260 §6.1 A: what was on its way when the window closed, and is refused, probes it from then on. While the peer answers
+// that is no error, no congestion and no sign of a black hole.
+#[test]
+fn what_a_closed_window_refuses_probes_it() {
+    let mut side = in_flight(5);
+    side.wait(10 * MS);
+    side.try_sack(1, 0, &[], &[]).unwrap();
+    let cwnd = side.sender.cwnd();
+    let mut waited = Vec::new();
+    for _ in 0..8 {
+        // The peer has refused the last one, and has answered.
+        let start = side.now;
+        side.try_sack(1, 0, &[], &[]).unwrap();
+        assert_eq!(side.expire(), Expired::WindowProbe, "{waited:?}");
+        waited.push(side.now.saturating_since(start));
+        assert_eq!(side.numbers(), [1]);
+    }
+    assert!(waited[2..].windows(2).all(|two| two[1] > two[0]), "ever more seldom: {waited:?}");
+    assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
+    assert_eq!(side.sender.stats().window_probes, 8);
+    // It no longer answers.
+    assert_eq!(side.expire(), Expired::T3);
+    side.numbers();
+    // It opens: all of it goes again at once.
+    side.try_sack(1, 100_000, &[], &[]).unwrap();
+    assert_eq!(side.numbers(), [1, 2, 3, 4]);
+    assert_eq!(side.sender.stats().timeouts, 0);
+}
+
+// RFC 9260 §6.3.3: a peer that has closed its window and does not answer has lost it, or is gone.
+#[test]
+fn silence_is_an_error_although_the_window_is_closed() {
+    let mut side = in_flight(5);
+    side.wait(10 * MS);
+    side.try_sack(1, 0, &[], &[]).unwrap();
+    // That SACK was the answer to the first.
+    assert_eq!(side.expire(), Expired::WindowProbe);
+    side.numbers();
+    for _ in 0..4 {
+        assert_eq!(side.expire(), Expired::T3);
+        side.numbers();
+    }
+}
+
+// Beyond a gap the peer has taken what came: what it lacks was lost on the way (RFC 9260 §7.2.3).
+#[test]
+fn a_loss_is_one_although_the_window_is_closed() {
+    let mut side = in_flight(5);
+    side.wait(10 * MS);
+    side.try_sack(1, 0, &[(2, 2)], &[]).unwrap();
+    while side.expire() != Expired::T3 {
+        side.numbers();
+    }
+    assert_eq!(side.sender.stats().timeouts, 1);
+}
+
 // A message that is larger than what is left of the window waits for it, or for the probe.
 #[test]
 fn a_window_that_is_too_small_is_probed() {

@@ -1,0 +1,100 @@
+//! Why a stream failed: what both appliances recorded of it, and what the cable did to its frames.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use control::api::{Client, Flight, Why};
+
+use super::ops::Worker;
+use crate::lossy::Lossy;
+use crate::passed::Done;
+
+/// Lines of a kind that are told: the newest.
+const LINES: usize = 40;
+
+/// What is known of the conversation of a worker's last stream, which began then; and for how long the cable let nothing of it
+/// through although something was sent.
+pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Duration) {
+    let mut ends = worker.ends.clone();
+    let mut text = String::new();
+    let mut cut = Duration::ZERO;
+    if let Some(what) = &worker.subject {
+        let (at, name) = if worker.subject_at_target {
+            (&worker.target, "the target")
+        } else {
+            (&worker.peer, "the peer")
+        };
+        ends.extend(recorded(at, name, what, &mut text));
+    }
+    for end in &ends {
+        // The other end calls it by its address.
+        let (other, name) = if worker.subject_at_target {
+            (&worker.peer, "the peer")
+        } else {
+            (&worker.target, "the target")
+        };
+        recorded(other, name, &end.to_string(), &mut text);
+    }
+    if let Some(passed) = lossy.passed() {
+        let is_one = |end: SocketAddr| ends.contains(&end);
+        let done = passed.since(began, |from, to| is_one(from) || is_one(to));
+        cable(&ends, &done, &mut text);
+        cut = done.longest_cut;
+        let all = Done { lines: Vec::new(), ..passed.since(began, |_, _| true) };
+        // Into a string nothing fails.
+        let _ = writeln!(text, "  of all frames on the cable: {}", counts(&all));
+    }
+    (text, cut)
+}
+
+/// What an appliance recorded of it; its addresses there.
+fn recorded(at: &Client, name: &str, what: &str, text: &mut String) -> Vec<SocketAddr> {
+    let why: Why = match at.get(&format!("/v1/why/{what}")) {
+        Ok(why) => why,
+        Err(error) => {
+            let _ = writeln!(text, "  {name} knows nothing of {what}: {error}");
+            return Vec::new();
+        }
+    };
+    let sentences = why.sentences.iter().rev().take(3).rev();
+    for sentence in sentences {
+        let _ = writeln!(text, "  {name}, {what}: {sentence}");
+    }
+    let Some(flight) = why.streams.last() else { return Vec::new() };
+    told(name, flight, text);
+    flight.local.parse().into_iter().collect()
+}
+
+fn told(name: &str, flight: &Flight, text: &mut String) {
+    let Flight { stream, local, remote, .. } = flight;
+    let _ = writeln!(text, "  {name}, stream {stream}, {local} to {remote}:");
+    for sentence in &flight.sentences {
+        let _ = writeln!(text, "    {sentence}");
+    }
+    for event in &flight.events[flight.events.len().saturating_sub(LINES)..] {
+        let seconds = event.after_us as f64 / 1e6;
+        let _ = writeln!(text, "    {seconds:10.6} s {:<18} {}", event.event, event.detail);
+    }
+}
+
+fn cable(ends: &[SocketAddr], done: &Done, text: &mut String) {
+    if ends.is_empty() {
+        return;
+    }
+    let names: Vec<_> = ends.iter().map(SocketAddr::to_string).collect();
+    let _ = writeln!(text, "  of the frames of {}: {}", names.join(" and "), counts(done));
+    for line in &done.lines[done.lines.len().saturating_sub(LINES)..] {
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+fn counts(done: &Done) -> String {
+    format!(
+        "{} carried, {} lost or damaged, at most {} in a row of one direction, longest cut {} ms",
+        done.carried,
+        done.lost,
+        done.most_in_a_row,
+        done.longest_cut.as_millis()
+    )
+}

@@ -239,7 +239,21 @@ impl Receiver {
         if beyond && self.owed < MAX_OWED {
             self.owed += 1;
         }
-        if taken == 0 && fresh > 0 { Text::Refused } else { Text::Taken }
+        if taken == 0 && fresh > 0 {
+            self.take_back(start);
+            return Text::Refused;
+        }
+        Text::Taken
+    }
+
+    /// Text from `start` on was refused. In order that means that the owner takes nothing, and what was offered is offered no
+    /// longer: a peer probes a closed window for as long as it is answered, but gives up one that is open and takes nothing (RFC
+    /// 9293 §3.8.6, which asks senders to bear it: MUST-34).
+    #[cold]
+    fn take_back(&mut self, start: ExtSeq) {
+        if start <= self.nxt && !self.has_gap() {
+            self.edge = self.nxt;
+        }
     }
 
     /// Of `len` bytes `fresh` were new and in the window, of these `taken` were taken; `outside` were outside of it.

@@ -274,7 +274,7 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
 // begins with what the interface carries.
 #[test]
 fn a_peer_that_was_away_has_no_narrow_path() {
-    for (v6, lasts) in [(false, 1), (true, 1), (false, 60), (true, 60)] {
+    for (v6, lasts) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
         let way = Way { v6, ..WAYS[0] };
         let (mut net, here) = way.open(sctp::Config::default());
         net.hosts[1].listen(TCP_PORT);

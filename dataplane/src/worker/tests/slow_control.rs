@@ -145,3 +145,47 @@ fn events_in_paused_endpoints_are_bounded_together() {
     assert_eq!(take(&mut events), 1);
     assert_eq!(wait(&mut events, 3000..3001, 0), RING as u32);
 }
+
+// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that is late for longer than a peer's silence is borne costs no stream.
+// What its worker refuses meanwhile is answered, and goes again when the window opens.
+#[test]
+fn a_control_thread_that_is_late_for_long_costs_no_stream() {
+    let patience = Duration::from_secs(5);
+    let tcp = || -> EndpointConfig {
+        let tcp = tcp_lite::tcp::Config {
+            limits: tcp_lite::tcp::Limits { retransmission: patience, ..Default::default() },
+            ..Default::default()
+        };
+        tcp_lite::endpoint::EndpointConfig { tcp: Arc::new(tcp), ..Default::default() }.into()
+    };
+    let sctp = || -> EndpointConfig {
+        let sctp = sctp_lite::sctp::Config { max_retransmits: 3, ..Default::default() };
+        SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
+    };
+    for endpoint in [tcp(), sctp()] {
+        let mut plan = Plan::new(2);
+        plan.limits.events = RING;
+        let mut net = Net::new(&[Plan::new(1), plan]);
+        net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
+        let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
+        source.write(0, &pattern(LEN));
+        let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
+        net.settle();
+        let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
+        net.settle();
+        net.hosts[1].listens = false;
+        // More than may wait, in a window that has room for them.
+        for _ in 0..MESSAGES {
+            net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
+        }
+        net.pass(20 * patience);
+        assert_eq!(net.hosts[1].count("streams_waiting"), 1);
+        let refused = seen(&net);
+        assert!(refused.probed, "{refused:?}");
+        net.hosts[1].listens = true;
+        net.until("the rest", |net| (delivered(net) == MESSAGES).then_some(()));
+        assert!(bytes_of(&sink) == pattern(LEN));
+        let ends = |e: &Event| matches!(e, Event::Closed { .. } | Event::PostFailed { .. });
+        assert_eq!([0, 1].map(|n| net.hosts[n].take(|e| ends(e).then_some(()))), [None, None]);
+    }
+}

@@ -221,6 +221,18 @@ mod tests {
         assert_eq!(check(&secrets(), &ends(), now, tag, &[]), None);
     }
 
+    // RFC 9260 §5.1.5 step 2: all bytes of the MAC count, each by itself.
+    #[test]
+    fn changes_of_the_mac_do_not_cancel_out() {
+        let now = Instant::from_millis(5);
+        for other in field::MAC + 1..COOKIE_LEN {
+            let mut bytes = cookie_at(now);
+            bytes[field::MAC] ^= 0x40;
+            bytes[other] ^= 0x40;
+            assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &bytes), None);
+        }
+    }
+
     proptest! {
         // RFC 9260 §5.1.5 step 2: one bit off is no cookie of ours, wherever it is.
         #[test]

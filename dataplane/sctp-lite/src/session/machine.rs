@@ -588,3 +588,6 @@ impl NoSession {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

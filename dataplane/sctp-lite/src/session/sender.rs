@@ -325,4 +325,30 @@ mod tests {
         sender.acknowledged(Some(&mut stream), written.message);
         assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }
+
+    /// Whatever the order in which they are kept, each message is written again with its own bytes.
+    #[test]
+    fn what_is_kept_later_is_found_by_its_number() {
+        let mut stream: Stream<VecMemory> =
+            Stream::new(StreamId(1), PdId(1), StreamConfig::default());
+        let (mut sender, mut out) = (Sender::new(3), [0; 64]);
+        let mut sent = Vec::new();
+        for cookie in 0..4 {
+            let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(cookie));
+            let source = Source::Bytes(b"x"[..].into());
+            stream.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie }).expect("room");
+            let len = stream.next_len(516).expect("one is posted");
+            let written = sender.segment(&mut stream, 516, len, &mut out).expect("room");
+            sent.push(written.message);
+        }
+        for at in [0, 2, 1, 3] {
+            sender.keep(at, vec![at as u8; 9].into());
+        }
+        for (at, message) in sent.into_iter().enumerate() {
+            let mut again = [0xee; 9];
+            sender.again(None::<&Stream<VecMemory>>, message, &mut again);
+            assert_eq!(again, [at as u8; 9]);
+        }
+        assert_eq!(sender.kept(), 36);
+    }
 }

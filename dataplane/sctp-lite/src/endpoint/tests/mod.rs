@@ -4,6 +4,7 @@
 mod arrivals;
 mod associations;
 mod attacks;
+mod calls;
 mod conformance;
 mod enhanced;
 mod host;

@@ -139,6 +139,22 @@ fn shutdown_waits_for_reads() {
     assert_eq!(net.b.reason(net.b.session()), Some(CloseReason::PeerShutdown));
 }
 
+/// RFC 5040 §4.8: a Read whose STag ends under way is not answered any further: the session ends by a Terminate.
+#[test]
+fn a_revoked_stag_ends_a_read() {
+    let mut net = Net::established(&setup());
+    let (session, there) = (net.a.session(), net.b.session());
+    net.a.ep().post_rdmap(session, read(STAG, 0, 500_000, 400_000, 1)).expect("room");
+    net.run_for(Duration::from_millis(1));
+    let now = net.now;
+    assert!(!net.b.with(|ep, cx| ep.revoked(now, there, Stag(9), cx)), "nobody reads from it");
+    assert!(net.b.with(|ep, cx| ep.revoked(now, there, STAG, cx)));
+    net.run_for(Duration::from_secs(30));
+    let (here, there) = (net.a.reason(session), net.b.reason(there));
+    let numbers = |reason: Option<CloseReason>| reason.expect("over").numbers();
+    assert_eq!([here, there].map(numbers), [Some((0, 1, 0)); 2]);
+}
+
 /// RFC 5040 §7, RFC 5043 §11.3: what a peer does wrong reaches it as an RDMAP Terminate with layer, type and
 /// code, in its own session; another session of the same association goes on.
 #[test]

@@ -390,14 +390,11 @@ impl Sender {
             self.state.forget_probe();
             return 0;
         }
-        let mut chunks = 0;
-        if source.has_data() && self.room_for_new() > 0 {
-            let tsn = self.next_tsn().0;
-            chunks = self.fill(now, 0, packet, source);
-            if chunks > 0 {
-                let len = self.board.records[self.board.len() - chunks].len;
-                self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), len.into());
-            }
+        let tsn = self.next_tsn().0;
+        let mut chunks = self.fill(now, 0, packet, source);
+        if chunks > 0 {
+            let len = self.board.records[self.board.len() - chunks].len;
+            self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), len.into());
         }
         let mut again = None;
         if chunks == 0

@@ -104,6 +104,31 @@ fn long_unknown_chunks_and_parameters_are_reported() {
     assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8)"]);
 }
 
+// RFC 9260 §3.2.2: as many are reported as there is room for, in the order in which they came.
+#[test]
+fn reports_of_unknown_parameters_are_bounded() {
+    let (long, short) = (parameter(0xc0fe, 96), parameter(0xc0fe, 40));
+    let unknown = |bytes| Parameter::Unknown { bytes, skip: true, report: true };
+    let longs = [unknown(&long); 3];
+    let mut rig = Rig::in_state(State::CookieWait);
+    let parameters = [&[COOKIE, DDP], &longs[..], &[unknown(&short); 2]].concat();
+    rig.give_init_ack(&peer_header(), &parameters).expect("acceptable");
+    // 104 + 104 + 48 bytes.
+    assert_eq!(rig.sent(), ["P: COOKIE-ECHO ERROR(8,8,8)"]);
+}
+
+// RFC 9260 §3.3.3: a cookie is kept and sent back up to the operator's bound.
+#[test]
+fn cookies_are_bounded() {
+    for (len, answer) in [(100, "P: COOKIE-ECHO"), (101, "P: ABORT(4)"), (1000, "P: ABORT(4)")] {
+        let mut rig = Rig::active(Config { max_cookie: 100, ..Config::default() });
+        rig.sent();
+        let cookie = vec![0xc0; len];
+        let taken = rig.give_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie), DDP]);
+        assert_eq!((taken.is_ok(), rig.sent()), (len == 100, vec![answer.to_string()]));
+    }
+}
+
 // A HEARTBEAT cannot be answered in part (RFC 9260 §3.3.6): one that fits no packet of the path is left out, with
 // what was behind it in the queue, and does not stay.
 #[test]

@@ -171,6 +171,48 @@ fn a_lost_probe_of_the_path_is_no_error() {
     }
 }
 
+// RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as there are packets in the congestion window.
+#[test]
+fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
+    const MS: Duration = Duration::from_millis(1);
+    let mut rig = Rig::active(Config { heartbeat_interval: None, ..Config::default() });
+    rig.sent();
+    rig.now += 100 * MS;
+    rig.init_ack().expect("acceptable");
+    rig.sent();
+    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    rig.association.path_mtu(rig.now, 1180);
+    rig.now += Config::default().path_mtu_raise;
+    rig.up.queue.push_back((1, 100));
+    assert_eq!(rig.sent(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
+    rig.now += 100 * MS;
+    sack(&mut rig, 1).expect("new");
+    while rig.association.stats().path_mtu_probes_lost == 0 {
+        rig.now = rig.association.poll_timeout().expect("the probe's timer");
+        rig.association.handle_timeout(rig.now);
+    }
+    let sender = rig.association.sender();
+    let packets = u32::try_from(sender.cwnd() / 1180).expect("few");
+    assert!(packets > 1);
+    rig.now += sender.srtt().expect("measured") * packets - MS;
+    rig.up.queue.push_back((2, 100));
+    assert_eq!(rig.sent(), ["P: DATA(2)"]);
+    rig.now += MS;
+    rig.up.queue.push_back((3, 100));
+    assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
+}
+
+// RFC 9260 §6.2: what comes again is counted, with the packets that brought it.
+#[test]
+fn data_that_comes_again_is_counted() {
+    let mut rig = Rig::established();
+    for _ in 0..4 {
+        rig.give(|b| push_data(b, &data(1), b"once")).expect("of this association");
+    }
+    let stats = rig.association.receiver.stats();
+    assert_eq!((stats.chunks, stats.duplicates), (1, 3));
+}
+
 // The least MTU that a path is thought to have is of IP packets: what is in front of SCTP's counts.
 #[test]
 fn headers_count_to_the_least_path() {

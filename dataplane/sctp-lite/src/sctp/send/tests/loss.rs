@@ -415,3 +415,38 @@ fn new_messages_keep_to_the_smaller_path() {
         side.expire();
     }
 }
+
+// RFC 8899 §4.4: what was lost and is too long for the path as well is lost once, and goes again.
+#[test]
+fn what_is_lost_stays_lost_on_a_smaller_path() {
+    let mut side = measured(6);
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 4)]);
+    side.sender.set_packet_len(1000);
+    assert_eq!(side.numbers(), [1, 5, 6]);
+}
+
+// RFC 8899 §4.4: what is too long for the path is lost, but that is no congestion, nor is it when a SACK comes.
+#[test]
+fn a_smaller_path_is_no_congestion() {
+    let mut side = measured(10);
+    side.wait(40 * MS);
+    let before = side.sender.cwnd();
+    side.sender.set_packet_len(1000);
+    side.sack(1, &[(5, 8)]);
+    let stats = side.sender.stats();
+    assert_eq!((stats.lost, stats.fast_recoveries, side.sender.cwnd()), (0, 0, before));
+}
+
+// RFC 9260 §6.2.1 D iii: a time-out says nothing about what was reported beyond the gap.
+#[test]
+fn a_timeout_does_not_forget_what_was_reported() {
+    let mut side = measured(5);
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 4)]);
+    while side.expire() != Expired::T3 {
+        side.numbers();
+    }
+    assert_eq!((side.sender.stats().timeouts, side.sender.stats().reneged), (1, 0));
+    assert_eq!(side.sender.board.sacked_packets(), 3);
+}

@@ -52,3 +52,16 @@ fn nothing_is_recorded_when_it_is_off() {
     side.try_sack(sent, 0, &[], &[]).unwrap();
     assert_eq!(kinds(&side), []);
 }
+
+#[test]
+fn what_goes_again_is_recorded_as_what_it_is() {
+    let mut side = super::loss::measured(5);
+    side.wait(40 * MS);
+    side.sack(1, &[(2, 4)]);
+    assert_eq!(side.numbers(), [1]);
+    assert!(kinds(&side).contains(&Kind::Resent), "{:?}", kinds(&side));
+    let mut tail = super::loss::measured(5);
+    tail.expire();
+    assert_eq!(tail.numbers(), [5]);
+    assert_eq!(kinds(&tail), [Kind::TailProbe]);
+}

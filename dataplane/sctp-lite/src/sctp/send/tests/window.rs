@@ -304,3 +304,34 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
     side.try_sack(sent as u32, 1 << 30, &[], &[]).expect("a valid SACK");
     assert!(!side.numbers().is_empty());
 }
+
+// RFC 9260 §7.2.1: what is in flight keeps the window as it is, however long ago it was sent.
+#[test]
+fn a_window_with_data_in_flight_does_not_decay() {
+    let limits = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
+    let mut side = side_with(limits, ROOM);
+    side.sender.measured(40 * MS);
+    side.source.push(5, usize::MAX);
+    assert_eq!(side.send().len(), 5);
+    let sent_at = side.now;
+    side.wait(150 * MS);
+    side.sack(1, &[]);
+    let before = side.sender.cwnd();
+    side.wait(100 * MS);
+    assert!(side.now.saturating_since(sent_at) > side.sender.rto());
+    assert!(side.sender.poll_timeout() > Some(side.now), "T3-rtx was restarted");
+    side.source.push(1, 100);
+    assert_eq!(side.numbers(), [5]);
+    assert_eq!(side.sender.cwnd(), before);
+}
+
+// RFC 9260 §6.1 D: Max.Burst packets may leave whenever nothing is in the network.
+#[test]
+fn a_burst_may_follow_the_loss_of_all() {
+    let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
+    let mut side = side_with(limits, ROOM);
+    side.source.push(4, usize::MAX);
+    assert_eq!(side.numbers().len(), 4);
+    side.sender.set_packet_len(1000);
+    assert_eq!(side.numbers(), [0, 1, 2, 3], "too long for the path, all of them");
+}

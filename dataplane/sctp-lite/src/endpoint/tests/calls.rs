@@ -1,0 +1,67 @@
+//! What an endpoint's owner asks of it beside messages: the end of one session, tags, timers, the window's budget.
+
+use super::host::{Host, Policy};
+use super::net::{Net, Node, Setup};
+use crate::endpoint::upper::UpperCall;
+use crate::endpoint::*;
+use crate::seam::MessageSink;
+use core::time::Duration;
+
+/// RFC 5043 §6.2: one session is terminated at once, the other one of the association goes on.
+#[test]
+fn an_abort_ends_one_session() {
+    let mut net = Net::established(&Setup::default());
+    let (first, now) = (net.a.session(), net.now);
+    let second = net.a.open(now, b"");
+    net.run_until(|net| net.a.is_established(second) && net.b.established() == 2);
+    let (there, now) = (net.b.session(), net.now);
+    net.a.with(|ep, cx| ep.abort_session(now, first, cx));
+    net.run_for(Duration::from_secs(1));
+    assert_eq!(net.a.reason(first), Some(CloseReason::LocalAbort));
+    assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
+    assert_eq!(net.a.ep().sessions().collect::<Vec<_>>(), [second]);
+    assert_eq!(net.b.ep().sessions().count(), 1);
+}
+
+/// The peer's tag is known from its INIT ACK or COOKIE ECHO on.
+#[test]
+fn tags_are_those_of_the_two_ends() {
+    let a = Node::initiator(Setup::default(), b"");
+    let mut net = Net::new(a, Node::responder(Setup::default()));
+    assert_eq!(net.a.ep().peer_tag(), None);
+    net.run_until(|net| net.a.established() == 1 && net.b.established() == 1);
+    let tags = [net.a.ep().local_tag(), net.b.ep().local_tag()];
+    let peers = [net.b.ep().peer_tag(), net.a.ep().peer_tag()];
+    assert_eq!(peers, tags.map(Some));
+}
+
+/// RFC 5043 §6.1: a request without an answer ends at its time, although nothing else happens in the association.
+#[test]
+fn an_unanswered_request_ends_at_its_time() {
+    let setup = Setup::default();
+    let a = Node::initiator(setup.clone(), b"");
+    let mut b = Node::responder(setup.clone());
+    b.policy = Policy::Wait;
+    let mut net = Net::new(a, b);
+    net.run_for(Duration::from_secs(1));
+    let (now, timeout) = (net.now, setup.endpoint.session.answer_timeout);
+    let at = net.a.ep().poll_timeout().expect("the session's timer");
+    assert!(at > now && at < now + timeout, "{at:?}");
+    let session = net.a.ep().sessions().next().expect("it waits");
+    net.run_for(timeout);
+    assert!(net.a.reason(session).is_some());
+}
+
+/// What the windows of an association have grown is released with it.
+#[test]
+fn what_a_window_has_grown_is_released() {
+    let (mut host, _) = Host::established_passive();
+    let now = host.now;
+    host.cx(|upper, cx| {
+        let mut call = UpperCall::receiving(upper, cx, now);
+        assert!(call.widen(0, 1000) && call.widen(1000, 500));
+    });
+    assert_eq!(host.hold.windows().used(), 1500);
+    host.cx(|upper, cx| upper.release_held(cx));
+    assert_eq!(host.hold.windows().used(), 0);
+}

@@ -274,6 +274,8 @@ impl Core {
                 answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
+            Request::Drain => answer.send(self.set_drained(true, now)),
+            Request::Undrain => answer.send(self.set_drained(false, now)),
             Request::Why(subject) => self.ask_why(subject, answer, now),
             Request::Reload => self.reload_from_file(Some(answer)),
             Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),

@@ -8,6 +8,7 @@ impl Core {
     /// What changes seldom and is sent at once: cheap enough for every turn.
     pub fn stage(&self) -> (Stage, u64, bool) {
         let stage = match self.env.phase {
+            Phase::Running if self.env.drained_by_operator => Stage::Draining,
             Phase::Running => Stage::Serving,
             Phase::Draining { .. } => Stage::Ending,
             Phase::Stopping { .. } => Stage::Stopping,
@@ -18,7 +19,7 @@ impl Core {
     /// The same with its numbers.
     pub fn state(&self) -> State {
         let (stage, reloads, reloading) = self.stage();
-        let (listeners, streams) = (self.listeners.len(), self.streams.len());
+        let (listeners, streams) = (self.listeners.len(), self.streams.left());
         State { stage, listeners, streams, reloads, reloading }
     }
 }

@@ -25,6 +25,8 @@ pub mod log_limit;
 #[cfg(feature = "appliance")]
 pub mod logging;
 #[cfg(feature = "appliance")]
+pub mod notify;
+#[cfg(feature = "appliance")]
 pub mod service;
 #[cfg(feature = "appliance")]
 pub mod shm;

@@ -76,7 +76,9 @@ impl RefusalKind {
             RefusalKind::RegionTaken => {
                 "close a stream that has a part of the region, or lower limits.streams of the listener"
             }
-            RefusalKind::Draining => "none: the appliance stops",
+            RefusalKind::Draining => {
+                "ddpctl undrain takes new streams again, unless the appliance stops"
+            }
             RefusalKind::WrongUlp => {
                 "have the peer use the listener's ulp (with ddpctl tcp:// for bare DDP, rdmap:// for RDMAP), or change the listener's ulp"
             }
@@ -95,7 +97,9 @@ impl RefusalKind {
                 "close other streams from this address; the peer's operator can raise limits.streams_per_peer"
             }
             RefusalKind::RegionTaken => "try again when the stream that has the region has ended",
-            RefusalKind::Draining => "the peer stops: try again when it has been started again",
+            RefusalKind::Draining => {
+                "use another appliance, or try again when the peer takes streams again: it drains, or stops"
+            }
             RefusalKind::WrongUlp => {
                 "use the other scheme: tcp:// or sctp:// for bare DDP, rdmap:// or rdmap+sctp:// for RDMAP"
             }

@@ -11,6 +11,8 @@ mod common;
 mod config;
 #[path = "appliance/log.rs"]
 mod log;
+#[path = "appliance/manager.rs"]
+mod manager;
 #[path = "appliance/memory.rs"]
 mod memory;
 #[path = "appliance/pipes.rs"]

@@ -43,6 +43,9 @@ pub struct Status {
     pub listeners: u32,
     /// Streams that are established.
     pub streams: u32,
+    /// While it drains, streams that have not ended, those included that are being set up.
+    #[serde(default)]
+    pub streams_left: Option<u32>,
     /// Memory in use, and its ceiling.
     #[serde(default)]
     pub memory: MemoryInfo,

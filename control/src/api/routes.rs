@@ -127,6 +127,8 @@ pub(super) fn calls() -> Vec<Call> {
         call(GET, "/v1/jobs/{id}", View, get(job)),
         call(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
         call(GET, "/v1/why/{what}", View, get(why::why)),
+        call(POST, "/v1/drain", Operate, post(drain)),
+        call(POST, "/v1/undrain", Operate, post(undrain)),
         call(POST, "/v1/reload", Admin, post(reload)),
         call(GET, "/v1/config", View, plain(Request::Config)),
         call(GET, "/v1/config/diff", View, plain(Request::ConfigDiff)),
@@ -333,6 +335,14 @@ async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
 
 async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
     app.ok(Request::CancelJob(id)).await
+}
+
+async fn drain(State(app): State<App>) -> Answer {
+    app.ok(Request::Drain).await
+}
+
+async fn undrain(State(app): State<App>) -> Answer {
+    app.ok(Request::Undrain).await
 }
 
 async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {

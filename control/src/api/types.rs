@@ -115,6 +115,10 @@ pub enum Request {
     Job(u64),
     /// Cancels a job; [`Reply::Job`].
     CancelJob(u64),
+    /// Takes no new streams and jobs from now on; [`Reply::Status`] at once.
+    Drain,
+    /// Takes them again; [`Reply::Status`].
+    Undrain,
     /// What happened to a stream, a job's streams or a peer's; [`Reply::Why`].
     Why(Subject),
     /// Reads the configuration again; [`Reply::Reload`].
@@ -137,7 +141,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Reply {
-    /// To [`Request::Status`].
+    /// To [`Request::Status`], [`Request::Drain`] and [`Request::Undrain`].
     Status(Status),
     /// To [`Request::Ports`].
     Ports(Vec<PortInfo>),

@@ -18,6 +18,7 @@ mod queries;
 pub(super) mod reload;
 mod route;
 mod scrapes;
+mod stage;
 mod why;
 
 use std::collections::VecDeque;
@@ -96,6 +97,8 @@ pub struct Core {
     scrapes: Scrapes,
     flights: Flights,
     reload: Option<Box<ReloadPlan>>,
+    /// Reloads begun, also those that were refused.
+    reloads: u64,
     /// Where the values of the file stood.
     lines: Lines,
 }
@@ -136,6 +139,7 @@ impl Core {
             scrapes: Scrapes::default(),
             flights: Flights::default(),
             reload: None,
+            reloads: 0,
             lines,
         };
         notes.into_iter().for_each(|note| core.env.notes.add(Cause::Start, note));
@@ -270,6 +274,8 @@ impl Core {
                 answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
+            Request::Drain => answer.send(self.set_drained(true, now)),
+            Request::Undrain => answer.send(self.set_drained(false, now)),
             Request::Why(subject) => self.ask_why(subject, answer, now),
             Request::Reload => self.reload_from_file(Some(answer)),
             Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),

@@ -20,7 +20,7 @@ use super::notes::Notes;
 use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::tickets::{Complete, Tickets};
-use crate::api::{self, AccessTally, EventKind, EventLog};
+use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
 use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
@@ -78,6 +78,8 @@ pub(super) enum Phase {
 pub(super) struct Env {
     pub facts: Facts,
     pub phase: Phase,
+    /// The operator wants no new streams and jobs; those that are there go on.
+    pub drained_by_operator: bool,
     pub log: EventLog,
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
@@ -108,6 +110,7 @@ impl Env {
     ) -> Env {
         Env {
             phase: Phase::Running,
+            drained_by_operator: false,
             log,
             writer,
             shm,
@@ -127,6 +130,22 @@ impl Env {
 
     pub(super) fn is_running(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Whether streams and jobs may begin here.
+    ///
+    /// # Errors
+    /// The refusal: the appliance ends, or the operator drains it.
+    pub(super) fn may_begin(&self) -> Result<(), ApiError> {
+        if !self.is_running() {
+            return Err(ApiError::unavailable("the appliance is draining"));
+        }
+        if self.drained_by_operator {
+            let sentence =
+                "the appliance is draining, and begins no streams and jobs until `ddpctl undrain`";
+            return Err(ApiError::unavailable(sentence));
+        }
+        Ok(())
     }
 
     pub(super) fn workers(&self) -> usize {

@@ -19,10 +19,12 @@ use super::core::{Core, Setup};
 use super::loader::{self, Loaded, Loader, Wanted};
 use super::ports::{self, PortView};
 use super::start;
-use super::thread::{Control, Driver, Signal, Waker};
+use super::thread::{Control, Driver, Place, Signal, Waker};
 use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
+use crate::notify::watchdog::{Pulse, Watched};
+use crate::notify::{Service, Socket};
 use crate::shm;
 
 /// How long the workers may take to set up the regions and listeners of the configuration.
@@ -43,6 +45,7 @@ struct Running {
     /// For observers, if one is configured.
     observer: Option<Observer>,
     set_up: Receiver<()>,
+    watched: Watched,
 }
 
 impl Process {
@@ -52,6 +55,15 @@ impl Process {
     /// # Errors
     /// One sentence for the operator. Nothing runs then.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
+        let service = Service::new(Socket::named(None), configs.len());
+        Process::start_for(configs, &service)
+    }
+
+    /// The same, and tells a service manager.
+    ///
+    /// # Errors
+    /// One sentence for the operator. Nothing runs then.
+    pub fn start_for(configs: Vec<Config>, service: &Service) -> Result<Process, String> {
         let references: Vec<&Config> = configs.iter().collect();
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
@@ -68,9 +80,11 @@ impl Process {
         }
         let mut process = Process { running: Vec::new() };
         let room = room(&references, ports.eal())?;
-        for (config, opened) in configs.into_iter().zip(opened) {
+        for (at, (config, opened)) in configs.into_iter().zip(opened).enumerate() {
             let name = config.name.clone();
-            match start_one(config, opened, &ports, room.clone()) {
+            let (service, pulse) = (service.clone(), Arc::default());
+            let place = Place { service, appliance: at, pulse };
+            match start_one(config, opened, &ports, room.clone(), place) {
                 Ok(running) => process.running.push(running),
                 Err(error) => return Err(process.give_up(&name, &error)),
             }
@@ -103,6 +117,11 @@ impl Process {
     /// The API's sockets, in the order of the configurations.
     pub fn sockets(&self) -> Vec<&Path> {
         self.running.iter().map(|running| running.server.path()).collect()
+    }
+
+    /// The threads that the watchdog looks at.
+    pub fn watched(&self) -> Vec<Watched> {
+        self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
     /// Waits for all of them to end. False if one ended by a defect.
@@ -159,6 +178,7 @@ fn start_one(
     mut ports: Vec<Port>,
     all: &Ports,
     room: Option<Room>,
+    place: Place,
 ) -> Result<Running, String> {
     let management = config.management.clone();
     let access = Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
@@ -185,9 +205,12 @@ fn start_one(
     let access_tally = access.tally();
     let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
+    let control: Arc<Pulse> = Arc::clone(&place.pulse);
+    let (appliance, workers) = (name.clone(), setup.counters.clone());
+    let watched = Watched { appliance, control, waker: waker.clone(), workers };
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
-    let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done);
+    let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done, place);
     let observer = management.listen.address.map(|at| Observer::start(at, requester.clone()));
     let observer = observer.transpose().map_err(|error| error.to_string())?;
     if let Some(observer) = &observer {
@@ -199,7 +222,7 @@ fn start_one(
         .name("control".into())
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
-    Ok(Running { name, control, thread, server, observer, set_up })
+    Ok(Running { name, control, thread, server, observer, set_up, watched })
 }
 
 /// What a core owns besides its configuration.

@@ -14,6 +14,8 @@ use super::core::Core;
 use super::loader::Loader;
 use crate::api::Inbox;
 use crate::log_limit;
+use crate::notify::watchdog::Pulse;
+use crate::notify::{self, Service, Stage};
 
 /// Events of one worker, and requests, that are handled before others are scheduled.
 const BATCH: usize = 256;
@@ -72,6 +74,17 @@ impl Control {
     }
 }
 
+/// The appliance's place in the process, as the service manager knows it.
+#[derive(Debug)]
+pub struct Place {
+    /// The process.
+    pub service: Service,
+    /// Which of its appliances this is.
+    pub appliance: usize,
+    /// What the watchdog looks at.
+    pub pulse: Arc<Pulse>,
+}
+
 /// Everything that the control thread runs.
 pub struct Driver {
     core: Core,
@@ -84,11 +97,14 @@ pub struct Driver {
     report_at: Option<Instant>,
     /// Sent to once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
+    place: Place,
+    /// What the service manager was told last, and when it is told the numbers again.
+    told: Option<((Stage, u64, bool), Instant)>,
 }
 
 impl Driver {
     /// Joins the parts. `waker` is the one that the loader and the file writer were given; `set_up` is sent to when
-    /// every worker has the configured regions and listeners.
+    /// every worker has the configured regions and listeners, and the service manager is told then.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
@@ -96,14 +112,25 @@ impl Driver {
         loader: Loader,
         waker: Waker,
         set_up: Sender<()>,
+        place: Place,
     ) -> (Driver, Control) {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
         let set_up = Some(set_up);
-        (
-            Driver { core, dataplane, inbox, loader, signals, waker, report_at: None, set_up },
-            control,
-        )
+        let (report_at, told) = (None, None);
+        let driver = Driver {
+            core,
+            dataplane,
+            inbox,
+            loader,
+            signals,
+            waker,
+            report_at,
+            set_up,
+            place,
+            told,
+        };
+        (driver, control)
     }
 
     /// Runs until every worker has stopped. Dropping what is left writes files to their end.
@@ -111,6 +138,7 @@ impl Driver {
         let mut programs = true;
         while !self.core.is_stopped() {
             let now = Instant::now();
+            self.place.pulse.turn(self.core.stage().0 == Stage::Stopping);
             let mut busy = self.take_events(now);
             busy |= self.take_requests(now);
             if programs {
@@ -126,6 +154,7 @@ impl Driver {
                 // The start may have been given up.
                 let _ = set_up.send(());
             }
+            self.tell_manager(now);
             let full = self.give_commands();
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
@@ -134,6 +163,8 @@ impl Driver {
             // workers wake nobody: do not wait for them.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
+        self.tell_manager(Instant::now());
+        self.place.pulse.end();
         let Driver { core, dataplane, .. } = self;
         dataplane.stop(|worker, event| tracing::debug!("worker {worker} at its end: {event:?}"));
         drop(core);
@@ -175,6 +206,18 @@ impl Driver {
             }
         }
         true
+    }
+
+    /// Tells the service manager what has changed: numbers once a second, which is how often a sleep ends.
+    fn tell_manager(&mut self, now: Instant) {
+        if self.set_up.is_some() || !self.place.service.has_manager() {
+            return;
+        }
+        let stage = self.core.stage();
+        if self.told.is_none_or(|(told, again)| told != stage || now >= again) {
+            self.place.service.update(self.place.appliance, self.core.state(), now);
+            self.told = Some((stage, now + notify::STATUS_EVERY));
+        }
     }
 
     /// Gives the workers their commands. True when a ring did not take all of them.

@@ -9,6 +9,8 @@ use control::appliance::thread::Signal;
 use control::config::{self, Config};
 use control::daemon::{self, Args, Command, EXIT_CONFIG};
 use control::logging;
+use control::notify::watchdog::{self, Feeder};
+use control::notify::{Service, Socket};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -52,7 +54,9 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     // Before anything is started: a signal during the start is not lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
-    let process = Process::start(configs)?;
+    let service = Service::new(Socket::from_env(), configs.len());
+    let process = Process::start_for(configs, &service)?;
+    let feeder = feeder(&process, service);
     // For scripts that wait until it serves; nobody need read it.
     let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
     let controls = process.controls();
@@ -76,7 +80,20 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
         format!("cannot start the signal thread: {error}")
     })?;
     let sound = process.join();
+    drop(feeder);
     handle.close();
     let sound = listener.join().is_ok() && sound;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Feeds the service manager's watchdog, if there is one.
+fn feeder(process: &Process, service: Service) -> Option<Feeder> {
+    let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
+    let report = |stuck: &watchdog::Stuck| {
+        tracing::error!("{stuck}: the service manager's watchdog is not fed and will end ddpd");
+    };
+    let started = Feeder::start(service, process.watched(), interval, report);
+    started
+        .inspect_err(|error| tracing::warn!("the watchdog is not fed: no thread for it: {error}"))
+        .ok()
 }

@@ -105,6 +105,14 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<Jobs>,
     },
+    /// Refuse new streams and jobs until undrain; the streams that are there go on
+    Drain {
+        /// Wait until no stream is left, at most so many seconds; exit code 1 if some are left then
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
+    },
+    /// Take new streams and jobs again
+    Undrain,
     /// Have the appliance read its configuration file again; it is applied whole or not at all
     Reload {
         /// Change nothing: print what would change now, what needs a restart, and what would be refused; exit code 1 if

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod capture;
 mod config;
+mod drain;
 mod exit;
 mod generate;
 mod pipe;
@@ -178,6 +179,8 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::FetchAdd(command) => verbs::fetch_add(command, &client()?, output),
         Command::CompareSwap(command) => verbs::compare_swap(command, &client()?, output),
         Command::Jobs { command } => jobs(command, &client()?, output),
+        Command::Drain { wait } => drain::drain(wait, &client()?, output),
+        Command::Undrain => drain::undrain(&client()?, output),
         Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
         Command::Config(command) => config::config(command, &client()?, output),
         Command::Log { filter } => log(filter, &client()?, output),

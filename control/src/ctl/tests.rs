@@ -121,6 +121,11 @@ fn tables_for_people() {
         fake.good(&["reload"]),
         "applied: region \"new\" added\nneeds a restart: [workers] changed\n"
     );
+    assert_eq!(fake.good(&["drain"]), "new streams and jobs are refused; 1 stream is left\n");
+    assert_eq!(fake.good(&["undrain"]), "new streams and jobs are taken again\n");
+    let ran = fake.ctl(&["drain", "--wait", "0"]);
+    assert_eq!(ran.exit, Exit::Failed);
+    assert!(ran.err.contains("1 stream is left after 0 s"), "{}", ran.err);
 }
 
 #[test]

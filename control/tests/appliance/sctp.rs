@@ -6,7 +6,7 @@ use serde_json::json;
 use super::LOSSY;
 use super::common::{Ddpd, Setup};
 
-const SERVICES: &str = r#"
+pub(super) const SERVICES: &str = r#"
 [[region]]
 name = "box"
 size = "4 MiB"

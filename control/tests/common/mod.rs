@@ -154,6 +154,15 @@ impl Running {
         self.0.wait().unwrap();
     }
 
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+
     pub(crate) fn lives(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }

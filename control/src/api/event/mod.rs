@@ -40,6 +40,8 @@ pub enum EventKind {
     },
     /// It takes no new streams and waits for the others to end.
     Draining,
+    /// It takes new streams again.
+    Undrained,
     /// The configuration was applied again.
     Reloaded {
         /// What changed, one sentence each.

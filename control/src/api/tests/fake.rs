@@ -285,6 +285,11 @@ impl Control {
                 needs_restart: vec!["[workers] changed".into()],
                 ..ReloadReport::default()
             })),
+            Request::Drain => {
+                let (state, streams_left) = ("draining".into(), Some(1));
+                Ok(Reply::Status(Status { state, streams_left, ..status() }))
+            }
+            Request::Undrain => Ok(Reply::Status(status())),
             Request::TryReload => Ok(Reply::Reload(ReloadReport {
                 applied: vec!["region `new` added".into()],
                 kept: vec!["region `x` was added by the API: it stays".into()],

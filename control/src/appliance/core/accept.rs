@@ -103,7 +103,7 @@ impl Core {
     /// A peer's stream is counted, if the limits allow it.
     fn admit(&mut self, listener: ListenerId, remote: SocketAddr) -> Result<Admitted, Refusal> {
         let streams = self.streams.len() as u64;
-        if !self.env.is_running() {
+        if self.env.may_begin().is_err() {
             return Err(Refusal::new(RefusalKind::Draining, "the appliance is draining"));
         }
         if streams >= u64::from(self.env.facts.config.limits.streams) {

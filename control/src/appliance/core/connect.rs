@@ -84,9 +84,7 @@ impl Core {
     }
 
     fn plan(&mut self, spec: &ConnectSpec) -> Result<(InterfaceId, WorkerId, PdId), ApiError> {
-        if !self.env.is_running() {
-            return Err(ApiError::unavailable("the appliance is draining"));
-        }
+        self.env.may_begin()?;
         if self.streams.len() as u64 >= u64::from(self.env.facts.config.limits.streams) {
             return Err(ApiError::unavailable(
                 "there are as many streams as limits.streams allows",

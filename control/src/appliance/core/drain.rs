@@ -1,11 +1,12 @@
-//! The end: no new streams, jobs and streams end in order, then the workers stop; or at once.
+//! The end: no new streams, jobs and streams end in order, then the workers stop; or at once. And the operator's drain,
+//! which ends nothing: no stream and no job begins until it is taken back.
 
 use std::time::Instant;
 
 use dataplane::Command;
 
 use super::Core;
-use crate::api::EventKind;
+use crate::api::{ApiError, EventKind, Reply};
 use crate::appliance::env::Phase;
 
 impl Core {
@@ -24,6 +25,36 @@ impl Core {
         // It would go on until its time is over.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
+    }
+
+    /// Begins or ends the operator's drain. Again changes nothing.
+    pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
+        if !self.env.is_running() {
+            return Err(ApiError::unavailable("the appliance is ending"));
+        }
+        if self.env.drained_by_operator != drained {
+            self.env.drained_by_operator = drained;
+            let left = self.streams.left();
+            tracing::info!(
+                "{}: {left} streams, {} jobs",
+                if drained { "draining, by the operator" } else { "taking new streams again" },
+                self.jobs.running()
+            );
+            self.env.log.push(if drained { EventKind::Draining } else { EventKind::Undrained });
+        }
+        Ok(Reply::Status(self.status(now)))
+    }
+
+    /// The note about the operator's drain.
+    pub(super) fn drain_note(&self) -> Option<String> {
+        if !self.env.is_running() || !self.env.drained_by_operator {
+            return None;
+        }
+        let left = self.streams.left();
+        let (streams, are) = if left == 1 { ("stream", "is") } else { ("streams", "are") };
+        Some(format!(
+            "draining: new streams and jobs are refused; {left} {streams} {are} left; `ddpctl undrain` ends it"
+        ))
     }
 
     /// Ends now: streams are reset.

@@ -34,6 +34,7 @@ const STREAM_TOTALS: [&str; 9] = [
 impl Core {
     pub(in crate::appliance) fn status(&self, now: Instant) -> Status {
         let state = match self.env.phase {
+            Phase::Running if self.env.drained_by_operator => "draining",
             Phase::Running => "running",
             Phase::Draining { .. } | Phase::Stopping { .. } => "draining",
         };
@@ -51,8 +52,9 @@ impl Core {
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
             streams: self.streams.established() as u32,
+            streams_left: (state == "draining").then(|| self.streams.left() as u32),
             memory: self.env.budget.info(),
-            notes: self.env.notes.sentences(now),
+            notes: self.drain_note().into_iter().chain(self.env.notes.sentences(now)).collect(),
         }
     }
 
@@ -261,6 +263,7 @@ impl Core {
     fn gauges(&self, present: &Present) -> Counters {
         let now = counters::Present {
             streams: self.streams.established(),
+            draining: self.env.may_begin().is_err(),
             associations: present.associations,
             regions: self.regions.len(),
             region_memory: self.regions.memory(),

@@ -70,6 +70,7 @@ counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {
 /// What the appliance holds now.
 pub(in crate::appliance) struct Present {
     pub streams: usize,
+    pub draining: bool,
     pub associations: usize,
     pub regions: usize,
     pub region_memory: u64,
@@ -82,6 +83,8 @@ pub(in crate::appliance) struct Present {
 counters! { GAUGES, fn put_gauges(now: &Present) {
     /// Streams that are established.
     streams: Gauge = now.streams as u64,
+    /// 1 while no new streams are taken, because the appliance drains or ends.
+    draining: Gauge = u64::from(now.draining),
     /// SCTP associations.
     associations: Gauge = now.associations as u64,
     /// Regions.

@@ -57,9 +57,7 @@ impl Benches {
             let sentence = "bench is off here: set `bench = true` in [management], and restart";
             return Err(ApiError::unavailable(sentence));
         }
-        if !env.is_running() {
-            return Err(ApiError::unavailable("the appliance is draining"));
-        }
+        env.may_begin()?;
         check(&spec).map_err(ApiError::bad_request)?;
         if let Some((id, _)) = self.runs.iter().find(|(_, run)| !run.state.is_final()) {
             let sentence = format!("job {id} is a bench that goes on: one runs at a time");

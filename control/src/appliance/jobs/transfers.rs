@@ -87,9 +87,7 @@ impl Transfers {
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
         let NewJob { file, via, target, work, peer } = wanted;
-        if !env.is_running() {
-            return Err(ApiError::unavailable("the appliance is draining"));
-        }
+        env.may_begin()?;
         let going_on = self.running();
         if going_on >= MAX_RUNNING {
             return Err(ApiError::unavailable(format!("{going_on} jobs are going on already")));

@@ -135,6 +135,11 @@ impl Streams {
         self.streams.len()
     }
 
+    /// Without those that are being refused.
+    pub(super) fn left(&self) -> usize {
+        self.streams.values().filter(|stream| stream.state != State::Rejecting).count()
+    }
+
     pub(super) fn contains(&self, id: StreamId) -> bool {
         self.streams.contains_key(&id)
     }

@@ -108,3 +108,79 @@ fn a_worker_that_dies_ends_the_appliance() {
         )
     );
 }
+
+fn word_of(commands: &[Command]) -> Option<String> {
+    commands.iter().find_map(|command| match command {
+        Command::Reject { private_data, .. } => String::from_utf8(private_data.clone()).ok(),
+        _ => None,
+    })
+}
+
+// docs/protocol.md §1: over TCP and over SCTP the same word.
+#[test]
+fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
+    for revision in [Some(Revision::One), None] {
+        let mut bench = bench();
+        bench.accepted(1, "10.0.0.2");
+        let mut pending = bench.call(Request::Drain);
+        let Ok(Reply::Status(status)) = answer(&mut pending) else { panic!() };
+        assert_eq!((status.state.as_str(), status.streams_left), ("draining", Some(1)));
+        assert!(status.notes[0].contains("1 stream is left"), "{:?}", status.notes);
+        assert_eq!(bench.core.stage().0, crate::notify::Stage::Draining);
+        let peer = |id| Event::Incoming {
+            stream: StreamId(id),
+            listener: bench.listener("in"),
+            interface: InterfaceId(0),
+            local: LOCAL.parse().unwrap(),
+            remote: remote("10.0.0.3"),
+            private_data: vec![],
+            revision,
+            enhanced: None,
+        };
+        let (second, third) = (peer(2), peer(3));
+        bench.event(second);
+        let refused = word_of(&bench.acknowledge()).expect("a reject");
+        assert!(refused.starts_with("draining: "), "{refused}");
+        // The one that is being refused is none that is left.
+        let status = bench.core.status(bench.now);
+        assert_eq!((status.streams, status.streams_left), (1, Some(1)));
+        assert_eq!(bench.core.listeners().len(), 1, "the listener stays");
+        bench.closed(2, CloseReason::LocalShutdown);
+        assert!(matches!(answer(&mut bench.call(Request::Undrain)), Ok(Reply::Status(_))));
+        let status = bench.core.status(bench.now);
+        assert_eq!((status.state.as_str(), status.streams_left), ("running", None));
+        assert!(status.notes.is_empty(), "{:?}", status.notes);
+        bench.event(third);
+        let commands = bench.acknowledge();
+        assert_eq!(word_of(&commands), None);
+        assert_eq!(count(&commands, |c| matches!(c, Command::Accept { .. })), 1);
+        let drains = |kind: &EventKind| matches!(kind, EventKind::Draining | EventKind::Undrained);
+        assert_eq!(bench.logged(drains), [EventKind::Draining, EventKind::Undrained]);
+    }
+}
+
+#[test]
+fn no_job_begins_while_the_operator_drains() {
+    let mut bench = bench();
+    bench.accepted(1, "10.0.0.2");
+    bench.call(Request::Drain);
+    let file = bench.dir.path().join("file");
+    std::fs::write(&file, b"sample").unwrap();
+    let target = RemotePlace::Tagged { stag: 1, to: 0 };
+    let connect = crate::api::ConnectSpec::to(remote("10.0.0.9"));
+    let via = Via::Stream(crate::api::StreamId(1));
+    let put = Request::Put(PutSpec { file, via, target });
+    for request in [put, Request::Connect(connect)] {
+        let error = answer(&mut bench.call(request.clone())).unwrap_err();
+        assert_eq!(error.error, ErrorKind::Unavailable);
+        assert!(error.message.contains("ddpctl undrain"), "{}", error.message);
+        bench.call(Request::Undrain);
+        let refused = |answer| matches!(answer, Ok(Err(_)));
+        assert!(!refused(bench.call(request).try_recv()), "undrain did not end it");
+        bench.call(Request::Drain);
+    }
+    // The end goes on from there.
+    bench.core.drain(bench.now);
+    let error = answer(&mut bench.call(Request::Undrain)).unwrap_err();
+    assert_eq!(error.error, ErrorKind::Unavailable);
+}

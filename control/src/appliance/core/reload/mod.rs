@@ -87,6 +87,7 @@ enum Undo {
 impl Core {
     /// Reads the configuration file again and applies what can change.
     pub fn reload_from_file(&mut self, answer: Option<Answer>) {
+        self.reloads += 1;
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
             Err(error) => self.refuse_reload(answer, error),

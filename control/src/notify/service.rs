@@ -1,0 +1,205 @@
+//! What the service manager has been sent, as the state of all appliances of the process.
+//!
+//! `READY=1` once all of them serve; `RELOADING=1` with the first that reloads and `READY=1` with the last that has done so;
+//! `STOPPING=1` once all of them end. `STATUS=` follows each change of these at once, and the numbers in it once a second
+//! at most.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Sent, Socket};
+
+/// Time between two lines that differ in numbers only.
+pub const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Messages that wait while the manager's socket is full; the oldest go first.
+const WAITING: usize = 16;
+
+/// What an appliance is doing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Its workers do not have the configuration yet.
+    #[default]
+    Starting,
+    /// It takes streams.
+    Serving,
+    /// It takes no new streams, because the operator said so.
+    Draining,
+    /// It ends when its streams have.
+    Ending,
+    /// Its workers stop.
+    Stopping,
+}
+
+/// The state of one appliance.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct State {
+    /// What it is doing.
+    pub stage: Stage,
+    /// Listeners.
+    pub listeners: usize,
+    /// Streams, those included that are being set up.
+    pub streams: usize,
+    /// Reloads begun so far, also those that were refused.
+    pub reloads: u64,
+    /// One is going on.
+    pub reloading: bool,
+}
+
+impl State {
+    /// The same without what is only a number in the status.
+    fn outline(&self) -> State {
+        State { listeners: 0, streams: 0, ..*self }
+    }
+}
+
+/// The process as the manager knows it; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Service(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    socket: Socket,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    appliances: Vec<State>,
+    ready: bool,
+    reloading: bool,
+    stopping: bool,
+    status: String,
+    status_at: Option<Instant>,
+    /// What the socket did not take.
+    waiting: Vec<String>,
+}
+
+impl Service {
+    /// A process that begins to start so many appliances.
+    pub fn new(socket: Socket, appliances: usize) -> Service {
+        let told = Told { appliances: vec![State::default(); appliances], ..Told::default() };
+        let service = Service(Arc::new(Shared { socket, told: Mutex::new(told) }));
+        service.0.status(&mut service.told(), true, Instant::now());
+        service
+    }
+
+    /// There is a manager.
+    pub fn has_manager(&self) -> bool {
+        self.0.socket.is_there()
+    }
+
+    /// Feeds the watchdog. What does not go now is not sent later: the next feed is as good.
+    pub fn feed(&self) {
+        self.0.socket.send("WATCHDOG=1");
+    }
+
+    /// An appliance, by its place, is in this state.
+    pub fn update(&self, appliance: usize, state: State, now: Instant) {
+        let mut told = self.told();
+        let told = &mut *told;
+        let Some(known) = told.appliances.get_mut(appliance) else { return };
+        let old = std::mem::replace(known, state);
+        let changed = old.outline() != state.outline();
+        self.0.flush(told);
+        if !told.ready && told.all(|state| state.stage > Stage::Starting) {
+            told.ready = true;
+            self.0.announce(told, "READY=1", now);
+        }
+        if told.ready && !told.stopping {
+            if state.reloads != old.reloads && !told.reloading {
+                told.reloading = true;
+                let message = format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_usec());
+                self.0.announce(told, &message, now);
+            }
+            if told.reloading && told.all(|state| !state.reloading) {
+                told.reloading = false;
+                self.0.announce(told, "READY=1", now);
+            }
+            if told.all(|state| state.stage >= Stage::Ending) {
+                told.stopping = true;
+                self.0.announce(told, "STOPPING=1", now);
+            }
+        }
+        self.0.status(told, changed, now);
+    }
+
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Sends a change with the status that goes with it. It waits if the socket is full.
+    fn announce(&self, told: &mut Told, message: &str, now: Instant) {
+        let status = told.sentence();
+        let message = format!("{message}\nSTATUS={status}");
+        (told.status, told.status_at) = (status, Some(now));
+        if told.waiting.is_empty() && self.socket.send(&message) == Sent::Done {
+            return;
+        }
+        if told.waiting.len() < WAITING {
+            told.waiting.push(message);
+        }
+    }
+
+    fn flush(&self, told: &mut Told) {
+        let sent = |message: &String| self.socket.send(message) == Sent::Done;
+        let sent = told.waiting.iter().take_while(|message| sent(message)).count();
+        told.waiting.drain(..sent);
+    }
+
+    /// Sends the status if it is another one. Not later than what waits.
+    fn status(&self, told: &mut Told, at_once: bool, now: Instant) {
+        let due = told.status_at.is_none_or(|at| now >= at + STATUS_EVERY);
+        if !(due || at_once) || !told.waiting.is_empty() {
+            return;
+        }
+        let status = told.sentence();
+        if status == told.status {
+            return;
+        }
+        if self.socket.send(&format!("STATUS={status}")) == Sent::Done {
+            (told.status, told.status_at) = (status, Some(now));
+        }
+    }
+}
+
+impl Told {
+    fn all(&self, is: impl Fn(&State) -> bool) -> bool {
+        self.appliances.iter().all(is)
+    }
+
+    fn any(&self, stage: Stage) -> bool {
+        self.appliances.iter().any(|state| state.stage == stage)
+    }
+
+    /// The status.
+    fn sentence(&self) -> String {
+        let listeners = self.appliances.iter().map(|state| state.listeners).sum();
+        let streams = count(self.appliances.iter().map(|state| state.streams).sum(), "stream");
+        if self.any(Stage::Starting) {
+            "starting".into()
+        } else if self.all(|state| state.stage == Stage::Stopping) {
+            "stopping".into()
+        } else if self.any(Stage::Ending) {
+            format!("draining before the end: {streams} left")
+        } else if self.reloading {
+            "reloading".into()
+        } else if self.any(Stage::Draining) {
+            format!("draining: {streams} left")
+        } else {
+            format!("serving {}, {streams}", count(listeners, "listener"))
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn monotonic_usec() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000)
+}

@@ -1,0 +1,231 @@
+//! A stand-in for the service manager's socket.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use dataplane::Counters;
+
+use super::watchdog::{Feeder, Pulse, Watchdog, Watched, interval};
+use super::*;
+use crate::appliance::thread::Waker;
+
+struct Manager {
+    socket: UnixDatagram,
+    dir: tempfile::TempDir,
+}
+
+impl Manager {
+    fn new() -> Manager {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Manager { socket, dir }
+    }
+
+    fn service(&self, appliances: usize) -> Service {
+        let path = self.dir.path().join("notify");
+        Service::new(Socket::named(Some(path.as_os_str())), appliances)
+    }
+
+    /// What has come.
+    fn got(&self) -> Vec<String> {
+        let mut buffer = [0; 4096];
+        let next = || {
+            let len = self.socket.recv(&mut buffer).ok()?;
+            Some(String::from_utf8(buffer[..len].to_vec()).unwrap())
+        };
+        std::iter::from_fn(next).collect()
+    }
+}
+
+fn serving(streams: usize) -> State {
+    State { stage: Stage::Serving, listeners: 2, streams, ..State::default() }
+}
+
+#[test]
+fn ready_comes_when_all_appliances_serve() {
+    let (manager, now) = (Manager::new(), Instant::now());
+    let service = manager.service(2);
+    assert_eq!(manager.got(), ["STATUS=starting"]);
+    service.update(1, serving(0), now);
+    assert_eq!(manager.got(), [""; 0]);
+    service.update(0, serving(1), now);
+    assert_eq!(manager.got(), ["READY=1\nSTATUS=serving 4 listeners, 1 stream"]);
+}
+
+#[test]
+fn numbers_are_told_once_a_second_and_changes_at_once() {
+    let (manager, now) = (Manager::new(), Instant::now());
+    let service = manager.service(1);
+    service.update(0, serving(0), now);
+    manager.got();
+    service.update(0, serving(3), now);
+    assert_eq!(manager.got(), [""; 0]);
+    service.update(0, serving(3), now + STATUS_EVERY);
+    assert_eq!(manager.got(), ["STATUS=serving 2 listeners, 3 streams"]);
+    let draining = State { stage: Stage::Draining, ..serving(3) };
+    service.update(0, draining, now + STATUS_EVERY);
+    assert_eq!(manager.got(), ["STATUS=draining: 3 streams left"]);
+}
+
+#[test]
+fn a_reload_is_told_with_its_time_and_its_end() {
+    let (manager, now) = (Manager::new(), Instant::now());
+    let service = manager.service(2);
+    service.update(0, serving(0), now);
+    service.update(1, serving(0), now);
+    manager.got();
+    service.update(0, State { reloads: 1, reloading: true, ..serving(0) }, now);
+    let [message] = &manager.got()[..] else { panic!() };
+    let time = message.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+    let (time, status) = time.split_once('\n').unwrap();
+    assert!(time.parse::<u64>().unwrap() > 0);
+    assert_eq!(status, "STATUS=reloading");
+    // The second one reloads between two looks, the first goes on.
+    service.update(1, State { reloads: 1, ..serving(0) }, now);
+    assert_eq!(manager.got(), [""; 0]);
+    service.update(0, State { reloads: 1, ..serving(0) }, now);
+    assert_eq!(manager.got(), ["READY=1\nSTATUS=serving 4 listeners, 0 streams"]);
+    // One that is over at once, such as a refused one, is told all the same: the manager waits for it.
+    service.update(0, State { reloads: 2, ..serving(0) }, now);
+    let got = manager.got();
+    assert!(got[0].starts_with("RELOADING=1\n") && got[1].starts_with("READY=1\n"), "{got:?}");
+}
+
+#[test]
+fn stopping_is_told_once_when_all_end() {
+    let (manager, now) = (Manager::new(), Instant::now());
+    let service = manager.service(2);
+    let stage = |stage, streams| State { stage, ..serving(streams) };
+    service.update(0, serving(1), now);
+    service.update(1, serving(1), now);
+    service.update(0, stage(Stage::Ending, 1), now);
+    manager.got();
+    service.update(1, stage(Stage::Ending, 1), now);
+    assert_eq!(manager.got(), ["STOPPING=1\nSTATUS=draining before the end: 2 streams left"]);
+    service.update(0, stage(Stage::Stopping, 0), now);
+    service.update(1, stage(Stage::Stopping, 0), now);
+    let got = manager.got();
+    assert_eq!(got.last().unwrap(), "STATUS=stopping");
+    assert!(got.iter().all(|message| !message.contains("STOPPING")), "{got:?}");
+}
+
+#[test]
+fn an_abstract_name_is_reached_and_a_wrong_one_hurts_nobody() {
+    let name = format!("ddpd-notify-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = UnixDatagram::bind_addr(&address).unwrap();
+    let socket = Socket::named(Some(format!("@{name}").as_ref()));
+    assert_eq!(socket.send("READY=1"), Sent::Done);
+    let mut buffer = [0; 64];
+    let len = manager.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"READY=1");
+    for wrong in ["relative", "/none/such/socket", "@"] {
+        let service = Service::new(Socket::named(Some(wrong.as_ref())), 1);
+        service.update(0, serving(0), Instant::now());
+    }
+    assert!(!Socket::named(None).is_there());
+}
+
+#[test]
+fn a_full_socket_blocks_nobody_and_gets_the_change_later() {
+    let (manager, now) = (Manager::new(), Instant::now());
+    let path = manager.dir.path().join("notify");
+    let filler = Socket::named(Some(path.as_os_str()));
+    let service = manager.service(1);
+    while filler.send("x") == Sent::Done {}
+    service.update(0, serving(0), now);
+    assert!(manager.got().iter().all(|message| !message.contains("READY")));
+    service.update(0, serving(0), now + STATUS_EVERY);
+    assert_eq!(manager.got(), ["READY=1\nSTATUS=serving 2 listeners, 0 streams"]);
+}
+
+#[test]
+fn the_interval_is_for_this_process_only() {
+    let usec = |usec, pid| interval(usec, pid, 7);
+    let second = Ok(Some(Duration::from_secs(1)));
+    assert_eq!(usec(None, Some("7")), Ok(None));
+    assert_eq!(usec(Some("1000000"), None), second);
+    assert_eq!(usec(Some("1000000"), Some("7")), second);
+    assert_eq!(usec(Some("1000000"), Some("8")), Ok(None));
+    assert_eq!(usec(Some("0"), None), Ok(None));
+    assert!(usec(Some("soon"), None).unwrap_err().contains("WATCHDOG_USEC"));
+}
+
+fn watched(workers: usize) -> Watched {
+    let workers = (0..workers).map(|_| Arc::new(Counters::default())).collect();
+    let (appliance, control) = ("a".into(), Arc::new(Pulse::default()));
+    Watched { appliance, control, waker: Waker::new().unwrap(), workers }
+}
+
+#[test]
+fn a_thread_that_makes_no_turn_is_named() {
+    let (all, start) = (watched(2), Instant::now());
+    let mut watchdog = Watchdog::new(vec![all.clone()], start);
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let turn = |workers: &[usize]| workers.iter().for_each(|&at| all.workers[at].run.turns.add(1));
+    let words = |stuck: Vec<watchdog::Stuck>| -> Vec<String> {
+        stuck.iter().map(ToString::to_string).collect()
+    };
+    all.control.turn(false);
+    turn(&[0, 1]);
+    assert_eq!(watchdog.look(at(5)), []);
+    all.control.turn(false);
+    turn(&[0]);
+    let stuck = words(watchdog.look(at(10)));
+    let sentence = "appliance a: worker 1 has made no turn for 5.0 s; its last one was turn 1";
+    assert_eq!(stuck, [sentence]);
+    // The others need no second turn to be found well.
+    turn(&[1]);
+    assert_eq!(watchdog.look(at(11)), []);
+    turn(&[0, 1]);
+    let stuck = words(watchdog.look(at(16)));
+    assert_eq!(stuck.len(), 1);
+    assert!(stuck[0].contains("the control thread has made no turn for 6.0 s"), "{stuck:?}");
+    // Workers that are told to stop make no turns; a control thread that has ended neither.
+    all.control.turn(true);
+    assert_eq!(watchdog.look(at(20)), []);
+    all.control.end();
+    assert_eq!(watchdog.look(at(30)), []);
+}
+
+#[test]
+fn the_watchdog_is_fed_while_all_turn_and_not_when_one_does_not() {
+    let manager = Manager::new();
+    let (all, service) = (watched(2), manager.service(1));
+    manager.got();
+    let (report, reported) = channel();
+    let report = move |stuck: &watchdog::Stuck| report.send(stuck.to_string()).unwrap();
+    let interval = Duration::from_millis(40);
+    let turn = |workers: &[usize]| {
+        all.control.turn(false);
+        workers.iter().for_each(|&at| all.workers[at].run.turns.add(1));
+    };
+    let feeder = Feeder::start(service, vec![all.clone()], interval, report).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut fed = Vec::new();
+    while fed.is_empty() && Instant::now() < until {
+        turn(&[0, 1]);
+        std::thread::sleep(Duration::from_millis(1));
+        fed = manager.got();
+    }
+    assert!(fed.iter().all(|message| message == "WATCHDOG=1") && !fed.is_empty(), "{fed:?}");
+    let mut named = None;
+    while named.is_none() && Instant::now() < until {
+        turn(&[0]);
+        std::thread::sleep(Duration::from_millis(1));
+        named = reported.try_recv().ok();
+    }
+    assert!(named.unwrap().contains("worker 1 has made no turn"));
+    manager.got();
+    for _ in 0..100 {
+        turn(&[0]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(manager.got(), [""; 0], "it is fed with a worker that does not turn");
+    assert!(reported.try_recv().is_err(), "one line");
+    drop(feeder);
+}

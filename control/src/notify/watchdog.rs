@@ -1,0 +1,249 @@
+//! The service manager's watchdog: fed while all threads that serve make turns.
+//!
+//! A thread of its own looks at half the interval that the manager sets (`WATCHDOG_USEC`). It feeds if every worker
+//! and every control thread has made a turn since the last feed: an idle worker still turns, and a control thread is woken
+//! at each look. Else it logs who is stuck, once, and looks more often: a thread that turns again in time is fed again.
+//! It takes no lock and asks no thread, so that it survives a hang of any of them.
+
+use std::fmt;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dataplane::Counters;
+
+use super::Service;
+use crate::appliance::thread::Waker;
+
+/// Looks in one interval while somebody is stuck.
+const LOOKS_WHEN_STUCK: u32 = 20;
+
+/// The interval of the environment; none without a watchdog, or if it is for another process.
+pub fn interval_from_env() -> Option<Duration> {
+    let value = |name| std::env::var(name).ok();
+    match interval(
+        value("WATCHDOG_USEC").as_deref(),
+        value("WATCHDOG_PID").as_deref(),
+        process::id(),
+    ) {
+        Ok(interval) => interval,
+        Err(sentence) => {
+            tracing::warn!("{sentence}: the watchdog is not fed");
+            None
+        }
+    }
+}
+
+/// The interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`.
+///
+/// # Errors
+/// One sentence: a value is no number.
+pub fn interval(
+    usec: Option<&str>,
+    pid: Option<&str>,
+    own: u32,
+) -> Result<Option<Duration>, String> {
+    let Some(usec) = usec else { return Ok(None) };
+    let number = |name: &str, text: &str| {
+        text.parse::<u64>().map_err(|_| format!("{name} is `{}`, no number", text.escape_debug()))
+    };
+    if let Some(pid) = pid
+        && number("WATCHDOG_PID", pid)? != u64::from(own)
+    {
+        return Ok(None);
+    }
+    let usec = number("WATCHDOG_USEC", usec)?;
+    Ok((usec > 0).then(|| Duration::from_micros(usec)))
+}
+
+/// Turns of a control thread.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    turns: AtomicU64,
+    stopping: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Pulse {
+    /// A turn begins. `stopping`: the workers have been sent the command to stop, and end.
+    pub fn turn(&self, stopping: bool) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        self.stopping.store(stopping, Ordering::Relaxed);
+    }
+
+    /// It makes no turns any more, as it should.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The threads of one appliance.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Its name.
+    pub appliance: String,
+    /// Its control thread.
+    pub control: Arc<Pulse>,
+    /// Wakes that.
+    pub waker: Waker,
+    /// Its workers' counters.
+    pub workers: Vec<Arc<Counters>>,
+}
+
+/// A thread that has made no turn since the last feed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    appliance: String,
+    /// None: the control thread.
+    worker: Option<usize>,
+    /// Turns that it has made.
+    turns: u64,
+    /// Since a look at which it had made its last turn.
+    since: Duration,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stuck { appliance, worker, turns, since } = self;
+        write!(f, "appliance {appliance}: ")?;
+        match worker {
+            Some(worker) => write!(f, "worker {worker}")?,
+            None => f.write_str("the control thread")?,
+        }
+        let since = since.as_secs_f64();
+        write!(f, " has made no turn for {since:.1} s; its last one was turn {turns}")
+    }
+}
+
+/// What was seen of one thread.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Turns at the last feed.
+    fed: u64,
+    turns: u64,
+    /// When this number was seen first.
+    at: Instant,
+}
+
+impl Seen {
+    /// Looks: how long it has made no turn, if it has made none since the last feed.
+    fn look(&mut self, turns: u64, now: Instant) -> Option<Duration> {
+        if turns != self.turns {
+            (self.turns, self.at) = (turns, now);
+        }
+        (self.turns == self.fed).then(|| now.saturating_duration_since(self.at))
+    }
+}
+
+/// All threads and what was seen of them.
+#[derive(Debug)]
+pub struct Watchdog {
+    watched: Vec<(Watched, Seen, Vec<Seen>)>,
+}
+
+impl Watchdog {
+    /// One that is fed now.
+    pub fn new(watched: Vec<Watched>, now: Instant) -> Watchdog {
+        let seen = |turns| Seen { fed: turns, turns, at: now };
+        let watched = watched.into_iter().map(|watched| {
+            let control = seen(watched.control.turns.load(Ordering::Relaxed));
+            let workers = watched.workers.iter().map(|worker| seen(worker.run.turns.get()));
+            let workers = workers.collect();
+            watched.waker.wake();
+            (watched, control, workers)
+        });
+        Watchdog { watched: watched.collect() }
+    }
+
+    /// Who has made no turn since the last feed. Nobody: it is fed now.
+    pub fn look(&mut self, now: Instant) -> Vec<Stuck> {
+        let mut stuck = Vec::new();
+        for (watched, control, workers) in &mut self.watched {
+            let Watched { appliance, control: pulse, waker, workers: counters } = watched;
+            if pulse.ended.load(Ordering::Relaxed) {
+                continue;
+            }
+            let mut found = |worker, since: Option<Duration>, turns| {
+                let appliance = appliance.clone();
+                stuck.extend(since.map(|since| Stuck { appliance, worker, turns, since }));
+            };
+            found(None, control.look(pulse.turns.load(Ordering::Relaxed), now), control.turns);
+            waker.wake();
+            if pulse.stopping.load(Ordering::Relaxed) {
+                continue;
+            }
+            for (at, (seen, counters)) in workers.iter_mut().zip(counters).enumerate() {
+                let since = seen.look(counters.run.turns.get(), now);
+                found(Some(at), since, seen.turns);
+            }
+        }
+        if stuck.is_empty() {
+            for (_, control, workers) in &mut self.watched {
+                control.fed = control.turns;
+                workers.iter_mut().for_each(|seen| seen.fed = seen.turns);
+            }
+        }
+        stuck
+    }
+}
+
+/// The thread that feeds. Dropped, it ends.
+#[derive(Debug)]
+pub struct Feeder {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Feeder {
+    /// Feeds at half this interval; `report` is called with a sentence about each thread that is stuck, once until all turn
+    /// again.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(
+        service: Service,
+        watched: Vec<Watched>,
+        interval: Duration,
+        mut report: impl FnMut(&Stuck) + Send + 'static,
+    ) -> std::io::Result<Feeder> {
+        let (stop, stopped) = channel::<()>();
+        let mut watchdog = Watchdog::new(watched, Instant::now());
+        let run = move || {
+            let mut reported: Vec<(String, Option<usize>)> = Vec::new();
+            let mut wait = interval / 2;
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let stuck = watchdog.look(Instant::now());
+                if stuck.is_empty() {
+                    service.feed();
+                    reported.clear();
+                    wait = interval / 2;
+                    continue;
+                }
+                for one in &stuck {
+                    let who = (one.appliance.clone(), one.worker);
+                    if !reported.contains(&who) {
+                        report(one);
+                        reported.push(who);
+                    }
+                }
+                wait = interval / LOOKS_WHEN_STUCK;
+            }
+        };
+        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(run)?;
+        Ok(Feeder { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the watchdog's thread panicked");
+        }
+    }
+}

@@ -34,8 +34,8 @@ pub use finding::{Finding, Severity};
 pub use host::Host;
 pub use subject::Subject;
 
-/// Examines this host for the files, none of which is right too, and prints the findings on `out`. Exit code 1 if one
-/// is an error.
+/// Examines this host for the files, or alone if there are none, and prints the findings on `out`. Exit code 1 if one is
+/// an error.
 ///
 /// # Errors
 /// A configuration that cannot be read, or a closed output.

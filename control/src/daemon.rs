@@ -48,6 +48,44 @@ pub enum Command {
         #[arg(long)]
         no_machine: bool,
     },
+    /// Examine this host for configuration files, or for none: what is slow, wrong or missing, why, and its remedy
+    #[command(
+        after_help = "Exit codes: 0 no errors were found, 1 there are errors, 2 a configuration file cannot \
+                            be read. Nothing is changed."
+    )]
+    Doctor {
+        /// Configuration file; several are examined as the appliances of one process
+        #[arg(long = "config", short = 'c', value_name = "FILE")]
+        config: Vec<PathBuf>,
+        /// Print a list of objects
+        #[arg(long)]
+        json: bool,
+        /// Print the remedies as a shell script in which every command is commented out
+        #[arg(long, conflicts_with = "json")]
+        script: bool,
+    },
+}
+
+/// How `ddpd doctor` prints what it found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoctorFormat {
+    /// For people.
+    Text,
+    /// A list of objects.
+    Json,
+    /// A shell script with the remedies.
+    Script,
+}
+
+impl DoctorFormat {
+    /// What the options ask for, which exclude each other.
+    pub fn of(json: bool, script: bool) -> DoctorFormat {
+        match (json, script) {
+            (true, _) => DoctorFormat::Json,
+            (_, true) => DoctorFormat::Script,
+            _ => DoctorFormat::Text,
+        }
+    }
 }
 
 /// The version line; `dpdk` is libdpdk's version, where it is known.
@@ -164,6 +202,10 @@ mod tests {
         let args = Args::try_parse_from(["ddpd", "-c", "a", "--config", "b", "--log", "debug"]);
         assert_eq!(args.unwrap().config.len(), 2);
         assert!(Args::try_parse_from(["ddpd", "check"]).is_err());
+        assert!(Args::try_parse_from(["ddpd", "doctor"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "doctor", "-c", "a", "--json"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "doctor", "--script", "--json"]).is_err());
+        assert!(Args::command().render_help().to_string().contains("doctor"));
         assert_eq!(
             version(Some("DPDK 24.11.1")),
             concat!("ddpd ", env!("CARGO_PKG_VERSION"), " (DPDK 24.11.1)")

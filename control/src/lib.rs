@@ -19,6 +19,8 @@ pub use transport::Transport;
 #[cfg(feature = "appliance")]
 pub mod appliance;
 #[cfg(feature = "appliance")]
+pub mod doctor;
+#[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
 pub mod log_limit;

@@ -7,7 +7,8 @@ use clap::Parser;
 use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::config::{self, Config};
-use control::daemon::{self, Args, Command, EXIT_CONFIG};
+use control::daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG};
+use control::doctor;
 use control::logging;
 use control::notify::watchdog::{self, Feeder};
 use control::notify::{Service, Socket};
@@ -34,8 +35,15 @@ fn run(args: Args) -> Result<ExitCode, String> {
             .map_err(cannot_print)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(Command::Check { files, no_machine }) = args.command {
-        return daemon::check(&files, !no_machine, &mut out).map_err(cannot_print);
+    match args.command {
+        Some(Command::Check { files, no_machine }) => {
+            return daemon::check(&files, !no_machine, &mut out).map_err(cannot_print);
+        }
+        Some(Command::Doctor { config, json, script }) => {
+            let format = DoctorFormat::of(json, script);
+            return doctor::run(&config, format, dataplane::eal::version(), &mut out);
+        }
+        None => {}
     }
     if args.config.is_empty() {
         return Err("no configuration: name one with --config FILE".into());

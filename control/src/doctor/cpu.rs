@@ -1,0 +1,136 @@
+//! The processors' frequency governor, and the clock that workers read.
+
+use std::collections::BTreeMap;
+
+use super::finding::{Check, Finding};
+use super::host::{Host, listed};
+use super::subject::Subject;
+
+const GOVERNOR: Check =
+    Check("governor", "A core that lowers its frequency between bursts answers each burst late.");
+const CLOCK: Check = Check(
+    "clock",
+    "Workers read the clock in every turn of their loop, and a clock other than tsc may cost a system call each time.",
+);
+
+/// At most so many cores are looked at.
+const MOST_CORES: usize = 1024;
+
+pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    let cores: Vec<u16> = match subject.cores() {
+        pinned if !pinned.is_empty() => pinned.into_keys().collect(),
+        _ => match host.cpus("/sys/devices/system/cpu/online") {
+            Ok(online) => online.into_iter().take(MOST_CORES).collect(),
+            Err(why) => return found.push(GOVERNOR.unknown(why)),
+        },
+    };
+    let mut slow: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    let path = |core: u16| format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_governor");
+    for &core in &cores {
+        match host.text(&path(core)) {
+            Ok(name) if name.trim() == "performance" => {}
+            Ok(name) => {
+                let name = name.trim().chars().take(32).collect::<String>();
+                slow.entry(name.escape_debug().to_string()).or_default().push(core);
+            }
+            Err(_) if !host.exists("/sys/devices/system/cpu/cpufreq") => {
+                let why = "this kernel does not govern frequencies (a virtual machine's are the hypervisor's)";
+                return found.push(GOVERNOR.unknown(why));
+            }
+            Err(why) => return found.push(GOVERNOR.unknown(why)),
+        }
+    }
+    if slow.is_empty() {
+        return found.push(GOVERNOR.ok(format!("performance on cores {}", listed(cores))));
+    }
+    let seen = slow.iter().map(|(name, cores)| format!("{name} on cores {}", listed(cores)));
+    let seen = seen.collect::<Vec<_>>().join("; ");
+    let files = slow.values().flatten().map(|&core| path(core)).collect::<Vec<_>>().join(" ");
+    let finding = match subject.cores().values().any(|&polls| polls) {
+        true => GOVERNOR.warning(seen),
+        false => GOVERNOR.note(seen),
+    };
+    let command = format!("for file in {files}; do echo performance > \"$file\"; done");
+    found.push(finding.remedy("choose the governor performance").command(command));
+}
+
+pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
+    let directory = "/sys/devices/system/clocksource/clocksource0";
+    let current = format!("{directory}/current_clocksource");
+    let both = host
+        .text(&current)
+        .and_then(|now| Ok((now, host.text(&format!("{directory}/available_clocksource"))?)));
+    let (now, available) = match both {
+        Ok(both) => both,
+        Err(why) => return found.push(CLOCK.unknown(why)),
+    };
+    let available: Vec<&str> = available.split_whitespace().collect();
+    let (now, all) = (now.trim(), available.join(", "));
+    if now.is_empty() || !available.contains(&now) {
+        return found
+            .push(CLOCK.unknown(format!("{current} is not one of {}", all.escape_debug())));
+    }
+    let seen = format!("{now} (available: {all})");
+    found.push(match now {
+        "tsc" => CLOCK.ok(seen),
+        _ if available.contains(&"tsc") => {
+            let command = format!("echo tsc > {current}");
+            CLOCK.warning(seen).remedy("use tsc").command(command)
+        }
+        // Read without a system call, too.
+        "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" => CLOCK.note(seen),
+        _ => CLOCK
+            .warning(seen)
+            .remedy("find out why the kernel took tsc for unstable (dmesg | grep -i tsc); on a virtual machine, its settings"),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::testing::{RING, Tree, one, subject};
+
+    #[test]
+    fn a_governor_that_saves_power_is_a_finding() {
+        let path = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
+        let tree = Tree::new(&[(path, "powersave\n"), ("sys/devices/system/cpu/cpufreq/x", "")]);
+        let polling = subject("cores = [2]\nidle = \"poll\"", RING, "");
+        let found = tree.run(&polling, governor);
+        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(found[0].seen, "powersave on cores 2");
+        assert!(found[0].command.as_ref().unwrap().contains("/cpu2/"));
+        assert_eq!(one(&tree.run(&subject("cores = [2]", RING, ""), governor)).0, Severity::Note);
+        tree.file(path, "performance\n");
+        assert_eq!(one(&tree.run(&polling, governor)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn without_governors_it_is_unknown() {
+        let tree = Tree::new(&[("sys/devices/system/cpu/online", "0\n")]);
+        assert_eq!(one(&tree.run(&Subject::default(), governor)).0, Severity::Unknown);
+        assert_eq!(one(&Tree::new(&[]).run(&Subject::default(), governor)).0, Severity::Unknown);
+    }
+
+    #[test]
+    fn a_clock_other_than_tsc_is_a_finding() {
+        let of = |now: &str, available: &str| {
+            let directory = "sys/devices/system/clocksource/clocksource0";
+            let tree = Tree::new(&[
+                (&format!("{directory}/current_clocksource"), now),
+                (&format!("{directory}/available_clocksource"), available),
+            ]);
+            let mut found = Vec::new();
+            clock(&tree.host(), &mut found);
+            one(&found);
+            found.remove(0)
+        };
+        assert_eq!(of("tsc\n", "tsc hpet \n").severity, Severity::Ok);
+        let hpet = of("hpet\n", "tsc hpet \n");
+        assert_eq!(hpet.severity, Severity::Warning);
+        assert!(hpet.command.unwrap().starts_with("echo tsc > /sys/"));
+        assert_eq!(of("acpi_pm\n", "hpet acpi_pm \n").command, None);
+        assert_eq!(of("kvm-clock\n", "kvm-clock\n").severity, Severity::Note);
+        assert_eq!(of("\n", "tsc\n").severity, Severity::Unknown);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a check says.
+
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Good to know.
+    Note,
+    /// Slower than it could be, or wrong under some conditions.
+    Warning,
+    /// It does not start, or does not work.
+    Error,
+    /// It could not be found out.
+    Unknown,
+}
+
+impl Severity {
+    /// All of them, the worst first.
+    pub(super) const ALL: [Severity; 5] =
+        [Severity::Error, Severity::Warning, Severity::Unknown, Severity::Note, Severity::Ok];
+
+    /// Its word in the output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "ok",
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+            Severity::Unknown => "unknown",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The name of the check.
+    pub check: &'static str,
+    /// What was seen, with numbers, or why it could not be.
+    pub seen: String,
+    /// Why it matters, one sentence.
+    pub why: &'static str,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    /// The shell command that does it, one line.
+    pub command: Option<String>,
+}
+
+impl Finding {
+    /// With what to do.
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// With the command that does it.
+    pub(super) fn command(mut self, command: impl Into<String>) -> Finding {
+        self.command = Some(command.into());
+        self
+    }
+}
+
+/// A check: its name and why it matters.
+pub(super) struct Check(pub(super) &'static str, pub(super) &'static str);
+
+impl Check {
+    pub(super) fn finding(&self, severity: Severity, seen: impl Into<String>) -> Finding {
+        let seen = seen.into();
+        Finding { severity, check: self.0, seen, why: self.1, remedy: None, command: None }
+    }
+
+    pub(super) fn ok(&self, seen: impl Into<String>) -> Finding {
+        self.finding(Severity::Ok, seen)
+    }
+
+    pub(super) fn note(&self, seen: impl Into<String>) -> Finding {
+        self.finding(Severity::Note, seen)
+    }
+
+    pub(super) fn warning(&self, seen: impl Into<String>) -> Finding {
+        self.finding(Severity::Warning, seen)
+    }
+
+    pub(super) fn error(&self, seen: impl Into<String>) -> Finding {
+        self.finding(Severity::Error, seen)
+    }
+
+    pub(super) fn unknown(&self, why: impl Into<String>) -> Finding {
+        self.finding(Severity::Unknown, why)
+    }
+}
+
+/// A word of a shell command, in quotes where it needs them.
+pub(super) fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./:@%+,-".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_the_shell_would_read_them() {
+        assert_eq!(quote("/run/ddpd.sock"), "/run/ddpd.sock");
+        assert_eq!(quote("a b; c"), "'a b; c'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(quote(""), "''");
+    }
+}

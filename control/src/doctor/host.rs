@@ -1,0 +1,239 @@
+//! The host as it describes itself below a root directory: `/`, or a made-up tree in tests.
+//!
+//! Reads are bounded, and what does not read as expected is an error with its reason, for "unknown".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Most bytes of a file or of a program's output.
+const MOST_BYTES: u64 = 1 << 20;
+/// Most entries of a directory.
+const MOST_ENTRIES: usize = 4096;
+/// Where ethtool may be; its directory is not on the path of every user.
+const ETHTOOL: [&str; 4] =
+    ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool", "/usr/local/sbin/ethtool"];
+
+/// Why something is not known.
+pub(super) type Unknown = String;
+
+/// One host.
+pub struct Host {
+    root: PathBuf,
+    offloads: Offloads,
+}
+
+/// Who says what an interface offloads: the kernel tells only by ioctl or netlink.
+enum Offloads {
+    Ethtool,
+    #[cfg(test)]
+    Recorded(BTreeMap<String, String>),
+}
+
+impl Host {
+    /// The one that this program runs on.
+    pub fn this() -> Host {
+        Host { root: PathBuf::from("/"), offloads: Offloads::Ethtool }
+    }
+
+    #[cfg(test)]
+    pub(super) fn made_up(root: &Path, offloads: BTreeMap<String, String>) -> Host {
+        Host { root: root.to_owned(), offloads: Offloads::Recorded(offloads) }
+    }
+
+    /// Where a file of the host is. A relative path is relative to the working directory.
+    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        match path.strip_prefix("/") {
+            Ok(below) => self.root.join(below),
+            Err(_) if self.root == Path::new("/") => path.to_owned(),
+            Err(_) => self.root.join(path),
+        }
+    }
+
+    pub(super) fn exists(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// A whole file.
+    pub(super) fn text(&self, path: &str) -> Result<String, Unknown> {
+        let file = File::open(self.path(path))
+            .map_err(|error| format!("{path} cannot be read: {error}"))?;
+        bounded(file, path)
+    }
+
+    /// A file that holds one integer.
+    pub(super) fn number<T: std::str::FromStr>(&self, path: &str) -> Result<T, Unknown> {
+        let text = self.text(path)?;
+        text.trim().parse().map_err(|_| format!("{path} holds {}, no number", shown(&text)))
+    }
+
+    /// The names in a directory, in order.
+    pub(super) fn names(&self, path: &str) -> Result<Vec<String>, Unknown> {
+        let entries = std::fs::read_dir(self.path(path))
+            .map_err(|error| format!("{path} cannot be read: {error}"))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| format!("{path} cannot be read: {error}"))?;
+            if names.len() == MOST_ENTRIES {
+                return Err(format!("{path} has more than {MOST_ENTRIES} entries"));
+            }
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The last component of what a symbolic link names; `None` where there is none.
+    pub(super) fn link(&self, path: &str) -> Option<String> {
+        let target = std::fs::read_link(self.path(path)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// A file with a list of processors or nodes, such as `0-3,8`; empty for none.
+    pub(super) fn cpus(&self, path: &str) -> Result<BTreeSet<u16>, Unknown> {
+        let text = self.text(path)?;
+        cpu_list(&text).ok_or_else(|| format!("{path} holds {}, no list of numbers", shown(&text)))
+    }
+
+    /// The value of a line `Name: value` in `/proc/self/status`.
+    pub(super) fn status(&self, name: &str) -> Result<String, Unknown> {
+        let text = self.text("/proc/self/status")?;
+        let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let value = values.next().ok_or_else(|| format!("/proc/self/status has no {name}"))?;
+        Ok(value.trim().to_owned())
+    }
+
+    /// The capabilities in effect, bit by bit.
+    pub(super) fn capabilities(&self) -> Result<u64, Unknown> {
+        let hex = self.status("CapEff")?;
+        u64::from_str_radix(&hex, 16)
+            .map_err(|_| format!("/proc/self/status: CapEff is {}, no hexadecimal", shown(&hex)))
+    }
+
+    /// The offloads of an interface that are on, by ethtool's names.
+    pub(super) fn offloads(&self, device: &str) -> Result<BTreeSet<String>, Unknown> {
+        let text = match &self.offloads {
+            Offloads::Ethtool => ethtool(device)?,
+            #[cfg(test)]
+            Offloads::Recorded(texts) => texts.get(device).cloned().ok_or("ethtool is missing")?,
+        };
+        let states: Vec<_> = text.lines().filter_map(|line| line.trim().split_once(": ")).collect();
+        if !states.iter().any(|&(name, _)| name == "tx-checksumming") {
+            return Err(format!("ethtool -k {device} does not name tx-checksumming"));
+        }
+        let on =
+            states.into_iter().filter(|(_, state)| state.split_whitespace().next() == Some("on"));
+        Ok(on.map(|(name, _)| name.to_owned()).collect())
+    }
+}
+
+fn ethtool(device: &str) -> Result<String, Unknown> {
+    let program = ETHTOOL.into_iter().find(|path| Path::new(path).exists());
+    let program =
+        program.ok_or("ethtool is not installed, and the kernel tells offloads to it only")?;
+    if device.starts_with('-') {
+        return Err(format!("ethtool would take the name {device} for an option"));
+    }
+    let failed = |error: std::io::Error| format!("{program} cannot be run: {error}");
+    let mut child = Command::new(program)
+        .args(["-k", device])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let text = child.stdout.take().map(|out| bounded(out, "the output of ethtool"));
+    let status = child.wait().map_err(failed)?;
+    match text {
+        Some(text) if status.success() => text,
+        _ => Err(format!("ethtool -k {device} failed ({status})")),
+    }
+}
+
+fn bounded(from: impl Read, what: &str) -> Result<String, Unknown> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("{what} cannot be read: {error}"))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(format!("{what} has more than {MOST_BYTES} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{what} is no text"))
+}
+
+/// The beginning of what a file holds, for messages.
+fn shown(text: &str) -> String {
+    format!("\"{}\"", text.trim().chars().take(40).collect::<String>().escape_debug())
+}
+
+/// A list of numbers and ranges as Linux writes them.
+pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
+    let text = text.trim();
+    // Older kernels print a list that was never set so.
+    if text.is_empty() || text == "(null)" {
+        return Some(BTreeSet::new());
+    }
+    let mut all = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        if first > last {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+/// Numbers as people read them: `2, 3`.
+pub(super) fn listed<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::Tree;
+
+    #[test]
+    fn what_does_not_read_as_expected_is_unknown() {
+        let tree = Tree::new(&[("sys/a", "seven\n"), ("sys/list", "0-3,8\n"), ("sys/back", "3-1")]);
+        let host = tree.host();
+        assert_eq!(host.number::<u64>("/sys/a"), Err("/sys/a holds \"seven\", no number".into()));
+        assert_eq!(
+            host.cpus("/sys/list").unwrap().into_iter().collect::<Vec<_>>(),
+            [0, 1, 2, 3, 8]
+        );
+        assert!(host.cpus("/sys/back").unwrap_err().contains("no list"));
+        assert!(host.cpus("/sys/a").unwrap_err().contains("no list"));
+        assert!(host.text("/sys/none").unwrap_err().contains("cannot be read"));
+        assert_eq!(cpu_list("(null)\n"), Some(BTreeSet::new()));
+        assert_eq!(cpu_list("70000"), None);
+    }
+
+    #[test]
+    fn files_without_end_and_files_that_are_no_text_are_unknown() {
+        let long = "x".repeat(MOST_BYTES as usize + 1);
+        let tree = Tree::new(&[("proc/long", &long)]);
+        assert!(tree.host().text("/proc/long").unwrap_err().contains("more than 1048576 bytes"));
+        std::fs::write(tree.path("proc/bytes"), [0xff, 0xfe]).unwrap();
+        assert_eq!(tree.host().text("/proc/bytes"), Err("/proc/bytes is no text".into()));
+    }
+
+    #[test]
+    fn offloads_that_are_on_are_read_from_the_program() {
+        let mut tree = Tree::new(&[]);
+        tree.ethtool(
+            "v0",
+            "Features for v0:\ntx-checksumming: on\n\ttx-checksum-ip: on [fixed]\nrx: off\n",
+        );
+        let on = tree.host().offloads("v0").unwrap();
+        assert_eq!(on.into_iter().collect::<Vec<_>>(), ["tx-checksum-ip", "tx-checksumming"]);
+        assert!(tree.host().offloads("v1").is_err());
+        tree.ethtool("v0", "no such thing");
+        assert!(tree.host().offloads("v0").is_err());
+    }
+}

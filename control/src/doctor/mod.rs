@@ -1,0 +1,85 @@
+//! `ddpd doctor`: what of this host does not fit a configuration, or an appliance in general.
+//!
+//! Unlike `ddpd check`, which reports what keeps an appliance from starting, it also looks at what makes one slow or
+//! wrong: cores, NUMA nodes, offloads, clocks. It opens no device and changes nothing: remedies are printed only.
+//!
+//! Every look at `/proc` and `/sys` goes through [`Host`], with a bound on its length. What cannot be read or does not
+//! read as expected is a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
+
+mod cores;
+mod cpu;
+mod disk;
+mod dpdk;
+mod finding;
+mod host;
+mod hugepages;
+mod interfaces;
+mod numa;
+mod offloads;
+mod pci;
+mod process;
+mod report;
+mod sockets;
+mod subject;
+#[cfg(test)]
+mod testing;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::config;
+use crate::daemon::DoctorFormat;
+pub use finding::{Finding, Severity};
+pub use host::Host;
+pub use subject::Subject;
+
+/// Examines this host for the files, or alone if there are none, and prints the findings on `out`. Exit code 1 if one is
+/// an error.
+///
+/// # Errors
+/// A configuration that cannot be read, or a closed output.
+pub fn run(
+    files: &[PathBuf],
+    format: DoctorFormat,
+    dpdk: &str,
+    out: &mut dyn Write,
+) -> Result<ExitCode, String> {
+    let documents = config::load_all(files).map_err(|errors| errors.to_string())?;
+    let configs = documents.into_iter().map(|document| document.config).collect();
+    let findings = examine(&Host::this(), &Subject { configs, dpdk: dpdk.to_owned() });
+    match format {
+        DoctorFormat::Text => report::text(&findings, out),
+        DoctorFormat::Json => report::json(&findings, out),
+        DoctorFormat::Script => report::script(&findings, out),
+    }
+    .map_err(|error| format!("cannot write to standard output: {error}"))?;
+    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// All checks, in the order in which they are printed.
+pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
+    let mut found = Vec::new();
+    dpdk::version(subject, &mut found);
+    dpdk::drivers(host, subject, &mut found);
+    process::capabilities(host, subject, &mut found);
+    process::locked_memory(host, subject, &mut found);
+    hugepages::check(host, subject, &mut found);
+    cores::available(host, subject, &mut found);
+    cores::isolation(host, subject, &mut found);
+    cores::siblings(host, subject, &mut found);
+    cpu::governor(host, subject, &mut found);
+    cpu::clock(host, &mut found);
+    numa::distance(host, subject, &mut found);
+    pci::drivers(host, subject, &mut found);
+    pci::vfio(host, subject, &mut found);
+    pci::iommu(host, subject, &mut found);
+    interfaces::mtu(host, subject, &mut found);
+    offloads::check(host, subject, &mut found);
+    interfaces::addresses(host, subject, &mut found);
+    sockets::management(host, subject, &mut found);
+    sockets::listen(host, subject, &mut found);
+    disk::space(host, subject, &mut found);
+    found
+}

@@ -1,0 +1,163 @@
+//! Offloads of Linux interfaces by which frames reach a packet or XDP socket otherwise than they would be on a cable:
+//! longer than the MTU, or without their checksums.
+
+use std::collections::BTreeSet;
+
+use super::finding::{Check, Finding, quote};
+use super::host::{Host, Unknown, listed};
+use super::subject::Subject;
+
+const OFFLOADS: Check = Check(
+    "offloads",
+    "The kernel leaves checksums out and joins segments on links inside the host: such frames are dropped here.",
+);
+
+/// Of the interface itself: received frames are joined.
+const OWN: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
+/// Of the other end of a veth: it sends without checksums, and segments of 64 KiB.
+const PEER: [&str; 3] =
+    ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"];
+
+pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    for (device, port) in subject.linux() {
+        // Told with the MTU.
+        if !host.exists(&format!("/sys/class/net/{device}")) {
+            continue;
+        }
+        let before = found.len();
+        let own = format!("port {}: {device}", port.name);
+        one(host, device, &own, &OWN, found);
+        match peer(host, device) {
+            Ok(Peer::None) => {}
+            Ok(Peer::Here(peer)) => {
+                let what = format!("port {}: {peer}, the other end of {device}", port.name);
+                one(host, &peer, &what, &PEER, found);
+            }
+            Ok(Peer::Elsewhere) => found.push(
+                OFFLOADS
+                    .unknown(format!("{own}: the other end is in another network namespace"))
+                    .remedy("there, turn off what makes frames that no cable carries: ethtool -K DEVICE tx off tso off gso off"),
+            ),
+            Err(why) => found.push(OFFLOADS.unknown(format!("{own}: {why}"))),
+        }
+        if found.len() == before {
+            found.push(OFFLOADS.ok(format!("{own} gets frames as they are on the link")));
+        }
+    }
+}
+
+fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<Finding>) {
+    let on: BTreeSet<String> = match host.offloads(device) {
+        Ok(on) => on,
+        Err(why) => return found.push(OFFLOADS.unknown(format!("{what}: {why}"))),
+    };
+    let on: Vec<&str> = harmful.iter().copied().filter(|&name| on.contains(name)).collect();
+    if on.is_empty() {
+        return;
+    }
+    let short = |name: &str| match name {
+        "generic-receive-offload" => "gro off",
+        "large-receive-offload" => "lro off",
+        "tx-checksumming" => "tx off",
+        "tcp-segmentation-offload" => "tso off",
+        _ => "gso off",
+    };
+    let off = on.iter().map(|name| short(name)).collect::<Vec<_>>().join(" ");
+    found.push(
+        OFFLOADS
+            .warning(format!("{what} has {} on", listed(on)))
+            .remedy("turn them off")
+            .command(format!("ethtool -K {} {off}", quote(device))),
+    );
+}
+
+/// The other end of a veth.
+enum Peer {
+    /// It is no veth.
+    None,
+    Here(String),
+    Elsewhere,
+}
+
+fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
+    let of =
+        |device: &str, file: &str| host.number::<u32>(&format!("/sys/class/net/{device}/{file}"));
+    let (own, link) = (of(device, "ifindex")?, of(device, "iflink")?);
+    // Other interfaces that lie on one have a type: vlan, macvlan.
+    let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
+    if own == link || has_type || host.exists(&format!("/sys/class/net/{device}/device")) {
+        return Ok(Peer::None);
+    }
+    for name in host.names("/sys/class/net")? {
+        // Not all that is in this directory is an interface.
+        let ends = of(&name, "ifindex").and_then(|index| Ok((index, of(&name, "iflink")?)));
+        if ends.is_ok_and(|ends| ends == (link, own)) {
+            return Ok(Peer::Here(name));
+        }
+    }
+    Ok(Peer::Elsewhere)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::testing::{PACKET, Tree, one, subject};
+
+    const OFF: &str = "tx-checksumming: off\ngeneric-receive-offload: off\nlarge-receive-offload: off [fixed]\n\
+                       tcp-segmentation-offload: off\ngeneric-segmentation-offload: off\n";
+
+    fn interface(tree: &Tree, name: &str, index: &str, link: &str) {
+        tree.file(&format!("sys/class/net/{name}/ifindex"), index);
+        tree.file(&format!("sys/class/net/{name}/iflink"), link);
+        tree.file(&format!("sys/class/net/{name}/uevent"), "INTERFACE=x\n");
+    }
+
+    #[test]
+    fn the_other_end_of_a_veth_must_send_checksums() {
+        let mut tree = Tree::new(&[]);
+        interface(&tree, "v0", "4\n", "5\n");
+        interface(&tree, "v1", "5\n", "4\n");
+        tree.ethtool("v0", OFF);
+        tree.ethtool("v1", &OFF.replace("tx-checksumming: off", "tx-checksumming: on"));
+        let subject = subject("count = 1", PACKET, "");
+        let found = tree.run(&subject, check);
+        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(found[0].seen, "port p0: v1, the other end of v0 has tx-checksumming on");
+        assert_eq!(found[0].command.as_deref(), Some("ethtool -K v1 tx off"));
+        tree.ethtool("v1", OFF);
+        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn the_interface_must_not_join_segments() {
+        let mut tree = Tree::new(&[]);
+        interface(&tree, "v0", "4\n", "4\n");
+        tree.ethtool(
+            "v0",
+            &OFF.replace("generic-receive-offload: off", "generic-receive-offload: on"),
+        );
+        let subject = subject("count = 1", PACKET, "");
+        let found = tree.run(&subject, check);
+        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(found[0].command.as_deref(), Some("ethtool -K v0 gro off"));
+        tree.ethtool("v0", OFF);
+        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_unknown() {
+        let mut tree = Tree::new(&[]);
+        let subject = subject("count = 1", PACKET, "");
+        assert_eq!(tree.run(&subject, check), [], "told with the MTU");
+        interface(&tree, "v0", "4\n", "4\n");
+        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Unknown);
+        tree.ethtool("v0", OFF);
+        interface(&tree, "v0", "4\n", "9\n");
+        let found = tree.run(&subject, check);
+        assert_eq!(one(&found).0, Severity::Unknown);
+        assert!(found[0].seen.contains("another network namespace"));
+        interface(&tree, "v0", "4\n", "?\n");
+        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Unknown);
+    }
+}

@@ -1,0 +1,237 @@
+//! PCI devices: drivers, VFIO and IOMMU groups. Only where a `pci` port is configured, or a network card is there.
+
+use super::finding::{Check, Finding};
+use super::host::{Host, Unknown, listed};
+use super::subject::Subject;
+
+const DRIVER: Check =
+    Check("pci driver", "DPDK takes a device from VFIO or UIO, or beside its own kernel driver.");
+const VFIO: Check = Check("vfio", "Most PCI devices reach DPDK through the kernel's VFIO driver.");
+const IOMMU: Check = Check(
+    "iommu",
+    "VFIO gives a device away only behind an IOMMU, and only with all of its group.",
+);
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+/// Kernel drivers with which DPDK takes a device.
+const USABLE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// Kernel drivers beside which DPDK's works: nothing is bound anew.
+const BESIDE: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
+
+pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    for (address, port) in subject.pci() {
+        if !host.exists(&format!("{DEVICES}/{address}")) {
+            found.push(
+                DRIVER
+                    .error(format!("port {port}: there is no PCI device {address}"))
+                    .remedy("see lspci -D for the addresses"),
+            );
+            continue;
+        }
+        let driver = driver(host, address);
+        let name = driver.as_deref().unwrap_or("no driver");
+        let seen = format!("port {port}: {address} is bound to {name}");
+        found.push(match USABLE.contains(&name) || BESIDE.contains(&name) {
+            true => DRIVER.ok(seen),
+            false => DRIVER
+                .error(seen)
+                .remedy("bind it to vfio-pci; Linux loses its interface")
+                .command(format!("dpdk-devbind.py -b vfio-pci {address}")),
+        });
+    }
+    if subject.configs.is_empty() {
+        match cards(host) {
+            Ok(cards) if cards.is_empty() => {}
+            Ok(cards) => found.push(DRIVER.note(format!("network cards: {}", listed(cards)))),
+            Err(why) => found.push(DRIVER.unknown(why)),
+        }
+    }
+}
+
+pub(super) fn vfio(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    if !concerns(host, subject) {
+        return;
+    }
+    if host.exists("/sys/bus/pci/drivers/vfio-pci") {
+        return found.push(VFIO.ok("the kernel has vfio-pci"));
+    }
+    let needed = subject.pci().into_iter().any(|(address, _)| needs_vfio(host, address));
+    let seen = "the kernel has no vfio-pci";
+    let finding = if needed { VFIO.error(seen) } else { VFIO.note(seen) };
+    found.push(finding.remedy("load the module").command("modprobe vfio-pci"));
+}
+
+pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    if !concerns(host, subject) {
+        return;
+    }
+    let remedy = "turn the IOMMU on in the firmware and, with Intel's, add intel_iommu=on iommu=pt to the kernel's command \
+                  line; without one, only enable_unsafe_noiommu_mode of the module vfio is left";
+    let groups = match host.names("/sys/kernel/iommu_groups") {
+        Ok(groups) => groups.len(),
+        Err(why) => return found.push(IOMMU.unknown(why)),
+    };
+    let unsafe_mode = host.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+    let unsafe_mode = unsafe_mode.is_ok_and(|text| text.trim() == "Y");
+    let needing: Vec<_> =
+        subject.pci().into_iter().filter(|&(address, _)| needs_vfio(host, address)).collect();
+    match (groups, needing.is_empty(), unsafe_mode) {
+        (0, _, true) => {
+            found.push(IOMMU.warning("no groups; VFIO works without, unsafely").remedy(remedy))
+        }
+        (0, true, _) => found.push(IOMMU.note("no groups").remedy(remedy)),
+        (0, ..) => found.push(IOMMU.error("no groups").remedy(remedy)),
+        _ => {}
+    }
+    if groups == 0 {
+        return;
+    }
+    let before = found.len();
+    for (address, port) in needing {
+        match others(host, address) {
+            Err(why) => found.push(IOMMU.unknown(format!("port {port}: {why}"))),
+            Ok((_, others)) if others.is_empty() => {}
+            Ok((group, others)) => {
+                let devices = others.join(" ");
+                found.push(
+                    IOMMU
+                        .error(format!("port {port}: {address} is in group {group} with {}", listed(&others)))
+                        .remedy("bind these to vfio-pci, too, or to nothing; or put the card into another slot")
+                        .command(format!("dpdk-devbind.py -b vfio-pci {devices}")),
+                );
+            }
+        }
+    }
+    if found.len() == before {
+        found.push(IOMMU.ok(format!("{groups} groups")));
+    }
+}
+
+/// The group of a device, and those in it that keep VFIO from it: neither bridges nor bound to VFIO.
+fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
+    let path = format!("{DEVICES}/{address}/iommu_group");
+    let group = host.link(&path).ok_or_else(|| format!("{path} names no group"))?;
+    let members = host.names(&format!("/sys/kernel/iommu_groups/{group}/devices"))?;
+    let mut others = Vec::new();
+    for member in members.into_iter().filter(|member| member != address) {
+        let class = host.text(&format!("{DEVICES}/{member}/class"))?;
+        let bound = driver(host, &member);
+        let harmless = matches!(bound.as_deref(), None | Some("vfio-pci" | "pcieport"));
+        if !class.starts_with("0x06") && !harmless {
+            others.push(member);
+        }
+    }
+    Ok((group, others))
+}
+
+/// A `pci` port is configured, or without configuration a network card is there.
+fn concerns(host: &Host, subject: &Subject) -> bool {
+    // What cannot be listed is told by `drivers`.
+    let any_card = || cards(host).is_ok_and(|cards| !cards.is_empty());
+    !subject.pci().is_empty() || (subject.configs.is_empty() && any_card())
+}
+
+fn needs_vfio(host: &Host, address: &str) -> bool {
+    let driver = driver(host, address);
+    !driver.is_some_and(|name| {
+        name != "vfio-pci" && [USABLE, BESIDE].concat().contains(&name.as_str())
+    })
+}
+
+fn driver(host: &Host, address: &str) -> Option<String> {
+    host.link(&format!("{DEVICES}/{address}/driver"))
+}
+
+/// Network controllers, each with its driver; empty without a PCI bus.
+fn cards(host: &Host) -> Result<Vec<String>, Unknown> {
+    if !host.exists(DEVICES) {
+        return Ok(Vec::new());
+    }
+    let mut cards = Vec::new();
+    for address in host.names(DEVICES)? {
+        if host.text(&format!("{DEVICES}/{address}/class"))?.starts_with("0x02") {
+            let driver = driver(host, &address);
+            cards.push(format!("{address} ({})", driver.as_deref().unwrap_or("no driver")));
+        }
+    }
+    Ok(cards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::testing::{PCI, RING, Tree, one, subject};
+
+    const CARD: &str = "sys/bus/pci/devices/0000:03:00.0";
+
+    /// A machine with the card, bound to this driver.
+    fn card(driver: Option<&str>) -> Tree {
+        let tree = Tree::new(&[(&format!("{CARD}/class"), "0x020000\n")]);
+        if let Some(driver) = driver {
+            tree.link(&format!("{CARD}/driver"), &format!("../../drivers/{driver}"));
+        }
+        tree
+    }
+
+    #[test]
+    fn a_card_of_the_kernel_is_an_error() {
+        let subject = subject("count = 1", PCI, "");
+        let found = card(Some("ixgbe")).run(&subject, drivers);
+        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(found[0].command.as_deref(), Some("dpdk-devbind.py -b vfio-pci 0000:03:00.0"));
+        assert_eq!(one(&card(None).run(&subject, drivers)).0, Severity::Error);
+        assert_eq!(one(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Error);
+        assert_eq!(one(&card(Some("vfio-pci")).run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(one(&card(Some("mlx5_core")).run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(one(&card(Some("e1000e")).run(&Subject::default(), drivers)).0, Severity::Note);
+    }
+
+    #[test]
+    fn vfio_is_needed_for_cards_that_are_not_used_beside_their_driver() {
+        let subject = subject("count = 1", PCI, "");
+        assert_eq!(one(&card(Some("ixgbe")).run(&subject, vfio)).0, Severity::Error);
+        assert_eq!(one(&card(Some("mlx5_core")).run(&subject, vfio)).0, Severity::Note);
+        assert_eq!(one(&card(Some("ixgbe")).run(&Subject::default(), vfio)).0, Severity::Note);
+        let tree = card(Some("vfio-pci"));
+        tree.file("sys/bus/pci/drivers/vfio-pci/bind", "");
+        assert_eq!(one(&tree.run(&subject, vfio)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn nothing_is_said_where_no_card_matters() {
+        let ring = subject("count = 1", RING, "");
+        for check in [drivers, vfio, iommu] {
+            assert_eq!(card(None).run(&ring, check), []);
+            assert_eq!(Tree::new(&[]).run(&Subject::default(), check), []);
+        }
+    }
+
+    #[test]
+    fn no_iommu_is_an_error_for_vfio() {
+        let subject = subject("count = 1", PCI, "");
+        let tree = card(Some("vfio-pci"));
+        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Unknown);
+        std::fs::create_dir_all(tree.path("sys/kernel/iommu_groups")).unwrap();
+        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Error);
+        tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Warning);
+    }
+
+    #[test]
+    fn a_group_with_a_device_of_the_kernel_is_an_error() {
+        let subject = subject("count = 1", PCI, "");
+        let tree = card(Some("vfio-pci"));
+        tree.file("sys/kernel/iommu_groups/7/devices/0000:03:00.0", "");
+        tree.link(&format!("{CARD}/iommu_group"), "../../../kernel/iommu_groups/7");
+        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Ok);
+        tree.file("sys/kernel/iommu_groups/7/devices/0000:03:00.1", "");
+        tree.file("sys/bus/pci/devices/0000:03:00.1/class", "0x020000\n");
+        tree.link("sys/bus/pci/devices/0000:03:00.1/driver", "../../drivers/ixgbe");
+        let found = tree.run(&subject, iommu);
+        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(found[0].seen, "port p0: 0000:03:00.0 is in group 7 with 0000:03:00.1");
+        tree.file("sys/bus/pci/devices/0000:03:00.1/class", "0x060400\n");
+        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Ok);
+    }
+}

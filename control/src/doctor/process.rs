@@ -1,0 +1,167 @@
+//! What the process may do: capabilities and locked memory.
+
+use super::finding::{Check, Finding, Severity};
+use super::host::{Host, Unknown, listed};
+use super::subject::Subject;
+use crate::config::{PortKind, show_size};
+
+const CAPABILITIES: Check =
+    Check("capabilities", "The kernel refuses what a port does without its capabilities.");
+const LOCKED: Check = Check(
+    "locked memory",
+    "Regions that are not locked may be paged out, and a worker waits for the disk.",
+);
+
+/// capabilities(7).
+const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
+const IPC_LOCK: u32 = 14;
+const SYS_ADMIN: u32 = 21;
+const BPF: u32 = 39;
+
+pub(super) fn capabilities(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    let set = match host.capabilities() {
+        Ok(set) => set,
+        Err(why) => return found.push(CAPABILITIES.unknown(why)),
+    };
+    let has = |number: u32| set >> number & 1 == 1;
+    let before = found.len();
+    for (_, port) in subject.ports() {
+        let mut missing: Vec<(&str, Severity)> = Vec::new();
+        let mut need = |name, fits: bool, severity| {
+            if !fits {
+                missing.push((name, severity));
+            }
+        };
+        match &port.kind {
+            PortKind::AfPacket { .. } => {
+                need("cap_net_raw", has(NET_RAW), Severity::Error);
+                // Only to make the interface promiscuous.
+                need("cap_net_admin", has(NET_ADMIN), Severity::Warning);
+            }
+            PortKind::AfXdp { .. } => {
+                need("cap_net_raw", has(NET_RAW), Severity::Error);
+                need("cap_net_admin", has(NET_ADMIN), Severity::Error);
+                need("cap_bpf", has(BPF) || has(SYS_ADMIN), Severity::Error);
+            }
+            PortKind::Tap { .. } => need("cap_net_admin", has(NET_ADMIN), Severity::Error),
+            _ => {}
+        }
+        let error = missing.iter().any(|&(_, severity)| severity == Severity::Error);
+        let severity = if error { Severity::Error } else { Severity::Warning };
+        let names = missing.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(",");
+        if !names.is_empty() {
+            let kind = port.kind.word();
+            let seen = format!("port {} ({kind}): this process has no {names}", port.name);
+            found.push(
+                CAPABILITIES
+                    .finding(severity, seen)
+                    .remedy("run ddpd as root, or with these capabilities (AmbientCapabilities= of its unit)")
+                    .command(format!("setcap {names}+ep \"$(command -v ddpd)\"")),
+            );
+        }
+    }
+    if found.len() == before {
+        let named = [("cap_net_admin", NET_ADMIN), ("cap_net_raw", NET_RAW), ("cap_bpf", BPF)];
+        let own: Vec<_> =
+            named.into_iter().filter(|&(_, bit)| has(bit)).map(|(name, _)| name).collect();
+        let own = if own.is_empty() {
+            "none of cap_net_admin, cap_net_raw, cap_bpf".into()
+        } else {
+            listed(own)
+        };
+        found.push(CAPABILITIES.ok(format!("{own} (effective set {set:x})")));
+    }
+}
+
+pub(super) fn locked_memory(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    let regions = subject.configs.iter().flat_map(|config| &config.regions);
+    let wanted = regions.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
+    let (limit, set) = match limit(host).and_then(|limit| Ok((limit, host.capabilities()?))) {
+        Ok(both) => both,
+        Err(why) => return found.push(LOCKED.unknown(why)),
+    };
+    let wants = format!("the regions have {}", show_size(wanted));
+    found.push(match limit {
+        _ if set >> IPC_LOCK & 1 == 1 => LOCKED.ok("without limit, by cap_ipc_lock"),
+        None => LOCKED.ok("without limit"),
+        Some(limit) if limit >= wanted => {
+            LOCKED.ok(format!("{} may be locked, {wants}", show_size(limit)))
+        }
+        Some(limit) => LOCKED
+            .warning(format!("{} may be locked, {wants}", show_size(limit)))
+            .remedy(
+                "raise RLIMIT_MEMLOCK (LimitMEMLOCK=infinity of its unit), or give it cap_ipc_lock",
+            )
+            .command("ulimit -H -l unlimited && ulimit -S -l unlimited"),
+    });
+}
+
+/// The soft limit of locked memory in bytes; `None` for no limit.
+fn limit(host: &Host) -> Result<Option<u64>, Unknown> {
+    let text = host.text("/proc/self/limits")?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = lines.next().and_then(|line| line.split_whitespace().next());
+    let unknown = || Unknown::from("/proc/self/limits has no number for locked memory");
+    match soft.ok_or_else(unknown)? {
+        "unlimited" => Ok(None),
+        number => number.parse().map(Some).map_err(|_| unknown()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::{PACKET, RING, Tree, one, subject};
+
+    fn with(capabilities: &str) -> Tree {
+        Tree::new(&[("proc/self/status", &format!("Name:\tddpd\nCapEff:\t{capabilities}\n"))])
+    }
+
+    #[test]
+    fn a_packet_port_needs_two_capabilities() {
+        let packet = subject("count = 1", PACKET, "");
+        let tree = with("0000000000000000");
+        let found = tree.run(&packet, capabilities);
+        assert_eq!(one(&found).0, Severity::Error);
+        assert!(found[0].command.as_ref().unwrap().contains("cap_net_raw,cap_net_admin+ep"));
+        assert_eq!(one(&with("2000").run(&packet, capabilities)).0, Severity::Warning);
+        assert_eq!(one(&with("3000").run(&packet, capabilities)).0, Severity::Ok);
+        assert_eq!(one(&tree.run(&subject("count = 1", RING, ""), capabilities)).0, Severity::Ok);
+        assert_eq!(one(&with("no").run(&packet, capabilities)).0, Severity::Unknown);
+        assert_eq!(one(&Tree::new(&[]).run(&packet, capabilities)).0, Severity::Unknown);
+    }
+
+    #[test]
+    fn xdp_and_tap_need_theirs() {
+        let xdp = subject("count = 1", "kind = \"af_xdp\"\ndevice = \"v0\"", "");
+        let found = with("3000").run(&xdp, capabilities);
+        assert_eq!(one(&found).0, Severity::Error);
+        assert!(found[0].seen.ends_with("has no cap_bpf"), "{found:?}");
+        assert_eq!(one(&with("203000").run(&xdp, capabilities)).0, Severity::Ok);
+        let tap = subject("count = 1", "kind = \"tap\"\ndevice = \"t0\"", "");
+        assert_eq!(one(&with("2000").run(&tap, capabilities)).0, Severity::Error);
+        assert_eq!(one(&with("1000").run(&tap, capabilities)).0, Severity::Ok);
+    }
+
+    #[test]
+    fn regions_larger_than_the_lock_limit_are_a_warning() {
+        let region = "[[region]]\nname = \"r\"\nsize = \"1 MiB\"\naccess = \"w\"";
+        let subject = subject("count = 1", RING, region);
+        let tree = with("0");
+        let limit = |value: &str| {
+            let line = format!(
+                "Limit  Soft Hard\nMax locked memory         {value}    {value}    bytes\n"
+            );
+            tree.file("proc/self/limits", &line);
+            let found = tree.run(&subject, locked_memory);
+            one(&found).0
+        };
+        assert_eq!(limit("65536"), Severity::Warning);
+        assert_eq!(limit("1048576"), Severity::Ok);
+        assert_eq!(limit("unlimited"), Severity::Ok);
+        assert_eq!(limit("many"), Severity::Unknown);
+        tree.file("proc/self/status", "CapEff:\t4000\n");
+        assert_eq!(limit("65536"), Severity::Ok);
+    }
+}

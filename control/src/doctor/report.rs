@@ -1,0 +1,140 @@
+//! The findings as text, as JSON, and as a shell script.
+
+use std::io::{Result, Write};
+
+use super::finding::{Finding, Severity};
+
+/// For people: what is not in order with reason and remedy, and how many there are of each severity.
+pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
+    for finding in findings {
+        writeln!(out, "{}: {}: {}", finding.severity.word(), finding.check, line(&finding.seen))?;
+        if finding.severity == Severity::Ok {
+            continue;
+        }
+        writeln!(out, "    why: {}", finding.why)?;
+        if let Some(remedy) = &finding.remedy {
+            writeln!(out, "    remedy: {}", line(remedy))?;
+        }
+        if let Some(command) = &finding.command {
+            writeln!(out, "    run: {}", line(command))?;
+        }
+    }
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let counts = Severity::ALL.map(|severity| format!("{} {}", count(severity), severity.word()));
+    writeln!(out, "{}", counts.join(", "))
+}
+
+/// A list of objects.
+pub(super) fn json(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
+    serde_json::to_writer_pretty(&mut *out, findings)?;
+    writeln!(out)
+}
+
+/// A POSIX shell script of which every line is a comment until somebody removes the `#` of a command.
+pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
+    writeln!(
+        out,
+        "#!/bin/sh\n## Remedies of `ddpd doctor`. Nothing is executed: read it, remove the # before the commands that you \
+         want,\n## and run it as root. Lines with ## are explanations.\nset -eu"
+    )?;
+    for finding in findings.iter().filter(|finding| finding.severity != Severity::Ok) {
+        writeln!(
+            out,
+            "\n## {}: {}: {}",
+            finding.severity.word(),
+            finding.check,
+            line(&finding.seen)
+        )?;
+        writeln!(out, "## {}", finding.why)?;
+        if let Some(remedy) = &finding.remedy {
+            writeln!(out, "## Remedy: {}", line(remedy))?;
+        }
+        if let Some(command) = &finding.command {
+            writeln!(out, "# {}", line(command))?;
+        }
+    }
+    Ok(())
+}
+
+/// On one line, whatever a path or a file of the host has in it: a comment ends with its line.
+fn line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::doctor::finding::{Check, quote};
+
+    const CHECK: Check = Check("disk", "A file region is written to its file.");
+
+    fn findings() -> Vec<Finding> {
+        let directory = quote("/srv/it's\n; reboot");
+        vec![
+            CHECK.ok("plenty"),
+            CHECK
+                .error("full\nrm -rf /")
+                .remedy("make room")
+                .command(format!("mkdir -p {directory}")),
+            CHECK.unknown("no statvfs"),
+        ]
+    }
+
+    fn printed(print: impl Fn(&[Finding], &mut dyn Write) -> Result<()>) -> String {
+        let mut out = Vec::new();
+        print(&findings(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_text_has_reason_remedy_and_command() {
+        assert_eq!(
+            printed(text),
+            "ok: disk: plenty\nerror: disk: full rm -rf /\n    why: A file region is written to its file.\n    \
+             remedy: make room\n    run: mkdir -p '/srv/it'\\''s ; reboot'\nunknown: disk: no statvfs\n    why: A file \
+             region is written to its file.\n1 error, 0 warning, 1 unknown, 0 note, 1 ok\n"
+        );
+    }
+
+    #[test]
+    fn json_is_a_list_of_objects() {
+        let list: serde_json::Value = serde_json::from_str(&printed(json)).unwrap();
+        assert_eq!(list.as_array().unwrap().len(), 3);
+        assert_eq!(list[1]["severity"], "error");
+        assert_eq!(list[1]["check"], "disk");
+        assert_eq!(list[1]["seen"], "full\nrm -rf /");
+        assert_eq!(list[1]["remedy"], "make room");
+        assert!(list[2]["command"].is_null());
+    }
+
+    /// The script and what it is once all commands are in force are scripts; as it is, it does nothing.
+    #[test]
+    fn the_script_executes_nothing_and_is_a_script() {
+        let script = printed(super::script);
+        let mut lines = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        assert_eq!((lines.next(), lines.next()), (Some("set -eu"), None), "{script}");
+        assert!(script.contains("\n# mkdir -p '/srv/it'\\''s ; reboot'\n"), "{script}");
+        let in_force = script.replace("\n# ", "\n");
+        for text in [&script, &in_force] {
+            assert!(accepts("sh", &["-n"], text).expect("sh"), "{text}");
+            // Not everywhere installed.
+            if let Some(accepted) = accepts("shellcheck", &["-"], text) {
+                assert!(accepted, "{text}");
+            }
+        }
+    }
+
+    /// Whether a program that reads a script accepts it; `None` if there is no such program.
+    fn accepts(program: &str, args: &[&str], text: &str) -> Option<bool> {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .ok()?;
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        Some(child.wait().unwrap().success())
+    }
+}

@@ -1,0 +1,54 @@
+//! What the host is examined for.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Idle, PortKind, PortSection};
+
+/// The appliances of one process; none for the host alone.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Their configurations.
+    pub configs: Vec<Config>,
+    /// libdpdk's version, as it names itself.
+    pub dpdk: String,
+}
+
+impl Subject {
+    pub(super) fn ports(&self) -> impl Iterator<Item = (&Config, &PortSection)> {
+        self.configs.iter().flat_map(|config| config.ports.iter().map(move |port| (config, port)))
+    }
+
+    /// PCI addresses of ports, with the ports' names.
+    pub(super) fn pci(&self) -> Vec<(&str, &str)> {
+        self.ports()
+            .filter_map(|(_, port)| match &port.kind {
+                PortKind::Pci { address, .. } => Some((address.as_str(), port.name.as_str())),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Linux interfaces that ports use through sockets.
+    pub(super) fn linux(&self) -> Vec<(&str, &PortSection)> {
+        self.ports()
+            .filter_map(|(_, port)| match &port.kind {
+                PortKind::AfXdp { device, .. } | PortKind::AfPacket { device } => {
+                    Some((device.as_str(), port))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Cores of pinned workers; true for those that poll for ever.
+    pub(super) fn cores(&self) -> BTreeMap<u16, bool> {
+        let workers = self.configs.iter().flat_map(|config| &config.workers);
+        workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()
+    }
+
+    /// How many workers are not pinned.
+    pub(super) fn floating(&self) -> usize {
+        let workers = self.configs.iter().flat_map(|config| &config.workers);
+        workers.filter(|worker| worker.core.is_none()).count()
+    }
+}

@@ -2,7 +2,9 @@
 //!
 //! Reads are bounded, and what does not read as expected is an error with its reason, for "unknown".
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

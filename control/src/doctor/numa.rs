@@ -61,13 +61,16 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
     }
 }
 
+/// A core, its node, and the distance of that node.
+type Far = (u16, u16, u16);
+
 /// The device's node, and the cores on others, each with its node and the distance.
 fn far(
     host: &Host,
     device: &str,
     cores: impl Iterator<Item = u16>,
     nodes: &[u16],
-) -> Result<(u16, Vec<(u16, u16, u16)>), Unknown> {
+) -> Result<(u16, Vec<Far>), Unknown> {
     let node: i32 = host.number(device)?;
     let node = u16::try_from(node)
         .map_err(|_| format!("{device} is {node}: the firmware does not say"))?;

@@ -84,6 +84,15 @@ pub struct Setup {
     pub access_tally: Arc<AccessTally>,
 }
 
+/// Reloads of the file.
+#[derive(Default)]
+struct Reloads {
+    /// The one under way.
+    plan: Option<Box<ReloadPlan>>,
+    /// How many were begun, also those that were refused.
+    begun: u64,
+}
+
 /// The control thread's state: the parts, and the routing between them.
 pub struct Core {
     env: Env,
@@ -96,9 +105,7 @@ pub struct Core {
     captures: Captures,
     scrapes: Scrapes,
     flights: Flights,
-    reload: Option<Box<ReloadPlan>>,
-    /// Reloads begun, also those that were refused.
-    reloads: u64,
+    reloads: Reloads,
     /// Where the values of the file stood.
     lines: Lines,
 }
@@ -138,8 +145,7 @@ impl Core {
             captures: Captures::default(),
             scrapes: Scrapes::default(),
             flights: Flights::default(),
-            reload: None,
-            reloads: 0,
+            reloads: Reloads::default(),
             lines,
         };
         notes.into_iter().for_each(|note| core.env.notes.add(Cause::Start, note));

@@ -13,7 +13,7 @@ impl Core {
             Phase::Draining { .. } => Stage::Ending,
             Phase::Stopping { .. } => Stage::Stopping,
         };
-        (stage, self.reloads, self.reload.is_some())
+        (stage, self.reloads.begun, self.reloads.plan.is_some())
     }
 
     /// The same with its numbers.

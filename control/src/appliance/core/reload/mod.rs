@@ -87,7 +87,7 @@ enum Undo {
 impl Core {
     /// Reads the configuration file again and applies what can change.
     pub fn reload_from_file(&mut self, answer: Option<Answer>) {
-        self.reloads += 1;
+        self.reloads.begun += 1;
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
             Err(error) => self.refuse_reload(answer, error),
@@ -125,7 +125,7 @@ impl Core {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
-        if self.reload.is_some() {
+        if self.reloads.plan.is_some() {
             return Err(ApiError::conflict("a reload is going on already"));
         }
         Ok(())
@@ -156,12 +156,12 @@ impl Core {
         let stage = Stage::Loading { waiting, loaded: Vec::new(), new_files };
         let refusals = Vec::new();
         let plan = ReloadPlan { config, difference, steps, report, answer, stage, refusals };
-        self.reload = Some(Box::new(plan));
+        self.reloads.plan = Some(Box::new(plan));
         self.apply_if_loaded();
     }
 
     pub(super) fn on_reload_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
-        let Some(plan) = &mut self.reload else { return };
+        let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Loading { waiting, loaded, .. } = &mut plan.stage else { return };
         let Some(section) = waiting.remove(&id) else { return };
         match result {
@@ -179,7 +179,7 @@ impl Core {
     }
 
     fn apply_if_loaded(&mut self) {
-        let Some(plan) = self.reload.take_if(
+        let Some(plan) = self.reloads.plan.take_if(
             |plan| matches!(&plan.stage, Stage::Loading { waiting, .. } if waiting.is_empty()),
         ) else {
             return;
@@ -199,7 +199,7 @@ impl Core {
         if let Err(error) = self.apply(&mut plan, loaded) {
             plan.refusals.push(error.message);
         }
-        self.reload = Some(Box::new(plan));
+        self.reloads.plan = Some(Box::new(plan));
         self.commit_if_answered();
     }
 
@@ -239,7 +239,7 @@ impl Core {
 
     /// All workers have a region or a listener, or one refused it; then it is gone.
     pub(super) fn on_added(&mut self, added: &Added, outcome: Result<(), String>) {
-        let Some(plan) = &mut self.reload else { return };
+        let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
         if awaited.remove(added) {
             plan.refusals.extend(outcome.err().map(|reason| match added {
@@ -252,7 +252,7 @@ impl Core {
     }
 
     fn commit_if_answered(&mut self) {
-        let Some(plan) = self.reload.take_if(
+        let Some(plan) = self.reloads.plan.take_if(
             |plan| matches!(&plan.stage, Stage::Applying { awaited, .. } if awaited.is_empty()),
         ) else {
             return;

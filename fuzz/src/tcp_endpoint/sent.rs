@@ -31,10 +31,16 @@ impl TxBatch for Tx {
 pub(super) struct Window {
     edge: Option<SeqNumber>,
     shift: u8,
+    /// Bytes that the endpoint had refused when it was last seen.
+    refused: u64,
 }
 
 impl Window {
-    fn see(&mut self, segment: &Segment<'_>) {
+    /// `refused`: bytes that the endpoint has refused so far. It may take back what it has offered only when it did.
+    fn see(&mut self, segment: &Segment<'_>, refused: u64) {
+        if core::mem::replace(&mut self.refused, refused) < refused {
+            self.edge = None;
+        }
         let edge = segment.ack.add(u32::from(segment.window) << self.shift);
         // RFC 9293 §3.8.6 SHLD-14; what is left of it when it is scaled may be less than a unit.
         if let Some(before) = self.edge {
@@ -50,7 +56,7 @@ impl Window {
 
 impl End {
     /// Every byte is the same each time that it is sent, nothing is acknowledged that was not sent, and the window
-    /// takes nothing back.
+    /// takes nothing back unless text was refused.
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let segment = Segment::parse(bytes).unwrap_or_else(|e| panic!("a segment of ours: {e}"));
         assert_eq!((segment.src_port, segment.dst_port), (LOCAL, REMOTE));
@@ -71,7 +77,8 @@ impl End {
             "acknowledges {acknowledged} of {}",
             self.most_sent
         );
-        self.window.see(&segment);
+        let refused = self.endpoint.stats().tcp.recv.bytes_refused;
+        self.window.see(&segment, refused);
         let at = segment.seq.0.wrapping_sub(self.iss.add(1).0).cast_signed();
         let end = at as i64 + segment.payload.len() as i64;
         if !segment.payload.is_empty() {

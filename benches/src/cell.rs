@@ -46,6 +46,8 @@ pub enum Measure {
     SetUp,
     /// Bytes of heap per stream, for both ends.
     Memory,
+    /// Writes on a stream with the flight recorder and on one without, in turns: the rate with it, of that without.
+    Recorder,
 }
 
 /// A measurement.
@@ -135,6 +137,7 @@ impl Cell {
             Measure::Echo | Measure::Notify | Measure::ReadTrip | Measure::Loaded => "us",
             Measure::SetUp => "streams/s",
             Measure::Memory => "bytes",
+            Measure::Recorder => "",
         }
     }
 

@@ -185,8 +185,8 @@ pub struct End {
     /// Streams that are accepted, by this side's names.
     pub accepted: Vec<StreamId>,
     rig: RigConfig,
-    /// How its streams are opened: one for all, as with the appliance.
-    connect: EndpointConfig,
+    /// How its streams are opened, and at which port: one for all, as with the appliance, unless they are compared.
+    ways: Vec<(EndpointConfig, u16)>,
     /// The protocol above DDP on streams that are accepted and opened.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
@@ -195,17 +195,30 @@ pub struct End {
 impl End {
     /// A running worker with its regions and, on the asked side, its listener.
     pub fn new(rig: &RigConfig, ports: &Ports, side: Side) -> anyhow::Result<End> {
-        let Product { port, dataplane, listener, connect, ulps, .. } = Product::new(rig, side)?;
-        let mut opened = vec![ports.open(&port)?];
-        let dataplane = Dataplane::start(&dataplane, &mut opened, ports.eal())?;
-        let (port, rig) = (opened.remove(0), rig.clone());
-        let (accepted, events) = (Vec::new(), Vec::new());
-        let mut end = End { dataplane, port, accepted, rig, connect, ulps, events };
+        let product = Product::new(rig, side)?;
+        let Product { port, dataplane, ulps, .. } = &product;
+        let mut opened = vec![ports.open(port)?];
+        let dataplane = Dataplane::start(dataplane, &mut opened, ports.eal())?;
+        let (port, rig, ulps) = (opened.remove(0), rig.clone(), ulps.clone());
+        let (accepted, ways, events) = (Vec::new(), Vec::new(), Vec::new());
+        let mut end = End { dataplane, port, accepted, rig, ways, ulps, events };
         end.add_regions(side)?;
-        if let Some(listener) = listener {
-            end.listen(listener)?;
-        }
+        end.add_way(product)?;
         Ok(end)
+    }
+
+    /// Streams can be opened and accepted as `product` says, too; the first way has the number 0.
+    pub fn add_way(&mut self, product: Product) -> anyhow::Result<()> {
+        let n = u16::try_from(self.ways.len())?;
+        let port = PORT + n;
+        self.ways.push((product.connect, port));
+        match product.listener {
+            Some(listener) => {
+                let id = ListenerId(listener.id.0 + u32::from(n));
+                self.listen(ListenerConfig { id, port, ..listener })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Gives the worker a command.
@@ -333,13 +346,18 @@ impl End {
 
     /// Asks for a stream, from the `n`-th address.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
+        self.connect_by(0, n)
+    }
+
+    fn connect_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
+        let (endpoint, port) = self.ways[way].clone();
         self.command(Command::Connect(Box::new(Connect {
             ip: Default::default(),
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
             local: Some(product::asking_address(&self.rig, n)),
-            remote: SocketAddr::new(product::address(&self.rig, Side::Asked), PORT),
-            endpoint: self.connect.clone(),
+            remote: SocketAddr::new(product::address(&self.rig, Side::Asked), port),
+            endpoint,
             ulp: self.ulps[1].clone(),
             // No control thread takes part: what arrives is the worker's.
             service: Service::Sink,
@@ -356,13 +374,13 @@ impl End {
         while let Some(event) = self.poll() {
             busy = true;
             match event {
-                Event::Incoming { stream, .. } => {
+                Event::Incoming { stream, listener, .. } => {
                     let (ulp, pd) = (self.ulps[0].clone(), PD);
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
                     self.command(accept)?;
                     // As the control thread does when it has decided.
-                    self.command(Command::Credits { listener: ListenerId(1), more: 1 })?;
+                    self.command(Command::Credits { listener, more: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
                 Event::PeerClosed { stream, .. } => {
@@ -460,12 +478,26 @@ impl Rig {
         }
     }
 
+    /// Streams can be opened otherwise, too: as a rig says that differs in its endpoints only. The next number.
+    pub fn add_way(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
+        let [asking, asked] = rig.products()?;
+        if let Some(end) = &mut self.asked {
+            end.add_way(asked)?;
+        }
+        self.asking.add_way(asking)
+    }
+
     /// Opens `n` streams more, a few at a time.
     pub fn open(&mut self, n: u32) -> anyhow::Result<()> {
+        self.open_by(0, n)
+    }
+
+    /// The same, in the way of this number.
+    pub fn open_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
         let (mut asked, mut opened) = (0, Vec::new());
         let window = 256.min(n);
         while asked < window {
-            self.asking.connect(asked)?;
+            self.asking.connect_by(way, asked)?;
             asked += 1;
         }
         self.until("opening streams", PATIENCE * 2, |asking, event| {
@@ -473,7 +505,7 @@ impl Rig {
                 Event::Established { stream, .. } => {
                     opened.push(stream);
                     if asked < n {
-                        asking.connect(asked)?;
+                        asking.connect_by(way, asked)?;
                         asked += 1;
                     }
                 }
@@ -522,9 +554,25 @@ impl Rig {
         self.finish(PATIENCE)
     }
 
+    /// Starts a load on one stream, by its number.
+    pub fn start_one(&mut self, n: usize, load: Load) -> anyhow::Result<()> {
+        let stream = self.streams[n];
+        self.asking.command(Command::Load { stream, load, ticket: Ticket(9) })
+    }
+
+    /// Stops it; what it did.
+    pub fn stop_one(&mut self, n: usize) -> anyhow::Result<LoadReport> {
+        let stream = self.streams[n];
+        self.asking.command(Command::StopLoad { stream })?;
+        self.ended(1, PATIENCE)
+    }
+
     /// Waits for the end of the load on each stream.
     pub fn finish(&mut self, patience: Duration) -> anyhow::Result<LoadReport> {
-        let mut left = self.streams.len();
+        self.ended(self.streams.len(), patience)
+    }
+
+    fn ended(&mut self, mut left: usize, patience: Duration) -> anyhow::Result<LoadReport> {
         let mut total: Option<LoadReport> = None;
         self.until("the load", patience, |_, event| {
             match event {

@@ -111,6 +111,12 @@ impl List<'_> {
         self.push_ratio(name, target, at_most, samples);
     }
 
+    /// A ratio that is formed within the row.
+    fn formed(&mut self, name: &str, target: Option<f64>, row: &str) {
+        let samples = self.row(row).map(|row| (row.values(None), row.noisy));
+        self.push_ratio(name, target, false, samples);
+    }
+
     fn push_ratio(
         &mut self,
         name: &str,
@@ -205,9 +211,8 @@ impl List<'_> {
             ("1 MiB writes", "write-1m", Some(0.99)),
             ("1 MiB writes at 1 % loss", "write-1m-loss", None),
         ] {
-            let (on, off) = (format!("recorder-on-{load}"), format!("recorder-off-{load}"));
             let name = format!("flight recorder on, of off, {what}");
-            self.ratio(&name, share, false, value(&on), value(&off));
+            self.formed(&name, share, &format!("recorder-{load}"));
         }
         let (many, one) = (value("streams-10000"), value("streams-1"));
         self.ratio("10 000 active streams, of one", Some(0.7), false, many, one);
@@ -343,6 +348,15 @@ mod tests {
         let target = find(&targets, HAND_OFF);
         assert!(target.value.unwrap() > 0.45 && target.low.unwrap() < 0.45, "{target:?}");
         assert_eq!(target.met, Some(false));
+    }
+
+    #[test]
+    fn a_ratio_that_the_row_has_formed_is_judged_by_its_interval() {
+        for (values, met) in [([1.0, 0.99, 1.0], true), ([1.0, 0.9, 1.1], false)] {
+            let targets = targets(&[row("recorder-messages-64", &values)]);
+            let target = find(&targets, "flight recorder on, of off, 64-byte writes");
+            assert_eq!((target.met, target.samples.as_slice()), (Some(met), &values[..]));
+        }
     }
 
     #[test]

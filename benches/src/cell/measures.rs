@@ -7,8 +7,8 @@ use dataplane::{Command, Event, StreamStats};
 use hdrhistogram::Histogram;
 
 use super::{Cell, Heap, Measure};
-use crate::rig::Rig;
-use crate::row::{Quantiles, Row};
+use crate::rig::{Rig, RigConfig};
+use crate::row::{Quantiles, Row, median};
 
 /// Measures what the cell is configured to.
 pub(super) fn measure(
@@ -27,6 +27,7 @@ pub(super) fn measure(
         Measure::Echo | Measure::Notify | Measure::ReadTrip => latency(cell, rig, row),
         Measure::Loaded => loaded(cell, rig, row),
         Measure::SetUp => set_up(cell, rig, row),
+        Measure::Recorder => recorder(cell, rig, row),
         Measure::Memory => {
             let heap = heap.context("this program does not count its heap")?;
             memory(cell, rig, row, heap)
@@ -236,6 +237,38 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     row.set(ended);
     row.also("time_wait_recycled", rig.asking.count("time_wait_recycled") as f64);
     row.also("streams_in_all_states", rig.asking.count("streams") as f64);
+    Ok(())
+}
+
+/// How long each of two streams has the workers to itself.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Two streams between the same workers, one with the flight recorder at both ends and one without, have turns. The
+/// ratio is formed of two turns side by side, of which each is the first as often; the row is the median of them, so
+/// that a turn in which the host took a core away does not decide.
+fn recorder(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.add_way(&RigConfig { recorder: !cell.rig.recorder, ..cell.rig.clone() })?;
+    rig.open_by(0, 1)?;
+    rig.open_by(1, 1)?;
+    let pairs = (cell.seconds / (2.0 * TURN.as_secs_f64())).ceil() as usize;
+    let mut ratios = Vec::with_capacity(pairs);
+    // The first pair warms up.
+    for pair in 0..=pairs.max(1) {
+        let mut rates = [0.0; 2];
+        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+        for stream in order {
+            rig.start_one(stream, cell.load(0))?;
+            pause(rig, TURN)?;
+            let report = rig.stop_one(stream)?;
+            anyhow::ensure!(report.messages > 0, "not one message was complete in a turn");
+            rates[stream] = report.messages as f64 / (report.nanoseconds.max(1) as f64 * 1e-9);
+        }
+        if pair > 0 {
+            ratios.push(rates[0] / rates[1]);
+        }
+    }
+    row.set(median(&ratios));
+    row.also("pairs", ratios.len() as f64);
     Ok(())
 }
 

@@ -141,11 +141,11 @@ pub(super) fn calls() -> Vec<Call> {
 
 /// All calls, each for those who may: there is no other way to a handler than through the table.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
-    let roles = calls().into_iter().map(|call| (call.method, call.path, call.role));
+    let calls = calls();
+    let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
     let gate = Gate::new(access, roles);
-    let routes = calls()
-        .into_iter()
-        .fold(Router::new(), |routes, call| routes.route(call.path, call.answer));
+    let routes =
+        calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.answer));
     routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Output;
 use super::exit::{Exit, Failure};
 use crate::api::{Client, Status};
+use crate::plural::counted_are;
 
 /// Time between two looks at how many streams are left.
 const LOOK: Duration = Duration::from_millis(200);
@@ -34,19 +35,19 @@ pub(super) fn drain(
     if let Some(seconds) = wait
         && left > 0
     {
-        let message = format!("{} left after {seconds} s: the appliance drains on", streams(left));
+        let message = format!(
+            "{} left after {seconds} s: the appliance drains on",
+            counted_are(left, "stream")
+        );
         let hint = "ddpctl streams list shows them, ddpctl streams close ends one";
         return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint.into())));
     }
-    output
-        .answer(&status, |_| format!("new streams and jobs are refused; {} left\n", streams(left)))
+    output.answer(&status, |_| {
+        format!("new streams and jobs are refused; {} left\n", counted_are(left, "stream"))
+    })
 }
 
 pub(super) fn undrain(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let status: Status = client.post("/v1/undrain", &json!({}))?;
     output.answer(&status, |_| "new streams and jobs are taken again\n".into())
-}
-
-fn streams(left: u32) -> String {
-    if left == 1 { "1 stream is".into() } else { format!("{left} streams are") }
 }

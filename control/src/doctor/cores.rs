@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, listed};
 use super::subject::Subject;
+use crate::plural::counted;
 
 const CORES: Check =
     Check("cores", "A worker cannot be pinned to a core that this process may not use.");
@@ -44,9 +45,9 @@ pub(super) fn available(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     let workers = cores.len() + subject.floating();
     found.push(match workers > usable.len() {
         true => CORES
-            .warning(format!("{workers} workers: {can}"))
+            .warning(format!("{}: {can}", counted(workers, "worker")))
             .remedy("lower workers.count to the number of cores, or less"),
-        false => CORES.ok(format!("{workers} workers: {can}")),
+        false => CORES.ok(format!("{}: {can}", counted(workers, "worker"))),
     });
 }
 
@@ -122,7 +123,9 @@ pub(super) fn siblings(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
         }
     }
     if found.len() == before {
-        found.push(SIBLINGS.ok(format!("{} workers on physical cores of their own", cores.len())));
+        found.push(
+            SIBLINGS.ok(format!("{} with a physical core each", counted(cores.len(), "worker"))),
+        );
     }
 }
 

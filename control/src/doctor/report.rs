@@ -3,6 +3,7 @@
 use std::io::{Result, Write};
 
 use super::finding::{Finding, Severity};
+use crate::plural::counted;
 
 /// For people: what is not in order with reason and remedy, and how many there are of each severity.
 pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
@@ -20,7 +21,10 @@ pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
         }
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let counts = Severity::ALL.map(|severity| format!("{} {}", count(severity), severity.word()));
+    let counts = Severity::ALL.map(|severity| match severity {
+        Severity::Ok | Severity::Unknown => format!("{} {}", count(severity), severity.word()),
+        _ => counted(count(severity), severity.word()),
+    });
     writeln!(out, "{}", counts.join(", "))
 }
 
@@ -94,7 +98,7 @@ mod tests {
             printed(text),
             "ok: disk: plenty\nerror: disk: full rm -rf /\n    why: A file region is written to its file.\n    \
              remedy: make room\n    run: mkdir -p '/srv/it'\\''s ; reboot'\nunknown: disk: no statvfs\n    why: A file \
-             region is written to its file.\n1 error, 0 warning, 1 unknown, 0 note, 1 ok\n"
+             region is written to its file.\n1 error, 0 warnings, 1 unknown, 0 notes, 1 ok\n"
         );
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Sent, Socket};
+use crate::plural::counted;
 
 /// Time between two lines that differ in numbers only.
 pub const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -177,8 +178,9 @@ impl Told {
 
     /// The status.
     fn sentence(&self) -> String {
-        let listeners = self.appliances.iter().map(|state| state.listeners).sum();
-        let streams = count(self.appliances.iter().map(|state| state.streams).sum(), "stream");
+        let listeners = self.appliances.iter().map(|state| state.listeners).sum::<usize>();
+        let streams =
+            counted(self.appliances.iter().map(|state| state.streams).sum::<usize>(), "stream");
         if self.any(Stage::Starting) {
             "starting".into()
         } else if self.all(|state| state.stage == Stage::Stopping) {
@@ -190,13 +192,9 @@ impl Told {
         } else if self.any(Stage::Draining) {
             format!("draining: {streams} left")
         } else {
-            format!("serving {}, {streams}", count(listeners, "listener"))
+            format!("serving {}, {streams}", counted(listeners, "listener"))
         }
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn monotonic_usec() -> i64 {

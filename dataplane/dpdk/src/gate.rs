@@ -1,8 +1,9 @@
 //! What keeps queues out of a memif driver while its device is stopped and started anew, and while memory that it shared
 //! with its peer is unmapped. Each poll of a queue passes a [`Gate`].
 //!
-//! Only a device that reconnects (a client) is stopped and started anew. A connection that was made gets [a while](PATIENCE) to come up. The server may be starting, and its
-//! driver ends its process (`rte_panic`) over a connection that is closed before it has been greeted.
+//! Only a device that reconnects (a client) is stopped and started anew. A connection that was made gets
+//! [a while](PATIENCE) to come up. The server may be starting, and its driver ends its process (`rte_panic`) over a
+//! connection that is closed before it has been greeted.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLock, TryLockError};
@@ -42,7 +43,7 @@ impl Gate {
 
     /// Returns once each poll that has begun is over. Polls that come meanwhile are turned away, so that it is soon.
     pub(crate) fn wait_for_polls(&self) {
-        drop(self.started.write().unwrap_or_else(PoisonError::into_inner));
+        self.closed(|_| ());
     }
 
     /// The link was found up: when it is down the next time, the peer is gone.

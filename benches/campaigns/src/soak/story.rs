@@ -19,22 +19,14 @@ pub(super) fn of(worker: &Worker, lossy: &Lossy, began: Instant) -> (String, Dur
     let mut ends = worker.ends.clone();
     let mut text = String::new();
     let mut cut = Duration::ZERO;
+    let (target, peer) = ((&worker.target, "the target"), (&worker.peer, "the peer"));
+    let (here, there) = if worker.subject_at_target { (target, peer) } else { (peer, target) };
     if let Some(what) = &worker.subject {
-        let (at, name) = if worker.subject_at_target {
-            (&worker.target, "the target")
-        } else {
-            (&worker.peer, "the peer")
-        };
-        ends.extend(recorded(at, name, what, &mut text));
+        ends.extend(recorded(here.0, here.1, what, &mut text));
     }
     for end in &ends {
         // The other end calls it by its address.
-        let (other, name) = if worker.subject_at_target {
-            (&worker.peer, "the peer")
-        } else {
-            (&worker.target, "the target")
-        };
-        recorded(other, name, &end.to_string(), &mut text);
+        recorded(there.0, there.1, &end.to_string(), &mut text);
     }
     if let Some(passed) = lossy.passed() {
         let is_one = |end: SocketAddr| ends.contains(&end);

@@ -42,7 +42,7 @@ fn users() -> [(Credentials, Option<Role>); 4] {
     [(user(5), None), (user(1), view), (user(2), operate), (user(3), admin)]
 }
 
-/// Whoever connects is user 1, which may view.
+/// Every connection is one of user 1, which may view.
 pub(crate) fn only_viewers() -> Access {
     let access = Access::new(roles(), None, Arc::default());
     *access.pretend.lock().unwrap() = Some(user(1));

@@ -8,6 +8,7 @@ use dataplane::Command;
 use super::Core;
 use crate::api::{ApiError, EventKind, Reply};
 use crate::appliance::env::Phase;
+use crate::plural::counted_are;
 
 impl Core {
     /// Ends in order within the configured time. A second call changes nothing.
@@ -51,9 +52,9 @@ impl Core {
             return None;
         }
         let left = self.streams.left();
-        let (streams, are) = if left == 1 { ("stream", "is") } else { ("streams", "are") };
+        let streams = counted_are(left, "stream");
         Some(format!(
-            "draining: new streams and jobs are refused; {left} {streams} {are} left; `ddpctl undrain` ends it"
+            "draining: new streams and jobs are refused; {streams} left; `ddpctl undrain` ends it"
         ))
     }
 

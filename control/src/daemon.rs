@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::build_info;
 use crate::config::{self, Document, Finding};
 
 /// Exit code for errors of the command line or of a configuration file.
@@ -28,7 +29,7 @@ pub struct Args {
     /// Log filter instead of management.log, such as debug or info,control=debug
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
-    /// Print the versions of ddpd and libdpdk
+    /// Print the versions of ddpd and libdpdk, the commit and the features
     #[arg(long, short = 'V')]
     pub version: bool,
     /// What else to do
@@ -88,12 +89,9 @@ impl DoctorFormat {
     }
 }
 
-/// The version line; `dpdk` is libdpdk's version, where it is known.
+/// Version, commit and features; `dpdk` is libdpdk's version, where it is known.
 pub fn version(dpdk: Option<&str>) -> String {
-    match dpdk {
-        Some(dpdk) => format!("ddpd {} ({dpdk})", env!("CARGO_PKG_VERSION")),
-        None => format!("ddpd {}", env!("CARGO_PKG_VERSION")),
-    }
+    build_info::text(dpdk)
 }
 
 /// Prints every error of the files on `out`, one per line, then notes; exit code 2 if there are errors.
@@ -206,9 +204,5 @@ mod tests {
         assert!(Args::try_parse_from(["ddpd", "doctor", "-c", "a", "--json"]).is_ok());
         assert!(Args::try_parse_from(["ddpd", "doctor", "--script", "--json"]).is_err());
         assert!(Args::command().render_help().to_string().contains("doctor"));
-        assert_eq!(
-            version(Some("DPDK 24.11.1")),
-            concat!("ddpd ", env!("CARGO_PKG_VERSION"), " (DPDK 24.11.1)")
-        );
     }
 }

@@ -136,12 +136,24 @@ pub enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+        /// The program whose completions they are
+        #[arg(long, value_enum, default_value = "ddpctl")]
+        program: Program,
     },
     /// Write the man pages of ddpctl and ddpd
     Man {
         /// Directory for them
         directory: PathBuf,
     },
+}
+
+/// The two programs.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Program {
+    /// The client.
+    Ddpctl,
+    /// The appliance.
+    Ddpd,
 }
 
 /// `ddpctl regions`.

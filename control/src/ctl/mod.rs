@@ -149,7 +149,9 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Ok::<_, Failure>(client.with_timeout(args.timeout.max(SHORTEST)))
     };
     match args.command {
-        Command::Completions { shell } => generate::completions(shell, output.out),
+        Command::Completions { shell, program } => {
+            generate::completions(shell, program, output.out)
+        }
         Command::Man { directory } => generate::man(&directory),
         Command::ServeKernel(serve) => serve::serve(serve, output),
         Command::Put(put) if put.kernel => put::kernel(put, output),

@@ -424,11 +424,14 @@ fn completions_and_man_pages() {
         let ran = ddpctl(&["completions", shell]);
         assert_eq!(ran.exit, Exit::Success);
         assert!(ran.out.contains("serve-kernel"), "{shell}");
+        let ran = ddpctl(&["completions", shell, "--program", "ddpd"]);
+        assert_eq!(ran.exit, Exit::Success);
+        assert!(ran.out.contains("no-machine") && !ran.out.contains("serve-kernel"), "{shell}");
     }
     let dir = tempfile::tempdir().unwrap();
     let man = dir.path().join("man1");
     assert_eq!(ddpctl(&["man", man.to_str().unwrap()]).exit, Exit::Success);
-    for page in ["ddpctl.1", "ddpctl-put.1", "ddpctl-regions-add.1", "ddpd.1", "ddpd-check.1"] {
+    for page in ["ddpctl.1", "ddpctl-put.1", "ddpctl-regions-add.1", "ddpd.8", "ddpd-check.8"] {
         assert!(man.join(page).exists(), "{page}");
     }
     for (page, says) in [
@@ -436,6 +439,8 @@ fn completions_and_man_pages() {
         ("ddpctl-ping.1", "rping"),
         ("ddpctl-fetch-add.1", "What is added"),
         ("ddpctl-compare-swap.1", "What the memory must hold"),
+        ("ddpd.8", ".TH ddpd 8"),
+        ("ddpd.8", "ddpd\\-check(8)"),
     ] {
         let text = std::fs::read_to_string(man.join(page)).unwrap();
         assert!(text.contains(says), "{page}: {text}");

@@ -1,0 +1,53 @@
+//! What this program was built from and for: the same for the same sources, and nothing of when or where.
+
+use port_kind::PortKind;
+
+/// The instructions that the compiler was allowed, of those that matter here.
+const INSTRUCTIONS: [(&str, bool); 5] = [
+    ("sse4.2", cfg!(target_feature = "sse4.2")),
+    ("pclmulqdq", cfg!(target_feature = "pclmulqdq")),
+    ("bmi2", cfg!(target_feature = "bmi2")),
+    ("avx2", cfg!(target_feature = "avx2")),
+    ("avx512f", cfg!(target_feature = "avx512f")),
+];
+
+/// The commit that `scripts/package` and `scripts/release` hand over in `DDPD_COMMIT`. Other builds do not know it: they would have
+/// to be made again with each commit.
+fn commit() -> &'static str {
+    option_env!("DDPD_COMMIT").unwrap_or("not known to this build")
+}
+
+/// Version, libdpdk's version where it is known, commit and features, a line each.
+pub(crate) fn text(dpdk: Option<&str>) -> String {
+    let dpdk = dpdk.map(|dpdk| format!(" ({dpdk})")).unwrap_or_default();
+    let instructions: Vec<&str> =
+        INSTRUCTIONS.iter().filter(|(_, used)| *used).map(|(name, _)| *name).collect();
+    let instructions = if instructions.is_empty() { "none".into() } else { instructions.join(" ") };
+    format!(
+        "ddpd {}{dpdk}\ncommit: {}\nfeatures: TCP, SCTP; DDP, RDMAP; ports {}; instructions {instructions}",
+        env!("CARGO_PKG_VERSION"),
+        commit(),
+        PortKind::WORDS.join(" "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_for_scripts_and_the_others_tell_commit_and_features() {
+        let text = text(Some("DPDK 24.11.1"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], concat!("ddpd ", env!("CARGO_PKG_VERSION"), " (DPDK 24.11.1)"));
+        assert_eq!(lines[1].strip_prefix("commit: "), Some(commit()));
+        assert!(lines[2].starts_with("features: ") && lines[2].contains("af_packet"), "{text}");
+        assert_eq!(lines.len(), 3, "{text}");
+    }
+
+    #[test]
+    fn without_libdpdk_the_first_line_names_none() {
+        let text = text(None);
+        assert_eq!(text.lines().next(), Some(concat!("ddpd ", env!("CARGO_PKG_VERSION"))));
+    }
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::tests::fake::Fake;
-use super::super::tests::{http, raw};
+use super::super::tests::http;
 use super::*;
 
 fn operations() -> Vec<(String, String, Value)> {
@@ -164,8 +164,13 @@ fn bodies_that_are_refused_do_not_follow_it() {
 
 /// A method that a path does not have is refused with those that it has.
 #[test]
-fn methods_that_are_not_there_are_named() {
+fn methods_that_are_not_there_are_refused_with_those_that_are() {
     let fake = Fake::start();
-    let request = "PATCH /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    assert_eq!(raw(&fake, request).0, 405);
+    let mut stream = std::os::unix::net::UnixStream::connect(fake.socket()).unwrap();
+    let request = b"PATCH /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, request).unwrap();
+    let answer = std::io::read_to_string(stream).unwrap().to_lowercase();
+    assert!(answer.starts_with("http/1.1 405") && answer.contains("\r\nallow: "), "{answer}");
+    let allow = answer.lines().find_map(|line| line.strip_prefix("allow: ")).unwrap();
+    assert!(allow.contains("get") && allow.contains("post"), "{allow}");
 }

@@ -49,6 +49,10 @@ pub enum Command {
         #[arg(long)]
         no_machine: bool,
     },
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema,
+    /// Print the OpenAPI description of the management API
+    Openapi,
     /// Examine this host for configuration files, or for none: what is slow, wrong or missing, why, and its remedy
     #[command(
         after_help = "Exit codes: 0 no errors were found, 1 there are errors, 2 a configuration file cannot \
@@ -141,6 +145,16 @@ pub fn check(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints the JSON Schema of the configuration.
+pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "{:#}", config::schema(&config::keys()))
+}
+
+/// Prints the OpenAPI description of the management API.
+pub fn print_openapi(out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "{:#}", crate::api::openapi())
+}
+
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -194,12 +208,23 @@ mod tests {
     }
 
     #[test]
+    fn descriptions_are_printed_as_docs_has_them() {
+        let (mut schema, mut openapi) = (Vec::new(), Vec::new());
+        print_schema(&mut schema).unwrap();
+        print_openapi(&mut openapi).unwrap();
+        assert!(schema == include_bytes!("../../docs/ddpd.schema.json"));
+        assert!(openapi == include_bytes!("../../docs/openapi.json"));
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Args::command().debug_assert();
         let args = Args::try_parse_from(["ddpd", "-c", "a", "--config", "b", "--log", "debug"]);
         assert_eq!(args.unwrap().config.len(), 2);
         assert!(Args::try_parse_from(["ddpd", "check"]).is_err());
+        assert!(Args::try_parse_from(["ddpd", "schema"]).is_ok());
+        assert!(Args::try_parse_from(["ddpd", "openapi"]).is_ok());
         assert!(Args::try_parse_from(["ddpd", "doctor"]).is_ok());
         assert!(Args::try_parse_from(["ddpd", "doctor", "-c", "a", "--json"]).is_ok());
         assert!(Args::try_parse_from(["ddpd", "doctor", "--script", "--json"]).is_err());

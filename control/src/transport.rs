@@ -1,9 +1,10 @@
 //! What carries DDP, as files, requests and URLs name it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A lower layer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     /// MPA over TCP (RFC 5044).

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
@@ -15,16 +16,19 @@ use super::{Request, StreamId};
 const DEPTH: usize = 16;
 
 /// What is to be captured, and how much of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CaptureSpec {
     /// Only frames of this stream, or of the association that carries it.
     pub stream: Option<StreamId>,
     /// Only frames that this expression takes; all if it is empty.
+    #[schemars(length(max = 1024))]
     pub filter: String,
     /// Bytes of each frame, 1 to 65535.
+    #[schemars(range(min = 1, max = 65_535))]
     pub snap: u32,
     /// Bytes of the file, 4 KiB to 1 TiB.
+    #[schemars(range(min = 4096, max = 1_099_511_627_776_u64))]
     pub limit: u64,
 }
 

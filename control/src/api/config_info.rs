@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What runs, key by key.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigInfo {
     /// The configuration file, as given to `ddpd`.
     pub file: PathBuf,
@@ -15,7 +16,7 @@ pub struct ConfigInfo {
 }
 
 /// One table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SectionInfo {
     /// `tcp`, `listener.limits`; empty for the keys of the whole file.
     pub section: String,
@@ -27,7 +28,7 @@ pub struct SectionInfo {
 }
 
 /// One key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyInfo {
     /// Its name.
     pub key: String,
@@ -39,7 +40,7 @@ pub struct KeyInfo {
 }
 
 /// Where a value came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "origin", rename_all = "snake_case")]
 pub enum ValueOrigin {
     /// The configuration file.
@@ -59,7 +60,7 @@ pub enum ValueOrigin {
 }
 
 /// What differs between what runs and the file as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigDiff {
     /// The file.
     pub file: PathBuf,
@@ -68,7 +69,7 @@ pub struct ConfigDiff {
 }
 
 /// One key, or one table, that differs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// As [`SectionInfo::section`].
     pub section: String,
@@ -89,7 +90,7 @@ pub struct Difference {
 }
 
 /// What brings a difference between file and running state into force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// A reload.
@@ -101,7 +102,7 @@ pub enum When {
 }
 
 /// A saved configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saved {
     /// Where.
     pub file: PathBuf,

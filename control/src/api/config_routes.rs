@@ -6,14 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::routes::{Answer, App, Json, Params};
 use super::{ApiError, Reply, Request, Saved};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reload {
+    /// Nothing is changed: the answer is what would be.
     #[serde(default)]
     dry_run: bool,
 }
@@ -23,10 +25,11 @@ pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>
 }
 
 /// Where the running configuration is written to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Save {
     /// Absolute path.
+    #[schemars(with = "super::shape::AbsolutePath")]
     file: PathBuf,
     /// A file that is there is replaced.
     #[serde(default)]

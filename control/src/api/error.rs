@@ -1,9 +1,10 @@
 //! Refusals: what goes wrong is a kind, which is the HTTP status, one sentence, and what to do where that is known.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A refusal: a kind, which is the HTTP status, and one sentence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// What kind of refusal.
@@ -16,7 +17,7 @@ pub struct ApiError {
 }
 
 /// Kinds of refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// 400: not JSON, an unknown member, an impossible value.
@@ -55,6 +56,26 @@ impl ErrorKind {
             Self::PeerRefused => 502,
             Self::Unavailable => 503,
             Self::Timeout => 504,
+        }
+    }
+}
+
+impl ErrorKind {
+    /// When it is answered.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::BadRequest => "The body or the query is wrong",
+            Self::Forbidden => "The caller's role does not allow it",
+            Self::NotFound => "No such path, name or number",
+            Self::MethodNotAllowed => "The path exists, the method does not",
+            Self::Conflict => "It exists already, is in use, or is not in a state for it",
+            Self::TooLarge => "The body is longer than limits.api_body",
+            Self::Internal => "A defect, or a system call that failed",
+            Self::PeerRefused => {
+                "The peer rejected the connection or ended the stream with an error"
+            }
+            Self::Unavailable => "A limit is reached, the appliance drains or is overloaded",
+            Self::Timeout => "The peer did not answer in time",
         }
     }
 }

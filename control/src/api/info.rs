@@ -9,13 +9,14 @@ use std::path::PathBuf;
 #[cfg(feature = "appliance")]
 use base::histogram::Counts;
 use base::metric::Descriptor;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StreamId;
 use crate::transport::Transport;
 
 /// The appliance in a few numbers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// Its name.
     pub name: String,
@@ -54,7 +55,7 @@ pub struct Status {
 }
 
 /// Memory in use, and its ceiling. Bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryInfo {
     /// No request takes more than this.
     pub ceiling: u64,
@@ -71,7 +72,7 @@ pub struct MemoryInfo {
 }
 
 /// A port.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortInfo {
     /// Its name.
     pub name: String,
@@ -104,7 +105,7 @@ pub struct PortInfo {
 }
 
 /// An interface.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceInfo {
     /// Its name.
     pub name: String,
@@ -119,7 +120,7 @@ pub struct InterfaceInfo {
 }
 
 /// An entry of the neighbour cache.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NeighbourInfo {
     /// Its address.
     pub address: String,
@@ -130,7 +131,7 @@ pub struct NeighbourInfo {
 }
 
 /// A worker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerInfo {
     /// Its number.
     pub id: u32,
@@ -147,7 +148,7 @@ pub struct WorkerInfo {
 }
 
 /// A region.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RegionInfo {
     /// Its name.
     pub name: String,
@@ -186,7 +187,7 @@ pub struct RegionInfo {
 }
 
 /// A listener.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListenerInfo {
     /// Its name.
     pub name: String,
@@ -228,7 +229,7 @@ pub struct ListenerInfo {
 }
 
 /// An untagged queue of a listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueInfo {
     /// Its number.
     pub qn: u32,
@@ -241,7 +242,7 @@ pub struct QueueInfo {
 }
 
 /// A stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamInfo {
     /// Its number.
     pub id: StreamId,
@@ -280,7 +281,7 @@ pub struct StreamInfo {
 }
 
 /// Present state of a TCP connection or an SCTP association: what `ss -ti` shows of a kernel's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowInfo {
     /// Smoothed round trip (RFC 6298 §2), microseconds; none before one was measured.
     pub rtt_us: Option<u64>,
@@ -315,7 +316,7 @@ pub struct FlowInfo {
 }
 
 /// An SCTP association (RFC 5043): streams over it are its sessions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AssociationInfo {
     /// Its number, as [`StreamInfo::association`] has it.
     pub id: StreamId,
@@ -355,7 +356,7 @@ pub struct AssociationInfo {
 }
 
 /// What MPA agreed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MpaInfo {
     /// Revision.
     pub revision: u8,
@@ -370,7 +371,7 @@ pub struct MpaInfo {
 }
 
 /// A region that a peer advertised.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerRegion {
     /// Its name.
     pub name: String,
@@ -391,7 +392,7 @@ pub struct PeerRegion {
 pub type Counters = BTreeMap<String, u64>;
 
 /// All counters.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     /// Per worker.
     pub workers: Vec<WorkerStats>,
@@ -425,7 +426,7 @@ pub struct Stats {
 }
 
 /// Values by how often they were, since the start.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistogramInfo {
     /// `handshake`, `echo`, `read` or `burst`.
     pub name: String,
@@ -467,7 +468,7 @@ impl HistogramInfo {
 }
 
 /// How often handshakes of a listener's peers failed in one way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandshakeInfo {
     /// The listener; empty where nothing listened.
     pub listener: String,
@@ -497,7 +498,7 @@ pub struct Described {
 }
 
 /// Counters of one worker.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStats {
     /// Its number.
     pub worker: u32,
@@ -516,7 +517,7 @@ pub struct WorkerStats {
 }
 
 /// Counters of one port.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortStats {
     /// Its name.
     pub port: String,
@@ -525,7 +526,7 @@ pub struct PortStats {
 }
 
 /// A transfer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobInfo {
     /// Its number.
     pub id: u64,
@@ -567,7 +568,7 @@ pub struct JobInfo {
 }
 
 /// A bench, in its job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchInfo {
     /// `write`, `read`, `send`, `echo` or `connect`.
     pub load: String,
@@ -596,7 +597,7 @@ pub struct BenchInfo {
 }
 
 /// A distribution of times, nanoseconds, with three digits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyInfo {
     /// How many times.
     pub count: u64,
@@ -619,7 +620,7 @@ pub struct LatencyInfo {
 }
 
 /// How far a transfer is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// The file is being opened, or memory is made.

@@ -6,13 +6,14 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::Response;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::routes::{Answer, App, Json};
 use super::{ErrorKind, Request};
 
 /// What of the log is written, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogInfo {
     /// The filter, in the syntax of `management.log`.
     pub filter: String,
@@ -23,9 +24,10 @@ pub struct LogInfo {
 }
 
 /// A new filter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewFilter {
+    /// In the syntax of `management.log`.
     filter: String,
 }
 

@@ -7,9 +7,10 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -18,6 +19,8 @@ use super::access::{Access, Caller, Gate, Role, guard};
 use super::capture;
 use super::config_routes::{reload, save};
 use super::log;
+use super::openapi::{Inputs, Served, delete, get, post};
+use super::shape::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, EventLog, GetSink,
@@ -78,11 +81,14 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
+    /// What its handler reads.
+    pub(super) inputs: Inputs,
     answer: MethodRouter<App>,
 }
 
-fn call(method: Method, path: &'static str, role: Role, answer: MethodRouter<App>) -> Call {
-    Call { method, path, role, answer }
+fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call {
+    let Served { inputs, answer } = served;
+    Call { method, path, role, inputs, answer }
 }
 
 /// All calls. `view` reads state; `operate` changes it, or reads what is in frames and regions; `admin` is for what concerns the
@@ -155,14 +161,14 @@ pub(super) fn router(app: App, access: Arc<Access>) -> Router {
 }
 
 /// GET of something that needs nothing but the question.
-fn plain(request: Request) -> MethodRouter<App> {
+fn plain(request: Request) -> Served {
     get(move |State(app): State<App>| async move { app.ok(request).await })
 }
 
 async fn add_region(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<serde_json::Value>,
+    Json(RegionKeys(body)): Json<RegionKeys>,
 ) -> Answer {
     let region = config::region_from_json(&body).map_err(bad_body)?;
     if let Backing::File { .. } = region.backing {
@@ -174,7 +180,7 @@ async fn add_region(
 async fn add_listener(
     State(app): State<App>,
     caller: Caller,
-    Json(body): Json<serde_json::Value>,
+    Json(ListenerKeys(body)): Json<ListenerKeys>,
 ) -> Answer {
     let listener = config::listener_from_json(&body).map_err(bad_body)?;
     if listener.queues.iter().any(|queue| matches!(queue.deliver_to, Delivery::File { .. })) {
@@ -188,9 +194,10 @@ fn bad_body(errors: config::ConfigErrors) -> ApiError {
     ApiError::bad_request(sentences.join("; "))
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Force {
+    /// Streams that use it are aborted; else it is a conflict.
     #[serde(default)]
     force: bool,
 }
@@ -203,9 +210,11 @@ async fn remove_region(
     app.ok(Request::RemoveRegion { name, force: query.force }).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rights {
+    /// What peers may do from now on.
+    #[schemars(schema_with = "shape::access_words")]
     access: String,
 }
 
@@ -220,10 +229,13 @@ async fn set_access(
     app.ok(Request::SetAccess { name, access }).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Part {
+    /// The first byte.
     offset: u64,
+    /// Bytes.
+    #[schemars(range(max = 16_777_216))]
     length: u64,
 }
 
@@ -247,11 +259,12 @@ async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> An
     app.ok(Request::RemoveListener { name }).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StreamPage {
+    /// At most so many, those with the lowest numbers.
     limit: Option<usize>,
-    /// Names with commas between.
+    /// Of the counters only these: names with commas between.
     counters: Option<String>,
 }
 
@@ -275,9 +288,10 @@ async fn association(State(app): State<App>, Name(id): Name<StreamId>) -> Answer
     app.ok(Request::Association(id)).await
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Abort {
+    /// By a reset.
     #[serde(default)]
     abort: bool,
 }
@@ -375,7 +389,7 @@ async fn no_such_method(method: Method, uri: axum::http::Uri) -> ApiError {
 }
 
 /// Which events.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EventQuery {
     /// After this sequence number.
@@ -414,7 +428,22 @@ impl Default for EventQuery {
     }
 }
 
-async fn events(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
+/// The same without what selects messages.
+#[derive(Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(transform = without_queue)]
+struct AnyEventQuery(EventQuery);
+
+fn without_queue(schema: &mut schemars::Schema) {
+    if let Some(properties) = schema.get_mut("properties").and_then(|all| all.as_object_mut()) {
+        properties.remove("queue");
+    }
+}
+
+async fn events(
+    State(app): State<App>,
+    Params(AnyEventQuery(query)): Params<AnyEventQuery>,
+) -> Answer {
     if query.queue.is_some() {
         let message = "queue selects messages: use it with /v1/messages";
         return Err(ApiError::bad_request(message));

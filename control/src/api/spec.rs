@@ -2,17 +2,19 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::StreamId;
+use super::{StreamId, shape};
 use crate::config::IpFields;
 use crate::transport::Transport;
 
 /// MPA parameters of a stream that the appliance opens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MpaChoice {
     /// Revision, 0 to 2; by default 1 for bare DDP and 2 for RDMAP.
+    #[schemars(range(max = 2))]
     pub revision: Option<u8>,
     /// With revision 0, the first draft's Start Key instead of request frames. It carries no private
     /// data: the target is named by STag and TO.
@@ -30,7 +32,7 @@ impl Default for MpaChoice {
 }
 
 /// The protocol above DDP on a stream that is opened from here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UlpChoice {
     /// None: bare DDP.
@@ -41,14 +43,17 @@ pub enum UlpChoice {
 }
 
 /// RDMAP parameters of a stream that the appliance opens.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmapChoice {
     /// Most Reads and atomics of the peer that await their response at one time, 0 to 1024.
+    #[schemars(range(max = 1024))]
     pub ird: u16,
     /// The same of the appliance's own.
+    #[schemars(range(max = 1024))]
     pub ord: u16,
     /// The kind of peer, as a listener's `peer`.
+    #[schemars(schema_with = "shape::peers")]
     pub peer: String,
     /// The responder may send first: the peer-to-peer model of RFC 6581.
     pub peer_to_peer: bool,
@@ -64,10 +69,11 @@ impl Default for RdmapChoice {
 }
 
 /// A peer to connect to. Names are resolved by the client: the appliance wants an address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectSpec {
     /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
+    #[schemars(with = "shape::SocketAddress")]
     pub remote: std::net::SocketAddr,
     /// Interface to use; by default the one with a route.
     #[serde(default)]
@@ -77,12 +83,15 @@ pub struct ConnectSpec {
     pub transport: Transport,
     /// Over SCTP, the peer's UDP port where packets are to go in UDP (RFC 6951).
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub udp_port: Option<u16>,
     /// Differentiated services codepoint, 0 to 63; by default the interface's.
     #[serde(default)]
+    #[schemars(range(max = 63))]
     pub dscp: Option<u8>,
     /// Time to live, or hop limit, 1 to 255; by default the interface's.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub ttl: Option<u8>,
     /// The protocol above DDP.
     #[serde(default)]
@@ -135,7 +144,7 @@ impl ConnectSpec {
 }
 
 /// The stream that a request uses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Via {
     /// A new one, closed afterwards.
@@ -145,10 +154,11 @@ pub enum Via {
 }
 
 /// A file to send into a peer's region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PutSpec {
     /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it.
+    #[schemars(with = "shape::AbsolutePath")]
     pub file: PathBuf,
     /// The stream.
     pub via: Via,
@@ -157,7 +167,7 @@ pub struct PutSpec {
 }
 
 /// A place in a peer's memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RemotePlace {
     /// A region that the peer advertised.
@@ -178,7 +188,7 @@ pub enum RemotePlace {
 }
 
 /// Bytes of a peer's memory to fetch with RDMA Reads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetSpec {
     /// The stream, an RDMAP stream.
@@ -193,11 +203,11 @@ pub struct GetSpec {
 }
 
 /// Where fetched bytes go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
     /// A new file, by absolute path; the appliance writes it once all bytes have arrived.
-    File(PathBuf),
+    File(#[schemars(with = "shape::AbsolutePath")] PathBuf),
     /// A region of the appliance.
     Region {
         /// Its name.
@@ -209,21 +219,23 @@ pub enum GetSink {
 }
 
 /// Rounds of librdmacm's rping, as its client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PingSpec {
     /// The peer: an rping server.
     pub connect: ConnectSpec,
     /// Rounds, 1 to 100000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub count: u32,
     /// Bytes that the peer reads and writes in each, 1 to 65536.
+    #[schemars(range(min = 1, max = 65_536))]
     pub size: u32,
     /// Time for one round, microseconds.
     pub timeout_us: u64,
 }
 
 /// A load on streams that are opened for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchSpec {
     /// What is done again and again.
@@ -240,12 +252,16 @@ pub struct BenchSpec {
     #[serde(default)]
     pub queue: u32,
     /// Streams, 1 to 256.
+    #[schemars(range(min = 1, max = 256))]
     pub streams: u32,
     /// Bytes of each message: of writes and reads 1 to 16 MiB, of sends 1 to 1 MiB, of echoes 1 to 64 KiB.
+    #[schemars(range(min = 1, max = 16_777_216))]
     pub size: u32,
     /// Messages of each stream that are posted and not complete, 1 to 256; of echoes 1 to 32.
+    #[schemars(range(min = 1, max = 256))]
     pub depth: u32,
     /// Microseconds for which messages are posted, up to an hour.
+    #[schemars(range(min = 1, max = 3_600_000_000_u64))]
     pub time_us: u64,
     /// An open loop: messages a second of all streams together, whatever has become of those before. Their times
     /// count from the moment at which they were due.
@@ -254,7 +270,7 @@ pub struct BenchSpec {
 }
 
 /// The peer of a bench.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchPeer {
     /// Another appliance, or a program whose memory is named.
@@ -266,7 +282,7 @@ pub enum BenchPeer {
 }
 
 /// What a bench does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchLoad {
     /// Writes, or tagged messages, into a region of the peer.
@@ -300,7 +316,7 @@ impl BenchLoad {
 }
 
 /// Round trips of a ping.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PingReport {
     /// The peer.
     pub remote: String,
@@ -321,7 +337,7 @@ pub struct PingReport {
 }
 
 /// One atomic operation on 64 bits of a peer's memory (RFC 7306).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AtomicSpec {
     /// The stream, an RDMAP stream.
@@ -333,7 +349,7 @@ pub struct AtomicSpec {
 }
 
 /// What an atomic operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AtomicChoice {
     /// Adds to the value.
@@ -356,7 +372,7 @@ pub enum AtomicChoice {
 }
 
 /// Result of an atomic operation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AtomicDone {
     /// What the memory held before, decimal digits (it may exceed 2^53).
     pub original: String,
@@ -365,7 +381,7 @@ pub struct AtomicDone {
 }
 
 /// An untagged message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SendSpec {
     /// The stream.
@@ -375,6 +391,7 @@ pub struct SendSpec {
     pub queue: u32,
     /// The bytes, in base64.
     #[serde(with = "bytes")]
+    #[schemars(with = "shape::Base64")]
     pub data: Vec<u8>,
     /// Wait this long for one message from the peer on the same queue (an echo) and return it;
     /// microseconds, 0 for not at all.
@@ -383,7 +400,7 @@ pub struct SendSpec {
 }
 
 /// Result of a send: the peer's LLP has acknowledged the message, and no error came.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sent {
     /// Its bytes.
     pub bytes: u64,
@@ -391,6 +408,7 @@ pub struct Sent {
     pub time_us: u64,
     /// The peer's message, in base64, if one was awaited.
     #[serde(default, with = "optional_bytes")]
+    #[schemars(with = "Option<shape::Base64>")]
     pub reply: Option<Vec<u8>>,
     /// The peer has it: it has answered a message or a Read, or has closed in order.
     #[serde(default)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A stream's number. On the wire and for people 16 hexadecimal digits; the first four are the worker.
@@ -36,5 +37,19 @@ impl Serialize for StreamId {
 impl<'de> Deserialize<'de> for StreamId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for StreamId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "StreamId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A stream's number: 16 hexadecimal digits, the first four are the worker; zeros in front may be left out of requests.",
+            "pattern": "^[0-9A-Fa-f]{1,16}$",
+        })
     }
 }

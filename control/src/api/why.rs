@@ -1,6 +1,7 @@
 //! What happened to a stream, a job's streams or a peer's: the flight recorder's answer.
 
 use axum::extract::State;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +36,7 @@ impl Subject {
 }
 
 /// What is known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
     /// What became of the job; of a peer's attempts that did not become streams, one sentence each, the newest last.
     pub sentences: Vec<String>,
@@ -44,7 +45,7 @@ pub struct Why {
 }
 
 /// What happened to one stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flight {
     /// The stream.
     pub stream: StreamId,
@@ -73,7 +74,7 @@ pub struct Flight {
 }
 
 /// The end of a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightEnd {
     /// Microseconds since 1970-01-01 UTC.
     pub time_us: u64,
@@ -88,7 +89,7 @@ pub struct FlightEnd {
 }
 
 /// One thing that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightEvent {
     /// Microseconds since the stream began.
     pub after_us: u64,
@@ -104,7 +105,7 @@ pub struct FlightEvent {
 }
 
 /// What a worker keeps of a segment or chunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlightHeader {
     /// `tcp` or `sctp`.
     pub transport: String,

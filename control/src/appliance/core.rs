@@ -257,7 +257,9 @@ impl Core {
                 answer.send(job.map(Reply::Job));
             }
             Request::Bench(spec) => {
-                let job = self.start_job(now, |jobs, env, out| jobs.bench(env, spec, now, out));
+                let job = connect::check_spec(&spec.connect).and_then(|()| {
+                    self.start_job(now, |jobs, env, out| jobs.bench(env, spec, now, out))
+                });
                 answer.send(job.map(Reply::Job));
             }
             Request::Ping(spec) => {

@@ -43,6 +43,14 @@ fn run(args: Args) -> Result<ExitCode, String> {
             let format = DoctorFormat::of(json, script);
             return doctor::run(&config, format, dataplane::eal::version(), &mut out);
         }
+        Some(Command::Schema) => {
+            daemon::print_schema(&mut out).map_err(cannot_print)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Command::Openapi) => {
+            daemon::print_openapi(&mut out).map_err(cannot_print)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         None => {}
     }
     if args.config.is_empty() {

@@ -25,6 +25,11 @@ pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
     }
 }
 
+/// All words.
+pub fn access_words() -> Vec<&'static str> {
+    WORDS.iter().map(|(word, _)| *word).collect()
+}
+
 /// What such a word lets peers do.
 pub fn access_from_word(word: &str) -> Option<Access> {
     WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)

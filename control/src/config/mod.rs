@@ -24,6 +24,7 @@ mod rdmap;
 mod reader;
 mod reference;
 mod rule;
+mod schema;
 mod sctp;
 mod source;
 mod tables;
@@ -41,7 +42,7 @@ use std::path::{Path, PathBuf};
 
 pub use document::{Document, listener_from_json, region_from_json};
 
-pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, rights};
+pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;
@@ -51,8 +52,9 @@ pub use keys::Key;
 pub use machine::Finding;
 pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
 pub use memory::{MachineMemory, free_huge_memory, machine_memory};
-pub(crate) use reference::{example, man, schema};
+pub(crate) use reference::{example, man};
 pub use rule::Shape;
+pub(crate) use schema::{schema, section_schema};
 pub use sctp::SctpSection;
 pub use source::{Place, Source};
 pub use together::{one_ended_links, together};

@@ -1,8 +1,6 @@
-//! Generates the man page, the JSON schema and the reference file from the descriptors of the keys.
+//! Generates the man page and the reference file from the descriptors of the keys.
 
 use std::fmt;
-
-use serde_json::{Map, Value, json};
 
 use super::keys::Key;
 use super::rule::Shape;
@@ -30,6 +28,7 @@ impl fmt::Display for Shape {
                 write!(f, "one of {}", words.join(", "))
             }
             Shape::Text(what) => f.write_str(what),
+            Shape::Name => f.write_str("a name: 1 to 64 of A-Z a-z 0-9 . _ -"),
             Shape::Number(what) => write!(f, "a number: {what}"),
             Shape::List(element) => write!(f, "a list, each {element}"),
             Shape::OneOrMore(shape) => write!(f, "{shape}, or a list"),
@@ -40,7 +39,7 @@ impl fmt::Display for Shape {
 
 impl Key {
     /// The default in words, if there is one.
-    fn default_sentence(&self) -> String {
+    pub(super) fn default_sentence(&self) -> String {
         if self.default.is_empty() { String::new() } else { format!(" Default: {}.", self.default) }
     }
 }
@@ -101,58 +100,4 @@ pub(crate) fn example(keys: &[Key]) -> String {
         }
     }
     file
-}
-
-/// A JSON schema, for editors.
-pub(crate) fn schema(keys: &[Key]) -> Value {
-    let mut root = table();
-    root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    root["title"] = json!("ddpd.toml");
-    for key in keys {
-        let mut place = &mut root;
-        let mut path = String::new();
-        for part in key.section.split('.').filter(|part| !part.is_empty()) {
-            path = if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") };
-            let list = LISTS.contains(&path.as_str());
-            let new = if list { json!({"type": "array", "items": table()}) } else { table() };
-            let properties = object(&mut place["properties"]);
-            let below = properties.entry(part).or_insert(new);
-            place = if list { &mut below["items"] } else { below };
-        }
-        let mut value = value(&key.shape);
-        let description = format!("{}{}", key.help, key.default_sentence());
-        object(&mut value).insert("description".into(), description.into());
-        object(&mut place["properties"]).insert(key.name.into(), value);
-    }
-    root
-}
-
-fn table() -> Value {
-    json!({"type": "object", "additionalProperties": false, "properties": {}})
-}
-
-fn object(value: &mut Value) -> &mut Map<String, Value> {
-    value.as_object_mut().expect("it was made as an object")
-}
-
-fn value(shape: &Shape) -> Value {
-    match shape {
-        Shape::Boolean => json!({"type": "boolean"}),
-        Shape::Integer { min, max } => {
-            json!({"type": "integer", "minimum": *min as i64, "maximum": *max as i64})
-        }
-        Shape::PowerOfTwo { min, max } => {
-            json!({"type": "integer", "minimum": min, "maximum": max})
-        }
-        Shape::Size { .. } => json!({"type": ["integer", "string"]}),
-        Shape::Duration { .. } => json!({"type": "string"}),
-        Shape::Words(words) => json!({"enum": words}),
-        Shape::Text(_) => json!({"type": "string"}),
-        Shape::Number(_) => json!({"type": ["number", "string"]}),
-        Shape::List(element) => json!({"type": "array", "items": value(element)}),
-        Shape::OneOrMore(element) => {
-            json!({"anyOf": [value(element), {"type": "array", "items": value(element)}]})
-        }
-        Shape::OrOff(shape) => json!({"anyOf": [value(shape), {"const": "off"}]}),
-    }
 }

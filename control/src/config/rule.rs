@@ -42,6 +42,8 @@ pub enum Shape {
     },
     /// One of several words.
     Words(Vec<&'static str>),
+    /// A name of ours: 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or a digit.
+    Name,
     /// A string that the text describes.
     Text(&'static str),
     /// A number that the text describes, or a string.

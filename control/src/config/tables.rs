@@ -16,7 +16,7 @@ use super::values::{self, boolean, by, duration, duration_or_off, int, list, one
 use crate::advert::MAX_PRIVATE_DATA;
 use crate::transport::Transport;
 
-const NAME: Shape = Shape::Text("a name: 1 to 64 of A-Z a-z 0-9 . _ -");
+const NAME: Shape = Shape::Name;
 const REFERENCE: Shape = Shape::Text("the name of a section");
 const PATH: Shape = Shape::Text("a path");
 const ADDRESS: Shape = Shape::Text("an IP address");

@@ -6,6 +6,7 @@ mod machine;
 mod management;
 mod rdmap;
 mod reference;
+mod schema;
 mod written;
 
 use std::path::Path;

@@ -5,6 +5,7 @@ mod log;
 #[cfg(test)]
 mod tests;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::StreamId;
@@ -14,7 +15,7 @@ pub use filter::EventFilter;
 pub use log::{EventLog, EventPage};
 
 /// One entry of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Counts from 1 without gaps.
     pub seq: u64,
@@ -29,7 +30,7 @@ pub struct Event {
 }
 
 /// What can happen. In JSON the member `event` names the kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
@@ -175,6 +176,7 @@ pub enum EventKind {
         rsvd_ulp: u64,
         /// The bytes, in base64.
         #[serde(with = "bytes")]
+        #[schemars(with = "crate::api::shape::Base64")]
         data: Vec<u8>,
     },
     /// What peers may do with a region was changed, on every worker.
@@ -247,7 +249,18 @@ pub enum EventKind {
 
 /// How much an event matters, the least first.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {

@@ -320,7 +320,7 @@ impl Core {
 }
 
 /// What the interface of the configuration would not have let pass.
-fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
+pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));
     let over_sctp = spec.transport == Transport::Sctp;
     if spec.dscp.is_some_and(|dscp| dscp > MAX_DSCP) {
@@ -333,7 +333,7 @@ fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
         return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
     }
     let revision = spec.revision();
-    if !over_sctp && (revision > 2 || revision == 2 && spec.ulp == UlpChoice::Ddp) {
+    if revision > 2 || !over_sctp && revision == 2 && spec.ulp == UlpChoice::Ddp {
         return refused(format!("MPA revision {revision} is not spoken with this ulp"));
     }
     let RdmapChoice { ird, ord, peer, .. } = &spec.rdmap;

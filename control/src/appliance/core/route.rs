@@ -8,6 +8,7 @@ use ddp::rdmap::Outcome;
 use ddp::{MESSAGE_QUEUE, Qn, StreamId};
 
 use super::Core;
+use super::connect::check_spec;
 use crate::api::{ApiError, EventKind, JobInfo, Reply, Via};
 use crate::appliance::attempts::Attempt;
 use crate::appliance::effect::{Effect, Effects};
@@ -95,7 +96,7 @@ impl Core {
     /// The peer of the stream that a job is to use, if it may. `rdmap`: it must be an RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
-            Via::Connect(spec) => Ok(spec.remote.to_string()),
+            Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
             Via::Stream(id) => self.streams.usable(StreamId(id.0), rdmap),
         }
     }

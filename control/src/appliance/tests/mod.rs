@@ -23,6 +23,7 @@ mod attempts;
 mod bench;
 mod drain;
 mod gets;
+mod impossible;
 mod jobs;
 mod links;
 mod lists;

@@ -84,7 +84,7 @@ impl Core {
         file: &std::path::Path,
     ) -> Result<String, ApiError> {
         let config = self.running().config;
-        config::file_text(&config, file, config.source.text()).map_err(ApiError::internal)
+        config::file_text(&config, file, config.source.text()).map_err(ApiError::conflict)
     }
 
     pub(super) fn report(&self, config: &Config, difference: &Difference) -> ReloadReport {

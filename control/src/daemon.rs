@@ -1,12 +1,13 @@
 //! `ddpd`'s command line, and `ddpd check`, which needs no data plane.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, Document, Finding};
+use crate::privilege::report::Report;
 
 /// Exit code for errors of the command line or of a configuration file.
 pub const EXIT_CONFIG: u8 = 2;
@@ -47,6 +48,12 @@ pub enum Command {
         /// Only the files: say nothing of devices, hugepages and permissions
         #[arg(long)]
         no_machine: bool,
+        /// Only print which capabilities the ports need, each and together, with lines for a unit of systemd
+        #[arg(long, conflicts_with = "no_machine")]
+        capabilities: bool,
+        /// With --capabilities: print an object
+        #[arg(long, requires = "capabilities")]
+        json: bool,
     },
     /// Examine this host for configuration files, or for none: what is slow, wrong or missing, why, and its remedy
     #[command(
@@ -139,6 +146,29 @@ pub fn check(
             count(config.regions.len(), "region"),
             count(config.listeners.len(), "listener"),
         )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints which capabilities the files' ports need; exit code 2 if a file is wrong.
+pub fn capabilities(
+    files: &[PathBuf],
+    json: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<ExitCode> {
+    let documents = match config::load_all(files) {
+        Ok(documents) => documents,
+        Err(errors) => {
+            writeln!(out, "{errors}")?;
+            return Ok(ExitCode::from(EXIT_CONFIG));
+        }
+    };
+    let configs = documents.iter().map(|document| &document.config);
+    let report = Report::of(Path::new("/"), configs);
+    if json {
+        report.json(out)?
+    } else {
+        report.text(out)?
     }
     Ok(ExitCode::SUCCESS)
 }

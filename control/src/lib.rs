@@ -11,6 +11,7 @@ pub mod ctl;
 pub mod daemon;
 pub mod kernel;
 pub mod metrics;
+mod privilege;
 pub mod refusal;
 mod transport;
 

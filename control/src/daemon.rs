@@ -1,13 +1,14 @@
 //! `ddpd`'s command line, and `ddpd check`, which needs no data plane.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::build_info;
 use crate::config::{self, Document, Finding};
+use crate::privilege::report::Report;
 
 /// Exit code for errors of the command line or of a configuration file.
 pub const EXIT_CONFIG: u8 = 2;
@@ -48,6 +49,12 @@ pub enum Command {
         /// Only the files: say nothing of devices, hugepages and permissions
         #[arg(long)]
         no_machine: bool,
+        /// Only print which capabilities the ports need, each and together, with lines for a unit of systemd
+        #[arg(long, conflicts_with = "no_machine")]
+        capabilities: bool,
+        /// With --capabilities: print an object
+        #[arg(long, requires = "capabilities")]
+        json: bool,
     },
     /// Print the JSON Schema of the configuration file, for editors
     Schema,
@@ -153,6 +160,29 @@ pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
 /// Prints the OpenAPI description of the management API.
 pub fn print_openapi(out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{:#}", crate::api::openapi())
+}
+
+/// Prints which capabilities the files' ports need; exit code 2 if a file is wrong.
+pub fn capabilities(
+    files: &[PathBuf],
+    json: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<ExitCode> {
+    let documents = match config::load_all(files) {
+        Ok(documents) => documents,
+        Err(errors) => {
+            writeln!(out, "{errors}")?;
+            return Ok(ExitCode::from(EXIT_CONFIG));
+        }
+    };
+    let configs = documents.iter().map(|document| &document.config);
+    let report = Report::of(Path::new("/"), configs);
+    if json {
+        report.json(out)?
+    } else {
+        report.text(out)?
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod kernel;
 pub mod metrics;
 mod plural;
+mod privilege;
 pub mod refusal;
 mod transport;
 

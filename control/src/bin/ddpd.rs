@@ -36,7 +36,10 @@ fn run(args: Args) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     match args.command {
-        Some(Command::Check { files, no_machine }) => {
+        Some(Command::Check { files, json, capabilities: true, .. }) => {
+            return daemon::capabilities(&files, json, &mut out).map_err(cannot_print);
+        }
+        Some(Command::Check { files, no_machine, .. }) => {
             return daemon::check(&files, !no_machine, &mut out).map_err(cannot_print);
         }
         Some(Command::Doctor { config, json, script }) => {

@@ -19,6 +19,7 @@ use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
 use super::values::show_size;
+use crate::privilege::{self, Capability};
 
 impl Document {
     /// What this machine lacks for the configuration.
@@ -99,11 +100,11 @@ fn cores(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
 
 fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let limits = machine.read("proc/self/limits").unwrap_or_default();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    let soft = privilege::locked_memory(&limits).unwrap_or(None);
     let total: u64 = document.config.regions.iter().filter_map(|region| region.size).sum();
-    // CAP_IPC_LOCK is 14: with it the limit does not count.
-    if let Some(soft) = soft.filter(|&soft| total > soft && !machine.has_capability(14)) {
+    // With the capability the limit does not count.
+    let unlimited = machine.capabilities().has(Capability::IpcLock);
+    if let Some(soft) = soft.filter(|&soft| total > soft && !unlimited) {
         findings.note(
             &document.root,
             "region",

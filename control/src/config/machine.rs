@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 use super::errors::{ConfigError, Places, Sink};
+use crate::privilege::{self, Capabilities};
 
 /// Something about the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +54,9 @@ impl Machine {
         self.root.join(path).exists()
     }
 
-    pub(super) fn has_capability(&self, capability: u32) -> bool {
-        let status = self.read("proc/self/status").unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let set = line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-        set >> capability & 1 == 1
+    /// The capabilities in effect; none where the machine does not tell them.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        privilege::effective(&self.read("proc/self/status").unwrap_or_default()).unwrap_or_default()
     }
 
     /// Free hugepages, bytes.

@@ -15,12 +15,7 @@ use super::rule::Read;
 use super::tables;
 use super::types::*;
 use super::values::*;
-
-/// Linux's capability numbers.
-const CAP_NET_ADMIN: u32 = 12;
-const CAP_NET_RAW: u32 = 13;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_BPF: u32 = 39;
+use crate::privilege;
 
 /// Keys of `[[port]]` that only some kinds have.
 pub(super) mod key {
@@ -291,30 +286,8 @@ pub(super) fn check_machine(
 ) {
     match &port.kind {
         PortKind::Pci { address, .. } => pci(machine, address, places, findings),
-        PortKind::AfXdp { device, .. } => {
+        PortKind::AfXdp { device, .. } | PortKind::AfPacket { device } => {
             linux_device(machine, device, port.mtu, places, findings);
-            if !machine.has_capability(CAP_NET_ADMIN)
-                || !(machine.has_capability(CAP_BPF) || machine.has_capability(CAP_SYS_ADMIN))
-                || !machine.has_capability(CAP_NET_RAW)
-            {
-                findings.error(
-                    places,
-                    "kind",
-                    "is \"af_xdp\", which needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run ddpd as \
-                     root or give it these capabilities",
-                );
-            }
-        }
-        PortKind::AfPacket { device } => {
-            linux_device(machine, device, port.mtu, places, findings);
-            if !machine.has_capability(CAP_NET_RAW) {
-                findings.error(
-                    places,
-                    "kind",
-                    "is \"af_packet\", which needs CAP_NET_RAW: run ddpd as root or give it this \
-                     capability",
-                );
-            }
         }
         PortKind::Tap { device } => tap(machine, device, places, findings),
         PortKind::Memif { socket, .. } | PortKind::VhostUser { socket } => {
@@ -324,6 +297,33 @@ pub(super) fn check_machine(
         PortKind::Pcap { rx_file, tx_file } => {
             capture_files(rx_file, tx_file.as_deref(), places, findings);
         }
+    }
+    capabilities(machine, &port.kind, places, findings);
+}
+
+/// The capabilities that the port needs and the process does not have.
+fn capabilities(machine: &Machine, kind: &PortKind, places: &Places, findings: &mut Findings<'_>) {
+    let has = machine.capabilities();
+    let needs = privilege::needs(&machine.root, kind);
+    let word = kind.word();
+    if needs.iter().any(|need| need.required && !need.is_met(has)) {
+        let names: Vec<&str> =
+            needs.iter().filter(|need| need.required).map(|need| need.capability.name()).collect();
+        let (list, these) = match names.as_slice() {
+            [one] => ((*one).to_owned(), "this capability"),
+            [first @ .., last] => {
+                (format!("{} and {last}", first.join(", ")), "these capabilities")
+            }
+            [] => return,
+        };
+        let message =
+            format!("is \"{word}\", which needs {list}: run ddpd as root or give it {these}");
+        findings.error(places, "kind", message);
+    }
+    for need in needs.iter().filter(|need| !need.required && !need.is_met(has)) {
+        let (name, why) = (need.capability.name(), need.why);
+        let message = format!("is \"{word}\", which wants {name} {why}: it does without");
+        findings.note(places, "kind", message);
     }
 }
 
@@ -358,13 +358,6 @@ fn linux_device(
 fn tap(machine: &Machine, device: &str, places: &Places, findings: &mut Findings<'_>) {
     if !machine.exists("dev/net/tun") {
         findings.error(places, "kind", "is \"tap\", but there is no /dev/net/tun: modprobe tun");
-    }
-    if !machine.has_capability(CAP_NET_ADMIN) {
-        findings.error(
-            places,
-            "kind",
-            "is \"tap\", which needs CAP_NET_ADMIN: run ddpd as root or give it this capability",
-        );
     }
     if machine.exists(&format!("sys/class/net/{device}")) {
         findings.error(

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::privilege::{self, Capabilities};
+
 /// Most bytes of a file or of a program's output.
 const MOST_BYTES: u64 = 1 << 20;
 /// Most entries of a directory.
@@ -108,11 +110,9 @@ impl Host {
         Ok(value.trim().to_owned())
     }
 
-    /// The capabilities in effect, bit by bit.
-    pub(super) fn capabilities(&self) -> Result<u64, Unknown> {
-        let hex = self.status("CapEff")?;
-        u64::from_str_radix(&hex, 16)
-            .map_err(|_| format!("/proc/self/status: CapEff is {}, no hexadecimal", shown(&hex)))
+    /// The capabilities in effect.
+    pub(super) fn capabilities(&self) -> Result<Capabilities, Unknown> {
+        privilege::effective(&self.text("/proc/self/status")?)
     }
 
     /// The offloads of an interface that are on, by ethtool's names.

@@ -3,7 +3,8 @@
 use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
-use crate::config::{PortKind, show_size};
+use crate::config::show_size;
+use crate::privilege::{self, Capability, Need};
 
 const CAPABILITIES: Check =
     Check("capabilities", "The kernel refuses what a port does without its capabilities.");
@@ -12,65 +13,41 @@ const LOCKED: Check = Check(
     "Regions that are not locked may be paged out, and a worker waits for the disk.",
 );
 
-/// capabilities(7).
-const NET_ADMIN: u32 = 12;
-const NET_RAW: u32 = 13;
-const IPC_LOCK: u32 = 14;
-const SYS_ADMIN: u32 = 21;
-const BPF: u32 = 39;
-
 pub(super) fn capabilities(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     let set = match host.capabilities() {
         Ok(set) => set,
         Err(why) => return found.push(CAPABILITIES.unknown(why)),
     };
-    let has = |number: u32| set >> number & 1 == 1;
     let before = found.len();
     for (_, port) in subject.ports() {
-        let mut missing: Vec<(&str, Severity)> = Vec::new();
-        let mut need = |name, fits: bool, severity| {
-            if !fits {
-                missing.push((name, severity));
-            }
-        };
-        match &port.kind {
-            PortKind::AfPacket { .. } => {
-                need("cap_net_raw", has(NET_RAW), Severity::Error);
-                // Only to make the interface promiscuous.
-                need("cap_net_admin", has(NET_ADMIN), Severity::Warning);
-            }
-            PortKind::AfXdp { .. } => {
-                need("cap_net_raw", has(NET_RAW), Severity::Error);
-                need("cap_net_admin", has(NET_ADMIN), Severity::Error);
-                need("cap_bpf", has(BPF) || has(SYS_ADMIN), Severity::Error);
-            }
-            PortKind::Tap { .. } => need("cap_net_admin", has(NET_ADMIN), Severity::Error),
-            _ => {}
+        let needs = privilege::needs(&host.path("/"), &port.kind).iter();
+        let missing: Vec<&Need> = needs.filter(|need| !need.is_met(set)).collect();
+        if missing.is_empty() {
+            continue;
         }
-        let error = missing.iter().any(|&(_, severity)| severity == Severity::Error);
+        let error = missing.iter().any(|need| need.required);
         let severity = if error { Severity::Error } else { Severity::Warning };
-        let names = missing.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(",");
-        if !names.is_empty() {
-            let kind = port.kind.word();
-            let seen = format!("port {} ({kind}): this process has no {names}", port.name);
-            found.push(
-                CAPABILITIES
-                    .finding(severity, seen)
-                    .remedy("run ddpd as root, or with these capabilities (AmbientCapabilities= of its unit)")
-                    .command(format!("setcap {names}+ep \"$(command -v ddpd)\"")),
-            );
-        }
+        let names: Vec<String> =
+            missing.iter().map(|need| need.capability.name().to_lowercase()).collect();
+        let (names, kind) = (names.join(","), port.kind.word());
+        let seen = format!("port {} ({kind}): this process has no {names}", port.name);
+        found.push(
+            CAPABILITIES
+                .finding(severity, seen)
+                .remedy("run ddpd as root, or with these capabilities (AmbientCapabilities= of its unit)")
+                .command(format!("setcap {names}+ep \"$(command -v ddpd)\"")),
+        );
     }
     if found.len() == before {
-        let named = [("cap_net_admin", NET_ADMIN), ("cap_net_raw", NET_RAW), ("cap_bpf", BPF)];
-        let own: Vec<_> =
-            named.into_iter().filter(|&(_, bit)| has(bit)).map(|(name, _)| name).collect();
+        let named = [Capability::NetAdmin, Capability::NetRaw, Capability::Bpf];
+        let own = named.into_iter().filter(|&named| set.has(named));
+        let own: Vec<_> = own.map(|own| own.name().to_lowercase()).collect();
         let own = if own.is_empty() {
             "none of cap_net_admin, cap_net_raw, cap_bpf".into()
         } else {
             listed(own)
         };
-        found.push(CAPABILITIES.ok(format!("{own} (effective set {set:x})")));
+        found.push(CAPABILITIES.ok(format!("{own} (effective set {:x})", set.0)));
     }
 }
 
@@ -83,7 +60,7 @@ pub(super) fn locked_memory(host: &Host, subject: &Subject, found: &mut Vec<Find
     };
     let wants = format!("the regions have {}", show_size(wanted));
     found.push(match limit {
-        _ if set >> IPC_LOCK & 1 == 1 => LOCKED.ok("without limit, by cap_ipc_lock"),
+        _ if set.has(Capability::IpcLock) => LOCKED.ok("without limit, by cap_ipc_lock"),
         None => LOCKED.ok("without limit"),
         Some(limit) if limit >= wanted => {
             LOCKED.ok(format!("{} may be locked, {wants}", show_size(limit)))
@@ -99,14 +76,7 @@ pub(super) fn locked_memory(host: &Host, subject: &Subject, found: &mut Vec<Find
 
 /// The soft limit of locked memory in bytes; `None` for no limit.
 fn limit(host: &Host) -> Result<Option<u64>, Unknown> {
-    let text = host.text("/proc/self/limits")?;
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = lines.next().and_then(|line| line.split_whitespace().next());
-    let unknown = || Unknown::from("/proc/self/limits has no number for locked memory");
-    match soft.ok_or_else(unknown)? {
-        "unlimited" => Ok(None),
-        number => number.parse().map(Some).map_err(|_| unknown()),
-    }
+    privilege::locked_memory(&host.text("/proc/self/limits")?)
 }
 
 #[cfg(test)]

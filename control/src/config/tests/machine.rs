@@ -100,9 +100,15 @@ fn linux_interfaces() {
     let port = "[[port]]\nname = \"p\"\nkind = \"af_packet\"\ndevice = \"eth7\"\nmtu = 9000\n";
     let capability = "3: port.kind: is \"af_packet\", which needs CAP_NET_RAW: run ddpd as root or give \
                       it this capability";
+    let wanted = "note: 3: port.kind: is \"af_packet\", which wants CAP_NET_ADMIN to make the interface \
+                  promiscuous: it does without";
     assert_eq!(
         machine.finds(port),
-        ["4: port.device: \"eth7\" does not exist here: see ip link for the names", capability,]
+        [
+            "4: port.device: \"eth7\" does not exist here: see ip link for the names",
+            capability,
+            wanted
+        ]
     );
     machine.file("sys/class/net/eth7/mtu", "1500\n");
     assert_eq!(
@@ -110,9 +116,12 @@ fn linux_interfaces() {
         [
             "5: port.mtu: is 9000, but eth7 has 1500: ip link set eth7 mtu 9000, or lower it",
             capability,
+            wanted,
         ]
     );
     machine.file("sys/class/net/eth7/mtu", "9000\n");
+    machine.file("proc/self/status", "CapEff:\t2000\n");
+    assert_eq!(machine.finds(port), [wanted]);
     machine.file("proc/self/status", ALL_CAPABILITIES);
     assert_eq!(machine.finds(port), [""; 0]);
 }
@@ -132,9 +141,9 @@ fn xdp_and_tap() {
         machine.finds("[[port]]\nname = \"p\"\nkind = \"tap\"\ndevice = \"eth7\"\n"),
         [
             "3: port.kind: is \"tap\", but there is no /dev/net/tun: modprobe tun",
+            "4: port.device: \"eth7\" exists already: choose another name, or ip link del eth7",
             "3: port.kind: is \"tap\", which needs CAP_NET_ADMIN: run ddpd as root or give it this \
          capability",
-            "4: port.device: \"eth7\" exists already: choose another name, or ip link del eth7",
         ]
     );
 }

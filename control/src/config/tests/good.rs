@@ -29,6 +29,13 @@ fn every_file_in_configs_is_right() {
 }
 
 #[test]
+fn the_package_s_file_is_right_and_touches_no_network() {
+    let document = Document::read(&configs().join("packaging/ddpd.toml")).unwrap();
+    let kinds: Vec<&str> = document.config.ports.iter().map(|port| port.kind.word()).collect();
+    assert_eq!(kinds, ["ring"]);
+}
+
+#[test]
 fn the_demo_is_two_appliances_on_one_link() {
     let both = load_all(&[configs().join("demo.toml"), configs().join("demo-peer.toml")]).unwrap();
     assert_eq!(one_ended_links(&both), []);

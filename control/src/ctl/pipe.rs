@@ -19,6 +19,13 @@ pub(super) fn is_pipe(file: &Path) -> bool {
     std::fs::metadata(path(file)).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir())
 }
 
+/// The appliance may run as another user than root, who runs this: it owns its socket, and then what is made for it.
+fn give_to_owner_of(socket: &Path, fifo: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let owner = std::fs::metadata(socket)?.uid();
+    if std::fs::metadata(fifo)?.uid() == owner { Ok(()) } else { chown(fifo, Some(owner), None) }
+}
+
 /// A FIFO that a thread fills. The thread ends with the process, or when the appliance closes the FIFO.
 pub(super) struct Pipe {
     fifo: PathBuf,
@@ -35,6 +42,10 @@ impl Pipe {
         let socket = std::fs::canonicalize(socket)?;
         let fifo = socket.with_file_name(format!(".ddpctl-{}.fifo", std::process::id()));
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into())?;
+        if let Err(error) = give_to_owner_of(&socket, &fifo) {
+            let _ = std::fs::remove_file(&fifo);
+            return Err(error);
+        }
         let error = Arc::new(Mutex::new(None));
         let pipe = Pipe { fifo: fifo.clone(), error: Arc::clone(&error) };
         std::thread::Builder::new().name("pipe".into()).spawn(move || {
@@ -86,5 +97,28 @@ fn copy(input: &mut dyn io::Read, output: &mut File) -> io::Result<()> {
         if io::Write::write_all(output, &bytes[..n]).is_err() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, chown};
+
+    #[test]
+    fn the_fifo_belongs_to_the_user_that_runs_the_appliance() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("ddpd.sock");
+        std::fs::write(&socket, "").unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(&socket, Some(65_534), None).unwrap();
+        }
+        let input = dir.path().join("input");
+        std::fs::write(&input, "bytes").unwrap();
+        let pipe = Pipe::start(&input, &socket).unwrap();
+        let (fifo, owner) =
+            (std::fs::metadata(pipe.path()).unwrap(), std::fs::metadata(&socket).unwrap().uid());
+        assert_eq!((fifo.uid(), fifo.mode() & 0o777), (owner, 0o600));
+        assert_eq!(std::fs::read(pipe.path()).unwrap(), b"bytes");
     }
 }

@@ -29,6 +29,14 @@ fn every_file_in_configs_is_right() {
 }
 
 #[test]
+fn the_package_s_file_is_right_and_touches_no_network() {
+    let documents = load_all(&[configs().join("packaging/ddpd.toml")]).unwrap();
+    assert_eq!(one_ended_links(&documents), []);
+    let kinds: Vec<&str> = documents[0].config.ports.iter().map(|port| port.kind.word()).collect();
+    assert_eq!(kinds, ["ring", "ring"]);
+}
+
+#[test]
 fn the_demo_is_two_appliances_on_one_link() {
     let both = load_all(&[configs().join("demo.toml"), configs().join("demo-peer.toml")]).unwrap();
     assert_eq!(one_ended_links(&both), []);

@@ -30,6 +30,8 @@ pub mod logging;
 #[cfg(feature = "appliance")]
 pub mod notify;
 #[cfg(feature = "appliance")]
+pub mod sandbox;
+#[cfg(feature = "appliance")]
 pub mod service;
 #[cfg(feature = "appliance")]
 pub mod shm;

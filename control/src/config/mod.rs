@@ -24,6 +24,7 @@ mod rdmap;
 mod reader;
 mod reference;
 mod rule;
+mod sandbox;
 mod sctp;
 mod source;
 mod tables;
@@ -53,6 +54,7 @@ pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overfl
 pub use memory::{MachineMemory, free_huge_memory, machine_memory};
 pub(crate) use reference::{example, man, schema};
 pub use rule::Shape;
+pub use sandbox::{SandboxMode, SandboxSection};
 pub use sctp::SctpSection;
 pub use source::{Place, Source};
 pub use together::{one_ended_links, together};

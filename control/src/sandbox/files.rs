@@ -51,18 +51,25 @@ impl May {
     }
 }
 
-/// What libraries, the log and DPDK read on any host.
-const READ: [&str; 10] = [
-    "/etc",
+/// What libraries, the log and DPDK read on any host. Of `/etc` only what names users, hosts and libraries.
+const READ: [&str; 17] = [
     "/usr",
     "/lib",
     "/lib64",
+    "/nix/store",
     "/proc",
     "/sys",
     "/dev/urandom",
     "/dev/zero",
-    "/run/systemd",
-    "/nix/store",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/localtime",
+    "/etc/ld.so.cache",
+    "/etc/dpdk",
+    "/run/systemd/userdb",
 ];
 
 /// Restricts the calling thread, and those that it makes.
@@ -155,6 +162,7 @@ fn written(config: &Config) -> Vec<PathBuf> {
         PortKind::Pcap { tx_file, .. } => tx_file.clone(),
         _ => None,
     }));
+    // What the API may name besides is in `paths`.
     let directories = files.iter().map(|file| parent(file));
     directories.chain(config.management.sandbox.paths.iter().cloned()).collect()
 }

@@ -76,8 +76,9 @@ fn main() {
 
 /// What no thread may do.
 fn of_all() -> Tried {
-    let socket = |family, kind| {
-        socket_with(family, kind, SocketFlags::CLOEXEC, None).map(drop).map_err(Error::from)
+    let raw = |family, protocol| {
+        let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
+        made.map(drop).map_err(Error::from)
     };
     let own = rustix::process::getpid();
     let unlimited = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
@@ -85,8 +86,8 @@ fn of_all() -> Tried {
     let sets = rustix::thread::CapabilitySets { effective: set, permitted: set, inheritable: set };
     vec![
         ("a program", std::process::Command::new("/bin/true").status().map(drop)),
-        ("a packet socket", socket(AddressFamily::PACKET, SocketType::RAW)),
-        ("a raw socket", socket(AddressFamily::INET, SocketType::RAW)),
+        ("a packet socket", raw(AddressFamily::PACKET, None)),
+        ("a raw socket", raw(AddressFamily::INET, Some(rustix::net::ipproto::ICMP))),
         ("a signal", rustix::process::test_kill_process(own).map_err(Error::from)),
         (
             "a limit",

@@ -183,8 +183,15 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_pipe,
     #[cfg(target_arch = "x86_64")]
     SYS_select,
+    // DPDK's interrupt thread makes an epoll of its own when its sources change, and ends the process if it cannot.
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    SYS_eventfd,
+    #[cfg(target_arch = "x86_64")]
+    SYS_getdents,
     #[cfg(target_arch = "x86_64")]
     SYS_time,
 ];

@@ -32,6 +32,8 @@ pub mod logging;
 #[cfg(feature = "appliance")]
 pub mod notify;
 #[cfg(feature = "appliance")]
+pub mod sandbox;
+#[cfg(feature = "appliance")]
 pub mod service;
 #[cfg(feature = "appliance")]
 pub mod shm;

@@ -19,6 +19,8 @@ mod memory;
 mod pipes;
 #[path = "appliance/rdmap.rs"]
 mod rdmap;
+#[path = "appliance/sandbox.rs"]
+mod sandbox;
 #[path = "appliance/sctp.rs"]
 mod sctp;
 #[path = "appliance/why.rs"]

@@ -52,6 +52,24 @@ pub struct Status {
     pub memory: MemoryInfo,
     /// What the operator should know, one sentence each (no hugepages, memory not locked, ...).
     pub notes: Vec<String>,
+    /// What the process denies itself.
+    #[serde(default)]
+    pub sandbox: SandboxInfo,
+}
+
+/// What the process denies itself (`[management.sandbox]`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxInfo {
+    /// It has no new privileges, and only these capabilities.
+    pub privileges_dropped: bool,
+    /// Capabilities that it kept, such as `CAP_NET_RAW`.
+    pub capabilities: Vec<String>,
+    /// Version of Landlock by which its files are restricted; 0 if they are not.
+    pub landlock: u32,
+    /// System calls of all its threads are restricted.
+    pub seccomp: bool,
+    /// Workers whose system calls are restricted further.
+    pub confined_workers: u32,
 }
 
 /// Memory in use, and its ceiling. Bytes.

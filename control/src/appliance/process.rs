@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dataplane::eal::{self, Eal};
 use dataplane::memory::Memory;
 use dataplane::port::{Port, Ports};
-use dataplane::{Dataplane, InterfaceId};
+use dataplane::{Dataplane, InterfaceId, WorkerId};
 
 use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
@@ -25,6 +25,7 @@ use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
 use crate::notify::watchdog::{Pulse, Watched};
 use crate::notify::{Service, Socket};
+use crate::sandbox::Sandbox;
 use crate::shm;
 
 /// How long the workers may take to set up the regions and listeners of the configuration.
@@ -56,14 +57,18 @@ impl Process {
     /// One sentence for the operator. Nothing runs then.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
         let service = Service::new(Socket::named(None), configs.len());
-        Process::start_for(configs, &service)
+        Process::start_for(configs, &service, &Sandbox::none())
     }
 
-    /// The same, and tells a service manager.
+    /// The same, tells a service manager, and restricts the system calls of all threads.
     ///
     /// # Errors
     /// One sentence for the operator. Nothing runs then.
-    pub fn start_for(configs: Vec<Config>, service: &Service) -> Result<Process, String> {
+    pub fn start_for(
+        configs: Vec<Config>,
+        service: &Service,
+        sandbox: &Sandbox,
+    ) -> Result<Process, String> {
         let references: Vec<&Config> = configs.iter().collect();
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
@@ -78,13 +83,15 @@ impl Process {
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
         }
+        // No worker has a filter of its own yet: then all threads can be given one.
+        sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
         let room = room(&references, ports.eal())?;
         for (at, (config, opened)) in configs.into_iter().zip(opened).enumerate() {
             let name = config.name.clone();
             let (service, pulse) = (service.clone(), Arc::default());
             let place = Place { service, appliance: at, pulse };
-            match start_one(config, opened, &ports, room.clone(), place) {
+            match start_one(config, opened, &ports, room.clone(), (place, sandbox)) {
                 Ok(running) => process.running.push(running),
                 Err(error) => return Err(process.give_up(&name, &error)),
             }
@@ -178,7 +185,7 @@ fn start_one(
     mut ports: Vec<Port>,
     all: &Ports,
     room: Option<Room>,
-    place: Place,
+    (place, sandbox): (Place, &Sandbox),
 ) -> Result<Running, String> {
     let management = config.management.clone();
     let access = Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
@@ -197,7 +204,8 @@ fn start_one(
     let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);
     let (buffers, note) = budget.buffers(&config.limits, workers);
     let dataplane_config = start::dataplane_config(&config, &buffers)?;
-    let dataplane = Dataplane::start(&dataplane_config, &mut ports, all.eal())
+    let confine = confine(&config, sandbox);
+    let dataplane = Dataplane::start_confined(&dataplane_config, &mut ports, all.eal(), confine)
         .map_err(|error| error.to_string())?;
     let body = config.limits.api_body;
     let name = config.name.clone();
@@ -223,6 +231,17 @@ fn start_one(
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
     Ok(Running { name, control, thread, server, observer, set_up, watched })
+}
+
+/// What each worker does before its first turn.
+fn confine(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
+    let ports = config.ports.iter().map(|port| (port.workers.clone(), port.kind.clone()));
+    let (ports, sandbox) = (Arc::new(ports.collect::<Vec<_>>()), sandbox.clone());
+    move |worker| {
+        let own = ports.iter().filter(|(workers, _)| workers.contains(&usize::from(worker.0)));
+        let kinds: Vec<_> = own.map(|(_, kind)| kind.clone()).collect();
+        sandbox.filter_worker(&kinds);
+    }
 }
 
 /// What a core owns besides its configuration.

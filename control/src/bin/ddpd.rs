@@ -12,6 +12,7 @@ use control::doctor;
 use control::logging;
 use control::notify::watchdog::{self, Feeder};
 use control::notify::{Service, Socket};
+use control::sandbox::Sandbox;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -74,7 +75,9 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
     let service = Service::new(Socket::from_env(), configs.len());
-    let process = Process::start_for(configs, &service)?;
+    // Before anything makes a thread: threads inherit it.
+    let sandbox = Sandbox::enter(&configs)?;
+    let process = Process::start_for(configs, &service, &sandbox)?;
     let feeder = feeder(&process, service);
     // For scripts that wait until it serves; nobody need read it.
     let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());

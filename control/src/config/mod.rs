@@ -24,6 +24,7 @@ mod rdmap;
 mod reader;
 mod reference;
 mod rule;
+mod sandbox;
 mod schema;
 mod sctp;
 mod source;
@@ -54,6 +55,7 @@ pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overfl
 pub use memory::{MachineMemory, free_huge_memory, machine_memory};
 pub(crate) use reference::{example, man};
 pub use rule::Shape;
+pub use sandbox::{SandboxMode, SandboxSection};
 pub(crate) use schema::{schema, section_schema};
 pub use sctp::SctpSection;
 pub use source::{Place, Source};

@@ -322,7 +322,7 @@ fn capabilities(machine: &Machine, kind: &PortKind, places: &Places, findings: &
     }
     for need in needs.iter().filter(|need| !need.required && !need.is_met(has)) {
         let (name, why) = (need.capability.name(), need.why);
-        let message = format!("is \"{word}\", which wants {name} {why}: it does without");
+        let message = format!("is \"{word}\", which wants {name} {why}");
         findings.note(places, "kind", message);
     }
 }

@@ -9,6 +9,7 @@ use super::keys::{Key, keys, section};
 use super::management::{AccessSection, AuditSection, read_access, read_audit};
 use super::reader::Section;
 use super::rule::{Rule, Shape};
+use super::sandbox::{SandboxSection, read_sandbox};
 use super::types::*;
 use super::values::*;
 use super::written_keys::{self, Keys, time, time_or_off};
@@ -261,6 +262,8 @@ section! {
         access: AccessSection = read_access, AccessSection::keys, written_keys::in_own_table;
         /// Where changes by the API are recorded.
         audit: AuditSection = read_audit, AuditSection::keys, written_keys::in_own_table;
+        /// What the process denies itself.
+        sandbox: SandboxSection = read_sandbox, SandboxSection::keys, written_keys::in_own_table;
     }
 }
 

@@ -63,6 +63,7 @@ impl Config {
             one("management.listen", self.management.listen.written()),
             one("management.access", self.management.access.written()),
             one("management.audit", self.management.audit.written()),
+            one("management.sandbox", self.management.sandbox.written()),
         ]);
         tables
     }

@@ -107,7 +107,7 @@ mod tests {
         let xdp = subject("count = 1", "kind = \"af_xdp\"\ndevice = \"v0\"", "");
         let found = with("3000").run(&xdp, capabilities);
         assert_eq!(one(&found).0, Severity::Error);
-        assert!(found[0].seen.ends_with("has no cap_bpf"), "{found:?}");
+        assert!(found[0].seen.ends_with("has no cap_bpf,cap_sys_admin"), "{found:?}");
         assert_eq!(one(&with("203000").run(&xdp, capabilities)).0, Severity::Ok);
         let tap = subject("count = 1", "kind = \"tap\"\ndevice = \"t0\"", "");
         assert_eq!(one(&with("2000").run(&tap, capabilities)).0, Severity::Error);

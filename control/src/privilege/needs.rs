@@ -45,6 +45,10 @@ const AF_XDP: &[Need] = &[
         instead: Some(Capability::SysAdmin),
         ..Need::required(Capability::Bpf, "to load the XDP program")
     },
+    Need::wanted(
+        Capability::SysAdmin,
+        "for libxdp, which opens programs and maps by number: with libxdp 1.3 the port does not open without it",
+    ),
 ];
 
 const TAP: &[Need] = &[Need::required(Capability::NetAdmin, "to make the interface")];

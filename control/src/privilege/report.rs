@@ -34,6 +34,8 @@ pub(crate) struct Report {
     entries: Vec<Entry>,
     required: Vec<&'static str>,
     optional: Vec<&'static str>,
+    /// Both, in the order of their numbers.
+    all: Vec<&'static str>,
 }
 
 impl Line {
@@ -74,9 +76,10 @@ impl Report {
                 entries.push(Entry { appliance, port: None, kind: None, needs });
             }
         }
+        let all = Capabilities(optional.0 | required.0);
         let optional = Capabilities(optional.0 & !required.0);
         let names = |set: Capabilities| set.known().map(super::Capability::name).collect();
-        Report { entries, required: names(required), optional: names(optional) }
+        Report { entries, required: names(required), optional: names(optional), all: names(all) }
     }
 
     pub(crate) fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -105,14 +108,10 @@ impl Report {
         };
         writeln!(out, "needed: {}", list(&self.required))?;
         writeln!(out, "optional: {}", list(&self.optional))?;
-        writeln!(out, "for a unit, with the optional ones after #:")?;
-        let rest = match self.optional.as_slice() {
-            [] => String::new(),
-            names => format!(" # {}", names.join(" ")),
-        };
-        let set = self.required.join(" ");
+        // systemd knows no comment behind a value.
+        let both = self.all.join(" ");
         for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
-            writeln!(out, "{}", format!("{key}={set}{rest}").trim_end())?;
+            writeln!(out, "{key}={both}")?;
         }
         Ok(())
     }
@@ -151,8 +150,7 @@ mod tests {
             String::from_utf8(text).unwrap(),
             "box: port wan (af_packet):\n  CAP_NET_RAW, needed: the packet socket\n  CAP_NET_ADMIN, optional: to \
              make the interface promiscuous\nbox: port vm (tap):\n  CAP_NET_ADMIN, needed: to make the interface\n\
-             box: port in (ring): none\nneeded: CAP_NET_ADMIN CAP_NET_RAW\noptional: none\nfor a unit, with the \
-             optional ones after #:\nAmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW\nCapabilityBoundingSet=CAP_NET_ADMIN \
+             box: port in (ring): none\nneeded: CAP_NET_ADMIN CAP_NET_RAW\noptional: none\nAmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW\nCapabilityBoundingSet=CAP_NET_ADMIN \
              CAP_NET_RAW\n"
         );
         let json = serde_json::to_value(&report).unwrap();

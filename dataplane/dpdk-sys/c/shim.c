@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -22,6 +23,7 @@
 #include <rte_log.h>
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
+#include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
 #include <rte_vhost.h>
@@ -137,6 +139,29 @@ void ddpd_log_capture_xdp(void)
 }
 
 /* ---- environment ---- */
+
+static int leave_out(const struct rte_memseg_list *list, void *unused)
+{
+	(void)unused;
+	if (list->base_va == NULL || list->len == 0)
+		return 0;
+	return madvise(list->base_va, list->len, MADV_DONTDUMP) == 0 ? 0 : -errno;
+}
+
+/* A page that DPDK maps anew has lost the advice. */
+static void leave_out_new(enum rte_mem_event event, const void *start, size_t bytes, void *unused)
+{
+	(void)unused;
+	if (event == RTE_MEM_EVENT_ALLOC)
+		(void)madvise((void *)(uintptr_t)start, bytes, MADV_DONTDUMP);
+}
+
+int ddpd_leave_out_of_core_dumps(void)
+{
+	/* Without hugepages there is no such event: all memory is there from the start. */
+	(void)rte_mem_event_callback_register("ddpd-core-dumps", leave_out_new, NULL);
+	return rte_memseg_list_walk(leave_out, NULL);
+}
 
 int ddpd_errno(void)
 {

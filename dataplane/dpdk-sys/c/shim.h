@@ -91,6 +91,8 @@ void ddpd_log_level(uint32_t level);
 void ddpd_log_capture_xdp(void);
 
 int ddpd_errno(void);
+/* Leaves DPDK's memory out of core dumps: packets of peers. Also what is mapped later. Once, after rte_eal_init. */
+int ddpd_leave_out_of_core_dumps(void);
 int ddpd_lcore_id(void);        /* -1: this thread is not registered */
 /* 1: the heap is in hugepages. */
 int ddpd_has_hugepages(void);

@@ -273,6 +273,11 @@ fn init(args: Vec<CString>) -> Result<(), EalError> {
     // SAFETY: reads a number of this thread.
     let errno = unsafe { sys::ddpd_errno() };
     log::capture_xdp();
+    if code >= 0 {
+        // SAFETY: the environment has been started, and this is called once.
+        let advised = unsafe { sys::ddpd_leave_out_of_core_dumps() };
+        check("leaving packet buffers out of core dumps", advised).map_err(EalError::Init)?;
+    }
     check("rte_eal_init", if code < 0 { -errno.max(1) } else { 0 })
         .map(|_| ())
         .map_err(EalError::Init)

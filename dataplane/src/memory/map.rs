@@ -161,6 +161,11 @@ impl Mapping {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn start_address(&self) -> usize {
+        self.start.as_ptr() as usize
+    }
+
     fn map_anonymous(len: usize, flags: MapFlags) -> Result<Mapping, Errno> {
         // SAFETY: no address is asked for, so nothing that exists is replaced.
         let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rw(), flags)? };
@@ -170,7 +175,18 @@ impl Mapping {
     fn from_raw(start: *mut c_void, len: usize) -> Mapping {
         let start =
             NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
-        Mapping { start, len }
+        let mapping = Mapping { start, len };
+        mapping.leave_out_of_core_dumps();
+        mapping
+    }
+
+    /// What peers placed is not for those who read core dumps.
+    fn leave_out_of_core_dumps(&self) {
+        // SAFETY: the range is this mapping; the advice concerns core dumps and changes no byte.
+        let asked = unsafe {
+            rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontDump)
+        };
+        debug_assert!(asked.is_ok(), "{asked:?}");
     }
 
     /// Asks for transparent hugepages; a kernel without them says no, and nothing is lost.

@@ -324,6 +324,9 @@ impl Map {
         // SAFETY: a fresh mapping at an address the kernel chooses; it aliases nothing of this program.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
+        // SAFETY: the range is the new mapping; the advice concerns core dumps and changes no byte.
+        let asked = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontDump) };
+        debug_assert!(asked.is_ok(), "{asked:?}");
         let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
         Ok(Map { start, len })
     }

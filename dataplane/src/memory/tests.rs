@@ -253,3 +253,42 @@ fn an_atomic_is_aligned_and_inside_or_not_done() {
     assert_eq!(memory.atomic_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
     assert_eq!(all(&memory)[8..16], [!9; 8]);
 }
+
+/// The flags of the kernel's mapping that holds an address, as /proc/self/smaps has them.
+fn flags_at(address: usize) -> String {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in text.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let parsed = range.and_then(|(from, to)| {
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            Some(number(from)?..number(to)?)
+        });
+        if let Some(range) = parsed {
+            inside = range.contains(&address);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+            return flags.to_owned();
+        }
+    }
+    panic!("nothing is mapped at {address:x}");
+}
+
+#[test]
+fn regions_are_left_out_of_core_dumps() {
+    let path = std::env::temp_dir().join(format!("ddpd-dump-{}", std::process::id()));
+    std::fs::write(&path, b"x").unwrap();
+    for backing in [
+        Backing::Anonymous,
+        Backing::Huge,
+        Backing::Shared { name: "dump".into() },
+        Backing::Staged { path: path.clone() },
+    ] {
+        let memory = Memory::new(&config(backing.clone(), 3 << 20)).unwrap();
+        let start = memory.0.mapping.start_address();
+        for at in [start, start + (3 << 20) - 1] {
+            let flags = flags_at(at);
+            assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{backing:?}: {flags}");
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+}

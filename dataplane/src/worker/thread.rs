@@ -16,7 +16,9 @@ use dpdk::Eal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Core, CoreParts, PortSlot};
-use crate::api::{Dataplane, DataplaneConfig, Idle, StartError, WorkerConfig, worker_link};
+use crate::api::{
+    Dataplane, DataplaneConfig, Idle, StartError, WorkerConfig, WorkerId, worker_link,
+};
 use crate::io::{PortFacts, PortIo};
 use crate::mesh::Mesh;
 use crate::port::Port;
@@ -54,6 +56,20 @@ impl Dataplane {
         ports: &mut [Port],
         eal: &Eal,
     ) -> Result<Dataplane, StartError> {
+        Dataplane::start_confined(config, ports, eal, |_| ())
+    }
+
+    /// The same. `confine` is called in each worker's thread when it is pinned and registered, before its first turn: it
+    /// gives up what a worker does not need.
+    ///
+    /// # Errors
+    /// Those of [`Dataplane::start`].
+    pub fn start_confined(
+        config: &DataplaneConfig,
+        ports: &mut [Port],
+        eal: &Eal,
+        confine: impl Fn(WorkerId) + Clone + Send + 'static,
+    ) -> Result<Dataplane, StartError> {
         if ports.len() != config.ports.len() {
             let port = ports.len().min(config.ports.len());
             return Err(StartError::Attachment {
@@ -73,8 +89,9 @@ impl Dataplane {
             opened.push(StartPort { facts, queues });
         }
         let eal = eal.clone();
-        start(config, opened, move || {
+        start(config, opened, move |worker| {
             let registration = eal.register_thread().map_err(|error| error.to_string())?;
+            confine(worker);
             Ok(Box::new(registration))
         })
     }
@@ -85,7 +102,7 @@ impl Dataplane {
 pub(crate) fn start<Io: PortIo + Send + 'static>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
-    register: impl Fn() -> Result<Registration, String> + Clone + Send + 'static,
+    register: impl Fn(WorkerId) -> Result<Registration, String> + Clone + Send + 'static,
 ) -> Result<Dataplane, StartError> {
     let control = Arc::new(Wake::new().map_err(StartError::no_wake)?);
     let mut handles = Vec::new();
@@ -190,7 +207,7 @@ fn spawn<Io: PortIo + Send + 'static>(
     worker: WorkerConfig,
     parts: CoreParts<Io>,
     (clock, alone): (std::time::Instant, bool),
-    register: impl Fn() -> Result<Registration, String> + Send + 'static,
+    register: impl Fn(WorkerId) -> Result<Registration, String> + Send + 'static,
 ) -> Result<(JoinHandle<()>, Ready), StartError> {
     let (ready, started) = sync_channel(1);
     let name = format!("worker-{}", worker.id);
@@ -213,11 +230,11 @@ fn run<Io: PortIo>(
     parts: CoreParts<Io>,
     wake: &Wake,
     (clock, alone): (std::time::Instant, bool),
-    register: impl Fn() -> Result<Registration, String>,
+    register: impl Fn(WorkerId) -> Result<Registration, String>,
     ready: &SyncSender<Result<(), StartError>>,
 ) {
     let prepared = pin(worker).and_then(|()| {
-        register().map_err(|reason| StartError::Register { worker: worker.id, reason })
+        register(worker.id).map_err(|reason| StartError::Register { worker: worker.id, reason })
     });
     let registration = match prepared {
         Ok(registration) => registration,

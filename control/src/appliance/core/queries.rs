@@ -9,8 +9,8 @@ use ddp::StreamId;
 
 use super::Core;
 use crate::api::{
-    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, Stats, Status, StreamInfo,
-    WorkerInfo, WorkerStats,
+    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
+    StreamInfo, WorkerInfo, WorkerStats,
 };
 use crate::appliance::counters::{self, Totals};
 use crate::appliance::env::{Phase, api_id};
@@ -55,6 +55,7 @@ impl Core {
             streams_left: (state == "draining").then(|| self.streams.left() as u32),
             memory: self.env.budget.info(),
             notes: self.drain_note().into_iter().chain(self.env.notes.sentences(now)).collect(),
+            sandbox: sandbox_info(),
         }
     }
 
@@ -262,6 +263,7 @@ impl Core {
 
     fn gauges(&self, present: &Present) -> Counters {
         let now = counters::Present {
+            sandbox: crate::sandbox::state(),
             streams: self.streams.established(),
             draining: self.env.may_begin().is_err(),
             associations: present.associations,
@@ -275,5 +277,16 @@ impl Core {
         let mut gauges = Counters::new();
         counters::put_gauges(&mut gauges, &now);
         gauges
+    }
+}
+
+fn sandbox_info() -> SandboxInfo {
+    let state = crate::sandbox::state();
+    SandboxInfo {
+        privileges_dropped: state.entered,
+        capabilities: state.capabilities,
+        landlock: state.landlock,
+        seccomp: state.seccomp,
+        confined_workers: state.workers,
     }
 }

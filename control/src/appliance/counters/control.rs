@@ -69,6 +69,7 @@ counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {
 
 /// What the appliance holds now.
 pub(in crate::appliance) struct Present {
+    pub sandbox: crate::sandbox::SandboxState,
     pub streams: usize,
     pub draining: bool,
     pub associations: usize,
@@ -81,6 +82,14 @@ pub(in crate::appliance) struct Present {
 }
 
 counters! { GAUGES, fn put_gauges(now: &Present) {
+    /// 1 while capabilities and new privileges are given up; of the whole process.
+    sandbox_privileges_dropped: Gauge = u64::from(now.sandbox.entered),
+    /// Version of Landlock by which the process's files are restricted; 0 if they are not.
+    sandbox_landlock: Gauge = u64::from(now.sandbox.landlock),
+    /// 1 while system calls of all threads are restricted.
+    sandbox_seccomp: Gauge = u64::from(now.sandbox.seccomp),
+    /// Workers of the process whose system calls are restricted further.
+    sandbox_confined_workers: Gauge = u64::from(now.sandbox.workers),
     /// Streams that are established.
     streams: Gauge = now.streams as u64,
     /// 1 while no new streams are taken, because the appliance drains or ends.

@@ -101,7 +101,7 @@ fn linux_interfaces() {
     let capability = "3: port.kind: is \"af_packet\", which needs CAP_NET_RAW: run ddpd as root or give \
                       it this capability";
     let wanted = "note: 3: port.kind: is \"af_packet\", which wants CAP_NET_ADMIN to make the interface \
-                  promiscuous: it does without";
+                  promiscuous";
     assert_eq!(
         machine.finds(port),
         [
@@ -134,7 +134,9 @@ fn xdp_and_tap() {
         machine.finds("[[port]]\nname = \"p\"\nkind = \"af_xdp\"\ndevice = \"eth7\"\n"),
         [
             "3: port.kind: is \"af_xdp\", which needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF: run ddpd as \
-          root or give it these capabilities"
+          root or give it these capabilities",
+            "note: 3: port.kind: is \"af_xdp\", which wants CAP_SYS_ADMIN for libxdp, which opens programs and maps \
+             by number: with libxdp 1.3 the port does not open without it",
         ]
     );
     assert_eq!(

@@ -32,6 +32,7 @@ fn every_key_that_is_read_is_described() {
         ("management.listen", of_tables("[management.listen]")),
         ("management.access", of_tables("[management.access]")),
         ("management.audit", of_tables("[management.audit]")),
+        ("management.sandbox", of_tables("[management.sandbox]")),
     ];
     for (section, text) in files {
         let errors = Document::parse(Path::new("t.toml"), &text).unwrap_err().to_string();
@@ -43,8 +44,17 @@ fn every_key_that_is_read_is_described() {
         let mut described: Vec<&str> =
             keys().iter().filter(|key| key.section == section).map(|key| key.name).collect();
         // Tables in a section have keys of their own.
-        let tables =
-            ["impair", "burst_loss", "routes", "limits", "queue", "listen", "access", "audit"];
+        let tables = [
+            "impair",
+            "burst_loss",
+            "routes",
+            "limits",
+            "queue",
+            "listen",
+            "access",
+            "audit",
+            "sandbox",
+        ];
         listed.retain(|name| described.contains(name) || !tables.contains(name));
         listed.sort_unstable();
         described.sort_unstable();
@@ -57,7 +67,9 @@ fn every_key_that_is_read_is_described() {
 #[test]
 fn shown_defaults_are_what_an_empty_section_has() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];
-    for section in tables.into_iter().chain(["management.access", "management.audit"]) {
+    for section in
+        tables.into_iter().chain(["management.access", "management.audit", "management.sandbox"])
+    {
         let all = keys();
         let with_default = all.iter().filter(|key| {
             let other =

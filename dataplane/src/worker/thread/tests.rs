@@ -146,7 +146,7 @@ fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
     vec![StartPort { facts: facts(workers), queues: (0..workers).map(queue).collect() }]
 }
 
-fn registered() -> Result<Registration, String> {
+fn registered(_: WorkerId) -> Result<Registration, String> {
     Ok(Box::new(()))
 }
 
@@ -227,7 +227,7 @@ fn a_defect_is_reported_last_and_spares_the_other_workers() {
 
 #[test]
 fn a_thread_that_cannot_be_registered_stops_what_had_started() {
-    let refuse = || Err("no more threads".to_owned());
+    let refuse = |_| Err("no more threads".to_owned());
     let refused = start(&config(1), port(1, None), refuse);
     assert!(
         matches!(refused, Err(StartError::Register { reason, .. }) if reason == "no more threads")

@@ -1,0 +1,62 @@
+//! `[management.sandbox]`: what the process denies itself.
+
+use std::path::PathBuf;
+
+use super::keys::section;
+use super::reader::Section;
+use super::rule::{Rule, Shape};
+use super::values::{one_of, path, quoted};
+
+/// Most directories of the list.
+const DIRECTORIES: usize = 256;
+
+/// Whether there is a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxMode {
+    /// As far as the kernel has what it takes.
+    On,
+    /// None.
+    Off,
+}
+
+impl SandboxMode {
+    const WORDS: [(&'static str, SandboxMode); 2] =
+        [("on", SandboxMode::On), ("off", SandboxMode::Off)];
+}
+
+section! {
+    /// `[management.sandbox]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct SandboxSection in "management.sandbox" {
+        /// Gives up what the configuration does not need, at the start: capabilities, files (Landlock), system calls (seccomp), new privileges. What the kernel does not have is left out and said in the log. Of several appliances in one process all must say the same.
+        mode: SandboxMode = one_of(&SandboxMode::WORDS), or SandboxMode::Off;
+        /// Directories whose files the process may read, write and make, besides those of the files and sockets that the configuration names; absolute paths. They must exist.
+        paths: Vec<PathBuf> = directories(), or Vec::new();
+    }
+}
+
+pub(super) fn read_sandbox(management: &mut Section<'_, '_>) -> SandboxSection {
+    let mut section = management.table("sandbox");
+    let sandbox = SandboxSection::read(&mut section);
+    section.finish();
+    sandbox
+}
+
+fn directories() -> Rule<Vec<PathBuf>> {
+    let shape = Shape::List(Box::new(Shape::Text("an absolute path")));
+    let show = |paths: &Vec<PathBuf>| {
+        let shown: Vec<String> = paths.iter().map(|path| quoted(&path.to_string_lossy())).collect();
+        format!("[{}]", shown.join(", "))
+    };
+    Rule::new(shape, show, |value| {
+        let items = value.as_array().ok_or("is no list: write absolute paths in [ ]")?;
+        if items.len() > DIRECTORIES {
+            return Err(format!("has {} paths, but must have at most {DIRECTORIES}", items.len()));
+        }
+        let one = |item: &_| match path(item)? {
+            path if path.is_absolute() => Ok(path),
+            path => Err(format!("has \"{}\", but must have absolute paths", path.display())),
+        };
+        items.iter().map(|item| one(item.get_ref())).collect()
+    })
+}

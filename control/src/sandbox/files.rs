@@ -1,0 +1,257 @@
+//! Which files the process may use: Landlock's rules, made of the configuration.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
+    PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+};
+
+use crate::config::{Backing, Config, Delivery, Hugepages, PortKind};
+
+/// The newest version whose rights are handled; those that an older kernel lacks are left out.
+const NEWEST: ABI = ABI::V7;
+
+/// Landlock's version that restricts files, 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Files(pub(super) u32);
+
+impl fmt::Display for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => write!(f, "not restricted: this kernel has no Landlock"),
+            version => write!(f, "restricted by Landlock (version {version})"),
+        }
+    }
+}
+
+/// What may be done below a directory, or with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    /// Read files and list directories.
+    Read,
+    /// Besides, write, make, rename and remove files, sockets and directories.
+    Write,
+    /// Besides, call ioctl(2) of devices.
+    Device,
+}
+
+impl May {
+    fn access(self) -> BitFlags<AccessFs> {
+        let read = AccessFs::ReadFile | AccessFs::ReadDir;
+        let make = AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::MakeDir | AccessFs::Refer;
+        let write = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::RemoveFile | make;
+        match self {
+            May::Read => read,
+            May::Write => read | write,
+            May::Device => read | write | AccessFs::IoctlDev,
+        }
+    }
+}
+
+/// What libraries, the log and DPDK read on any host. Of `/etc` only what names users, hosts and libraries.
+const READ: [&str; 17] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/proc",
+    "/sys",
+    "/dev/urandom",
+    "/dev/zero",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/localtime",
+    "/etc/ld.so.cache",
+    "/etc/dpdk",
+    "/run/systemd/userdb",
+];
+
+/// Restricts the calling thread, and those that it makes.
+///
+/// # Errors
+/// A directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a rule: a sentence.
+pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
+    let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
+        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(Ruleset::create)
+        .map_err(failed)?;
+    for config in configs {
+        for path in &config.management.sandbox.paths {
+            PathFd::new(path).map_err(|error| {
+                format!("management.sandbox.paths: {}: {error}: make it", path.display())
+            })?;
+        }
+        if let Some(at) = config.management.listen.address {
+            rules = rules.add_rule(NetPort::new(at.port(), AccessNet::BindTcp)).map_err(failed)?;
+        }
+    }
+    for (path, may) in list(configs) {
+        // Not there, not needed: who needs it says so when it opens it.
+        let Ok(fd) = PathFd::new(&path) else { continue };
+        let mut access = may.access();
+        if !path.is_dir() {
+            access &= AccessFs::from_file(NEWEST);
+        }
+        rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(failed)?;
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    let version = match (status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, _) => 0,
+        (_, LandlockStatus::Available { effective_abi, .. }) => effective_abi as u32,
+        _ => 0,
+    };
+    Ok(Files(version))
+}
+
+/// Files and directories with what may be done there; of several rights to one the largest.
+fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
+    let mut list = BTreeMap::new();
+    let mut add = |path: &Path, may: May| {
+        let entry = list.entry(path.to_owned()).or_insert(may);
+        *entry = (*entry).max(may);
+    };
+    READ.iter().for_each(|path| add(Path::new(path), May::Read));
+    add(Path::new("/dev/null"), May::Write);
+    for config in configs {
+        for path in written(config) {
+            add(&path, May::Write);
+        }
+        for path in read(config) {
+            add(&path, May::Read);
+        }
+        if config.memory.hugepages != Hugepages::Never {
+            hugetlbfs().iter().for_each(|path| add(path, May::Write));
+        }
+        if config.management.dpdk_telemetry {
+            add(&dpdk_runtime(), May::Write);
+        }
+        for port in &config.ports {
+            for path in devices(&port.kind) {
+                add(&path, May::Device);
+            }
+        }
+    }
+    list
+}
+
+/// Directories whose files a configuration reads and writes: of sockets, regions, queues, captures and the audit file.
+fn written(config: &Config) -> Vec<PathBuf> {
+    let mut files = vec![config.management.socket.clone()];
+    files.extend(config.management.audit.file.clone());
+    files.extend(config.regions.iter().filter_map(|region| match &region.backing {
+        Backing::File { path, .. } => Some(path.clone()),
+        _ => None,
+    }));
+    let queues = config.listeners.iter().flat_map(|listener| &listener.queues);
+    files.extend(queues.filter_map(|queue| match &queue.deliver_to {
+        Delivery::File { path } => Some(path.clone()),
+        _ => None,
+    }));
+    files.extend(config.ports.iter().filter_map(|port| match &port.kind {
+        PortKind::Memif { socket, .. } | PortKind::VhostUser { socket } => Some(socket.clone()),
+        PortKind::Pcap { tx_file, .. } => tx_file.clone(),
+        _ => None,
+    }));
+    // What the API may name besides is in `paths`.
+    let directories = files.iter().map(|file| parent(file));
+    directories.chain(config.management.sandbox.paths.iter().cloned()).collect()
+}
+
+/// What a configuration reads: the directory of its file, for reloads, and captures.
+fn read(config: &Config) -> Vec<PathBuf> {
+    let mut paths = vec![parent(&config.file)];
+    // A link's target, as it is now.
+    paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
+    paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
+        PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),
+        _ => None,
+    }));
+    paths
+}
+
+/// Devices that a kind of port opens.
+fn devices(kind: &PortKind) -> Vec<PathBuf> {
+    match kind {
+        PortKind::Tap { .. } => vec!["/dev/net/tun".into()],
+        // libxdp pins its programs there.
+        PortKind::AfXdp { .. } => vec!["/sys/fs/bpf".into()],
+        PortKind::Pci { .. } => {
+            let mut paths: Vec<PathBuf> =
+                ["/dev/vfio", "/dev/infiniband", "/sys/bus/pci", "/sys/devices"]
+                    .map(PathBuf::from)
+                    .into();
+            let uio = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+            let uio = uio.filter(|entry| entry.file_name().to_string_lossy().starts_with("uio"));
+            paths.extend(uio.map(|entry| entry.path()));
+            paths
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Where hugetlbfs is mounted.
+fn hugetlbfs() -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = |line: &str| {
+        let mut words = line.split(' ').skip(1);
+        let (place, kind) = (words.next()?, words.next()?);
+        (kind == "hugetlbfs").then(|| PathBuf::from(place))
+    };
+    mounts.lines().filter_map(place).collect()
+}
+
+/// DPDK's directory for sockets, or what of it is there already.
+fn dpdk_runtime() -> PathBuf {
+    let base = match rustix::process::geteuid().is_root() {
+        true => PathBuf::from("/var/run"),
+        false => std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| "/tmp".into(), PathBuf::from),
+    };
+    let own = base.join("dpdk");
+    // It is made by DPDK; what is allowed must be there.
+    match std::fs::create_dir_all(&own) {
+        Ok(()) => own,
+        Err(_) => base,
+    }
+}
+
+fn parent(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Document;
+
+    #[test]
+    fn directories_are_those_that_the_configuration_names() {
+        let text = "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"memif\"\nsocket = \"/run/m/s\"\n\
+                    role = \"server\"\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\
+                    [[region]]\nname = \"r\"\npath = \"/srv/r/file\"\nsize = 1\naccess = \"w\"\n\
+                    [management]\nsocket = \"/run/x/s\"\n[management.audit]\nfile = \"/log/a\"\n\
+                    [management.sandbox]\npaths = [\"/more\"]\n";
+        let config = Document::parse(Path::new("/etc/conf/t.toml"), text).unwrap().config;
+        let all = list(&[config]);
+        let with = |wanted| {
+            let own = all.iter().filter(|&(_, &may)| may == wanted);
+            own.map(|(path, _)| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(with(May::Write), ["/dev/null", "/log", "/more", "/run/m", "/run/x", "/srv/r"]);
+        assert_eq!(with(May::Device), [""; 0]);
+        assert_eq!(all[Path::new("/etc/conf")], May::Read);
+        assert!(!all.contains_key(Path::new("/")) && !all.contains_key(Path::new("/dev")));
+    }
+}

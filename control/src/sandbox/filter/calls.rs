@@ -1,0 +1,233 @@
+//! The system calls that are listed. Those with a condition on their arguments (clone, socket, mmap, mprotect, prctl,
+//! prlimit64) are in the parent module.
+
+use std::collections::BTreeSet;
+
+use libc::*;
+
+/// Of every worker: memory, sleeping, waking, ending.
+pub(super) const WORKER: &[c_long] = &[
+    SYS_read,
+    SYS_write,
+    SYS_writev,
+    SYS_close,
+    SYS_futex,
+    SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    SYS_poll,
+    SYS_clock_gettime,
+    SYS_clock_nanosleep,
+    SYS_nanosleep,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_getcpu,
+    SYS_gettid,
+    SYS_getpid,
+    SYS_mmap,
+    SYS_mprotect,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_brk,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sigaltstack,
+    SYS_restart_syscall,
+    SYS_membarrier,
+    SYS_getrandom,
+    SYS_tgkill,
+    SYS_exit,
+    SYS_exit_group,
+];
+
+/// Of a worker that logs to systemd's journal.
+pub(super) const JOURNALD: &[c_long] =
+    &[SYS_sendmsg, SYS_sendto, SYS_memfd_create, SYS_fcntl, SYS_lseek];
+
+/// Of all other threads besides: files, sockets, threads, and what the EAL does in its own.
+pub(super) const CONTROL: &[c_long] = &[
+    // Files.
+    SYS_openat,
+    SYS_openat2,
+    SYS_newfstatat,
+    SYS_fstat,
+    SYS_statx,
+    SYS_statfs,
+    SYS_fstatfs,
+    SYS_lseek,
+    SYS_readv,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_preadv,
+    SYS_pwritev,
+    SYS_faccessat,
+    SYS_faccessat2,
+    SYS_readlinkat,
+    SYS_getdents64,
+    SYS_getcwd,
+    SYS_mkdirat,
+    SYS_unlinkat,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_linkat,
+    SYS_ftruncate,
+    SYS_fallocate,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_copy_file_range,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchown,
+    SYS_fchownat,
+    SYS_umask,
+    SYS_flock,
+    SYS_fcntl,
+    SYS_dup,
+    SYS_dup3,
+    SYS_pipe2,
+    SYS_close_range,
+    SYS_ioctl,
+    // Memory.
+    SYS_memfd_create,
+    SYS_mlock,
+    SYS_mlock2,
+    SYS_munlock,
+    SYS_msync,
+    SYS_mincore,
+    SYS_mbind,
+    SYS_get_mempolicy,
+    SYS_set_mempolicy,
+    // Events.
+    SYS_pselect6,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_eventfd2,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_timerfd_gettime,
+    SYS_signalfd4,
+    // Sockets.
+    SYS_socket,
+    SYS_socketpair,
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_connect,
+    SYS_sendto,
+    SYS_recvfrom,
+    SYS_sendmsg,
+    SYS_recvmsg,
+    SYS_sendmmsg,
+    SYS_recvmmsg,
+    SYS_shutdown,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_setsockopt,
+    SYS_getsockopt,
+    // Threads.
+    SYS_clone,
+    SYS_set_robust_list,
+    SYS_rseq,
+    SYS_set_tid_address,
+    SYS_sched_setaffinity,
+    SYS_sched_getparam,
+    SYS_sched_getscheduler,
+    SYS_prctl,
+    SYS_seccomp,
+    // What is read of the process and the host.
+    SYS_getppid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_getgroups,
+    SYS_capget,
+    SYS_prlimit64,
+    SYS_getrusage,
+    SYS_times,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_clock_getres,
+    SYS_gettimeofday,
+    #[cfg(target_arch = "x86_64")]
+    SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    SYS_dup2,
+    #[cfg(target_arch = "x86_64")]
+    SYS_pipe,
+    #[cfg(target_arch = "x86_64")]
+    SYS_select,
+    // DPDK's interrupt thread makes an epoll of its own when its sources change, and ends the process if it cannot.
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_create,
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    SYS_eventfd,
+    #[cfg(target_arch = "x86_64")]
+    SYS_getdents,
+    #[cfg(target_arch = "x86_64")]
+    SYS_time,
+];
+
+/// Of a kind of port: in its workers, and besides in the other threads.
+pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
+    match kind {
+        "af_packet" => (&[SYS_sendto], &[]),
+        // Its program is loaded, changed and removed by bpf(2).
+        "af_xdp" => (&[SYS_sendto, SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
+        "tap" => (&[SYS_readv], &[]),
+        "memif" => (&[], &[]),
+        // Misses of the IOTLB are sent to the frontend.
+        "vhost-user" => (&[SYS_sendmsg], &[]),
+        "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
+        "pci" => (
+            &[
+                SYS_ioctl,
+                SYS_epoll_ctl,
+                #[cfg(target_arch = "x86_64")]
+                SYS_epoll_wait,
+                SYS_epoll_pwait,
+                SYS_pread64,
+                SYS_pwrite64,
+            ],
+            &[],
+        ),
+        _ => (&[], &[]),
+    }
+}
+
+/// Families of sockets that a process with these kinds of port makes.
+pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
+    // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
+    let mut families = vec![AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
+    families.extend(kinds.contains("af_packet").then_some(AF_PACKET));
+    families.extend(kinds.contains("af_xdp").then_some(AF_XDP));
+    families
+}

@@ -1,0 +1,100 @@
+//! What the process denies itself, so that an error in it is worth less to an attacker.
+//!
+//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and threads inherit them from the one that
+//! makes them. DPDK makes threads. So the order is:
+//!
+//! ```text
+//!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]
+//!  EAL and ports start             their threads inherit
+//!  main thread, all threads:       base filter of system calls (TSYNC)          [`Sandbox::filter_all`]
+//!  control side, workers start     their threads inherit
+//!  each worker, before its turns:  narrower filter by its kinds of port         [`Sandbox::filter_worker`]
+//! ```
+//!
+//! What the kernel does not have is left out, and the log says so once. A refused call fails with `EPERM` (a file:
+//! `EACCES`); nothing is killed, so that no data in flight is lost by an error in the rules.
+
+mod files;
+mod filter;
+mod privileges;
+mod state;
+
+use std::collections::BTreeSet;
+
+pub use state::{SandboxState, state};
+
+use crate::config::{Config, LogFormat, PortKind, SandboxMode};
+
+/// The sandbox of a process.
+#[derive(Clone, Debug)]
+pub struct Sandbox {
+    on: bool,
+    kinds: BTreeSet<&'static str>,
+    journald: bool,
+}
+
+impl Sandbox {
+    /// None: nothing is denied.
+    pub fn none() -> Sandbox {
+        Sandbox { on: false, kinds: BTreeSet::new(), journald: false }
+    }
+
+    /// Gives up capabilities, new privileges and files that no appliance of the process needs. To be called while the
+    /// process has one thread.
+    ///
+    /// # Errors
+    /// The configurations differ in whether there is a sandbox, a directory of theirs cannot be opened, or the kernel
+    /// refuses what it has: one sentence.
+    pub fn enter(configs: &[Config]) -> Result<Sandbox, String> {
+        let modes: Vec<SandboxMode> =
+            configs.iter().map(|config| config.management.sandbox.mode).collect();
+        if modes.windows(2).any(|two| two[0] != two[1]) {
+            return Err(
+                "management.sandbox.mode: the appliances of one process differ: write the same"
+                    .into(),
+            );
+        }
+        if modes.first() != Some(&SandboxMode::On) {
+            tracing::info!("sandbox: off, by management.sandbox.mode");
+            return Ok(Sandbox::none());
+        }
+        let kinds = configs.iter().flat_map(|config| &config.ports);
+        let kinds = kinds.map(|port| port.kind.word()).collect();
+        let journald =
+            configs.iter().any(|config| config.management.log_format == LogFormat::Journald);
+        let kept = privileges::drop_rest(configs)?;
+        rustix::thread::set_no_new_privs(true)
+            .map_err(|error| format!("the process cannot give up new privileges: {error}"))?;
+        let landlock = files::restrict(configs)?;
+        state::entered(kept, landlock);
+        tracing::info!("sandbox: capabilities {}, files {}", state::listed(kept), landlock);
+        Ok(Sandbox { on: true, kinds, journald })
+    }
+
+    /// Restricts the system calls of all threads. To be called when the ports are open: what follows needs fewer.
+    pub fn filter_all(&self) {
+        if !self.on {
+            return;
+        }
+        match filter::base(&self.kinds) {
+            Ok(()) => {
+                state::filtered();
+                tracing::info!("sandbox: system calls restricted in all threads");
+            }
+            Err(error) => tracing::warn!("sandbox: system calls are not restricted: {error}"),
+        }
+    }
+
+    /// Restricts the system calls of the calling worker to what ports of these kinds take.
+    pub fn filter_worker(&self, kinds: &[PortKind]) {
+        if !self.on || !state::state().seccomp {
+            return;
+        }
+        match filter::worker(kinds, self.journald) {
+            Ok(()) => state::worker_filtered(),
+            Err(error) => {
+                tracing::warn!("sandbox: a worker has the filter of all threads: {error}")
+            }
+        }
+    }
+}

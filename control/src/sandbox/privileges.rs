@@ -1,0 +1,95 @@
+//! Dropping capabilities that the configuration does not need, in the calling thread: those that it makes inherit it.
+
+use std::path::Path;
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::config::Config;
+use crate::privilege::{Capabilities, locked_memory, needs, of_process};
+
+/// Drops them from all sets, and returns what is left.
+///
+/// # Errors
+/// A sentence: the kernel refuses.
+pub(super) fn drop_rest(configs: &[Config]) -> Result<Capabilities, String> {
+    let failed = |what, error| format!("capabilities cannot be {what}: {error}");
+    let own = rustix::thread::capabilities(None).map_err(|error| failed("read", error))?;
+    let limits = std::fs::read_to_string("/proc/self/limits")
+        .map_err(|error| format!("/proc/self/limits cannot be read: {error}"))?;
+    let limit = locked_memory(&limits)?;
+    let kept = kept(Path::new("/"), configs, limit, Capabilities(own.permitted.bits()));
+    bound(kept);
+    let set = CapabilitySet::from_bits_retain(kept.0);
+    // What leaves the permitted and the inheritable set leaves the ambient one.
+    let sets =
+        CapabilitySets { effective: set, permitted: set, inheritable: own.inheritable & set };
+    rustix::thread::set_capabilities(None, sets).map_err(|error| failed("dropped", error))?;
+    Ok(kept)
+}
+
+/// Those of `own` that ports or the process need.
+fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) -> Capabilities {
+    let mut kept = Capabilities::default();
+    for config in configs {
+        let ports = config.ports.iter().flat_map(|port| needs(root, &port.kind)).copied();
+        for need in ports.chain(of_process(config, limit)) {
+            for capability in [Some(need.capability), need.instead].into_iter().flatten() {
+                // The other one only where the first is missing.
+                if own.has(capability) {
+                    kept = kept.with(capability);
+                    break;
+                }
+            }
+        }
+    }
+    kept
+}
+
+/// Removes the others from the bounding set as well, which takes `CAP_SETPCAP`. Without it they stay there, and mean
+/// nothing: the process executes no program and has no_new_privs.
+fn bound(kept: Capabilities) {
+    for number in 0..u64::BITS {
+        let one = CapabilitySet::from_bits_retain(1 << number);
+        if kept.0 & one.bits() == 0
+            && let Err(error) = rustix::thread::remove_capability_from_bounding_set(one)
+        {
+            // INVAL: the kernel has no more.
+            tracing::debug!("sandbox: the bounding set keeps what is left of it: {error}");
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Document;
+
+    fn config(port: &str, more: &str) -> Config {
+        let text = format!(
+            "[[port]]\nname = \"p\"\n{port}\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = \
+             [\"192.0.2.1/24\"]\n{more}"
+        );
+        Document::parse(Path::new("t.toml"), &text).unwrap().config
+    }
+
+    #[test]
+    fn what_is_held_and_needed_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let kept = |config: &Config, limit, own| {
+            kept(root.path(), std::slice::from_ref(config), limit, Capabilities(own)).names()
+        };
+        let all = (1 << 41) - 1;
+        let ring = config("kind = \"ring\"\nlink = \"l\"", "");
+        assert_eq!(kept(&ring, None, all), [""; 0]);
+        assert_eq!(kept(&ring, Some(65536), all), ["CAP_IPC_LOCK"]);
+        let packet = config("kind = \"af_packet\"\ndevice = \"eth0\"", "");
+        assert_eq!(kept(&packet, None, all), ["CAP_NET_ADMIN", "CAP_NET_RAW"]);
+        assert_eq!(kept(&packet, None, 1 << 13), ["CAP_NET_RAW"]);
+        let xdp = config("kind = \"af_xdp\"\ndevice = \"eth0\"", "");
+        let with_admin = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"];
+        assert_eq!(kept(&xdp, None, all & !(1 << 39)), with_admin);
+        let with_both = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN", "CAP_BPF"];
+        assert_eq!(kept(&xdp, None, all), with_both);
+    }
+}

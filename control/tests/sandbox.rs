@@ -1,5 +1,10 @@
 //! The sandbox from inside: what each kind of thread may not do, tried in it. A program of its own without test harness,
 //! because what a thread gives up does not come back.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "it has no test harness: what it prints is its report"
+)]
 
 use std::fs::File;
 use std::io::{Error, Write as _};
@@ -42,8 +47,7 @@ fn main() {
     let has_landlock = state().landlock != 0;
     assert!(state().seccomp, "the kernel has no filters of system calls");
     if !has_landlock {
-        writeln!(std::io::stderr(), "LEFT OUT: files and TCP, this kernel has no Landlock")
-            .unwrap();
+        eprintln!("LEFT OUT: files and TCP, this kernel has no Landlock");
     }
 
     let control = move |outside: &Path| {
@@ -105,7 +109,7 @@ fn all_refused(thread: &str, tried: Tried) {
         let kind = error.kind();
         assert_eq!(kind, std::io::ErrorKind::PermissionDenied, "{thread}: {what}: {error}");
     }
-    writeln!(std::io::stdout(), "{thread}: all refused").unwrap();
+    println!("{thread}: all refused");
 }
 
 fn on_thread(name: &str, try_it: impl FnOnce() -> Tried + Send + 'static) -> Tried {

@@ -58,7 +58,7 @@ pub struct Status {
 }
 
 /// What the process denies itself (`[management.sandbox]`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxInfo {
     /// It has no new privileges, and only these capabilities.
     pub privileges_dropped: bool,

@@ -6,6 +6,7 @@
 
 pub mod advert;
 pub mod api;
+pub mod beneath;
 pub mod config;
 pub mod ctl;
 pub mod daemon;

@@ -5,6 +5,7 @@
 //! ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::tickets::{Complete, Tickets};
 use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
+use crate::beneath::Use;
 use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
@@ -101,6 +103,12 @@ pub(super) struct Env {
 }
 
 impl Env {
+    /// Whether a file that a request names may be opened.
+    pub fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
+        let admitted = self.facts.config.directories().admit(path, usage);
+        admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
+    }
+
     pub(super) fn new(
         facts: Facts,
         log: EventLog,

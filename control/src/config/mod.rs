@@ -12,6 +12,7 @@ mod document;
 mod edit;
 mod environment;
 mod errors;
+mod files;
 mod impair;
 mod keys;
 mod machine;
@@ -47,6 +48,7 @@ pub use devices::MemorySection;
 pub(crate) use edit::render;
 pub use edit::{file_text, header_of, render_table, toml_of};
 pub use errors::{ConfigError, ConfigErrors};
+pub use files::FilesSection;
 pub use keys::Key;
 pub use machine::Finding;
 pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
@@ -95,11 +97,18 @@ pub struct Config {
     pub sctp: SctpSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
+    /// Where files may lie.
+    pub files: FilesSection,
     /// Management socket, log and shutdown.
     pub management: ManagementSection,
 }
 
 impl Config {
+    /// Where files may lie.
+    pub(crate) fn directories(&self) -> crate::beneath::Directories {
+        crate::beneath::Directories::new(self.files.paths.as_deref(), &self.management.socket)
+    }
+
     /// Takes what a reload applies of the sections that are compared key by key.
     #[cfg(feature = "appliance")]
     pub(crate) fn apply_reload(&mut self, new: &Config) {
@@ -124,6 +133,7 @@ impl Config {
             ("mpa", self.mpa.differences(&new.mpa, reload)),
             ("sctp", self.sctp.differences(&new.sctp, reload)),
             ("limits", self.limits.differences(&new.limits, reload)),
+            ("files", self.files.differences(&new.files, reload)),
             ("management", self.management.differences(&new.management, reload)),
         ];
         all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
@@ -146,7 +156,7 @@ pub fn keys() -> Vec<Key> {
         tables::listener_limits::keys_of(),
         tables::queue::keys_of(),
     ];
-    let after = [tuning::descriptors(), SctpSection::keys()];
+    let after = [tuning::descriptors(), SctpSection::keys(), files::descriptors()];
     let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
     all.flatten().collect()
 }

@@ -26,6 +26,7 @@ mod gets;
 mod jobs;
 mod links;
 mod lists;
+mod paths;
 mod rdmap;
 mod refused;
 mod regions;
@@ -59,6 +60,7 @@ use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
+use crate::beneath::Directories;
 use crate::config::{self, Config, Document, MachineMemory, RegionSection};
 use crate::files::Writer;
 use crate::shm;
@@ -123,7 +125,11 @@ fn fresh(text: &str) -> Bench {
     let config = Document::parse(&file, &text).unwrap().config;
     let budget = Budget::new(Some(room()), &config.limits, WORKERS);
     let load = |section: &RegionSection| {
-        (section.clone(), loader::load(&Wanted::Region(section.clone()), &budget).unwrap())
+        (
+            section.clone(),
+            loader::load(&Wanted::Region(section.clone()), &budget, &Directories::default())
+                .unwrap(),
+        )
     };
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
@@ -202,8 +208,10 @@ impl Bench {
     /// Makes the memory that was asked for.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
-            let finished =
-                Finished { id: load.id, result: loader::load(&load.wanted, &self.budget) };
+            let finished = Finished {
+                id: load.id,
+                result: loader::load(&load.wanted, &self.budget, &Directories::default()),
+            };
             self.core.handle_loaded(finished, self.now);
         }
     }

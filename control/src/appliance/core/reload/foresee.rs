@@ -15,6 +15,7 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
+use crate::beneath::Use;
 use crate::config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
@@ -90,7 +91,7 @@ impl Core {
                 refusals.push(error.message);
             }
             if let Backing::File { path, .. } = &section.backing {
-                refused(&format!("region {}", section.name), path, refusals);
+                self.refused(&format!("region {}", section.name), path, Use::ReadWrite, refusals);
             }
         }
         // Regions that go are freed after the others have come.
@@ -109,6 +110,12 @@ impl Core {
                 show_size(bytes),
                 show_size(limits.region_memory)
             ));
+        }
+    }
+
+    fn refused(&self, what: &str, path: &Path, usage: Use, refusals: &mut Vec<String>) {
+        if let Err(error) = writable(path, usage, &self.env.facts.config.directories()) {
+            refusals.push(format!("{what}: {error}"));
         }
     }
 
@@ -140,7 +147,8 @@ impl Core {
             if let Delivery::File { path } = &queue.deliver_to
                 && !self.listeners.has_open(name, path)
             {
-                refused(&format!("listener `{name}`, queue {}", queue.qn), path, refusals);
+                let queue = format!("listener `{name}`, queue {}", queue.qn);
+                self.refused(&queue, path, Use::Append, refusals);
             }
         }
     }
@@ -210,10 +218,4 @@ impl Core {
 enum Domain {
     Known(PdId),
     New(usize),
-}
-
-fn refused(what: &str, path: &Path, refusals: &mut Vec<String>) {
-    if let Err(error) = writable(path) {
-        refusals.push(format!("{what}: {error}"));
-    }
 }

@@ -104,7 +104,7 @@ pub(super) struct Env {
 
 impl Env {
     /// Whether a file that a request names may be opened.
-    pub fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
+    pub(super) fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
         let admitted = self.facts.config.directories().admit(path, usage);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
     }

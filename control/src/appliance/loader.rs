@@ -52,6 +52,8 @@ pub struct Load {
     pub id: u64,
     /// What is to be made.
     pub wanted: Wanted,
+    /// Where files may lie.
+    pub files: Arc<Directories>,
 }
 
 /// What was made.
@@ -89,7 +91,6 @@ impl Loader {
     pub fn start(
         name: &str,
         budget: Budget,
-        files: Directories,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> std::io::Result<Loader> {
         let (requests, inbox) = channel::<Load>();
@@ -98,11 +99,10 @@ impl Loader {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for load in inbox {
                 let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
-                let files = files.clone();
-                let answer = move |Load { id, wanted }: Load| {
+                let answer = move |Load { id, wanted, files }: Load| {
+                    let result = self::load(&wanted, &budget, &files);
                     // The control thread may have ended.
-                    let _ =
-                        outbox.send(Finished { id, result: self::load(&wanted, &budget, &files) });
+                    let _ = outbox.send(Finished { id, result });
                     wake();
                 };
                 match &load.wanted {
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     fn made_of(wanted: &Wanted) -> Result<Loaded, String> {
-        load(wanted, &Budget::unlimited(), &Directories::default())
+        load(wanted, &Budget::unlimited(), &Directories::everywhere())
     }
 
     fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
@@ -377,20 +377,19 @@ mod tests {
     fn what_is_cleared_needs_no_room_under_the_ceiling() {
         let budget = Budget::unlimited();
         let _all = budget.charge(Of::Job, "all", u64::MAX - 4095).unwrap();
-        assert!(load(&Wanted::Scratch(1), &budget, &Directories::default()).is_err());
-        assert!(load(&Wanted::Clear(Vec::new()), &budget, &Directories::default()).is_ok());
+        assert!(load(&Wanted::Scratch(1), &budget, &Directories::everywhere()).is_err());
+        assert!(load(&Wanted::Clear(Vec::new()), &budget, &Directories::everywhere()).is_ok());
     }
 
     #[test]
     fn the_thread_answers_in_order_and_wakes() {
         let (woken, wakes) = channel();
-        let loader = Loader::start("t", Budget::unlimited(), Directories::default(), move || {
-            woken.send(()).unwrap()
-        })
-        .unwrap();
+        let wake = move || woken.send(()).unwrap();
+        let loader = Loader::start("t", Budget::unlimited(), wake).unwrap();
+        let files = Arc::new(Directories::everywhere());
         let region = section(config::Backing::Anonymous, Some(4096));
-        loader.request(Load { id: 1, wanted: Wanted::Region(region) });
-        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()) });
+        loader.request(Load { id: 1, wanted: Wanted::Region(region), files: Arc::clone(&files) });
+        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()), files });
         wakes.recv().unwrap();
         wakes.recv().unwrap();
         assert!(matches!(loader.poll(), Some(Finished { id: 1, result: Ok(_) })));

@@ -191,7 +191,7 @@ fn start_one(
     let writer = Writer::<Memory>::start("files", move || wake.wake())
         .map_err(|error| format!("cannot start the file writer: {error}"))?;
     let wake = waker.clone();
-    let loader = Loader::start("loader", budget.clone(), config.directories(), move || wake.wake())
+    let loader = Loader::start("loader", budget.clone(), move || wake.wake())
         .map_err(|error| format!("cannot start the loader: {error}"))?;
     let (requester, inbox) = api::channel().map_err(|error| format!("no queue: {error}"))?;
     let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);

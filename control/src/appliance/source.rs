@@ -175,7 +175,7 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(1 << 40).unwrap();
         file.write_all_at(b"end", (1 << 40) - 3).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::default(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         assert_eq!((source.size(), source.is_pipe()), (Some(1 << 40), false));
         let last = fill(&source, (1 << 40) - 5, 5);
         assert_eq!(last.read(), Ok(5));
@@ -189,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::default(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         assert_eq!(source.size(), None);
         let piece = fill(&source, 0, 6);
         let reader = std::thread::spawn(move || (piece.read(), bytes(&piece, 6)));
@@ -207,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::default(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         let piece = fill(&source, 0, 6);
         drop(source);
         assert_eq!(piece.read(), Err("given up".into()));
@@ -216,7 +216,8 @@ mod tests {
     #[test]
     fn what_is_neither_is_refused() {
         for path in ["/dev/zero", "/"] {
-            let refused = SourceFile::open(&Directories::default(), Path::new(path)).unwrap_err();
+            let refused =
+                SourceFile::open(&Directories::everywhere(), Path::new(path)).unwrap_err();
             assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
         }
     }

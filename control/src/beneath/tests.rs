@@ -19,7 +19,7 @@ impl Tree {
         }
         std::fs::write(dir.path().join("out/secret"), "secret").unwrap();
         let socket = dir.path().join("run/ddpd.sock");
-        let only = Directories::new(Some(&[dir.path().join("in")]), &socket);
+        let only = Directories::listed(&[dir.path().join("in")], &socket);
         Tree { dir, only }
     }
 
@@ -103,7 +103,7 @@ fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
             assert!(matches!(result, Err(Refused::Failed(_))), "{path:?} {usage:?} {result:?}");
         }
     }
-    let devices = Directories::new(Some(&["/dev".into()]), Path::new("/x/y"));
+    let devices = Directories::listed(&["/dev".into()], Path::new("/x/y"));
     let refused = devices.open(Path::new("/dev/full"), Use::Append).unwrap_err();
     assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
     let nul = tree.path("in/a\0b");
@@ -126,10 +126,80 @@ fn a_kernel_without_openat2_opens_nothing() {
 }
 
 #[test]
-fn an_empty_list_admits_nothing_and_no_list_everything() {
+fn an_empty_list_admits_nothing() {
     let tree = Tree::new();
-    let none = Directories::new(Some(&[]), Path::new("/x/y"));
+    let none = Directories::listed(&[], Path::new("/x/y"));
     let refused = none.open(&tree.path("in/f"), Use::Append).unwrap_err();
     assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
-    assert!(Directories::default().open(&tree.path("out/secret"), Use::Read).is_ok());
+}
+
+/// Without the key, with these files in the configuration. Not below the directory that stands for /var/lib/ddpd here.
+fn by_default(named: &[&Path]) -> Directories {
+    let mut files = Directories::by_default(named.iter().copied(), Path::new("/x/y"));
+    assert_eq!(files.paths.remove(0), std::env::temp_dir());
+    files.paths.insert(0, STATE.into());
+    files
+}
+
+#[test]
+fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
+    let tree = Tree::new();
+    let named = tree.path("in/named");
+    let files = by_default(&[&named]);
+    for file in ["in/named", "in/other", "in/sub/f"] {
+        files.open(&tree.path(file), Use::Append).unwrap();
+    }
+    for file in ["out/secret", "out/new", "f", "in/../out/secret"] {
+        let refused = files.open(&tree.path(file), Use::Append).unwrap_err();
+        let below = format!(
+            "files must lie below /var/lib/ddpd or {} (files.paths is not set)",
+            tree.path("in").display()
+        );
+        assert!(refused.to_string().ends_with(&below), "{refused}");
+        assert!(matches!(refused, Refused::Outside(_)));
+    }
+    symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
+    let linked = by_default(&[&tree.path("in/link")]);
+    assert!(linked.open(&tree.path("in/link"), Use::ReadWrite).is_err());
+    // What the operator writes may go up.
+    let up = tree.path("in/../out/made");
+    by_default(&[&up]).open(&up, Use::Append).unwrap();
+    assert!(tree.path("out/made").exists());
+}
+
+#[test]
+fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
+    let (full, root) = (Path::new("/dev/full"), Path::new("/tmp/../named-by-a-test"));
+    let files = by_default(&[full, root]);
+    assert_eq!(files.paths, [PathBuf::from(STATE)]);
+    assert!(files.open(full, Use::Append).is_ok());
+    assert_eq!(files.admit(root, Use::ReadWrite), Ok(()));
+    for (path, usage) in
+        [("/dev/null", Use::Append), ("/dev/shm/x", Use::Replace), ("/x", Use::Append)]
+    {
+        let refused = files.open(Path::new(path), usage).unwrap_err();
+        assert!(matches!(refused, Refused::Outside(_)), "{path}: {refused}");
+    }
+    // A region's bytes are of no use in it.
+    let refused = files.open(full, Use::ReadWrite).unwrap_err();
+    assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
+}
+
+#[test]
+fn an_empty_file_is_removed_by_its_directory_and_no_other() {
+    let tree = Tree::new();
+    let parent = |path: &str| tree.only.parent(&tree.path(path));
+    let (empty, full, none) = (parent("in/empty"), parent("in/sub/full"), parent("in/none"));
+    std::fs::write(tree.path("in/empty"), "").unwrap();
+    std::fs::write(tree.path("in/sub/full"), "bytes").unwrap();
+    assert!(empty.as_ref().unwrap().is_there().unwrap());
+    assert!(!none.as_ref().unwrap().is_there().unwrap());
+    for parent in [empty, full, none] {
+        parent.unwrap().remove_if_empty().unwrap();
+    }
+    assert!(!tree.path("in/empty").exists() && tree.path("in/sub/full").exists());
+    symlink(tree.path("out"), tree.path("in/link")).unwrap();
+    for path in ["out/x", "in/link/x", "in/../out/x"] {
+        assert!(matches!(parent(path), Err(Refused::Outside(_))), "{path}");
+    }
 }

@@ -40,6 +40,8 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use crate::beneath::Directories;
+
 pub use document::{Document, listener_from_json, region_from_json};
 
 pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, rights};
@@ -105,8 +107,30 @@ pub struct Config {
 
 impl Config {
     /// Where files may lie.
-    pub(crate) fn directories(&self) -> crate::beneath::Directories {
-        crate::beneath::Directories::new(self.files.paths.as_deref(), &self.management.socket)
+    pub(crate) fn directories(&self) -> Directories {
+        self.directories_with(self)
+    }
+
+    /// Where they may while these regions and queues are applied: `[files]` is that of the start.
+    pub(crate) fn directories_with(&self, new: &Config) -> Directories {
+        let socket = &self.management.socket;
+        match &self.files.paths {
+            Some(paths) => Directories::listed(paths, socket),
+            None => Directories::by_default(new.files_named(), socket),
+        }
+    }
+
+    /// The files of regions and queues.
+    fn files_named(&self) -> impl Iterator<Item = &Path> {
+        let regions = self.regions.iter().filter_map(|region| match &region.backing {
+            Backing::File { path, .. } => Some(path.as_path()),
+            _ => None,
+        });
+        let queues = self.listeners.iter().flat_map(|listener| &listener.queues);
+        regions.chain(queues.filter_map(|queue| match &queue.deliver_to {
+            Delivery::File { path } => Some(path.as_path()),
+            _ => None,
+        }))
     }
 
     /// Takes what a reload applies of the sections that are compared key by key.

@@ -133,7 +133,6 @@ pub(in crate::appliance) fn open_queue_files(
 ) -> Result<HashMap<u32, FileId>, ApiError> {
     let mut files = HashMap::new();
     let mut opened = Vec::new();
-    let directories = env.facts.config.directories();
     for queue in &section.queues {
         let Delivery::File { path } = &queue.deliver_to else { continue };
         let same = |q: &&QueueSection| q.deliver_to == queue.deliver_to;
@@ -144,7 +143,7 @@ pub(in crate::appliance) fn open_queue_files(
         match kept {
             Some(file) => drop(files.insert(queue.qn, file)),
             None => {
-                let file = directories.open(path, Use::Append).map_err(|refused| {
+                let file = env.files.open(path, Use::Append).map_err(|refused| {
                     let message =
                         format!("listener `{}`, queue {}: {refused}", section.name, queue.qn);
                     match refused {

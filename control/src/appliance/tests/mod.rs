@@ -60,7 +60,6 @@ use super::core::{Core, Setup};
 use super::loader::{self, Finished, Wanted};
 use crate::advert::{self, Advertised};
 use crate::api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
-use crate::beneath::Directories;
 use crate::config::{self, Config, Document, MachineMemory, RegionSection};
 use crate::files::Writer;
 use crate::shm;
@@ -124,12 +123,10 @@ fn fresh(text: &str) -> Bench {
     std::fs::write(&file, &text).unwrap();
     let config = Document::parse(&file, &text).unwrap().config;
     let budget = Budget::new(Some(room()), &config.limits, WORKERS);
+    let files = config.directories();
     let load = |section: &RegionSection| {
-        (
-            section.clone(),
-            loader::load(&Wanted::Region(section.clone()), &budget, &Directories::default())
-                .unwrap(),
-        )
+        let wanted = Wanted::Region(section.clone());
+        (section.clone(), loader::load(&wanted, &budget, &files).unwrap())
     };
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
@@ -210,7 +207,7 @@ impl Bench {
         while let Some(load) = self.core.poll_load() {
             let finished = Finished {
                 id: load.id,
-                result: loader::load(&load.wanted, &self.budget, &Directories::default()),
+                result: loader::load(&load.wanted, &self.budget, &load.files),
             };
             self.core.handle_loaded(finished, self.now);
         }

@@ -59,3 +59,30 @@ fn a_file_below_is_not_refused_for_its_path() {
     bench.load_all();
     assert!(file.exists());
 }
+
+#[test]
+fn without_the_key_only_directories_of_the_file_are_open_also_after_a_reload() {
+    // Not below the directory of temporary files, which stands for /var/lib/ddpd in tests.
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = place.path();
+    let mut bench = bench();
+    let refused = |bench: &mut Bench| {
+        let error = answer(&mut bench.call(requests(&place.join("f")).into_iter().next().unwrap()));
+        error.is_err_and(|error| error.error == ErrorKind::Forbidden)
+    };
+    assert!(refused(&mut bench));
+    let region = |size: &str| {
+        let path = place.join("named");
+        format!("{BASIC}[[region]]\nname = \"named\"\npath = {path:?}\naccess = \"r\"\n{size}")
+    };
+    // Refused for want of a size: nothing is open, and nothing is left.
+    assert!(bench.reload(&region("")).is_err());
+    assert!(refused(&mut bench) && !place.join("named").exists());
+    bench.reload(&region("size = 64\n")).unwrap();
+    assert!(place.join("named").exists());
+    let mut pending = bench.call(requests(&place.join("f")).into_iter().next().unwrap());
+    bench.load_all();
+    bench.acknowledge();
+    answer(&mut pending).unwrap();
+    assert!(place.join("f").exists());
+}

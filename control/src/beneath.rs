@@ -221,7 +221,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// `ddpctl` resolves the socket's path in the same way.
 fn for_pipes(socket: &Path) -> Option<PathBuf> {
-    std::fs::canonicalize(socket.parent()?).ok()
+    std::fs::canonicalize(absolute(socket).parent()?).ok()
 }
 
 /// A directory that the operator writes may have `..` in it, what follows may not.

@@ -117,6 +117,8 @@ fn pipes_may_lie_beside_the_socket_to_be_read() {
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
     assert!(tree.only.open(&fifo, Use::Read).is_ok());
     assert!(matches!(tree.only.open(&fifo, Use::Append), Err(Refused::Outside(_))));
+    let here = std::fs::canonicalize(".").unwrap();
+    assert_eq!(Directories::listed(&[], Path::new("ddpd.sock")).pipes, Some(here));
 }
 
 #[test]

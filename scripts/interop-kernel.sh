@@ -83,6 +83,9 @@ name = "sink"
 size = "$mib MiB"
 access = "w"
 
+[files]
+paths = ["$work"]
+
 [management]
 socket = "$work/a.sock"
 END

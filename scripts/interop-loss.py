@@ -304,6 +304,8 @@ interface = "front"
 port = 7471
 regions = ["sink"]
 markers = {str(self.args.markers == 'on').lower()}
+[files]
+paths = ["{self.work}"]
 [management]
 socket = "{self.work}/a.sock"
 """)

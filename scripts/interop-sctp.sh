@@ -245,6 +245,9 @@ name = "front"
 port = "wire"
 addresses = ["10.77.0.1/24", "fd77::1/64"]
 
+[files]
+paths = ["$work", "$share"]
+
 [management]
 socket = "$work/ddpd.sock"
 

@@ -85,6 +85,9 @@ addresses = ["$3/24"]
 [tcp]
 congestion = "$congestion"
 
+[files]
+paths = ["$work"]
+
 [management]
 socket = "$4"
 bench = true

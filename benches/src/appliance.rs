@@ -124,10 +124,11 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
 }
 
 /// The file of the appliance that opens streams (0) or takes them (1).
-fn file(side: usize, core: usize, socket: &Path) -> String {
-    let socket = socket.display();
+fn file(side: usize, core: usize, directory: &Path) -> String {
+    let directory = directory.display();
     let common = format!(
-        "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[limits]\nstreams = {STREAMS}\n[management]\nsocket = \"{socket}\"\n\
+        "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[limits]\nstreams = {STREAMS}\n\
+         [files]\npaths = [\"{directory}\"]\n[management]\nsocket = \"{directory}/{side}.sock\"\n\
          [[port]]\nname = \"p{side}\"\nkind = \"ring\"\nlink = \"bench\"\n\
          [[interface]]\nname = \"lan\"\nport = \"p{side}\"\naddresses = [\"10.9.0.{}/24\"]\n",
         side + 1
@@ -154,7 +155,7 @@ impl Pair {
         let sockets = [0, 1].map(|side| directory.join(format!("{side}.sock")));
         let mut configs = Vec::new();
         for side in [0, 1] {
-            configs.push(product::config(&file(side, cores[side], &sockets[side]))?);
+            configs.push(product::config(&file(side, cores[side], directory))?);
         }
         let process = Process::start(configs).map_err(anyhow::Error::msg)?;
         let clients = [Client::new(&sockets[0])?, Client::new(&sockets[1])?];

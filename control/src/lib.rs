@@ -6,6 +6,7 @@
 
 pub mod advert;
 pub mod api;
+pub mod beneath;
 mod build_info;
 pub mod config;
 pub mod ctl;

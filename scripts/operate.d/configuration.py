@@ -14,7 +14,9 @@ name = "box"
 size = "64 KiB"
 access = "w"
 """
+# Without files.paths a file that the configuration names itself may be a device.
 QUEUE = """
+[files]
 [[listener]]
 name = "in"
 interface = "lan"

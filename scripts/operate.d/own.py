@@ -28,14 +28,15 @@ socket = "{name}.sock"
 
 
 class Ddpd:
-    """A process of its own. `wrap`: what starts it."""
+    """A process of its own. `wrap`: what starts it. Files may lie below the situations' directory."""
 
     def __init__(self, on, directory, texts, wrap=()):
         self.on, self.directory = on, directory
         directory.mkdir(exist_ok=True)
         command = [*wrap, on.programs / "ddpd"]
         for name, of in texts.items():
-            (directory / f"{name}.toml").write_text(of)
+            files = "" if "[files]" in of else f'[files]\npaths = ["{on.directory}"]\n'
+            (directory / f"{name}.toml").write_text(of + files)
             command += ["--config", f"{name}.toml"]
         name = next(iter(texts))
         self.log = directory / f"{name}.log"

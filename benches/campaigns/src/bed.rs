@@ -165,16 +165,17 @@ const COMMON: &str = "[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidl
 fn target_config(place: &Place<'_>) -> String {
     let mut text = format!(
         "name = \"target\"\n{COMMON}\
-         [management]\nsocket = \"{}/target.sock\"\nlog = \"info\"\n\
+         [files]\npaths = [\"{directory}\"]\n\
+         [management]\nsocket = \"{directory}/target.sock\"\nlog = \"info\"\n\
          [tcp]\ntime_wait = \"1s\"\ninitial_rto = \"200ms\"\n\
          [sctp]\nreceive_window = \"1 MiB\"\n\
          [limits]\nstreams = 256\nheld_per_stream = \"1 MiB\"\nheld_per_worker = \"{} MiB\"\nneighbours = 256\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"front\"\nport = \"wire\"\naddresses = [\"{TARGET_V4}/24\", \"{TARGET_V6}/64\"]\n\
          gateway = [\"10.77.0.254\", \"fd77::fe\"]\n",
-        place.directory.display(),
         HELD >> 20,
         place.target_device,
+        directory = place.directory.display(),
     );
     let regions = [
         ("tcp", "w"),
@@ -236,11 +237,12 @@ fn listener(name: &str, port: u16, ulp: &str, keys: &str) -> String {
 fn peer_config(place: &Place<'_>) -> String {
     format!(
         "name = \"peer\"\n{COMMON}\
-         [management]\nsocket = \"{}/peer.sock\"\nlog = \"info\"\nbench = true\n\
+         [files]\npaths = [\"{directory}\"]\n\
+         [management]\nsocket = \"{directory}/peer.sock\"\nlog = \"info\"\nbench = true\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{}\"\n\
          [[interface]]\nname = \"lan\"\nport = \"wire\"\naddresses = [\"{PEER_V4}/24\", \"fd77::3/64\"]\n\
          [[region]]\nname = \"back\"\nsize = {REGION}\naccess = \"none\"\nshared = true\n",
-        place.directory.display(),
         place.device,
+        directory = place.directory.display(),
     )
 }

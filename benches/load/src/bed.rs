@@ -264,6 +264,7 @@ fn target(directory: &Path, core: usize) -> String {
     let mut text = format!(
         "name = \"target\"\n[memory]\nhugepages = \"auto\"\n\
          [workers]\ncores = [{core}]\nidle = \"adaptive\"\n\
+         [files]\npaths = [\"{at}\"]\n\
          [management]\nsocket = \"{at}/target.sock\"\nlog = \"info\"\n\
          [[port]]\nname = \"flooded\"\nkind = \"vhost-user\"\nsocket = \"{at}/flooded-port.sock\"\n\
          mac = \"{}\"\n\
@@ -304,6 +305,7 @@ fn peer(
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"auto\"\n\
          [workers]\ncores = [{core}]\nidle = \"adaptive\"\n\
+         [files]\npaths = [\"{at}\"]\n\
          [management]\nsocket = \"{at}/{name}.sock\"\nlog = \"info\"\nbench = true\n\
          [[port]]\nname = \"link\"\nkind = \"memif\"\nrole = \"client\"\nid = 0\nsocket = \"{at}/{socket}\"\n\
          {mac}\

@@ -1,8 +1,5 @@
 //! Reloading the configuration file, and writing one.
 
-use std::fs::{File, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use axum::extract::State;
@@ -11,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::routes::{Answer, App, Json, Params};
 use super::{ApiError, Reply, Request, Saved};
+use crate::beneath::{Directories, NotWritten, Parent, Refused};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -42,87 +40,115 @@ pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> Answ
         let message = format!("file: {} must be an absolute path", file.display());
         return Err(ApiError::bad_request(message));
     }
-    let Reply::Text(text) = app.ask(Request::ConfigText(file.clone())).await? else {
+    let Reply::Text { text, running, files } = app.ask(Request::ConfigText(file.clone())).await?
+    else {
         return Err(ApiError::internal("the control thread did not answer with a text"));
     };
     let written = tokio::task::spawn_blocking(move || {
-        write(&file, &text, overwrite).map(|()| Saved { file, bytes: text.len() as u64 })
+        let parent = parent(&file, &running, &files)?;
+        write(&file, &parent, &text, overwrite).map(|()| Saved { file, bytes: text.len() as u64 })
     });
     let saved = written.await.map_err(|error| ApiError::internal(error.to_string()))??;
     Ok(axum::response::IntoResponse::into_response(axum::Json(saved)))
 }
 
-/// Writes a file whole or not at all: its name is given to bytes that are on the disk already. A new one is for its
-/// owner alone, because it may have secrets in it; a replaced one keeps its mode.
-fn write(file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
-    let failed = |error: std::io::Error| {
-        ApiError::conflict(format!("{}: cannot be written: {error}", file.display()))
-    };
-    let exists = || {
-        ApiError::conflict(format!(
-            "{}: is there already: name another file, or overwrite it (ddpctl config save --overwrite)",
-            file.display()
-        ))
-    };
-    // What a link names is replaced, not the link.
-    let (target, mode) = match std::fs::canonicalize(file) {
-        Ok(_) if !overwrite => return Err(exists()),
-        Ok(target) => {
-            let metadata = std::fs::metadata(&target).map_err(failed)?;
-            if !metadata.is_file() {
-                let message = format!("{}: is no ordinary file: name another", file.display());
-                return Err(ApiError::bad_request(message));
-            }
-            (target, metadata.permissions())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            (file.to_owned(), Permissions::from_mode(0o600))
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    let directory = target.parent().unwrap_or(Path::new("/"));
-    let mut new =
-        tempfile::Builder::new().prefix(".ddpd-").tempfile_in(directory).map_err(failed)?;
-    new.as_file().set_permissions(mode).map_err(failed)?;
-    new.write_all(text.as_bytes()).map_err(failed)?;
-    new.as_file().sync_all().map_err(failed)?;
-    match overwrite {
-        true => new.persist(&target).map(drop).map_err(|error| failed(error.error))?,
-        false => {
-            new.persist_noclobber(&target).map(drop).map_err(|error| match error.error.kind() {
-                ErrorKind::AlreadyExists => exists(),
-                _ => failed(error.error),
-            })?
-        }
+/// Where a configuration may be written: the file that runs, where the operator's links lead to, or below `files.paths`.
+fn parent(file: &Path, running: &Path, files: &Directories) -> Result<Parent, ApiError> {
+    let real =
+        |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    if real(file).is_some_and(|file| Some(file) == real(running)) {
+        return Parent::of(running).map_err(|error| {
+            ApiError::conflict(format!("{}: cannot be written: {error}", file.display()))
+        });
     }
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+    files.parent(file).map_err(|refused| match refused {
+        Refused::Outside(message) => ApiError::forbidden(message),
+        Refused::Failed(message) => ApiError::conflict(format!("cannot be written: {message}")),
+    })
+}
+
+fn write(file: &Path, parent: &Parent, text: &str, overwrite: bool) -> Result<(), ApiError> {
+    parent.write(text.as_bytes(), overwrite).map_err(|why| {
+        let message = format!("{}: {why}", file.display());
+        match why {
+            NotWritten::IsThere => ApiError::conflict(format!(
+                "{message}: name another file, or overwrite it (ddpctl config save --overwrite)"
+            )),
+            NotWritten::NotAFile => ApiError::bad_request(message),
+            NotWritten::Failed(_) => ApiError::conflict(message),
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
+    use crate::api::ErrorKind;
+
+    /// Files may lie below `in`; `running.toml` beside it runs.
+    fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
+        let files = Directories::listed(&[dir.join("in")], Path::new("/x/y"));
+        write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)
+    }
+
+    fn read(file: &Path) -> String {
+        std::fs::read_to_string(file).unwrap()
+    }
+
+    fn mode(file: &Path) -> u32 {
+        std::fs::metadata(file).unwrap().permissions().mode() & 0o777
+    }
 
     #[test]
     fn a_file_is_written_whole_and_never_over_another_without_being_told_so() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("new.toml");
-        write(&file, "one", false).unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
-        let mode = |file: &Path| std::fs::metadata(file).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&file), 0o600);
-        let refused = write(&file, "two", false).unwrap_err();
+        let dir = dir.path();
+        std::fs::create_dir(dir.join("in")).unwrap();
+        let file = dir.join("in/new.toml");
+        save(dir, &file, "one", false).unwrap();
+        assert_eq!((read(&file).as_str(), mode(&file)), ("one", 0o600));
+        let refused = save(dir, &file, "two", false).unwrap_err();
         assert!(refused.message.contains("is there already: name another file"), "{refused}");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
-        std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        let link = dir.path().join("link.toml");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        write(&link, "three", true).unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "three");
-        assert_eq!(mode(&file), 0o640, "a replaced file keeps its mode");
-        assert!(link.is_symlink());
-        assert!(write(dir.path(), "x", true).unwrap_err().message.contains("no ordinary file"));
-        let refused = write(Path::new("/nonexistent/x"), "x", false).unwrap_err();
-        assert!(refused.message.contains("cannot be written: "), "{refused}");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
+        assert_eq!(read(&file), "one");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        save(dir, &file, "three", true).unwrap();
+        assert_eq!((read(&file).as_str(), mode(&file)), ("three", 0o640));
+        std::fs::create_dir(dir.join("in/sub")).unwrap();
+        let refused = save(dir, &dir.join("in/sub"), "x", true).unwrap_err();
+        assert!(refused.message.contains("no ordinary file"), "{refused}");
+        let refused = save(dir, &dir.join("in/none/x"), "x", false).unwrap_err();
+        assert!(refused.message.starts_with("cannot be written: "), "{refused}");
+        save(dir, &dir.join("in/sub/x"), "x", false).unwrap();
+        assert_eq!(std::fs::read_dir(dir.join("in")).unwrap().count(), 2, "no temporary file");
+    }
+
+    #[test]
+    fn only_the_running_file_may_be_written_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        for made in ["in", "etc"] {
+            std::fs::create_dir(dir.join(made)).unwrap();
+        }
+        let real = dir.join("etc/real.toml");
+        std::fs::write(&real, "before").unwrap();
+        // The operator's link is followed, and stays.
+        symlink(&real, dir.join("running.toml")).unwrap();
+        for (file, text) in [(dir.join("running.toml"), "one"), (real.clone(), "two")] {
+            save(dir, &file, text, true).unwrap();
+            assert_eq!(read(&real), text);
+        }
+        assert!(dir.join("running.toml").is_symlink());
+        symlink(dir.join("etc"), dir.join("in/link")).unwrap();
+        symlink(dir.join("etc/other.toml"), dir.join("in/other.toml")).unwrap();
+        for file in ["etc/other.toml", "new.toml", "in/../new.toml", "in/link/other.toml"] {
+            let refused = save(dir, &dir.join(file), "x", true).unwrap_err();
+            assert_eq!(refused.error, ErrorKind::Forbidden, "{file}: {refused}");
+            assert!(refused.message.contains("(files.paths)"), "{refused}");
+        }
+        let refused = save(dir, &dir.join("in/other.toml"), "x", true).unwrap_err();
+        assert!(refused.message.contains("no ordinary file"), "{refused}");
+        assert_eq!(std::fs::read_dir(dir.join("etc")).unwrap().count(), 1);
     }
 }

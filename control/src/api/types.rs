@@ -4,6 +4,7 @@
 //! microseconds unless the name says otherwise.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ddp::Access;
 use schemars::JsonSchema;
@@ -15,6 +16,7 @@ use super::{
     PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId, StreamInfo, Subject,
     Why, WorkerInfo,
 };
+use crate::beneath::Directories;
 use crate::config::{ListenerSection, RegionSection};
 
 /// A request to the control thread. Each variant names the [`Reply`] that answers it.
@@ -187,7 +189,16 @@ pub enum Reply {
     /// To [`Request::ConfigDiff`].
     ConfigDiff(ConfigDiff),
     /// To [`Request::ConfigText`]; it is written to a file and not sent, because it has secrets in it.
-    Text(String),
+    Text {
+        /// All of it.
+        text: String,
+        /// The file that runs: it may be written.
+        #[serde(skip)]
+        running: PathBuf,
+        /// Where other files may lie.
+        #[serde(skip)]
+        files: Arc<Directories>,
+    },
     /// To [`Request::Log`] and [`Request::SetLog`].
     Log(LogInfo),
     /// To requests without a result; an empty object.

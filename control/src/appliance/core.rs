@@ -291,7 +291,7 @@ impl Core {
             Request::ConfigDiff => answer.send(self.config_diff().map(Reply::ConfigDiff)),
             Request::Log => answer.send(Ok(Reply::Log(self.log_info()))),
             Request::SetLog(filter) => answer.send(self.set_log(filter).map(Reply::Log)),
-            Request::ConfigText(file) => answer.send(self.config_text(&file).map(Reply::Text)),
+            Request::ConfigText(file) => answer.send(self.config_text(&file)),
         }
     }
 

@@ -5,6 +5,7 @@
 //! ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,7 @@ use super::pending::{Loading, Then};
 use super::ports::PortView;
 use super::tickets::{Complete, Tickets};
 use crate::api::{self, AccessTally, ApiError, EventKind, EventLog};
+use crate::beneath::{Directories, Use};
 use crate::config::Config;
 use crate::files::Writer;
 use crate::shm;
@@ -89,6 +91,8 @@ pub(super) struct Env {
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
+    /// Where files may lie.
+    pub files: Arc<Directories>,
     tickets: Tickets<Then>,
     /// Commands that the rings have not taken yet, per worker.
     commands: Vec<VecDeque<Command>>,
@@ -101,6 +105,12 @@ pub(super) struct Env {
 }
 
 impl Env {
+    /// Whether a file that a request names may be opened.
+    pub(super) fn admit(&self, path: &Path, usage: Use) -> Result<(), ApiError> {
+        let admitted = self.files.admit(path, usage);
+        admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
+    }
+
     pub(super) fn new(
         facts: Facts,
         log: EventLog,
@@ -119,6 +129,7 @@ impl Env {
             now: facts.started,
             handshakes: Handshakes::default(),
             notes: Notes::default(),
+            files: Arc::new(facts.config.directories()),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
             facts,
@@ -220,9 +231,19 @@ impl Env {
 
     /// Requests memory from the loader. The result has the number that is returned.
     pub(super) fn load(&mut self, wanted: Wanted, loading: Loading) -> u64 {
+        self.load_below(Arc::clone(&self.files), wanted, loading)
+    }
+
+    /// The same with files in other directories.
+    pub(super) fn load_below(
+        &mut self,
+        files: Arc<Directories>,
+        wanted: Wanted,
+        loading: Loading,
+    ) -> u64 {
         let id = self.number();
         self.loading.insert(id, loading);
-        self.loads.push_back(Load { id, wanted });
+        self.loads.push_back(Load { id, wanted, files });
         id
     }
 

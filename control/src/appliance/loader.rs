@@ -1,10 +1,9 @@
 //! Making memory, on a thread of its own: mapping, pre-faulting and reading a file take time that the
 //! control thread does not have.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,6 +16,7 @@ use rustix::io::Errno;
 
 use super::budget::{Budget, Charge, Of};
 use super::source::{Fill, SourceFile, window};
+use crate::beneath::{Directories, Use};
 use crate::config::{self, RegionSection};
 
 /// What is to be made.
@@ -52,6 +52,8 @@ pub struct Load {
     pub id: u64,
     /// What is to be made.
     pub wanted: Wanted,
+    /// Where files may lie.
+    pub files: Arc<Directories>,
 }
 
 /// What was made.
@@ -97,9 +99,10 @@ impl Loader {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for load in inbox {
                 let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
-                let answer = move |Load { id, wanted }: Load| {
+                let answer = move |Load { id, wanted, files }: Load| {
+                    let result = self::load(&wanted, &budget, &files);
                     // The control thread may have ended.
-                    let _ = outbox.send(Finished { id, result: self::load(&wanted, &budget) });
+                    let _ = outbox.send(Finished { id, result });
                     wake();
                 };
                 match &load.wanted {
@@ -152,13 +155,14 @@ fn spawn(load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
 ///
 /// # Errors
 /// One sentence that names the region or file and the reason.
-pub fn load(wanted: &Wanted, budget: &Budget) -> Result<Loaded, String> {
+pub fn load(wanted: &Wanted, budget: &Budget, files: &Directories) -> Result<Loaded, String> {
     match wanted {
         Wanted::Region(section) => {
-            region(section, budget).map_err(|error| format!("region {}: {error}", section.name))
+            let made = region(section, budget, files);
+            made.map_err(|error| format!("region {}: {error}", section.name))
         }
         Wanted::File(path) => {
-            let source = SourceFile::open(path)?;
+            let source = SourceFile::open(files, path)?;
             let (window, len) = (window(source.size()), source.size().unwrap_or(0));
             let charge = charge(budget, Of::Job, &path.display().to_string(), window)?;
             let backing = Backing::Anonymous;
@@ -177,7 +181,8 @@ pub fn load(wanted: &Wanted, budget: &Budget) -> Result<Loaded, String> {
             Ok(loaded)
         }
         Wanted::Save { memory, len, path } => {
-            save(memory, *len, path).map_err(|error| format!("{}: {error}", path.display()))?;
+            let file = files.open(path, Use::Replace).map_err(|refused| refused.to_string())?;
+            save(memory, *len, file).map_err(|error| format!("{}: {error}", path.display()))?;
             Ok(Loaded { memory: memory.clone(), len: *len, file: None, source: None })
         }
         Wanted::Clear(all) => {
@@ -212,8 +217,7 @@ fn made(config: &MemoryConfig, charge: Charge, len: u64) -> Result<Loaded, Strin
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 
-fn save(memory: &Memory, len: u64, path: &Path) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
+fn save(memory: &Memory, len: u64, mut file: File) -> std::io::Result<()> {
     let mut bytes = vec![0; COPY];
     let mut at = 0;
     while at < len {
@@ -238,14 +242,14 @@ fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8]) {
 
 /// A region may change at any time, also where peers may not write: Reads and atomic operations put their
 /// answers there, and it is cleared.
-fn region(section: &RegionSection, budget: &Budget) -> Result<Loaded, String> {
+fn region(section: &RegionSection, budget: &Budget, files: &Directories) -> Result<Loaded, String> {
     let charged = |len| charge(budget, Of::Region, "its memory", len);
     let backing = match &section.backing {
         config::Backing::Anonymous => Backing::Anonymous,
         config::Backing::Hugepages => Backing::Huge,
         config::Backing::SharedMemory { object } => Backing::Shared { name: object.clone() },
         config::Backing::File { path, .. } => {
-            let file = open_for_writing(path)?;
+            let file = files.open(path, Use::ReadWrite).map_err(|refused| refused.to_string())?;
             let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
             let len = section.size.unwrap_or(metadata.len());
             if len == 0 {
@@ -273,27 +277,12 @@ fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }
 
-fn open_for_writing(path: &Path) -> Result<File, String> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path).map_err(|error| cannot_open(path, &error))
-}
-
-/// Opens (or makes) a file to append messages to.
+/// Whether a file can be opened for writing, or made; nothing is made.
 ///
 /// # Errors
 /// One sentence.
-pub fn open_log(path: &Path) -> Result<File, String> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600);
-    options.open(path).map_err(|error| cannot_open(path, &error))
-}
-
-/// Whether such a file can be opened for writing, or made; nothing is made.
-///
-/// # Errors
-/// One sentence.
-pub fn writable(path: &Path) -> Result<(), String> {
+pub fn writable(path: &Path, usage: Use, files: &Directories) -> Result<(), String> {
+    files.admit(path, usage).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -320,7 +309,7 @@ mod tests {
     use super::*;
 
     fn made_of(wanted: &Wanted) -> Result<Loaded, String> {
-        load(wanted, &Budget::unlimited())
+        load(wanted, &Budget::unlimited(), &Directories::everywhere())
     }
 
     fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
@@ -388,18 +377,19 @@ mod tests {
     fn what_is_cleared_needs_no_room_under_the_ceiling() {
         let budget = Budget::unlimited();
         let _all = budget.charge(Of::Job, "all", u64::MAX - 4095).unwrap();
-        assert!(load(&Wanted::Scratch(1), &budget).is_err());
-        assert!(load(&Wanted::Clear(Vec::new()), &budget).is_ok());
+        assert!(load(&Wanted::Scratch(1), &budget, &Directories::everywhere()).is_err());
+        assert!(load(&Wanted::Clear(Vec::new()), &budget, &Directories::everywhere()).is_ok());
     }
 
     #[test]
     fn the_thread_answers_in_order_and_wakes() {
         let (woken, wakes) = channel();
-        let loader =
-            Loader::start("t", Budget::unlimited(), move || woken.send(()).unwrap()).unwrap();
+        let wake = move || woken.send(()).unwrap();
+        let loader = Loader::start("t", Budget::unlimited(), wake).unwrap();
+        let files = Arc::new(Directories::everywhere());
         let region = section(config::Backing::Anonymous, Some(4096));
-        loader.request(Load { id: 1, wanted: Wanted::Region(region) });
-        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()) });
+        loader.request(Load { id: 1, wanted: Wanted::Region(region), files: Arc::clone(&files) });
+        loader.request(Load { id: 2, wanted: Wanted::File("/nonexistent".into()), files });
         wakes.recv().unwrap();
         wakes.recv().unwrap();
         assert!(matches!(loader.poll(), Some(Finished { id: 1, result: Ok(_) })));

@@ -290,8 +290,9 @@ fn setup(
 }
 
 fn load_regions(config: &Config, budget: &Budget) -> Result<Vec<(RegionSection, Loaded)>, String> {
+    let files = config.directories();
     let load = |section: &RegionSection| {
-        let loaded = loader::load(&Wanted::Region(section.clone()), budget)?;
+        let loaded = loader::load(&Wanted::Region(section.clone()), budget, &files)?;
         Ok((section.clone(), loaded))
     };
     config.regions.iter().map(load).collect()

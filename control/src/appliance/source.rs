@@ -3,16 +3,17 @@
 //! An ordinary file is read at offsets, by the loader's thread. A pipe is read in its order, each piece by a thread of
 //! its own, because it may have nothing to read for as long as it likes; the thread ends when the job has.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dataplane::memory::Memory;
 use ddp::RegionMemory as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
+
+use crate::beneath::{Directories, Use};
 
 /// Bytes of one piece, and of one message.
 pub const PIECE: u64 = 1 << 20;
@@ -54,10 +55,9 @@ impl SourceFile {
     ///
     /// # Errors
     /// One sentence.
-    pub fn open(path: &Path) -> Result<SourceFile, String> {
+    pub fn open(files: &Directories, path: &Path) -> Result<SourceFile, String> {
         let failed = |error| format!("cannot open {}: {error}", path.display());
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let file = files.open(path, Use::Read).map_err(|refused| refused.to_string())?;
         let metadata = file.metadata().map_err(failed)?;
         let size = match metadata.file_type() {
             kind if kind.is_file() => Some(metadata.len()),
@@ -146,6 +146,7 @@ impl Fill {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::io::Write;
 
     use dataplane::memory::{Backing, MemoryConfig};
@@ -174,7 +175,7 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(1 << 40).unwrap();
         file.write_all_at(b"end", (1 << 40) - 3).unwrap();
-        let source = Arc::new(SourceFile::open(&path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         assert_eq!((source.size(), source.is_pipe()), (Some(1 << 40), false));
         let last = fill(&source, (1 << 40) - 5, 5);
         assert_eq!(last.read(), Ok(5));
@@ -188,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         assert_eq!(source.size(), None);
         let piece = fill(&source, 0, 6);
         let reader = std::thread::spawn(move || (piece.read(), bytes(&piece, 6)));
@@ -206,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
         let piece = fill(&source, 0, 6);
         drop(source);
         assert_eq!(piece.read(), Err("given up".into()));
@@ -214,8 +215,9 @@ mod tests {
 
     #[test]
     fn what_is_neither_is_refused() {
-        for path in ["/dev/zero", "/"] {
-            let refused = SourceFile::open(Path::new(path)).unwrap_err();
+        for path in ["/dev/zero", "/dev"] {
+            let refused =
+                SourceFile::open(&Directories::everywhere(), Path::new(path)).unwrap_err();
             assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
         }
     }

@@ -7,6 +7,7 @@ use toml::de::DeTable;
 use super::check::{self, Sections};
 use super::devices::{self, MemorySection};
 use super::errors::{ConfigError, ConfigErrors, Places, Sink};
+use super::files::{self, FilesSection};
 use super::reader::Section;
 use super::source::Source;
 use super::tuning::{self, ManagementSection, TcpSection};
@@ -80,6 +81,7 @@ struct Draft {
     memory: (MemorySection, Places),
     workers: (Vec<WorkerSection>, Places),
     tcp: TcpSection,
+    files: FilesSection,
     management: (ManagementSection, Places),
     sections: Sections,
 }
@@ -105,6 +107,7 @@ impl Draft {
         let mpa = tuning::mpa(root.table("mpa"));
         let sctp = sctp::sctp(root.table("sctp"));
         let limits = tuning::limits(root.table("limits"));
+        let files = files::files(root.table("files"));
         let management = tuning::management(root.table("management"));
         for (key, example) in [
             ("port", "an appliance needs at least one: add a [[port]] section"),
@@ -127,7 +130,7 @@ impl Draft {
             mpa,
             sctp,
         };
-        Self { name, root, memory, workers, tcp, management, sections }
+        Self { name, root, memory, workers, tcp, files, management, sections }
     }
 
     fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
@@ -152,6 +155,7 @@ impl Draft {
             mpa: self.sections.mpa.0,
             sctp: self.sections.sctp.0,
             limits: self.sections.limits.0,
+            files: self.files,
             management: self.management.0,
         };
         Document {

@@ -19,6 +19,7 @@ use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
 use super::values::show_size;
+use crate::beneath::Use;
 use crate::privilege::{self, Capability};
 
 impl Document {
@@ -39,6 +40,7 @@ impl Document {
         for (region, places) in self.config.regions.iter().zip(&self.regions) {
             region_files(region, places, &mut findings);
         }
+        paths_of_files(self, &mut findings);
         locked_memory(&machine, self, &mut findings);
         memory_of_machine(root, self, &mut findings);
         management_socket(self, &mut findings);
@@ -172,6 +174,32 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
         Err(error) => {
             let message = format!("{} cannot be examined: {error}; check the path", path.display());
             findings.error(places, "path", message);
+        }
+    }
+}
+
+/// Files of regions and queues that do not lie below `files.paths`.
+fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
+    let config = &document.config;
+    let directories = config.directories();
+    let mut admit = |section: &str, of: &[String], path: &Path, usage| {
+        let Err(refused) = directories.admit(path, usage) else { return };
+        let line = config.source.line(section, of, "path").unwrap_or(0);
+        let (file, key) = (config.file.clone(), format!("{section}.path"));
+        let message = refused.to_string();
+        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
+    };
+    for region in &config.regions {
+        if let Backing::File { path, .. } = &region.backing {
+            admit("region", std::slice::from_ref(&region.name), path, Use::ReadWrite);
+        }
+    }
+    for listener in &config.listeners {
+        for queue in &listener.queues {
+            if let Delivery::File { path } = &queue.deliver_to {
+                let of = [listener.name.clone(), queue.qn.to_string()];
+                admit("listener.queue", &of, path, Use::Append);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod document;
 mod edit;
 mod environment;
 mod errors;
+mod files;
 mod impair;
 mod keys;
 mod machine;
@@ -41,6 +42,8 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use crate::beneath::Directories;
+
 pub use document::{Document, listener_from_json, region_from_json};
 
 pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
@@ -49,6 +52,7 @@ pub use devices::MemorySection;
 pub(crate) use edit::render;
 pub use edit::{file_text, header_of, render_table, toml_of};
 pub use errors::{ConfigError, ConfigErrors};
+pub use files::FilesSection;
 pub use keys::Key;
 pub use machine::Finding;
 pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
@@ -99,11 +103,40 @@ pub struct Config {
     pub sctp: SctpSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
+    /// Where files may lie.
+    pub files: FilesSection,
     /// Management socket, log and shutdown.
     pub management: ManagementSection,
 }
 
 impl Config {
+    /// Where files may lie.
+    pub(crate) fn directories(&self) -> Directories {
+        self.directories_with(self)
+    }
+
+    /// Where they may while these regions and queues are applied: `[files]` is that of the start.
+    pub(crate) fn directories_with(&self, new: &Config) -> Directories {
+        let socket = &self.management.socket;
+        match &self.files.paths {
+            Some(paths) => Directories::listed(paths, socket),
+            None => Directories::by_default(new.files_named(), socket),
+        }
+    }
+
+    /// The files of regions and queues.
+    fn files_named(&self) -> impl Iterator<Item = &Path> {
+        let regions = self.regions.iter().filter_map(|region| match &region.backing {
+            Backing::File { path, .. } => Some(path.as_path()),
+            _ => None,
+        });
+        let queues = self.listeners.iter().flat_map(|listener| &listener.queues);
+        regions.chain(queues.filter_map(|queue| match &queue.deliver_to {
+            Delivery::File { path } => Some(path.as_path()),
+            _ => None,
+        }))
+    }
+
     /// Takes what a reload applies of the sections that are compared key by key.
     #[cfg(feature = "appliance")]
     pub(crate) fn apply_reload(&mut self, new: &Config) {
@@ -128,6 +161,7 @@ impl Config {
             ("mpa", self.mpa.differences(&new.mpa, reload)),
             ("sctp", self.sctp.differences(&new.sctp, reload)),
             ("limits", self.limits.differences(&new.limits, reload)),
+            ("files", self.files.differences(&new.files, reload)),
             ("management", self.management.differences(&new.management, reload)),
         ];
         all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
@@ -150,7 +184,7 @@ pub fn keys() -> Vec<Key> {
         tables::listener_limits::keys_of(),
         tables::queue::keys_of(),
     ];
-    let after = [tuning::descriptors(), SctpSection::keys()];
+    let after = [tuning::descriptors(), SctpSection::keys(), files::descriptors()];
     let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
     all.flatten().collect()
 }

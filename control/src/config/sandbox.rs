@@ -30,7 +30,7 @@ section! {
     pub struct SandboxSection in "management.sandbox" {
         /// Gives up what the configuration does not need, at the start: capabilities, files (Landlock), system calls (seccomp), new privileges. What the kernel does not have is left out and said in the log. Of several appliances in one process all must say the same.
         mode: SandboxMode = one_of(&SandboxMode::WORDS), or SandboxMode::Off;
-        /// Directories whose files the process may read, write and make, besides those of the files and sockets that the configuration names; absolute paths. They must exist.
+        /// Directories whose files the process may read, write and make, besides `files.paths` and those of the files and sockets that the configuration names; absolute paths. They must exist.
         paths: Vec<PathBuf> = directories(), or Vec::new();
     }
 }

@@ -59,6 +59,7 @@ impl Config {
             one("mpa", self.mpa.written()),
             one("sctp", self.sctp.written()),
             one("limits", self.limits.written()),
+            one("files", self.files.written()),
             one("management", self.management.written()),
             one("management.listen", self.management.listen.written()),
             one("management.access", self.management.access.written()),

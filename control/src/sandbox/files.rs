@@ -9,6 +9,7 @@ use landlock::{
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
+use crate::beneath;
 use crate::config::{Backing, Config, Delivery, Hugepages, PortKind};
 
 /// The newest version whose rights are handled; those that an older kernel lacks are left out.
@@ -162,9 +163,12 @@ fn written(config: &Config) -> Vec<PathBuf> {
         PortKind::Pcap { tx_file, .. } => tx_file.clone(),
         _ => None,
     }));
-    // What the API may name besides is in `paths`.
     let directories = files.iter().map(|file| parent(file));
-    directories.chain(config.management.sandbox.paths.iter().cloned()).collect()
+    let others = match &config.files.paths {
+        Some(paths) => paths.clone(),
+        None => vec![beneath::STATE.into()],
+    };
+    directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
 
 /// What a configuration reads: the directory of its file, for reloads, and captures.
@@ -243,15 +247,24 @@ mod tests {
                     [[region]]\nname = \"r\"\npath = \"/srv/r/file\"\nsize = 1\naccess = \"w\"\n\
                     [management]\nsocket = \"/run/x/s\"\n[management.audit]\nfile = \"/log/a\"\n\
                     [management.sandbox]\npaths = [\"/more\"]\n";
-        let config = Document::parse(Path::new("/etc/conf/t.toml"), text).unwrap().config;
-        let all = list(&[config]);
+        let parse =
+            |text: &str| Document::parse(Path::new("/etc/conf/t.toml"), text).unwrap().config;
+        let all = list(&[parse(text)]);
         let with = |wanted| {
             let own = all.iter().filter(|&(_, &may)| may == wanted);
             own.map(|(path, _)| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(with(May::Write), ["/dev/null", "/log", "/more", "/run/m", "/run/x", "/srv/r"]);
+        assert_eq!(
+            with(May::Write),
+            ["/dev/null", "/log", "/more", "/run/m", "/run/x", "/srv/r", "/var/lib/ddpd"]
+        );
         assert_eq!(with(May::Device), [""; 0]);
         assert_eq!(all[Path::new("/etc/conf")], May::Read);
         assert!(!all.contains_key(Path::new("/")) && !all.contains_key(Path::new("/dev")));
+
+        let text = format!("{text}[files]\npaths = [\"/srv/r\", \"/data\"]\n");
+        let all = list(&[parse(&text)]);
+        assert_eq!(all[Path::new("/data")], May::Write);
+        assert!(!all.contains_key(Path::new("/var/lib/ddpd")));
     }
 }

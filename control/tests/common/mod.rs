@@ -246,6 +246,8 @@ link = "wire"
 name = "i"
 port = "p"
 addresses = ["10.9.0.{host}/24"]
+[files]
+paths = ["{dir}"]
 [management]
 socket = "{dir}/{name}.sock"
 drain_timeout = "10 s"

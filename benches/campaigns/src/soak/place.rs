@@ -62,13 +62,14 @@ pub(crate) fn target_config(place: &Place<'_>, streams: u32) -> String {
 fn config(name: &str, device: &str, directory: &Path, streams: u32) -> String {
     format!(
         "name = \"{name}\"\n[memory]\nhugepages = \"never\"\n[workers]\ncount = 1\nidle = \"adaptive\"\n\
-         [management]\nsocket = \"{}/{name}.sock\"\nlog = \"info\"\ndrain_timeout = \"1s\"\n\
+         [files]\npaths = [\"{directory}\"]\n\
+         [management]\nsocket = \"{directory}/{name}.sock\"\nlog = \"info\"\ndrain_timeout = \"1s\"\n\
          [tcp]\ntime_wait = \"500ms\"\nmin_rto = \"20ms\"\ninitial_rto = \"200ms\"\nuser_timeout = \"5s\"\n\
          [sctp]\nmin_rto = \"20ms\"\ninitial_rto = \"200ms\"\nmax_retransmits = 8\nheartbeat = \"500ms\"\n\
          [limits]\nstreams = {streams}\n\
          [[port]]\nname = \"wire\"\nkind = \"af_packet\"\ndevice = \"{device}\"\n\
          [[interface]]\nname = \"lan\"\nport = \"wire\"\n",
-        directory.display(),
+        directory = directory.display(),
     )
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::api::*;
+use crate::beneath::Directories;
 
 pub(crate) const BODY_LIMIT: u64 = 4096;
 
@@ -309,7 +310,11 @@ impl Control {
                 Err(ApiError::not_found(format!("no capture of {port}")))
             }
             Request::Why(_) => Ok(Reply::Why(Why::default())),
-            Request::ConfigText(file) => Ok(Reply::Text(format!("# {}\n", file.display()))),
+            Request::ConfigText(file) => Ok(Reply::Text {
+                text: format!("# {}\n", file.display()),
+                running: "/etc/ddpd.toml".into(),
+                files: Arc::new(Directories::everywhere()),
+            }),
         }
     }
 }

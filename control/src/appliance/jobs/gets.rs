@@ -24,6 +24,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::loader::Wanted;
 use crate::appliance::pending::{Loading, SinkOf, Task};
+use crate::beneath::Use;
 
 impl Transfers {
     /// Bytes are to be got. `peer`: the peer of the stream that the job uses, if it may.
@@ -40,7 +41,10 @@ impl Transfers {
                 let file = file.display();
                 return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
             }
-            GetSink::File(file) => file.clone(),
+            GetSink::File(file) => {
+                env.admit(file, Use::Replace)?;
+                file.clone()
+            }
             GetSink::Region { .. } => std::path::PathBuf::new(),
         };
         if length.is_none() && matches!(source, RemotePlace::Tagged { .. }) {

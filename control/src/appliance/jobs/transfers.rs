@@ -29,6 +29,7 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::pending::{Loading, Task, has_ended};
 use crate::appliance::source::PIECE;
+use crate::beneath::Use;
 use crate::transport::Transport;
 
 /// Bytes of one message.
@@ -72,6 +73,7 @@ impl Transfers {
             let file = file.display();
             return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
         }
+        env.admit(&file, Use::Read)?;
         let wanted =
             NewJob { file: file.clone(), via, target, work: Work::Put(Staging::default()), peer };
         let id = self.new_job(env, wanted, out)?;

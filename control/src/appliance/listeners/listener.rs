@@ -9,7 +9,7 @@ use super::serving::Serving;
 use crate::api::{ApiError, ListenerInfo, QueueInfo};
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
-use crate::appliance::loader::open_log;
+use crate::beneath::{Refused, Use};
 use crate::config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 use crate::files::FileId;
 
@@ -143,9 +143,13 @@ pub(in crate::appliance) fn open_queue_files(
         match kept {
             Some(file) => drop(files.insert(queue.qn, file)),
             None => {
-                let file = open_log(path).map_err(|error| {
-                    let (name, qn) = (&section.name, queue.qn);
-                    ApiError::bad_request(format!("listener `{name}`, queue {qn}: {error}"))
+                let file = env.files.open(path, Use::Append).map_err(|refused| {
+                    let message =
+                        format!("listener `{}`, queue {}: {refused}", section.name, queue.qn);
+                    match refused {
+                        Refused::Outside(_) => ApiError::forbidden(message),
+                        Refused::Failed(_) => ApiError::bad_request(message),
+                    }
                 })?;
                 opened.push((queue.qn, path.clone(), file));
             }

@@ -36,6 +36,7 @@ use super::pending::{Loading, Then};
 use super::stags::StagAllocator;
 use crate::advert;
 use crate::api::{Answer, ApiError, EventKind, RegionInfo, Reply};
+use crate::beneath::Use;
 use crate::config::{
     Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory,
 };
@@ -119,7 +120,11 @@ impl Regions {
 
     /// An API client wants a region: its memory is made first, elsewhere.
     pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
-        match self.may_add(env, &section) {
+        let admitted = match &section.backing {
+            Backing::File { path, .. } => env.admit(path, Use::ReadWrite),
+            _ => Ok(()),
+        };
+        match admitted.and_then(|()| self.may_add(env, &section)) {
             Ok(()) => {
                 let number = env.load(Wanted::Region(section.clone()), Loading::Region);
                 self.loading.insert(number, (section, answer));

@@ -19,7 +19,11 @@ fn a_job_over_an_impossible_connection_is_not_begun() {
         let place = RemotePlace::Tagged { stag: 1, to: 0 };
         let via = Via::Connect(spec.clone());
         let requests = [
-            Request::Put(PutSpec { file: "/none".into(), via: via.clone(), target: place.clone() }),
+            Request::Put(PutSpec {
+                file: "/tmp/none".into(),
+                via: via.clone(),
+                target: place.clone(),
+            }),
             Request::Get(GetSpec {
                 via,
                 source: place,

@@ -27,6 +27,7 @@ mod impossible;
 mod jobs;
 mod links;
 mod lists;
+mod paths;
 mod rdmap;
 mod refused;
 mod regions;
@@ -123,8 +124,10 @@ fn fresh(text: &str) -> Bench {
     std::fs::write(&file, &text).unwrap();
     let config = Document::parse(&file, &text).unwrap().config;
     let budget = Budget::new(Some(room()), &config.limits, WORKERS);
+    let files = config.directories();
     let load = |section: &RegionSection| {
-        (section.clone(), loader::load(&Wanted::Region(section.clone()), &budget).unwrap())
+        let wanted = Wanted::Region(section.clone());
+        (section.clone(), loader::load(&wanted, &budget, &files).unwrap())
     };
     let regions = config.regions.iter().map(load).collect();
     let log = EventLog::new(1000, 1 << 20);
@@ -203,8 +206,10 @@ impl Bench {
     /// Makes the memory that was asked for.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
-            let finished =
-                Finished { id: load.id, result: loader::load(&load.wanted, &self.budget) };
+            let finished = Finished {
+                id: load.id,
+                result: loader::load(&load.wanted, &self.budget, &load.files),
+            };
             self.core.handle_loaded(finished, self.now);
         }
     }

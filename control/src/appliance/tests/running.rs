@@ -31,7 +31,7 @@ impl Bench {
         let file = self.dir.path().join(file);
         let mut pending = self.call(Request::ConfigText(file));
         match answer(&mut pending).unwrap() {
-            Reply::Text(text) => text,
+            Reply::Text { text, .. } => text,
             other => panic!("{other:?}"),
         }
     }

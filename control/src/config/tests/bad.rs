@@ -114,7 +114,7 @@ fn keys_and_types() {
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
-             port, interface, region, listener, tcp, mpa, sctp, limits, management",
+             port, interface, region, listener, tcp, mpa, sctp, limits, files, management",
         ),
         ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
         ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),

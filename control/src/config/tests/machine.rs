@@ -238,6 +238,23 @@ fn files_and_locked_memory() {
 }
 
 #[test]
+fn files_lie_below_their_directories() {
+    let machine = Machine::new();
+    let (below, outside) = (machine.root().join("sys"), machine.root().join("f"));
+    let (below, outside) = (below.display(), outside.display());
+    let text = format!(
+        "{RING}[files]\npaths = [\"{below}\"]\n[[region]]\nname = \"r\"\naccess = \"w\"\n\
+         size = 1\npath = \"{outside}\"\n"
+    );
+    let found = machine.finds(&text);
+    let refused = format!(
+        "region.path: \"{outside}\" does not lie below them: files must lie below {below} (files.paths)"
+    );
+    assert!(found.iter().any(|finding| finding.ends_with(&refused)), "{found:?}");
+    assert!(found.iter().all(|finding| !finding.starts_with("0:")), "{found:?}");
+}
+
+#[test]
 fn the_management_socket() {
     let machine = Machine::new();
     let socket = machine.root().join("api.sock");

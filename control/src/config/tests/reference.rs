@@ -28,6 +28,7 @@ fn every_key_that_is_read_is_described() {
         ("mpa", of_tables("[mpa]")),
         ("sctp", of_tables("[sctp]")),
         ("limits", of_tables("[limits]")),
+        ("files", of_tables("[files]")),
         ("management", of_tables("[management]")),
         ("management.listen", of_tables("[management.listen]")),
         ("management.access", of_tables("[management.access]")),

@@ -57,6 +57,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         (by_key_name("mpa"), differs("mpa")),
         (by_key_name("sctp"), differs("sctp")),
         (by_key_name("limits"), differs("limits")),
+        (by_key_name("files"), differs("files")),
         (by_key_name("management"), differs("management")),
     ];
     let changed = sections.into_iter().filter(|(_, changed)| *changed);

@@ -6,7 +6,6 @@
 //! give them.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use ddp::PdId;
 
@@ -15,6 +14,7 @@ use crate::appliance::core::Core;
 use crate::appliance::listeners::{check_advertisement, check_interface_of, stands_in_the_way};
 use crate::appliance::loader::writable;
 use crate::appliance::regions::Regions;
+use crate::beneath::{Directories, Use};
 use crate::config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
 
 /// The steps of a reload that can fail.
@@ -31,12 +31,13 @@ pub(super) struct Steps {
 impl Core {
     pub(super) fn foresee(&self, config: &Config, difference: &Difference) -> Steps {
         let mut steps = Steps::default();
+        let files = self.files_of(config);
         self.regions_that_go(difference, &mut steps.refusals);
-        self.regions_that_come(config, difference, &mut steps.refusals);
+        self.regions_that_come(config, difference, &files, &mut steps.refusals);
         steps.refusals.extend(self.over_memory(config, difference));
         let sections = difference.listeners_changed.iter().chain(&difference.listeners_added);
         for section in sections.clone() {
-            self.listener_alone(difference, section, &mut steps.refusals);
+            self.listener_alone(difference, section, &files, &mut steps.refusals);
         }
         let mut standing = self.listeners.sections();
         let (go, stay): (Vec<_>, Vec<_>) =
@@ -82,6 +83,7 @@ impl Core {
         &self,
         config: &Config,
         difference: &Difference,
+        files: &Directories,
         refusals: &mut Vec<String>,
     ) {
         let limits = &config.limits;
@@ -90,7 +92,8 @@ impl Core {
                 refusals.push(error.message);
             }
             if let Backing::File { path, .. } = &section.backing {
-                refused(&format!("region {}", section.name), path, refusals);
+                let region = format!("region {}", section.name);
+                refused(&region, writable(path, Use::ReadWrite, files), refusals);
             }
         }
         // Regions that go are freed after the others have come.
@@ -117,6 +120,7 @@ impl Core {
         &self,
         difference: &Difference,
         section: &ListenerSection,
+        files: &Directories,
         refusals: &mut Vec<String>,
     ) {
         let name = &section.name;
@@ -140,7 +144,8 @@ impl Core {
             if let Delivery::File { path } = &queue.deliver_to
                 && !self.listeners.has_open(name, path)
             {
-                refused(&format!("listener `{name}`, queue {}", queue.qn), path, refusals);
+                let queue = format!("listener `{name}`, queue {}", queue.qn);
+                refused(&queue, writable(path, Use::Append, files), refusals);
             }
         }
     }
@@ -212,8 +217,6 @@ enum Domain {
     New(usize),
 }
 
-fn refused(what: &str, path: &Path, refusals: &mut Vec<String>) {
-    if let Err(error) = writable(path) {
-        refusals.push(format!("{what}: {error}"));
-    }
+fn refused(what: &str, file: Result<(), String>, refusals: &mut Vec<String>) {
+    refusals.extend(file.err().map(|error| format!("{what}: {error}")));
 }

@@ -24,7 +24,7 @@ mod foresee;
 mod sentences;
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use dataplane::Sources;
 
@@ -37,6 +37,7 @@ use crate::appliance::env::Origin;
 use crate::appliance::loader::{Loaded, Wanted};
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
+use crate::beneath::{Directories, Parent};
 use crate::config::{Backing, Config, ListenerSection, RegionSection};
 
 /// A reload on its way.
@@ -57,7 +58,7 @@ enum Stage {
         waiting: HashMap<u64, RegionSection>,
         loaded: Vec<(RegionSection, Loaded)>,
         /// Files of regions that were not there before.
-        new_files: Vec<PathBuf>,
+        new_files: Vec<Parent>,
     },
     /// The workers have been sent what was added and changed.
     Applying {
@@ -121,6 +122,11 @@ impl Core {
         ReloadReport { dry_run: true, ..report }
     }
 
+    /// Where files may lie when this file runs.
+    fn files_of(&self, config: &Config) -> Directories {
+        self.env.facts.config.directories_with(config)
+    }
+
     fn may_reload(&self) -> Result<(), ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
@@ -144,13 +150,15 @@ impl Core {
         let report = self.report(&config, &difference);
         let mut waiting = HashMap::new();
         let mut new_files = Vec::new();
+        let files = Arc::new(self.files_of(&config));
         for section in &difference.regions_added {
-            if let Backing::File { path, .. } = &section.backing
-                && !path.exists()
-            {
-                new_files.push(path.clone());
+            if let Backing::File { path, .. } = &section.backing {
+                // Loading says why it cannot be opened.
+                let parent = files.parent(path).ok();
+                new_files.extend(parent.filter(|parent| parent.is_there().is_ok_and(|is| !is)));
             }
-            let id = self.env.load(Wanted::Region(section.clone()), Loading::Reload);
+            let wanted = Wanted::Region(section.clone());
+            let id = self.env.load_below(Arc::clone(&files), wanted, Loading::Reload);
             waiting.insert(id, section.clone());
         }
         let stage = Stage::Loading { waiting, loaded: Vec::new(), new_files };
@@ -192,7 +200,7 @@ impl Core {
         };
         if !plan.refusals.is_empty() {
             drop(loaded);
-            new_files.iter().for_each(|file| remove_if_empty(file));
+            new_files.iter().for_each(remove_if_empty);
             let error = ApiError::conflict(plan.refusals.join("\n"));
             return self.refuse_reload(plan.answer, error);
         }
@@ -210,6 +218,7 @@ impl Core {
         loaded: Vec<(RegionSection, Loaded)>,
     ) -> Result<(), ApiError> {
         let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
+        self.env.files = Arc::new(self.files_of(&plan.config));
         if plan.difference.limits_changed {
             done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
             self.env.facts.config.apply_reload(&plan.config);
@@ -298,6 +307,7 @@ impl Core {
         let ReloadPlan { stage, answer, refusals, .. } = plan;
         let Stage::Applying { done, .. } = stage else { return };
         let mut left = Vec::new();
+        self.env.files = Arc::new(self.env.facts.config.directories());
         for step in done.into_iter().rev() {
             match step {
                 Undo::Limits(old) => {
@@ -337,10 +347,8 @@ impl Undo {
 }
 
 /// What was made for a region that is not to be.
-fn remove_if_empty(file: &std::path::Path) {
-    if std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
-        && let Err(error) = std::fs::remove_file(file)
-    {
-        tracing::warn!("{}: cannot be removed: {error}", file.display());
+fn remove_if_empty(file: &Parent) {
+    if let Err(error) = file.remove_if_empty() {
+        tracing::warn!("a file that was made for a refused reload cannot be removed: {error}");
     }
 }

@@ -1,7 +1,9 @@
 //! What a reload says, and what counts as running afterwards.
 
+use std::sync::Arc;
+
 use super::Difference;
-use crate::api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, When};
+use crate::api::{ApiError, ConfigDiff, ConfigInfo, ReloadReport, Reply, When};
 use crate::appliance::core::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::running::{ByApi, Running};
@@ -63,6 +65,7 @@ impl Core {
             .filter_map(|region| running.regions.iter().find(|r| r.name == region.name).cloned())
             .collect();
         facts.listeners = file.listeners.clone();
+        self.env.files = Arc::new(facts.directories());
         self.lines.update(&self.running().config, &file);
         let mut source = file.source;
         std::mem::swap(&mut self.env.facts.config.source, &mut source);
@@ -82,9 +85,11 @@ impl Core {
     pub(in crate::appliance::core) fn config_text(
         &self,
         file: &std::path::Path,
-    ) -> Result<String, ApiError> {
+    ) -> Result<Reply, ApiError> {
         let config = self.running().config;
-        config::file_text(&config, file, config.source.text()).map_err(ApiError::conflict)
+        let text = config::file_text(&config, file, config.source.text());
+        let text = text.map_err(ApiError::conflict)?;
+        Ok(Reply::Text { text, running: config.file, files: Arc::clone(&self.env.files) })
     }
 
     pub(super) fn report(&self, config: &Config, difference: &Difference) -> ReloadReport {

@@ -1,0 +1,88 @@
+//! Requests that name files, where `files.paths` says which may be named.
+
+use super::*;
+use crate::api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
+use crate::config::{Backing, Fsync, listener_from_json, region_from_json};
+
+fn confined() -> Bench {
+    let bench = bench_with(&format!("{BASIC}[files]\npaths = [\"DIR/in\"]\n"));
+    std::fs::create_dir(bench.dir.path().join("in")).unwrap();
+    std::os::unix::fs::symlink(bench.dir.path(), bench.dir.path().join("in/link")).unwrap();
+    bench
+}
+
+/// Each request that names a file.
+fn requests(file: &std::path::Path) -> [Request; 4] {
+    let region = serde_json::json!({"name": "f", "size": 64, "access": "w", "path": file});
+    let region = region_from_json(&region).unwrap();
+    assert_eq!(region.backing, Backing::File { path: file.into(), fsync: Fsync::Close });
+    let listener = serde_json::json!({
+        "name": "q", "interface": "i", "port": 7999, "regions": [],
+        "queue": [{"qn": 0, "deliver_to": "file", "path": file}],
+    });
+    let (via, place) = (Via::Stream(StreamId(1)), || RemotePlace::Tagged { stag: 1, to: 0 });
+    let put = PutSpec { file: file.into(), via: via.clone(), target: place() };
+    let sink = GetSink::File(file.into());
+    [
+        Request::AddRegion(region),
+        Request::AddListener(listener_from_json(&listener).unwrap()),
+        Request::Put(put),
+        Request::Get(GetSpec { via, source: place(), length: Some(1), sink }),
+    ]
+}
+
+#[test]
+fn a_file_outside_is_refused_by_each_request_and_nothing_is_made() {
+    let mut bench = confined();
+    for file in ["out", "in/link/out", "in/../out"] {
+        let file = bench.dir.path().join(file);
+        for request in requests(&file) {
+            let error = answer(&mut bench.call(request)).unwrap_err();
+            assert_eq!(error.error, ErrorKind::Forbidden, "{error}");
+            assert!(error.message.contains("(files.paths)"), "{error}");
+        }
+        assert!(bench.core.poll_load().is_none());
+    }
+    assert!(!bench.dir.path().join("out").exists());
+}
+
+#[test]
+fn a_file_below_is_not_refused_for_its_path() {
+    let mut bench = confined();
+    let file = bench.dir.path().join("in/f");
+    for request in requests(&file) {
+        match bench.call(request).try_recv() {
+            Ok(Err(error)) => assert_ne!(error.error, ErrorKind::Forbidden, "{error}"),
+            Ok(Ok(_)) | Err(_) => {}
+        }
+    }
+    bench.load_all();
+    assert!(file.exists());
+}
+
+#[test]
+fn without_the_key_only_directories_of_the_file_are_open_also_after_a_reload() {
+    // Not below the directory of temporary files, which stands for /var/lib/ddpd in tests.
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = place.path();
+    let mut bench = bench();
+    let refused = |bench: &mut Bench| {
+        let error = answer(&mut bench.call(requests(&place.join("f")).into_iter().next().unwrap()));
+        error.is_err_and(|error| error.error == ErrorKind::Forbidden)
+    };
+    assert!(refused(&mut bench));
+    let region = |size: &str| {
+        let path = place.join("named");
+        format!("{BASIC}[[region]]\nname = \"named\"\npath = {path:?}\naccess = \"r\"\n{size}")
+    };
+    // Refused for want of a size: nothing is open, and nothing is left.
+    assert!(bench.reload(&region("")).is_err());
+    assert!(refused(&mut bench) && !place.join("named").exists());
+    bench.reload(&region("size = 64\n")).unwrap();
+    assert!(place.join("named").exists());
+    let mut pending = bench.call(requests(&place.join("f")).into_iter().next().unwrap());
+    bench.load_all();
+    bench.acknowledge();
+    answer(&mut pending).unwrap();
+    assert!(place.join("f").exists());
+}

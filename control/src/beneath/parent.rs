@@ -1,0 +1,160 @@
+//! A file by the directory that it lies in: made, replaced and removed there, whatever becomes of the directory's path.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fsync, linkat, openat,
+    renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Names that are tried for a temporary file.
+const TRIES: u32 = 100;
+
+/// The directory, open, and the file's name in it.
+#[derive(Debug)]
+pub struct Parent {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+/// Why a file is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// It is there, and is not to be replaced.
+    #[error("is there already")]
+    IsThere,
+    /// What is there is no ordinary file.
+    #[error("is no ordinary file: name another")]
+    NotAFile,
+    /// A call failed.
+    #[error("cannot be written: {0}")]
+    Failed(#[from] io::Error),
+}
+
+impl From<Errno> for NotWritten {
+    fn from(error: Errno) -> NotWritten {
+        NotWritten::Failed(error.into())
+    }
+}
+
+impl Parent {
+    pub(super) fn new(directory: OwnedFd, name: OsString) -> Parent {
+        Parent { directory, name }
+    }
+
+    /// That of a file which the operator named on the command line: where its links lead to.
+    ///
+    /// # Errors
+    /// Its directory cannot be opened.
+    pub fn of(path: &Path) -> io::Result<Parent> {
+        let path = match std::fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(path)?,
+            found => found?,
+        };
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::IsADirectory.into());
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Parent { directory: openat(CWD, directory, flags, Mode::empty())?, name: name.into() })
+    }
+
+    /// Whether something has the name.
+    ///
+    /// # Errors
+    /// It cannot be examined.
+    pub fn is_there(&self) -> io::Result<bool> {
+        Ok(self.stat()?.is_some())
+    }
+
+    /// Removes the file if it is ordinary and has no bytes.
+    ///
+    /// # Errors
+    /// It cannot be examined or removed.
+    pub fn remove_if_empty(&self) -> io::Result<()> {
+        match self.stat()? {
+            Some(stat) if is_file(&stat) && stat.st_size == 0 => {
+                Ok(unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the file whole or not at all: its name is given to bytes that are on the disk already. A new one is for
+    /// its owner alone; a replaced one keeps its mode.
+    ///
+    /// # Errors
+    /// Nothing is written.
+    pub fn write(&self, bytes: &[u8], overwrite: bool) -> Result<(), NotWritten> {
+        let mode = match self.stat()? {
+            Some(_) if !overwrite => return Err(NotWritten::IsThere),
+            Some(stat) if is_file(&stat) => Mode::from_raw_mode(stat.st_mode & 0o7777),
+            Some(_) => return Err(NotWritten::NotAFile),
+            None => Mode::RUSR | Mode::WUSR,
+        };
+        let (mut file, temporary) = self.temporary()?;
+        let written = fill(&mut file, bytes, mode).map_err(NotWritten::from);
+        let written = written.and_then(|()| self.give_name(&temporary, overwrite));
+        if written.is_err() {
+            // The first error is the one to tell.
+            let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
+        }
+        written?;
+        Ok(fsync(&self.directory)?)
+    }
+
+    fn stat(&self) -> io::Result<Option<Stat>> {
+        match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn temporary(&self) -> io::Result<(File, String)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let process = std::process::id();
+        for n in 0..TRIES {
+            let name = format!(".ddpd-{process}-{n}");
+            match openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => return Ok((file.into(), name)),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Errno::EXIST.into())
+    }
+
+    fn give_name(&self, temporary: &str, overwrite: bool) -> Result<(), NotWritten> {
+        let (at, name) = (&self.directory, &self.name);
+        let given = match overwrite {
+            true => renameat(at, temporary, at, name),
+            false => match renameat_with(at, temporary, at, name, RenameFlags::NOREPLACE) {
+                // The file system does not have it.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    linkat(at, temporary, at, name, AtFlags::empty())
+                        .and_then(|()| unlinkat(at, temporary, AtFlags::empty()))
+                }
+                given => given,
+            },
+        };
+        match given {
+            Err(Errno::EXIST) => Err(NotWritten::IsThere),
+            given => Ok(given?),
+        }
+    }
+}
+
+fn fill(file: &mut File, bytes: &[u8], mode: Mode) -> io::Result<()> {
+    file.write_all(bytes)?;
+    fchmod(&*file, mode)?;
+    file.sync_all()
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}

@@ -1,0 +1,207 @@
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const ALL: [Use; 4] = [Use::Read, Use::ReadWrite, Use::Append, Use::Replace];
+
+/// Directories `in` and `out`; files may lie below `in`.
+struct Tree {
+    dir: tempfile::TempDir,
+    only: Directories,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let dir = tempfile::tempdir().unwrap();
+        for made in ["in/sub", "out", "run"] {
+            std::fs::create_dir_all(dir.path().join(made)).unwrap();
+        }
+        std::fs::write(dir.path().join("out/secret"), "secret").unwrap();
+        let socket = dir.path().join("run/ddpd.sock");
+        let only = Directories::listed(&[dir.path().join("in")], &socket);
+        Tree { dir, only }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn refused(&self, path: &Path) {
+        for usage in ALL {
+            for result in [self.only.open(path, usage).map(drop), self.only.admit(path, usage)] {
+                let Err(Refused::Outside(message)) = result else {
+                    panic!("{path:?} {usage:?}: {result:?}")
+                };
+                let below = format!("below {}", self.path("in").display());
+                assert!(message.contains(&below), "{message}");
+            }
+        }
+        assert_eq!(std::fs::read_to_string(self.path("out/secret")).unwrap(), "secret");
+        assert_eq!(std::fs::read_dir(self.path("out")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn files_below_are_made_written_and_read() {
+    let tree = Tree::new();
+    let path = tree.path("in/sub/f");
+    let mut file = tree.only.open(&path, Use::Append).unwrap();
+    file.write_all(b"one").unwrap();
+    tree.only.open(&path, Use::Append).unwrap().write_all(b"two").unwrap();
+    let mut text = String::new();
+    tree.only.open(&path, Use::Read).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "onetwo");
+    assert_eq!(tree.only.open(&path, Use::ReadWrite).unwrap().metadata().unwrap().len(), 6);
+    assert_eq!(tree.only.open(&path, Use::Replace).unwrap().metadata().unwrap().len(), 0);
+    assert_eq!(tree.only.admit(&tree.path("in/not-there"), Use::Replace), Ok(()));
+}
+
+#[test]
+fn what_does_not_lie_below_is_refused() {
+    let tree = Tree::new();
+    for path in
+        ["out/secret", "out/new", "in", "in/", "in/f/", "in/../out/secret", "in/sub/../f", "inner"]
+    {
+        tree.refused(&tree.path(path));
+    }
+    for path in ["", "relative", "/etc/shadow", "/proc/self/mem", "../x", "/"] {
+        tree.refused(Path::new(path));
+    }
+}
+
+#[test]
+fn symbolic_links_are_not_followed() {
+    let tree = Tree::new();
+    symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
+    symlink(tree.path("out/new"), tree.path("in/dangling")).unwrap();
+    symlink(tree.path("out"), tree.path("in/parent")).unwrap();
+    symlink("sub", tree.path("in/own")).unwrap();
+    for path in ["in/link", "in/dangling", "in/parent/secret", "in/parent/new", "in/own/f"] {
+        tree.refused(&tree.path(path));
+    }
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_leads_nowhere() {
+    let tree = Tree::new();
+    tree.only.open(&tree.path("in/sub/f"), Use::Append).unwrap();
+    std::fs::rename(tree.path("in/sub"), tree.path("in/moved")).unwrap();
+    symlink(tree.path("out"), tree.path("in/sub")).unwrap();
+    tree.refused(&tree.path("in/sub/f"));
+}
+
+#[test]
+fn only_ordinary_files_are_opened_and_nothing_is_waited_for() {
+    let tree = Tree::new();
+    let fifo = tree.path("in/fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    assert!(tree.only.open(&fifo, Use::Read).is_ok());
+    for path in [&fifo, &tree.path("in/sub")] {
+        for usage in [Use::ReadWrite, Use::Append, Use::Replace] {
+            let result = tree.only.open(path, usage);
+            assert!(matches!(result, Err(Refused::Failed(_))), "{path:?} {usage:?} {result:?}");
+        }
+    }
+    let devices = Directories::listed(&["/dev".into()], Path::new("/x/y"));
+    let refused = devices.open(Path::new("/dev/full"), Use::Append).unwrap_err();
+    assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
+    let nul = tree.path("in/a\0b");
+    assert!(matches!(tree.only.open(&nul, Use::Append), Err(Refused::Failed(_))));
+}
+
+#[test]
+fn pipes_may_lie_beside_the_socket_to_be_read() {
+    let tree = Tree::new();
+    let fifo = tree.path("run/.ddpctl-1.fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    assert!(tree.only.open(&fifo, Use::Read).is_ok());
+    assert!(matches!(tree.only.open(&fifo, Use::Append), Err(Refused::Outside(_))));
+    let here = std::fs::canonicalize(".").unwrap();
+    assert_eq!(Directories::listed(&[], Path::new("ddpd.sock")).pipes, Some(here));
+}
+
+#[test]
+fn a_kernel_without_openat2_opens_nothing() {
+    let refused = Tree::new().only.why(Path::new("/f"), Errno::NOSYS);
+    assert!(refused.to_string().contains("this kernel has no openat2(2)"), "{refused}");
+}
+
+#[test]
+fn an_empty_list_admits_nothing() {
+    let tree = Tree::new();
+    let none = Directories::listed(&[], Path::new("/x/y"));
+    let refused = none.open(&tree.path("in/f"), Use::Append).unwrap_err();
+    assert!(refused.to_string().ends_with("files.paths is empty"), "{refused}");
+}
+
+/// Without the key, with these files in the configuration. Not below the directory that stands for /var/lib/ddpd here.
+fn by_default(named: &[&Path]) -> Directories {
+    let mut files = Directories::by_default(named.iter().copied(), Path::new("/x/y"));
+    assert_eq!(files.paths.remove(0), std::env::temp_dir());
+    files.paths.insert(0, STATE.into());
+    files
+}
+
+#[test]
+fn without_the_key_the_directories_of_named_files_are_open_and_no_others() {
+    let tree = Tree::new();
+    let named = tree.path("in/named");
+    let files = by_default(&[&named]);
+    for file in ["in/named", "in/other", "in/sub/f"] {
+        files.open(&tree.path(file), Use::Append).unwrap();
+    }
+    for file in ["out/secret", "out/new", "f", "in/../out/secret"] {
+        let refused = files.open(&tree.path(file), Use::Append).unwrap_err();
+        let below = format!(
+            "files must lie below /var/lib/ddpd or {} (files.paths is not set)",
+            tree.path("in").display()
+        );
+        assert!(refused.to_string().ends_with(&below), "{refused}");
+        assert!(matches!(refused, Refused::Outside(_)));
+    }
+    symlink(tree.path("out/secret"), tree.path("in/link")).unwrap();
+    let linked = by_default(&[&tree.path("in/link")]);
+    assert!(linked.open(&tree.path("in/link"), Use::ReadWrite).is_err());
+    // What the operator writes may go up.
+    let up = tree.path("in/../out/made");
+    by_default(&[&up]).open(&up, Use::Append).unwrap();
+    assert!(tree.path("out/made").exists());
+}
+
+#[test]
+fn a_file_of_dev_or_of_the_root_opens_itself_alone() {
+    let (full, root) = (Path::new("/dev/full"), Path::new("/tmp/../named-by-a-test"));
+    let files = by_default(&[full, root]);
+    assert_eq!(files.paths, [PathBuf::from(STATE)]);
+    assert!(files.open(full, Use::Append).is_ok());
+    assert_eq!(files.admit(root, Use::ReadWrite), Ok(()));
+    for (path, usage) in
+        [("/dev/null", Use::Append), ("/dev/shm/x", Use::Replace), ("/x", Use::Append)]
+    {
+        let refused = files.open(Path::new(path), usage).unwrap_err();
+        assert!(matches!(refused, Refused::Outside(_)), "{path}: {refused}");
+    }
+    // A region's bytes are of no use in it.
+    let refused = files.open(full, Use::ReadWrite).unwrap_err();
+    assert_eq!(refused, Refused::Failed("/dev/full is not an ordinary file".into()));
+}
+
+#[test]
+fn an_empty_file_is_removed_by_its_directory_and_no_other() {
+    let tree = Tree::new();
+    let parent = |path: &str| tree.only.parent(&tree.path(path));
+    let (empty, full, none) = (parent("in/empty"), parent("in/sub/full"), parent("in/none"));
+    std::fs::write(tree.path("in/empty"), "").unwrap();
+    std::fs::write(tree.path("in/sub/full"), "bytes").unwrap();
+    assert!(empty.as_ref().unwrap().is_there().unwrap());
+    assert!(!none.as_ref().unwrap().is_there().unwrap());
+    for parent in [empty, full, none] {
+        parent.unwrap().remove_if_empty().unwrap();
+    }
+    assert!(!tree.path("in/empty").exists() && tree.path("in/sub/full").exists());
+    symlink(tree.path("out"), tree.path("in/link")).unwrap();
+    for path in ["out/x", "in/link/x", "in/../out/x"] {
+        assert!(matches!(parent(path), Err(Refused::Outside(_))), "{path}");
+    }
+}

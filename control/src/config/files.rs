@@ -1,0 +1,59 @@
+//! `[files]`: where files of regions, queues and jobs may lie.
+
+use std::path::PathBuf;
+
+use super::keys::{Key, section};
+use super::reader::Section;
+use super::rule::{Parsed, Rule, Shape};
+use super::values::{path, quoted};
+
+/// Most directories.
+const MOST: usize = 64;
+
+section! {
+    /// `[files]`.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct FilesSection in "files" {
+        /// Directories below which the files of regions, queues, `put` and `get` must lie, whether this file or the API names them; no path may have `..` or pass a symbolic link below them. Relative ones are relative to the directory that ddpd was started in. Without the key they are `/var/lib/ddpd` and the directories of the files of regions and queues that this file names, but never `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
+        paths: Option<Vec<PathBuf>> = paths().or_absent(), or None;
+    }
+}
+
+pub(super) fn files(mut section: Section<'_, '_>) -> FilesSection {
+    let files = FilesSection::read(&mut section);
+    section.finish();
+    files
+}
+
+pub(super) fn descriptors() -> Vec<Key> {
+    FilesSection::keys()
+}
+
+fn paths() -> Rule<Vec<PathBuf>> {
+    let shape = Shape::List(Box::new(Shape::Text("a directory")));
+    let show = |paths: &Vec<PathBuf>| {
+        let shown: Vec<String> = paths.iter().map(|p| quoted(&p.to_string_lossy())).collect();
+        format!("[{}]", shown.join(", "))
+    };
+    Rule::new(shape, show, |value| {
+        let Some(items) = value.as_array() else {
+            return Err("is no list: write [\"/var/lib/ddpd\"]".to_owned());
+        };
+        if items.len() > MOST {
+            return Err(format!("has {} directories, but may have at most {MOST}", items.len()));
+        }
+        items.iter().map(|item| path(item.get_ref()).and_then(directory)).collect()
+    })
+}
+
+fn directory(path: PathBuf) -> Parsed<PathBuf> {
+    let up = path.components().any(|part| part == std::path::Component::ParentDir);
+    if path.as_os_str().is_empty() || up {
+        let shown = path.display().to_string();
+        return Err(format!(
+            "has \"{}\", but a directory must be named without ..",
+            shown.escape_debug()
+        ));
+    }
+    Ok(path)
+}

@@ -14,6 +14,7 @@ use control::api::{ConnectSpec, UlpChoice};
 use control::appliance::budget::Budget;
 use control::appliance::loader::{self, Wanted};
 use control::appliance::{endpoints, start};
+use control::beneath::Directories;
 use control::config::{Config, Document, RegionSection, region_from_json};
 use dataplane::memory::Memory;
 use dataplane::port::PortConfig;
@@ -104,7 +105,8 @@ pub fn region(len: u64) -> anyhow::Result<Memory> {
     let json = serde_json::json!({ "name": "bench", "size": len, "access": "rw" });
     let section: RegionSection = region_from_json(&json).map_err(|e| anyhow::anyhow!("{e}"))?;
     let budget = Budget::unlimited();
-    let loaded = loader::load(&Wanted::Region(section), &budget).map_err(anyhow::Error::msg)?;
+    let loaded = loader::load(&Wanted::Region(section), &budget, &Directories::everywhere())
+        .map_err(anyhow::Error::msg)?;
     Ok(loaded.memory)
 }
 

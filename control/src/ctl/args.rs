@@ -1,18 +1,28 @@
 //! `ddpctl`'s command line.
 
+mod opening;
+mod transfers;
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
+
+pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
+pub(super) use self::transfers::{
+    Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
+};
+pub(super) use self::values::size;
+use self::values::{number, on_off, region_name, severity, since, stag};
 
 use super::capture::Capture;
 use super::config::Config;
 use super::streams::Selection;
 use super::top::Top;
-use super::url::{Peer, RegionAt, Url};
 use crate::api::{Severity, StreamId};
-use crate::config::{DEFAULT_SOCKET, parse_u64};
+use crate::config::DEFAULT_SOCKET;
 
 /// Manages ddpd, and sends files into the memory of DDP peers.
 #[derive(Debug, Parser)]
@@ -328,319 +338,6 @@ pub struct Events {
     pub queue: Option<u32>,
 }
 
-/// MPA as we ask for it.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub struct Mpa {
-    /// MPA revision, by default 1, for rdmap:// 2; start-key is the form of revision 0 without request
-    /// frames and region names
-    #[arg(long, value_enum)]
-    pub mpa_rev: Option<MpaRev>,
-    /// Ask the peer for markers; by default on, for rdmap:// off
-    #[arg(long, value_name = "on|off", value_parser = on_off, action = ArgAction::Set)]
-    pub markers: Option<bool>,
-    /// Ask for CRCs; off only if the peer does not ask for them either
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = on_off, action = ArgAction::Set)]
-    pub crc: bool,
-}
-
-/// MPA's revisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum MpaRev {
-    /// Request frames with revision 0
-    #[value(name = "0")]
-    Zero,
-    /// RFC 5044
-    #[value(name = "1")]
-    One,
-    /// RFC 6581, for RDMAP
-    #[value(name = "2")]
-    Two,
-    /// The first draft's Start Key: no region names, needs --stag and --to
-    #[value(name = "start-key")]
-    StartKey,
-}
-
-/// How a stream is opened.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Opening {
-    /// Interface of the appliance; by default the one with a route
-    #[arg(long)]
-    pub interface: Option<String>,
-    /// With sctp://: SCTP in UDP (RFC 6951), to this UDP port of the peer, such as 9899
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub udp_port: Option<u16>,
-    /// Differentiated services codepoint; by default the interface's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=63))]
-    pub dscp: Option<u8>,
-    /// Time to live, or hop limit; by default the interface's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
-    pub ttl: Option<u8>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub mpa: Mpa,
-    /// With rdmap://: Reads of the peer that we take at one time
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    pub ird: u16,
-    /// With rdmap://: Reads and atomics that we issue at one time
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    pub ord: u16,
-    /// With rdmap://: the kind of peer: standard, siw, cxgb4, irdma or smb-direct
-    #[arg(long, value_name = "KIND", default_value = "standard")]
-    pub peer_kind: String,
-    /// With rdmap://: the peer may send first (RFC 6581's peer-to-peer model)
-    #[arg(long)]
-    pub peer_to_peer: bool,
-    /// With rdmap://: try MPA revision 1 when the peer closes the connection upon revision 2
-    #[arg(long)]
-    pub retry_rev1: bool,
-}
-
-/// `ddpctl connect`.
-#[derive(Debug, ClapArgs)]
-pub struct Connect {
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, an IPv6 address in brackets
-    pub peer: Peer,
-    /// A region that the peer may reach; may be repeated
-    #[arg(long = "region", value_name = "NAME")]
-    pub regions: Vec<String>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub opening: Opening,
-}
-
-/// The stream of an RDMAP operation.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Verbs {
-    /// Use this stream of the appliance instead of a new one
-    #[arg(long, value_name = "ID", conflicts_with = "interface")]
-    pub stream: Option<StreamId>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub connect: Opening,
-}
-
-/// A place in a peer's memory.
-#[derive(Debug, ClapArgs)]
-pub struct Place {
-    /// rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag, rdmap://HOST:PORT
-    pub url: Url,
-    /// Steering tag of the place, instead of a region's name
-    #[arg(long, value_parser = stag, requires = "to")]
-    pub stag: Option<u32>,
-    /// Tagged offset of the place
-    #[arg(long, value_parser = number, requires = "stag")]
-    pub to: Option<u64>,
-}
-
-/// `ddpctl get`.
-#[derive(Debug, ClapArgs)]
-pub struct Get {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub place: Place,
-    /// The file, made anew
-    #[arg(required_unless_present = "into", conflicts_with = "into")]
-    pub file: Option<PathBuf>,
-    /// A region of the appliance instead of a file
-    #[arg(long, value_name = "REGION[@OFFSET]")]
-    pub into: Option<RegionAt>,
-    /// How many bytes; by default all that follow in the region
-    #[arg(long, value_parser = number)]
-    pub length: Option<u64>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub verbs: Verbs,
-    /// Do not wait: print the job's number
-    #[arg(long)]
-    pub detach: bool,
-}
-
-/// `ddpctl ping`.
-#[derive(Debug, ClapArgs)]
-pub struct Ping {
-    /// [rdmap://|rdmap+sctp://]HOST:PORT of an rping server
-    pub peer: Peer,
-    /// Rounds
-    #[arg(long, short, default_value_t = 10)]
-    pub count: u32,
-    /// Bytes that the peer reads and writes in each, 1 to 65536
-    #[arg(long, short, default_value_t = 64)]
-    pub size: u32,
-    /// Time for each round
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "5s", value_name = "TIME")]
-    pub timeout: Duration,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub connect: Opening,
-}
-
-/// `ddpctl bench`.
-#[derive(Debug, ClapArgs)]
-pub struct Bench {
-    /// What is done again and again
-    #[arg(value_enum)]
-    pub load: Load,
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT[/REGION[@OFFSET]]; of writes and reads, by default the only
-    /// region that the peer offers
-    #[arg(long, value_name = "URL")]
-    pub to: Url,
-    /// Streams, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub streams: u32,
-    /// Bytes of each message: of writes and reads up to 16MiB, of sends 1MiB, of echoes 64KiB
-    #[arg(long, value_parser = size32, default_value = "64KiB")]
-    pub size: u32,
-    /// Messages of each stream that are posted and not complete, 1 to 256, of echoes 1 to 32
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub depth: u32,
-    /// For how long, up to 1h
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
-    pub time: Duration,
-    /// Open loop: so many messages a second of all streams together; times count from when each was due
-    #[arg(long, value_name = "PER_S")]
-    pub rate: Option<u64>,
-    /// With send and echo over tcp:// and sctp://: the peer's queue
-    #[arg(long, value_name = "QN", default_value_t = 0)]
-    pub queue: u32,
-    /// What the peer is
-    #[arg(long, value_enum, default_value_t = LoadPeer::Appliance)]
-    pub peer: LoadPeer,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub opening: Opening,
-}
-
-/// What `ddpctl bench` loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LoadPeer {
-    /// Another appliance
-    Appliance,
-    /// The server of `ib_write_bw -R` (for write) or `ib_read_bw -R` (for read), started with `-s` of the same size
-    Perftest,
-}
-
-/// What `ddpctl bench` does again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Load {
-    /// Writes into a region of the peer; a time is that to the acknowledgement
-    Write,
-    /// RDMA Reads from a region of the peer
-    Read,
-    /// Sends that the peer discards (service = "sink"); a time is that to the acknowledgement
-    Send,
-    /// Sends that the peer sends back (service = "echo")
-    Echo,
-    /// Open streams and reset them, --streams at a time; a time is that until a stream stands
-    Connect,
-}
-
-/// `ddpctl fetch-add`.
-#[derive(Debug, ClapArgs)]
-pub struct FetchAdd {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub place: Place,
-    /// What is added
-    #[arg(value_parser = number)]
-    pub add: u64,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub verbs: Verbs,
-}
-
-/// `ddpctl compare-swap`.
-#[derive(Debug, ClapArgs)]
-pub struct CompareSwap {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub place: Place,
-    /// What the memory must hold
-    #[arg(value_parser = number)]
-    pub compare: u64,
-    /// What it holds then
-    #[arg(value_parser = number)]
-    pub swap: u64,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub verbs: Verbs,
-}
-
-/// `ddpctl put`.
-#[derive(Debug, ClapArgs)]
-pub struct Put {
-    /// The file, sparse or not; a pipe (FIFO), or - for the standard input
-    pub file: PathBuf,
-    /// tcp://HOST:PORT/REGION[@OFFSET], for RDMAP rdmap://..., over SCTP sctp:// or rdmap+sctp://; with
-    /// --stag, tcp://HOST:PORT
-    pub url: Url,
-    /// Over this host's kernel sockets, without an appliance
-    #[arg(long, conflicts_with_all = ["stream", "interface", "detach"])]
-    pub kernel: bool,
-    /// Steering tag of the place, instead of a region's name
-    #[arg(long, value_parser = stag, requires = "to")]
-    pub stag: Option<u32>,
-    /// Tagged offset of the place
-    #[arg(long, value_parser = number, requires = "stag")]
-    pub to: Option<u64>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub opening: Opening,
-    /// Use this stream of the appliance instead of a new one
-    #[arg(long, value_name = "ID", conflicts_with = "interface")]
-    pub stream: Option<StreamId>,
-    /// Do not wait: print the job's number
-    #[arg(long)]
-    pub detach: bool,
-    /// With --kernel: give up after this time without progress
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "10s", value_name = "TIME")]
-    pub timeout: Duration,
-    /// With --kernel: the kernel's congestion control, such as cubic
-    #[arg(long, requires = "kernel", value_name = "NAME")]
-    pub congestion: Option<String>,
-}
-
-/// `ddpctl send`.
-#[derive(Debug, ClapArgs)]
-pub struct Send {
-    /// [tcp://|rdmap://|sctp://|rdmap+sctp://]HOST:PORT, or the number of a stream
-    pub to: SendTo,
-    /// The message; without it and --file, the standard input
-    #[arg(conflicts_with = "file")]
-    pub text: Option<String>,
-    /// The file with the message
-    #[arg(long)]
-    pub file: Option<PathBuf>,
-    /// Queue number
-    #[arg(long, value_name = "QN", default_value_t = 0)]
-    pub queue: u32,
-    /// Wait so long for a message back, and print it
-    #[arg(long, value_parser = humantime::parse_duration, value_name = "TIME")]
-    pub wait_reply: Option<Duration>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub opening: Opening,
-}
-
-/// Where a message goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SendTo {
-    /// On a new stream to this peer.
-    Peer(Peer),
-    /// On this stream.
-    Stream(StreamId),
-}
-
-impl std::str::FromStr for SendTo {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(id) = text.parse() {
-            return Ok(Self::Stream(id));
-        }
-        text.parse().map(Self::Peer).map_err(|error| format!("{error}; or write a stream's number"))
-    }
-}
-
 /// `ddpctl serve-kernel`.
 #[derive(Debug, ClapArgs)]
 pub struct ServeKernel {
@@ -676,53 +373,4 @@ pub struct ServeKernel {
     /// Close a connection whose peer is silent for this time
     #[arg(long, value_parser = humantime::parse_duration, default_value = "30s", value_name = "TIME")]
     pub idle_timeout: Duration,
-}
-
-fn severity(text: &str) -> Result<Severity, String> {
-    let found = Severity::ALL.into_iter().find(|(word, _)| *word == text);
-    found.map(|(_, severity)| severity).ok_or_else(|| "write info, warning or error".into())
-}
-
-/// A duration before now, or a time.
-fn since(text: &str) -> Result<SystemTime, String> {
-    let ago = humantime::parse_duration(text).ok();
-    let ago = ago.and_then(|ago| SystemTime::now().checked_sub(ago));
-    ago.or_else(|| humantime::parse_rfc3339_weak(text).ok()).ok_or_else(|| {
-        "write a duration before now, such as 10m, or a time in UTC, such as 2026-01-31T12:00:00Z"
-            .into()
-    })
-}
-
-fn on_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write on or off".into()),
-    }
-}
-
-fn number(text: &str) -> Result<u64, String> {
-    parse_u64(text).ok_or_else(|| "write a number, decimal or 0x".into())
-}
-
-fn stag(text: &str) -> Result<u32, String> {
-    let stag = number(text)?;
-    u32::try_from(stag).map_err(|_| "a steering tag has 32 bits, such as 0x0badcafe".into())
-}
-
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let size: bytesize::ByteSize =
-        text.parse().map_err(|_| "write bytes or a size such as 64MiB".to_owned())?;
-    if size.as_u64() == 0 { Err("must be 1 byte or more".into()) } else { Ok(size.as_u64()) }
-}
-
-fn size32(text: &str) -> Result<u32, String> {
-    u32::try_from(size(text)?).map_err(|_| "must be less than 4GiB".into())
-}
-
-fn region_name(text: &str) -> Result<String, String> {
-    match crate::advert::is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err("use 1 to 64 of A-Z a-z 0-9 . _ -".into()),
-    }
 }

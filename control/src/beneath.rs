@@ -1,12 +1,13 @@
 //! Opening files below the directories of `[files] paths`, and no others.
 //!
-//! Without that key they are [`STATE`], the files that the configuration names itself, and their directories.
+//! Without that key they are that of the appliance's own files ([`own_directory`]), the files that the configuration names itself, and their directories.
 //!
 //! The kernel resolves each path itself, from the directory on (`openat2(2)`, `RESOLVE_BENEATH` and
 //! `RESOLVE_NO_SYMLINKS`): neither `..` nor a symbolic link leads out, also when somebody renames directories meanwhile.
 //! There is no other way where the kernel does not have the call. The directories themselves are the operator's: they
 //! may be symbolic links.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use rustix::io::Errno;
 pub use self::parent::{NotWritten, Parent};
 
 /// The directory of the appliance's own files, as the packages make it.
-pub(crate) const STATE: &str = "/var/lib/ddpd";
+const STATE: &str = "/var/lib/ddpd";
 
 /// Directories that a file in them does not open for others.
 const NOT_BY_A_FILE: [&str; 2] = ["/", "/dev"];
@@ -60,6 +61,22 @@ pub struct Directories {
     pipes: Option<PathBuf>,
 }
 
+/// The directory of the appliance's own files: the service manager's (`StateDirectory=` of systemd; the first, where it has
+/// several), else [`STATE`].
+pub(crate) fn own_directory() -> PathBuf {
+    // The tests of other modules have their files there.
+    if cfg!(test) {
+        return std::env::temp_dir();
+    }
+    let given = std::env::var_os("STATE_DIRECTORY").unwrap_or_default();
+    first_of(&given).unwrap_or_else(|| STATE.into())
+}
+
+/// Of paths with colons between them the first, if it is an absolute one.
+fn first_of(paths: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(paths).next().filter(|path| path.is_absolute())
+}
+
 /// A path's way from a directory that may be used.
 struct Way {
     directory: PathBuf,
@@ -78,9 +95,7 @@ impl Directories {
     /// Those without `[files] paths`. `named`: the files that the configuration names itself.
     pub fn by_default<'a>(named: impl Iterator<Item = &'a Path>, socket: &Path) -> Directories {
         let named: Vec<PathBuf> = named.map(absolute).collect();
-        // The tests of other modules have their files there.
-        let state = if cfg!(test) { std::env::temp_dir() } else { STATE.into() };
-        let mut paths = vec![state];
+        let mut paths = vec![own_directory()];
         for directory in named.iter().filter_map(|path| path.parent()) {
             let real = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
             let is_open = paths.iter().any(|path| path == directory);
@@ -193,8 +208,8 @@ impl Directories {
             Errno::LOOP => self.outside(path, "is or passes a symbolic link"),
             Errno::XDEV => self.outside(path, "leads out of them"),
             Errno::NOSYS => Refused::Failed(format!(
-                "cannot open {}: this kernel has no openat2(2), without which files.paths cannot be kept: Linux 5.6 or \
-                 later is needed",
+                "cannot open {}: openat2(2), by which files.paths is kept, is refused: it needs Linux 5.6, and a filter of system calls \
+                 that knows it (of a systemd unit: without RestrictSUIDSGID=yes)",
                 path.display()
             )),
             error => failed(path, &error.into()),

@@ -124,7 +124,10 @@ fn pipes_may_lie_beside_the_socket_to_be_read() {
 #[test]
 fn a_kernel_without_openat2_opens_nothing() {
     let refused = Tree::new().only.why(Path::new("/f"), Errno::NOSYS);
-    assert!(refused.to_string().contains("this kernel has no openat2(2)"), "{refused}");
+    assert!(
+        refused.to_string().contains("openat2(2), by which files.paths is kept, is refused"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -203,5 +206,17 @@ fn an_empty_file_is_removed_by_its_directory_and_no_other() {
     symlink(tree.path("out"), tree.path("in/link")).unwrap();
     for path in ["out/x", "in/link/x", "in/../out/x"] {
         assert!(matches!(parent(path), Err(Refused::Outside(_))), "{path}");
+    }
+}
+
+#[test]
+fn the_own_directory_is_the_first_that_the_service_manager_names() {
+    for (given, first) in [
+        ("/var/lib/ddpd-a", Some("/var/lib/ddpd-a")),
+        ("/var/lib/a:/var/lib/b", Some("/var/lib/a")),
+        ("", None),
+        ("lib/a", None),
+    ] {
+        assert_eq!(first_of(given.as_ref()), first.map(PathBuf::from), "{given}");
     }
 }

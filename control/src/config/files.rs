@@ -14,7 +14,7 @@ section! {
     /// `[files]`.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct FilesSection in "files" {
-        /// Directories below which the files of regions, queues, `put` and `get` must lie, whether this file or the API names them; no path may have `..` or pass a symbolic link below them. Relative ones are relative to the directory that ddpd was started in. Without the key they are `/var/lib/ddpd` and the directories of the files of regions and queues that this file names, but never `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
+        /// Directories below which the files of regions, queues, `put` and `get` must lie, whether this file or the API names them; no path may have `..` or pass a symbolic link below them. Relative ones are relative to the directory that ddpd was started in. Without the key they are `/var/lib/ddpd` (as a service of systemd: its `StateDirectory=`) and the directories of the files of regions and queues that this file names, but never `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
         paths: Option<Vec<PathBuf>> = paths().or_absent(), or None;
     }
 }

@@ -1,0 +1,58 @@
+# A bare Debian root with packages in it; sourced after lib.sh, not run. The root's archive, the packages' index and what was
+# downloaded are kept in target/package-test.
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # run comes from the script that sources it: a directory of its own, with the packages in $run/packages
+#
+#   root_archive                    the bare root is there; a script that uses it calls this first
+#   new_root ROOT                   unpacks it
+#   chrooted ROOT COMMAND...        runs a command in it
+#   apt ROOT ARGUMENT...            apt-get in it
+#
+# DEBIAN_MIRROR=URL, DEBIAN_SUITE=NAME (bookworm).
+
+root_work=$target/package-test
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+suite=${DEBIAN_SUITE:-bookworm}
+
+root_archive() {
+    command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: apt-get install --no-install-recommends mmdebstrap"
+    mkdir -p "$root_work/archives/partial"
+    [ ! -f "$root_work/$suite.tar" ] || return 0
+    say "== a bare root of $suite"
+    mmdebstrap --quiet --variant=apt --include=ca-certificates "$suite" "$root_work/$suite.new.tar" "deb $mirror $suite main" ||
+        die "mmdebstrap failed"
+    mv "$root_work/$suite.new.tar" "$root_work/$suite.tar"
+}
+
+new_root() {
+    mkdir "$1"
+    tar -xf "$root_work/$suite.tar" -C "$1"
+    # Snapshots of a mirror are past their date.
+    echo 'Acquire::Check-Valid-Until "false";' >"$1/etc/apt/apt.conf.d/90package-test"
+}
+
+# chrooted ROOT COMMAND...: in mount and process namespaces of its own, with the packages and downloads of before.
+chrooted() {
+    # shellcheck disable=SC2016  # the inner shell expands them
+    unshare --mount --pid --fork --kill-child bash -euc '
+        root=$1 packages=$2 archives=$3
+        shift 3
+        mount --make-rprivate /
+        mount -t proc proc "$root/proc"
+        mount --rbind /dev "$root/dev"
+        mount --rbind /sys "$root/sys"
+        mkdir -p "$root/packages" "$root/var/cache/apt/archives"
+        mount --bind "$packages" "$root/packages"
+        mount --bind "$archives" "$root/var/cache/apt/archives"
+        exec chroot "$root" env -i HOME=/root TERM=dumb LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+            PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
+    ' chrooted "$1" "$run/packages" "$root_work/archives" "${@:2}"
+}
+
+apt() {
+    local in=$1
+    shift
+    chrooted "$in" apt-get -qq -o APT::Sandbox::User=root -o APT::Keep-Downloaded-Packages=true -o Dpkg::Use-Pty=0 \
+        -o Dpkg::Options::=--force-confold --no-install-recommends -y "$@" >"$run/apt.log" 2>&1 ||
+        { cat "$run/apt.log" >&2; die "apt-get $* failed"; }
+}

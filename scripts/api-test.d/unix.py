@@ -54,5 +54,5 @@ def before_call(_context, case, _kwargs):
 
 @schemathesis.check
 def removed_is_gone(context, response, case):
-    """For use_after_free, which schemathesis.toml turns off: DELETE gives a job up, and what became of it can still be read."""
+    """Instead of use_after_free: DELETE gives a job up, and what became of it can still be read."""
     return None if case.path.startswith("/v1/jobs/") else use_after_free(context, response, case)

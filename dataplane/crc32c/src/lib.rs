@@ -98,7 +98,7 @@ impl Engine {
                 // SAFETY: an engine of this path exists only where `wide_is_there`.
                 unsafe { wide::crc_sum(crc, sum, bytes) }
             }
-            _ => (self.update(crc, bytes), sum.add(bytes)),
+            _ => (self.update(crc, bytes), sum.with(bytes)),
         }
     }
 
@@ -131,7 +131,7 @@ impl Engine {
             }
             _ => {
                 to.copy_from_slice(from);
-                (self.update(crc, to), sum.add(to))
+                (self.update(crc, to), sum.with(to))
             }
         }
     }

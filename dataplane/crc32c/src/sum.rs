@@ -19,7 +19,7 @@ impl Sum {
 
     /// With the bytes that follow, in a pass of their own.
     #[inline]
-    pub fn add(self, bytes: &[u8]) -> Sum {
+    pub fn with(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
         let total: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
         let mut last = [0; 4];

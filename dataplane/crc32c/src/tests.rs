@@ -109,7 +109,7 @@ fn crc_and_sum_of_every_length_and_alignment() {
         each(3, |bytes, at, expected| {
             let (crc, sum) = engine.crc_sum(3, Sum::default(), bytes);
             assert_eq!((crc, sum.value()), (expected, sums[bytes.len()]), "{engine:?} {at}");
-            let (crc, sum) = engine.crc_sum(3, Sum::default().add(&[0x9c]), bytes);
+            let (crc, sum) = engine.crc_sum(3, Sum::default().with(&[0x9c]), bytes);
             assert_eq!((crc, sum.value()), (expected, odd[bytes.len()]), "{engine:?} {at} odd");
         });
     }
@@ -125,14 +125,14 @@ fn copies_of_every_length_and_alignment() {
             // Another alignment of the destination each time.
             let to = ALIGNMENTS + (at * 5 + bytes.len()) % ALIGNMENTS;
             let end = to + bytes.len();
-            let start = if at % 2 == 0 { Sum::default() } else { Sum::default().add(&[0x9c]) };
+            let start = if at % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
             for fused in [false, true] {
                 room[to - ALIGNMENTS..end + ALIGNMENTS].fill(0xee);
                 let room = &mut room[to - ALIGNMENTS..end + ALIGNMENTS];
                 let copy = &mut room[ALIGNMENTS..ALIGNMENTS + bytes.len()];
                 if fused {
                     let (crc, sum) = engine.copy_crc_sum(1, start, bytes, copy);
-                    assert_eq!((crc, sum), (expected, start.add(bytes)), "{engine:?} {at}");
+                    assert_eq!((crc, sum), (expected, start.with(bytes)), "{engine:?} {at}");
                 } else {
                     assert_eq!(engine.copy_crc(1, bytes, copy), expected, "{engine:?} {at}");
                 }

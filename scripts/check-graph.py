@@ -11,7 +11,8 @@ import tomllib
 # Which crates of the workspace each one may use (normal dependencies).
 MAY_USE = {
     "base": set(),
-    "wire": {"base"},
+    "crc32c": set(),
+    "wire": {"base", "crc32c"},
     "ddp": {"base", "wire"},
     "transport": {"base"},
     "link": {"base"},

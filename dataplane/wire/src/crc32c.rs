@@ -3,25 +3,9 @@
 //! The value goes on the wire least significant byte first: the figures of RFC 5044 and of its draft show
 //! it, RFC 9260's sample code ends so, and the tests below and those of `sctp` pin it.
 //!
-//! Two engines: the CPU's CRC instruction is quickest to start, carry-less multiplication over wide
-//! registers is about twice as fast once it runs.
+//! The engine is that of the crate [`crc32c`](::crc32c), chosen by the CPU and the length.
 
-use crc_fast::{CrcAlgorithm, Digest};
-
-/// Bytes from which on carry-less multiplication wins; `benches/` has the curve.
-const LONG: usize = 384;
-
-/// The CRC32c of `bytes` that follow bytes whose CRC32c is `crc`; start with zero.
-#[inline]
-pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() < LONG { crc32c_hw::update(crc, bytes) } else { long(crc, bytes) }
-}
-
-fn long(crc: u32, bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
-    digest.update(bytes);
-    digest.finalize() as u32
-}
+pub use ::crc32c::update;
 
 /// The CRC field after `bytes`, as at the end of an FPDU.
 #[inline]
@@ -40,6 +24,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use ::crc32c::{Engine, Path};
+
+    fn long(crc: u32, bytes: &[u8]) -> u32 {
+        Engine::with_path(Path::Multiply).expect("every CPU has it").update(crc, bytes)
+    }
 
     proptest! {
         // Wherever the bytes are cut and whichever engine takes a piece.

@@ -1,0 +1,195 @@
+//! CRC32c (Castagnoli), alone and in one pass with a copy and the Internet checksum (RFC 1071).
+//!
+//! A CRC is a `u32` in and out: the CRC32c of the bytes so far, zero before the first; a [`Sum`] likewise.
+//! The bytes may be cut anywhere.
+//!
+//! Three engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
+//! knows where a CRC field is or in which order its bytes are sent.
+//!
+//! `unsafe` is in `wide` and in the calls of it below.
+
+mod sum;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+pub use sum::Sum;
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// How a CRC is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Path {
+    /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Quickest to start.
+    Instruction = 1,
+    /// Carry-less multiplication as `crc-fast` does it, which has its own dispatch.
+    Multiply = 2,
+    /// Carry-less multiplication in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ). Its fused operations
+    /// are one pass.
+    Wide = 3,
+}
+
+impl Path {
+    /// Every path.
+    pub const ALL: [Path; 3] = [Path::Instruction, Path::Multiply, Path::Wide];
+
+    /// Bytes from which on it is faster than the instruction; `examples/paired.rs` measures it.
+    const fn pays_from(self) -> usize {
+        match self {
+            Path::Instruction => 0,
+            Path::Multiply => 384,
+            Path::Wide => 224,
+        }
+    }
+}
+
+/// A path that this CPU has. Its methods take this path for every length (below 4 bytes [`Path::Wide`] uses the
+/// instruction too); outside of tests and benchmarks the free functions are better.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Engine(Path);
+
+impl Engine {
+    /// The engine of `path`; none if this CPU does not have it.
+    pub fn with_path(path: Path) -> Option<Engine> {
+        (path != Path::Wide || wide_is_there()).then_some(Engine(path))
+    }
+
+    /// The fastest path of this CPU for long runs of bytes.
+    #[inline]
+    pub fn best() -> Engine {
+        const WIDE: u8 = Path::Wide as u8;
+        const MULTIPLY: u8 = Path::Multiply as u8;
+        match BEST.load(Ordering::Relaxed) {
+            WIDE => Engine(Path::Wide),
+            MULTIPLY => Engine(Path::Multiply),
+            _ => detect(),
+        }
+    }
+
+    #[inline]
+    fn best_for(len: usize) -> Engine {
+        let best = Engine::best();
+        if len < best.0.pays_from() { Engine(Path::Instruction) } else { best }
+    }
+
+    /// [`update`](crate::update) on this path.
+    #[inline]
+    pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Wide if bytes.len() >= wide::LEAST => {
+                // SAFETY: an engine of this path exists only where `wide_is_there`.
+                unsafe { wide::update(crc, bytes) }
+            }
+            Path::Multiply => multiply(crc, bytes),
+            _ => crc32c_hw::update(crc, bytes),
+        }
+    }
+
+    /// [`crc_sum`](crate::crc_sum) on this path.
+    #[inline]
+    pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Wide if bytes.len() >= wide::LEAST => {
+                // SAFETY: an engine of this path exists only where `wide_is_there`.
+                unsafe { wide::crc_sum(crc, sum, bytes) }
+            }
+            _ => (self.update(crc, bytes), sum.with(bytes)),
+        }
+    }
+
+    /// [`copy_crc`](crate::copy_crc) on this path.
+    #[inline]
+    pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
+        assert_eq!(from.len(), to.len(), "a copy has the length of its source");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Wide if from.len() >= wide::LEAST => {
+                // SAFETY: an engine of this path exists only where `wide_is_there`; the lengths are equal.
+                unsafe { wide::copy_crc(crc, from, to) }
+            }
+            _ => {
+                to.copy_from_slice(from);
+                self.update(crc, to)
+            }
+        }
+    }
+
+    /// [`copy_crc_sum`](crate::copy_crc_sum) on this path.
+    #[inline]
+    pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
+        assert_eq!(from.len(), to.len(), "a copy has the length of its source");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Path::Wide if from.len() >= wide::LEAST => {
+                // SAFETY: an engine of this path exists only where `wide_is_there`; the lengths are equal.
+                unsafe { wide::copy_crc_sum(crc, sum, from, to) }
+            }
+            _ => {
+                to.copy_from_slice(from);
+                (self.update(crc, to), sum.with(to))
+            }
+        }
+    }
+}
+
+/// The CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
+#[inline]
+pub fn update(crc: u32, bytes: &[u8]) -> u32 {
+    Engine::best_for(bytes.len()).update(crc, bytes)
+}
+
+/// CRC32c and Internet checksum of `bytes` that follow those of `crc` and `sum`.
+#[inline]
+pub fn crc_sum(crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
+    Engine::best_for(bytes.len()).crc_sum(crc, sum, bytes)
+}
+
+/// Copies `from` to `to` and returns the CRC32c with the bytes copied: each byte is read once, so the CRC is that of
+/// the copy even if another program writes to the source.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_crc(crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
+    Engine::best_for(from.len()).copy_crc(crc, from, to)
+}
+
+/// [`copy_crc`] and the Internet checksum of the bytes copied.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline]
+pub fn copy_crc_sum(crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
+    Engine::best_for(from.len()).copy_crc_sum(crc, sum, from, to)
+}
+
+/// The [`Path`] of [`Engine::best`]; zero before it is known.
+static BEST: AtomicU8 = AtomicU8::new(0);
+
+#[cold]
+fn detect() -> Engine {
+    let path = if wide_is_there() { Path::Wide } else { Path::Multiply };
+    BEST.store(path as u8, Ordering::Relaxed);
+    Engine(path)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn wide_is_there() -> bool {
+    wide::is_there()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn wide_is_there() -> bool {
+    false
+}
+
+fn multiply(crc: u32, bytes: &[u8]) -> u32 {
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    digest.update(bytes);
+    digest.finalize() as u32
+}

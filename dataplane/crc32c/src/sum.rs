@@ -1,0 +1,48 @@
+//! The Internet checksum (RFC 1071) of bytes that come in pieces of any length.
+
+/// Ones' complement sum of 16-bit big-endian words, not complemented; knows whether the next byte is the second of
+/// a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sum {
+    /// Of little-endian words.
+    words: u16,
+    odd: bool,
+}
+
+impl Sum {
+    /// The sum, an odd last byte padded with zero. Zero only if all bytes are.
+    #[inline]
+    pub fn value(self) -> u16 {
+        // The sum of swapped words is the swapped sum (RFC 1071 §2 (B)).
+        self.words.swap_bytes()
+    }
+
+    /// With the bytes that follow, in a pass of their own.
+    #[inline]
+    pub fn with(self, bytes: &[u8]) -> Sum {
+        let (words, rest) = bytes.as_chunks::<4>();
+        let total: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.add_words(total + u64::from(u32::from_le_bytes(last)), bytes.len())
+    }
+
+    /// With `len` bytes that follow, of whose little-endian words the sum is `total`, from the first of them on.
+    #[inline]
+    pub(crate) fn add_words(self, total: u64, len: usize) -> Sum {
+        let piece = fold(total);
+        let piece = if self.odd { piece.swap_bytes() } else { piece };
+        let words = fold(u64::from(self.words) + u64::from(piece));
+        Sum { words, odd: self.odd ^ (len % 2 == 1) }
+    }
+}
+
+/// In 16 bits, with the carries added.
+#[inline]
+pub(crate) fn fold(sum: u64) -> u16 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u16
+}

@@ -1,0 +1,224 @@
+//! Every path against a table, for every length and alignment.
+
+use super::{Engine, Path, Sum, copy_crc, copy_crc_sum, crc_sum, update};
+
+const MOST: usize = 4096;
+const ALIGNMENTS: usize = 64;
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut value = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
+            bit += 1;
+        }
+        table[i] = value;
+        i += 1;
+    }
+    table
+};
+
+fn by_table(crc: u32, bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!crc, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
+}
+
+/// RFC 1071 §4.1, word by word.
+fn by_words(bytes: &[u8]) -> u16 {
+    let mut sum = 0u64;
+    for word in bytes.chunks(2) {
+        sum += u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// Bytes of a linear congruential generator.
+fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Bytes of which `[i..]` is `i` mod 64 of an address.
+fn aligned(bytes: &mut [u8]) -> &mut [u8] {
+    let at = bytes.as_ptr().align_offset(ALIGNMENTS);
+    &mut bytes[at..]
+}
+
+/// The paths of this CPU; the CI's machines without AVX-512 test the others.
+fn engines() -> impl Iterator<Item = Engine> {
+    Path::ALL.into_iter().filter_map(Engine::with_path)
+}
+
+/// Calls with every length and alignment, and the CRC of the bytes of that length after `crc`, whatever the alignment:
+/// the bytes begin with the same ones.
+fn each(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
+    let plain = noise(MOST, 7);
+    let mut expected = vec![crc];
+    for byte in &plain {
+        expected.push(by_table(expected[expected.len() - 1], &[*byte]));
+    }
+    let mut room = vec![0; MOST + 2 * ALIGNMENTS];
+    let room = aligned(&mut room);
+    for alignment in 0..ALIGNMENTS {
+        room.fill(0xa5);
+        room[alignment..alignment + MOST].copy_from_slice(&plain);
+        for (len, expected) in expected.iter().enumerate() {
+            case(&room[alignment..alignment + len], alignment, *expected);
+        }
+    }
+}
+
+#[test]
+fn check_value() {
+    for engine in engines() {
+        assert_eq!(engine.update(0, b"123456789"), 0xe306_9283, "{engine:?}");
+        assert_eq!(engine.update(0, &[]), 0);
+        // RFC 7143 appendix A.4.
+        assert_eq!(engine.update(0, &[0; 32]), 0x8a91_36aa);
+    }
+}
+
+#[test]
+fn crc_of_every_length_and_alignment() {
+    for engine in engines() {
+        for crc in [0, 0x1234_5678] {
+            each(crc, |bytes, at, expected| {
+                assert_eq!(engine.update(crc, bytes), expected, "{engine:?} {at} {}", bytes.len());
+            });
+        }
+    }
+}
+
+#[test]
+fn crc_and_sum_of_every_length_and_alignment() {
+    let plain = noise(MOST, 7);
+    let sums: Vec<u16> = (0..=MOST).map(|len| by_words(&plain[..len])).collect();
+    let odd: Vec<u16> = {
+        let shifted: Vec<u8> = [0x9c].into_iter().chain(plain).collect();
+        (0..=MOST).map(|len| by_words(&shifted[..=len])).collect()
+    };
+    for engine in engines() {
+        each(3, |bytes, at, expected| {
+            let (crc, sum) = engine.crc_sum(3, Sum::default(), bytes);
+            assert_eq!((crc, sum.value()), (expected, sums[bytes.len()]), "{engine:?} {at}");
+            let (crc, sum) = engine.crc_sum(3, Sum::default().with(&[0x9c]), bytes);
+            assert_eq!((crc, sum.value()), (expected, odd[bytes.len()]), "{engine:?} {at} odd");
+        });
+    }
+}
+
+/// The copy is whole, nothing beside it is written, and CRC and sum are those of the plain ones.
+#[test]
+fn copies_of_every_length_and_alignment() {
+    let mut room = vec![0; MOST + 4 * ALIGNMENTS];
+    let room = aligned(&mut room);
+    for engine in engines() {
+        each(1, |bytes, at, expected| {
+            // Another alignment of the destination each time.
+            let to = ALIGNMENTS + (at * 5 + bytes.len()) % ALIGNMENTS;
+            let end = to + bytes.len();
+            let start = if at % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
+            for fused in [false, true] {
+                room[to - ALIGNMENTS..end + ALIGNMENTS].fill(0xee);
+                let room = &mut room[to - ALIGNMENTS..end + ALIGNMENTS];
+                let copy = &mut room[ALIGNMENTS..ALIGNMENTS + bytes.len()];
+                if fused {
+                    let (crc, sum) = engine.copy_crc_sum(1, start, bytes, copy);
+                    assert_eq!((crc, sum), (expected, start.with(bytes)), "{engine:?} {at}");
+                } else {
+                    assert_eq!(engine.copy_crc(1, bytes, copy), expected, "{engine:?} {at}");
+                }
+                assert!(copy == bytes, "{engine:?} {at} {}", bytes.len());
+                let (before, after) = (&room[..ALIGNMENTS], &room[ALIGNMENTS + bytes.len()..]);
+                assert!(before.iter().chain(after).all(|byte| *byte == 0xee), "{engine:?} {at}");
+            }
+        });
+    }
+}
+
+/// Wherever the bytes are cut, in two and in many pieces, and whichever path takes a piece.
+#[test]
+fn pieces() {
+    let bytes = noise(1500, 11);
+    let (crc, sum) = (by_table(0, &bytes), by_words(&bytes));
+    let mut to = vec![0; bytes.len()];
+    for engine in engines() {
+        for cut in 0..=bytes.len() {
+            let (a, b) = bytes.split_at(cut);
+            assert_eq!(engine.update(engine.update(0, a), b), crc, "{engine:?} {cut}");
+            let (c, s) = engine.crc_sum(0, Sum::default(), a);
+            let (c, s) = engine.crc_sum(c, s, b);
+            assert_eq!((c, s.value()), (crc, sum), "{engine:?} {cut}");
+            let (c, s) = copy_crc_sum(0, Sum::default(), a, &mut to[..cut]);
+            let (c, s) = engine.copy_crc_sum(c, s, b, &mut to[cut..]);
+            assert_eq!((c, s.value()), (crc, sum), "{engine:?} {cut}");
+            assert!(to == bytes);
+        }
+        for len in 1..300 {
+            let mut state = (0, Sum::default());
+            for piece in bytes.chunks(len) {
+                state = engine.crc_sum(state.0, state.1, piece);
+            }
+            assert_eq!((state.0, state.1.value()), (crc, sum), "{engine:?} {len}");
+        }
+    }
+}
+
+/// Around the bound of one pass with a sum; all ones make the largest sums.
+#[test]
+fn long_runs() {
+    for fill in [None, Some(0xff), Some(0)] {
+        let mut bytes = noise((2 << 16) + 9, 5);
+        if let Some(fill) = fill {
+            bytes.fill(fill);
+        }
+        let mut to = vec![1; bytes.len()];
+        for len in [65_535, 65_536, 65_537, 65_539, 65_540, 131_071, 131_073, bytes.len()] {
+            let (bytes, to) = (&bytes[..len], &mut to[..len]);
+            let expected = (by_table(0, bytes), by_words(bytes));
+            for engine in engines() {
+                let (crc, sum) = engine.crc_sum(0, Sum::default(), bytes);
+                assert_eq!((crc, sum.value()), expected, "{engine:?} {len}");
+                let (crc, sum) = engine.copy_crc_sum(0, Sum::default(), bytes, to);
+                assert_eq!((crc, sum.value()), expected, "{engine:?} {len}");
+                assert_eq!(engine.copy_crc(0, bytes, to), expected.0);
+                assert!(to == bytes);
+            }
+        }
+    }
+}
+
+/// The free functions, on both sides of the lengths at which they change the path.
+#[test]
+fn dispatched() {
+    let bytes = noise(1000, 3);
+    let mut to = vec![0; bytes.len()];
+    for len in 0..=bytes.len() {
+        let (bytes, to) = (&bytes[..len], &mut to[..len]);
+        let expected = (by_table(9, bytes), by_words(bytes));
+        assert_eq!(update(9, bytes), expected.0);
+        assert_eq!(copy_crc(9, bytes, to), expected.0);
+        let (crc, sum) = crc_sum(9, Sum::default(), bytes);
+        assert_eq!((crc, sum.value()), expected);
+        let (crc, sum) = copy_crc_sum(9, Sum::default(), bytes, to);
+        assert_eq!((crc, sum.value()), expected);
+    }
+}
+
+#[test]
+fn a_copy_of_another_length_is_refused() {
+    for engine in engines() {
+        let copy = || engine.copy_crc(0, &[0; 100], &mut [0; 99]);
+        assert!(std::panic::catch_unwind(copy).is_err());
+        let copy = || engine.copy_crc_sum(0, Sum::default(), &[0; 100], &mut [0; 101]);
+        assert!(std::panic::catch_unwind(copy).is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! CRC32c by carry-less multiplication in 512-bit registers, after Gopal et al., "Fast CRC Computation for Generic
+//! Polynomials Using PCLMULQDQ Instruction" (Intel, 2009), with the copy and the sum of the same bytes if wanted.
+//!
+//! Zeros in front of a message do not change its CRC before the initial value is added. So the odd bytes are at the
+//! head, loaded with a mask, and the last vector ends with the message: there is no tail.
+//!
+//! ```text
+//!   |0 0 0 h h h h h|vector 1|vector 2| ... |vector k-1|     64 bytes each
+//!          ^ the state is added to the first 4 bytes of the message
+//! ```
+//!
+//! Four accumulators, 256 bytes apart per step. The first step takes as many vectors as leave a multiple of four;
+//! accumulators without one begin as zero. At the end one multiplication brings each 128-bit lane to the place of the
+//! last, and the CRC instruction reduces their sum.
+
+use core::arch::x86_64::*;
+
+use crate::sum::{Sum, fold};
+
+/// Fewest bytes: the state takes four.
+pub(crate) const LEAST: usize = 4;
+
+/// Most bytes of one pass: a sum of so many words is below 2^32.
+const MOST: usize = 1 << 16;
+
+const VECTOR: usize = 64;
+
+/// True if this CPU has what the functions here are compiled for.
+pub(crate) fn is_there() -> bool {
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi2")
+        && is_x86_feature_detected!("avx512vnni")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("pclmulqdq")
+        && is_x86_feature_detected!("sse4.2")
+}
+
+/// CRC32c of at least [`LEAST`] bytes.
+///
+/// # Safety
+/// [`is_there`].
+#[inline]
+pub(crate) unsafe fn update(crc: u32, bytes: &[u8]) -> u32 {
+    let none = core::ptr::null_mut();
+    // SAFETY: the CPU has the features; the bytes may be read; nothing is written.
+    unsafe { pass::<false, false>(crc, bytes.as_ptr(), none, bytes.len()).0 }
+}
+
+/// CRC32c of at least [`LEAST`] bytes that are copied.
+///
+/// # Safety
+/// [`is_there`]; `to` has the length of `from`.
+#[inline]
+pub(crate) unsafe fn copy_crc(crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
+    debug_assert_eq!(from.len(), to.len());
+    // SAFETY: the CPU has the features; `from` may be read and `to`, of its length, be written.
+    unsafe { pass::<true, false>(crc, from.as_ptr(), to.as_mut_ptr(), from.len()).0 }
+}
+
+/// CRC32c and sum of at least [`LEAST`] bytes.
+///
+/// # Safety
+/// [`is_there`].
+#[inline]
+pub(crate) unsafe fn crc_sum(mut crc: u32, mut sum: Sum, bytes: &[u8]) -> (u32, Sum) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let piece = &bytes[done..done + step(bytes.len() - done)];
+        let none = core::ptr::null_mut();
+        // SAFETY: the CPU has the features; the piece may be read; nothing is written.
+        let (c, words) = unsafe { pass::<false, true>(crc, piece.as_ptr(), none, piece.len()) };
+        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
+        done += piece.len();
+    }
+    (crc, sum)
+}
+
+/// CRC32c and sum of at least [`LEAST`] bytes that are copied.
+///
+/// # Safety
+/// [`is_there`]; `to` has the length of `from`.
+#[inline]
+pub(crate) unsafe fn copy_crc_sum(
+    mut crc: u32,
+    mut sum: Sum,
+    from: &[u8],
+    to: &mut [u8],
+) -> (u32, Sum) {
+    debug_assert_eq!(from.len(), to.len());
+    let mut done = 0;
+    while done < from.len() {
+        let range = done..done + step(from.len() - done);
+        let (piece, copy) = (&from[range.clone()], &mut to[range]);
+        // SAFETY: the CPU has the features; `piece` may be read and `copy`, of its length, be written.
+        let (c, words) =
+            unsafe { pass::<true, true>(crc, piece.as_ptr(), copy.as_mut_ptr(), piece.len()) };
+        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
+        done += piece.len();
+    }
+    (crc, sum)
+}
+
+/// Bytes of the next pass with a sum: what remains after it is nothing or at least [`LEAST`].
+fn step(left: usize) -> usize {
+    if left <= MOST { left } else { MOST.min(left - LEAST) }
+}
+
+/// The CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY` are copied.
+///
+/// # Safety
+/// The CPU has the features; `len` is at least [`LEAST`], with `SUM` at most [`MOST`]; `src` may be read and, with
+/// `COPY`, `dst` written for `len` bytes, without overlap.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
+)]
+unsafe fn pass<const COPY: bool, const SUM: bool>(
+    crc: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+) -> (u32, u16) {
+    debug_assert!(len >= LEAST && (!SUM || len <= MOST));
+    let vectors = len.div_ceil(VECTOR);
+    // Zeros in front of the message in the head, 0 to 63.
+    let lead = vectors * VECTOR - len;
+    let mask = !0u64 << lead;
+    // Both point in front of the message: only what the mask leaves is accessed.
+    let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
+    let state = !crc;
+    let mut sums = Sums::new();
+
+    // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, fewer than all or all.
+    let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
+    if COPY {
+        // SAFETY: as above, for writing.
+        unsafe { _mm512_mask_storeu_epi8(dst.cast(), mask, head) };
+    }
+    if SUM {
+        sums.add::<3>(head);
+    }
+    let take = |at: usize| {
+        // SAFETY: every vector but the head, which is no `at` here, is inside the message.
+        let vector = unsafe { _mm512_loadu_si512(src.add(at * VECTOR).cast()) };
+        if COPY {
+            // SAFETY: as above, for writing.
+            unsafe { _mm512_storeu_si512(dst.add(at * VECTOR).cast(), vector) };
+        }
+        vector
+    };
+
+    // The state on the first four bytes; of a head of fewer what is over goes to the vector after it.
+    let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
+    let in_head = VECTOR - lead;
+    let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
+
+    let zero = _mm512_setzero_si512();
+    let mut acc = [zero; 4];
+    let mut at = (vectors - 1) % 4 + 1;
+    match at {
+        1 => acc[3] = head,
+        2 => {
+            let a = take(1);
+            acc = [zero, zero, head, a];
+        }
+        3 => {
+            let (a, b) = (take(1), take(2));
+            acc = [zero, head, a, b];
+        }
+        _ => {
+            let (a, b, c) = (take(1), take(2), take(3));
+            acc = [head, a, b, c];
+        }
+    }
+    if SUM {
+        // The head is counted; without the state on it.
+        if at == 2 {
+            sums.add::<0>(acc[3]);
+        } else if at == 3 {
+            sums.add::<0>(acc[2]);
+            sums.add::<1>(acc[3]);
+        } else if at == 4 {
+            sums.add::<0>(acc[1]);
+            sums.add::<1>(acc[2]);
+            sums.add::<2>(acc[3]);
+        }
+    }
+    if at > 1 {
+        let second = 5 - at;
+        acc[1] = _mm512_xor_si512(acc[1], if second == 1 { over } else { zero });
+        acc[2] = _mm512_xor_si512(acc[2], if second == 2 { over } else { zero });
+        acc[3] = _mm512_xor_si512(acc[3], if second == 3 { over } else { zero });
+        over = zero;
+    }
+
+    let by = _mm512_broadcast_i32x4(lane(STEP));
+    while at < vectors {
+        let new = [take(at), take(at + 1), take(at + 2), take(at + 3)];
+        if SUM {
+            sums.add::<0>(new[0]);
+            sums.add::<1>(new[1]);
+            sums.add::<2>(new[2]);
+            sums.add::<3>(new[3]);
+        }
+        acc[0] = fold_onto(acc[0], by, _mm512_xor_si512(new[0], over));
+        acc[1] = fold_onto(acc[1], by, new[1]);
+        acc[2] = fold_onto(acc[2], by, new[2]);
+        acc[3] = fold_onto(acc[3], by, new[3]);
+        over = zero;
+        at += 4;
+    }
+
+    // The last lane of the last accumulator is where the others are brought.
+    let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
+    let a = fold_onto(acc[0], lanes(&LAST[0]), last);
+    let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
+    let a = fold_onto(acc[2], lanes(&LAST[2]), a);
+    let b = fold_onto(acc[3], lanes(&LAST[3]), b);
+    let all = _mm512_xor_si512(a, b);
+    let half = _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+    let lane = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
+    let state = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
+    let state = _mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32;
+
+    let words = if SUM { fold(sums.total().into()) } else { 0 };
+    // Words began at the head's first byte; a message that begins at an odd one has them swapped.
+    (!state, if lead % 2 == 1 { words.swap_bytes() } else { words })
+}
+
+/// `acc` moved by the distance of `by`, and `onto` added.
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+#[inline]
+fn fold_onto(acc: __m512i, by: __m512i, onto: __m512i) -> __m512i {
+    let low = _mm512_clmulepi64_epi128::<0x00>(acc, by);
+    let high = _mm512_clmulepi64_epi128::<0x11>(acc, by);
+    _mm512_ternarylogic_epi64::<0x96>(low, high, onto)
+}
+
+/// `value` in the lowest 32 bits, zeros above.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn scalar(value: u32) -> __m512i {
+    _mm512_zextsi128_si512(_mm_cvtsi32_si128(value as i32))
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn lane(by: [u64; 2]) -> __m128i {
+    _mm_set_epi64x(by[1] as i64, by[0] as i64)
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn lanes(by: &'static [[u64; 2]; 4]) -> __m512i {
+    // SAFETY: 64 bytes that may be read.
+    unsafe { _mm512_loadu_si512(by.as_ptr().cast()) }
+}
+
+/// Sums of the bytes at even and at odd places, of four groups of vectors.
+struct Sums {
+    even: [__m512i; 4],
+    odd: [__m512i; 4],
+}
+
+impl Sums {
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn new() -> Sums {
+        let zero = _mm512_setzero_si512();
+        Sums { even: [zero; 4], odd: [zero; 4] }
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    #[inline]
+    fn add<const GROUP: usize>(&mut self, vector: __m512i) {
+        let (even, odd) = (_mm512_set1_epi32(0x0001_0001), _mm512_set1_epi32(0x0100_0100));
+        self.even[GROUP] = _mm512_dpbusd_epi32(self.even[GROUP], vector, even);
+        self.odd[GROUP] = _mm512_dpbusd_epi32(self.odd[GROUP], vector, odd);
+    }
+
+    /// Of the words; below 2^32 for [`MOST`] bytes.
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    fn total(self) -> u32 {
+        let all = |[a, b, c, d]: [__m512i; 4]| {
+            _mm512_add_epi32(_mm512_add_epi32(a, b), _mm512_add_epi32(c, d))
+        };
+        let words = _mm512_add_epi32(all(self.even), _mm512_slli_epi32::<8>(all(self.odd)));
+        _mm512_reduce_add_epi32(words) as u32
+    }
+}
+
+/// The factors that move a lane by `bits`: of its first and of its last 8 bytes.
+const fn factors(bits: u32) -> [u64; 2] {
+    // Reflected values: the product of two is one bit short, which the shift makes good; reduction by the CRC
+    // instruction multiplies by x^32.
+    [(power(bits + 32) as u64) << 1, (power(bits - 32) as u64) << 1]
+}
+
+/// x^`exponent` modulo the polynomial, reflected.
+const fn power(exponent: u32) -> u32 {
+    let mut value = 1 << 31;
+    let mut i = 0;
+    while i < exponent {
+        value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
+        i += 1;
+    }
+    value
+}
+
+/// By one step of the loop.
+const STEP: [u64; 2] = factors(4 * 512);
+
+/// By accumulator and lane: to the last lane of the last accumulator, where nothing is to be moved.
+static LAST: [[[u64; 2]; 4]; 4] = {
+    let mut all = [[[0; 2]; 4]; 4];
+    let mut i = 0;
+    while i < 15 {
+        all[i / 4][i % 4] = factors((15 - i as u32) * 128);
+        i += 1;
+    }
+    all
+};

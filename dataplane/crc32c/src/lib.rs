@@ -32,6 +32,9 @@ pub enum Path {
     Wide = 3,
 }
 
+/// Below so many bytes the instruction is fastest on every CPU.
+const SHORT: usize = Path::Wide.pays_from();
+
 impl Path {
     /// Every path.
     pub const ALL: [Path; 3] = [Path::Instruction, Path::Multiply, Path::Wide];
@@ -140,7 +143,19 @@ impl Engine {
 /// The CRC32c of `bytes` that follow bytes whose CRC32c is `crc`.
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
-    Engine::best_for(bytes.len()).update(crc, bytes)
+    // Short runs are many: they do not look for an engine.
+    if bytes.len() < SHORT { crc32c_hw::update(crc, bytes) } else { update_long(crc, bytes) }
+}
+
+#[inline]
+fn update_long(crc: u32, bytes: &[u8]) -> u32 {
+    match Engine::best().0 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the best path is this one only where `wide_is_there`; there are more than `LEAST` bytes.
+        Path::Wide => unsafe { wide::update(crc, bytes) },
+        path if bytes.len() >= path.pays_from() => multiply(crc, bytes),
+        _ => crc32c_hw::update(crc, bytes),
+    }
 }
 
 /// CRC32c and Internet checksum of `bytes` that follow those of `crc` and `sum`.

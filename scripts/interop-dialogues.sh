@@ -140,19 +140,16 @@ END
     wait_until 60 grep -q '^ready' "$work/ddpd.out" || { cat "$work/ddpd.err" >&2; die "ddpd did not start"; }
 }
 
-# DDPD_PROFILE=dev plays with the programs that the tests use.
-profile=${DDPD_PROFILE:-release}
-say "building ddpd, ddpctl and ddp-script ($profile)"
-(cd "$repo" && cargo build --profile "$profile" --locked -q -p control --bins -p script) || die "the build failed"
-programs=$target/${profile/#dev/debug}
-ddpd=$programs/ddpd ddpctl=$programs/ddpctl
+# The appliance is what is shipped.
+build_programs
+campaign_program ddp-script
 
 testers=()
 for i in "${!hosts[@]}"; do
     make_net "$i"
     "start_${hosts[i]}" "$i"
     # A machine that runs other tests besides may be late; what is wrong is wrong five times.
-    ip netns exec "${tag}a$i" "$programs/ddp-script" --port af_packet:v --address 10.78.0.2 --to 10.78.0.1 \
+    ip netns exec "${tag}a$i" "$program" --port af_packet:v --address 10.78.0.2 --to 10.78.0.1 \
         --host "$dialogues/${hosts[i]}.toml" --attempts 5 --tolerance "${INTEROP_TOLERANCE:-20%+100ms}" \
         ${INTEROP_VERBOSE:+--verbose} "$dialogues" \
         >"$work/${hosts[i]}.table" 2>"$work/${hosts[i]}.log" &

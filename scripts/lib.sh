@@ -3,6 +3,9 @@
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$repo/target}
+# What the tests are built with. With other features cargo would build most of the workspace again.
+# shellcheck disable=SC2034  # scripts use it
+test_build=(--workspace --features "fuzz/frames fuzz/services" --locked)
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "${0##*/}: $*"; exit 1; }
@@ -99,6 +102,6 @@ campaign_program() {
         return
     fi
     say "building $1"
-    (cd "$repo" && cargo build --workspace --features fuzz/frames --locked -q --bin "$1") || die "the build failed"
+    (cd "$repo" && cargo build "${test_build[@]}" -q --bin "$1") || die "the build failed"
     export program=$target/debug/$1
 }

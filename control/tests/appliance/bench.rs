@@ -254,11 +254,11 @@ fn an_end_of_the_appliance_ends_a_bench() {
     until(&ddpd, &job, |job| job.state == JobState::Running);
     ddpd.signal(Signal::TERM);
     let finished = wait_for(&ddpd.source, |kind| matches!(kind, EventKind::JobFinished { .. }));
+    let EventKind::JobFinished { job: ended, error } = finished else { panic!("{finished:?}") };
+    assert_eq!(ended, job.id);
     // Both appliances end; where the sink is first, the job says that its peer closed the streams.
     let by_sink = "the stream has ended: closed by the peer before the time was over";
-    let ends = [None, Some(by_sink.to_owned())];
-    let ends = ends.map(|error| EventKind::JobFinished { job: job.id, error });
-    assert!(ends.contains(&finished), "{finished:?}");
+    assert!(error.as_ref().is_none_or(|error| error.starts_with(by_sink)), "{error:?}");
     assert!(ddpd.end().0.success());
 }
 

@@ -19,12 +19,13 @@ use control::api::{
 use serde::Serialize;
 
 use crate::bed::{self, Bed, REGION};
+use crate::verdict::STALL_MS;
 
 /// Names of the good peers.
 pub(crate) const NAMES: [&str; 4] = ["tcp", "sctp", "verbs", "kernel"];
 
 /// A transfer that takes longer has stalled for good.
-const GIVEN_UP: Duration = Duration::from_secs(15);
+const GIVEN_UP: Duration = Duration::from_millis(STALL_MS);
 /// Between two transfers of a peer.
 const REST: Duration = Duration::from_millis(5);
 

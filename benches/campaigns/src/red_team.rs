@@ -14,7 +14,7 @@ use crate::field::Field;
 use crate::good::Good;
 use crate::sample::{Sample, refusals, unaccounted};
 use crate::station::Station;
-use crate::verdict::{STALL_MS, Seen, judge, stall_ms};
+use crate::verdict::{STALL_MS, Seen, judge};
 
 /// The command line.
 #[derive(clap::Parser)]
@@ -84,10 +84,10 @@ struct Totals {
     memory_last: u64,
 }
 
-/// Time without attack, in which good peers show what they can.
+/// Time without attack, in which good peers show what they can; longer until each has ended two transfers.
 const QUIET: Duration = Duration::from_secs(3);
-/// An attack takes no longer, or its verdict is bad.
-const LONGEST: f64 = 12.0;
+/// An attack takes no longer, or its verdict is bad: two transfers that nearly stall.
+const LONGEST: f64 = 2.0 * STALL_MS as f64 * 1e-3 + 10.0;
 
 /// Runs the attacks.
 ///
@@ -190,8 +190,10 @@ impl Scene<'_> {
     fn measure_quiet(&mut self, station: &mut Station) -> Result<()> {
         self.good.take(&mut self.before);
         self.good.go_on();
-        let began = Instant::now();
-        let _: Option<()> = station.wait(QUIET, |_| None);
+        let (first, began) = (self.good.transfers(), Instant::now());
+        while began.elapsed() < QUIET || !self.have_moved(&first) {
+            let _: Option<()> = station.wait(Duration::from_millis(100), |_| None);
+        }
         let seconds = began.elapsed().as_secs_f64();
         for done in self.good.take(&mut self.before) {
             ensure!(
@@ -260,7 +262,7 @@ impl Scene<'_> {
             findings: std::mem::take(&mut field.findings),
             counted,
         };
-        let wrong = judge(&attack.rule, &seen, &self.quiet);
+        let wrong = judge(&attack.rule, &seen);
         let refusals = refusals(&seen.counted);
         Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
     }
@@ -269,7 +271,7 @@ impl Scene<'_> {
     fn have_moved(&self, first: &[(&'static str, u64, u64)]) -> bool {
         let both = self.good.transfers().into_iter().zip(first);
         both.into_iter()
-            .all(|((name, now, silent), (_, then, _))| now >= then + 2 || silent > stall_ms(name))
+            .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_MS)
     }
 
     /// A sample in which all frames are accounted for: a running worker may hold some. The last one where that does not

@@ -7,12 +7,8 @@ use crate::sample::Numbers;
 use crate::station::Traffic;
 
 /// A good peer without the end of a transfer for so long has stalled, milliseconds. The attack goes on until each has
-/// ended two transfers in it, or stalls.
-pub(crate) const STALL_MS: u64 = 3000;
-/// The same of one that opens a stream for each: the kernel sends a lost SYN again after 1, 3 and 7 s.
-pub(crate) const STALL_OPENING_MS: u64 = 8000;
-/// A good peer moves at least this share of what it moved in as much time without attack.
-pub(crate) const LEAST_SHARE: f64 = 0.02;
+/// ended two transfers in it, or stalls. How fast they are is reported, not judged: a busy machine is no attack.
+pub(crate) const STALL_MS: u64 = 30_000;
 /// The target may grow so much in one attack, bytes.
 pub(crate) const GROWTH: i64 = 16 << 20;
 /// It may log so much in one attack, bytes.
@@ -79,11 +75,11 @@ impl Seen {
     }
 }
 
-/// What is wrong; nothing when all is well. `quiet` is what each good peer moved per second without attack.
-pub(crate) fn judge(rule: &Rule, seen: &Seen, quiet: &[(&'static str, f64)]) -> Vec<String> {
+/// What is wrong; nothing when all is well.
+pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
     let mut wrong = seen.findings.clone();
     for done in &seen.good {
-        good_peer(done, seen.seconds, quiet, &mut wrong);
+        good_peer(done, &mut wrong);
     }
     for region in &seen.changed {
         wrong.push(format!("the region {region} was changed"));
@@ -128,25 +124,14 @@ pub(crate) fn judge(rule: &Rule, seen: &Seen, quiet: &[(&'static str, f64)]) -> 
     wrong
 }
 
-/// When the good peer of this name has stalled.
-pub(crate) fn stall_ms(name: &str) -> u64 {
-    if name == "kernel" { STALL_OPENING_MS } else { STALL_MS }
-}
-
-fn good_peer(done: &Done, seconds: f64, quiet: &[(&'static str, f64)], wrong: &mut Vec<String>) {
+fn good_peer(done: &Done, wrong: &mut Vec<String>) {
     let name = done.name;
     wrong.extend(done.failures.iter().map(|failure| format!("good peer {name}: {failure}")));
-    if done.longest_ms > stall_ms(name) {
+    if done.longest_ms > STALL_MS {
         wrong.push(format!("good peer {name} stood still for {} ms", done.longest_ms));
     }
-    let rate = quiet.iter().find(|(who, _)| *who == name).map_or(0.0, |(_, rate)| *rate);
-    let least = LEAST_SHARE * rate * seconds;
-    if done.bytes == 0 || (done.bytes as f64) < least {
-        wrong.push(format!(
-            "good peer {name} moved {} KiB, without attack {:.0}",
-            done.bytes >> 10,
-            rate * seconds / 1024.0
-        ));
+    if done.bytes == 0 {
+        wrong.push(format!("good peer {name} moved nothing"));
     }
 }
 
@@ -160,7 +145,6 @@ mod tests {
         never: &["path_mtu_updates"],
         amplification: 1.0,
     };
-    const QUIET: &[(&str, f64)] = &[("tcp", 1e6)];
 
     fn well() -> Seen {
         let counted = [("drop:tcp_blind_reset", 60), ("cookies_sent", 35), ("segments", 1000)];
@@ -188,33 +172,26 @@ mod tests {
     fn only(spoil: impl FnOnce(&mut Seen)) -> String {
         let mut seen = well();
         spoil(&mut seen);
-        let mut wrong = judge(&RULE, &seen, QUIET);
+        let mut wrong = judge(&RULE, &seen);
         assert_eq!(wrong.len(), 1, "{wrong:?}");
         wrong.remove(0)
     }
 
     #[test]
     fn nothing_is_wrong_when_all_is_well() {
-        assert_eq!(judge(&RULE, &well(), QUIET), Vec::<String>::new());
+        assert_eq!(judge(&RULE, &well()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_good_peer_that_fails_stalls_or_slows_down_is_seen() {
+    fn a_good_peer_that_fails_or_stalls_is_seen() {
         let failure = only(|seen| seen.good[0].failures.push("the region tcp differs".into()));
         assert!(failure.contains("differs"), "{failure}");
         assert!(only(|seen| seen.good[0].longest_ms = STALL_MS + 1).contains("stood still"));
-        assert!(only(|seen| seen.good[0].bytes = 19_999).contains("moved"));
-        // One that opens streams has longer.
+        assert!(only(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
+        // One that is slow is not judged.
         let mut seen = well();
-        seen.good[0].longest_ms = STALL_MS + 1;
-        seen.good[0].name = "kernel";
-        assert_eq!(judge(&RULE, &seen, QUIET), Vec::<String>::new());
-        seen.good[0].longest_ms = STALL_OPENING_MS + 1;
-        assert_eq!(judge(&RULE, &seen, QUIET).len(), 1);
-        // Also where there is no rate to compare with.
-        let mut seen = well();
-        seen.good[0].bytes = 0;
-        assert_eq!(judge(&RULE, &seen, &[]).len(), 1);
+        (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_MS, 1);
+        assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
     }
 
     #[test]
@@ -231,13 +208,13 @@ mod tests {
         // What did not arrive needs no counter; where most did not, it is no proof.
         let mut seen = well();
         (seen.attempts, seen.lost) = (106, 5);
-        assert_eq!(judge(&RULE, &seen, QUIET), Vec::<String>::new());
+        assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
         assert!(only(|seen| seen.lost = 51).contains("did not arrive"));
         // A name without a star is that one alone.
         let mut seen = well();
         seen.counted.remove("cookies_sent");
         seen.counted.insert("cookies_sent_too".into(), 100);
-        assert_eq!(judge(&RULE, &seen, QUIET).len(), 1);
+        assert_eq!(judge(&RULE, &seen).len(), 1);
     }
 
     #[test]

@@ -15,40 +15,20 @@ pub mod port;
 mod wake;
 mod worker;
 
-/// A worker without a thread.
-#[cfg(feature = "internals")]
+// What a worker is made of: fuzz targets and benchmarks drive it. Nothing else outside this crate should.
+#[doc(hidden)]
 pub use worker::driven::Driven;
-
-// What a worker is made of. Fuzz targets and benchmarks reach it by the feature `internals`.
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod flow;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod flow;
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod io;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod io;
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod mesh;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod mesh;
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod net;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod net;
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod steering;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod steering;
-#[cfg(not(feature = "internals"))]
-#[allow(unreachable_pub, dead_code, reason = "public for fuzz targets and benchmarks")]
-mod timer;
-#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod timer;
 
 /// DPDK's environment, which ports and workers need.

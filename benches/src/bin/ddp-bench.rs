@@ -1,5 +1,4 @@
-//! Runs benchmarks (`run`), writes their report again (`report`), counts instructions (`instructions`). `task` and
-//! `serve` are the processes that a run starts.
+//! Runs benchmarks (`run`) and writes their report again (`report`). `task` and `serve` are the processes that a run starts.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -7,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use benches::cell::{self, Cell};
-use benches::instructions;
 use benches::plan::{Means, PAIRED, Task};
 use benches::run::{self, Results};
 use benches::{appliance, floods, limits, peers, report};
@@ -34,15 +32,6 @@ enum Command {
         /// Also shows it in README.md and docs/ of the repository at this path; only a whole run
         #[arg(long, value_name = "REPOSITORY")]
         publish: Option<PathBuf>,
-    },
-    /// Counts the instructions of the hot paths and compares them with the baseline
-    Instructions {
-        /// The baseline
-        #[arg(long, default_value = "benches/instructions.toml")]
-        baseline: PathBuf,
-        /// Writes the counts to the baseline
-        #[arg(long)]
-        bless: bool,
     },
     /// Measures one thing, given as JSON, and prints its row
     #[command(hide = true)]
@@ -101,9 +90,6 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
             let results: Results = serde_json::from_str(&text)?;
             report::write(&results, &out)?;
             publish.map_or(Ok(()), |root| report::publish(&results, &root))?;
-        }
-        Command::Instructions { baseline, bless } => {
-            return Ok(instructions::check(&baseline, bless)?.exit_code().into());
         }
         Command::Task { json } => {
             let row = match serde_json::from_str(&json)? {

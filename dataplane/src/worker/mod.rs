@@ -35,7 +35,6 @@ mod conn;
 mod control;
 mod cookies;
 mod credit;
-#[cfg(feature = "internals")]
 pub(crate) mod driven;
 mod echo;
 mod event;

@@ -1,0 +1,31 @@
+//! Counts the instructions of the hot paths (`hot`, `hot-floods`) and compares them with the baseline. It is a program of its
+//! own: built with those two alone, without the control thread and the other benchmarks, it costs a minute less.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stderr)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(about = "Counts the instructions of the hot paths and compares them with the baseline")]
+struct Arguments {
+    /// The baseline
+    #[arg(long, default_value = "benches/instructions.toml")]
+    baseline: PathBuf,
+    /// Writes the counts to the baseline
+    #[arg(long)]
+    bless: bool,
+}
+
+fn main() -> ExitCode {
+    let Arguments { baseline, bless } = Arguments::parse();
+    match benches::instructions::check(&baseline, bless) {
+        Ok(verdict) => verdict.exit_code().into(),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

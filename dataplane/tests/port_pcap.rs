@@ -86,6 +86,7 @@ fn stack() -> DataplaneConfig {
         ports: vec![PortAttachment { workers: vec![id] }],
         interfaces: vec![InterfaceConfig {
             ip: Default::default(),
+            local_ports: Default::default(),
             name: "capture".into(),
             port: PortId(0),
             vlan: None,

@@ -90,6 +90,7 @@ impl End {
             ports: vec![PortAttachment { workers: ids.clone() }],
             interfaces: vec![InterfaceConfig {
                 ip: Default::default(),
+                local_ports: Default::default(),
                 name: "ring".into(),
                 port: PortId(0),
                 vlan: None,

@@ -17,6 +17,7 @@ fn stack() -> Stack {
     let interface = |id: u16, vlan| {
         let config = InterfaceConfig {
             ip: Default::default(),
+            local_ports: Default::default(),
             name: String::new(),
             port: PortId(0),
             vlan,

@@ -134,6 +134,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
     let port_of = |name: &str| config.ports.iter().position(|port| port.name == name);
     let interface = |section: &config::InterfaceSection| InterfaceConfig {
         ip: section.ip,
+        local_ports: section.local_ports,
         name: section.name.clone(),
         // The configuration has been checked: the port is there.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),

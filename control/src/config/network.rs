@@ -31,6 +31,8 @@ pub(super) fn interface(
     let mtu = section.or("mtu", port_mtu.unwrap_or(1500), tables::interface::mtu());
     let dscp = section.optional("dscp", tables::interface::dscp());
     let ttl = section.optional("ttl", tables::interface::ttl());
+    let local_ports =
+        section.or("local_ports", LocalPorts::default(), tables::interface::local_ports());
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,
@@ -40,6 +42,7 @@ pub(super) fn interface(
         routes,
         mtu,
         ip: IpFields { dscp, ttl },
+        local_ports,
     });
     (interface, section.finish())
 }

@@ -86,6 +86,9 @@ pub(super) mod interface {
         dscp: u8 = int(0u8, MAX_DSCP), "0";
         /// Time to live, or hop limit, of TCP and SCTP packets.
         ttl: u8 = int(1u8, u8::MAX), "64";
+        /// From which of its ports streams and associations are opened, TCP and SCTP: the first and the last, at least 64. With
+        /// n workers one in n of them can be used by each.
+        local_ports: LocalPorts = values::local_ports(), "\"32768-60999\"";
     }}
 }
 

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use super::access::{access_word, rights};
 use crate::transport::Transport;
-pub use port_kind::policy::{Hugepages, Idle, IpFields, Route, SynCookieMode};
+pub use port_kind::policy::{Hugepages, Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use ports::*;
 pub use rdmap::*;
 pub use tcp_lite::mpa::OnBadCrc;
@@ -46,6 +46,8 @@ pub struct InterfaceSection {
     pub mtu: u16,
     /// DSCP and TTL of its TCP and SCTP packets.
     pub ip: IpFields,
+    /// From which of its ports streams and associations are opened.
+    pub local_ports: LocalPorts,
 }
 
 /// `[[region]]`: memory with a name. The API's "add region" takes the same keys.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use port_kind::policy::LocalPorts;
 use toml::de::DeValue;
 
 use super::reader::article;
@@ -223,6 +224,22 @@ pub(super) fn port_or_off() -> Rule<Option<u16>> {
         Some("off") => Ok(None),
         Some(_) => Err("must be a UDP port without quotes, such as 9899, or \"off\"".into()),
         None => port.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+    })
+}
+
+/// The ports from which streams are opened.
+pub(super) fn local_ports() -> Rule<LocalPorts> {
+    const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
+    let show = |ports: &LocalPorts| quoted(&ports.to_string());
+    Rule::new(Shape::Text(EXAMPLE), show, |value| {
+        let text = text(value, EXAMPLE)?;
+        let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
+        let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+        let port = |text: &str| text.trim().parse().map_err(|_| wrong());
+        LocalPorts::new(port(first)?, port(last)?).ok_or_else(|| {
+            let fewest = LocalPorts::FEWEST;
+            format!("is \"{text}\", but must be {fewest} ports or more from 1 to 65535, the smaller first")
+        })
     })
 }
 

@@ -189,6 +189,7 @@ fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
             ("mtu", Some(json!(section.mtu))),
             ("dscp", section.ip.dscp.map(|dscp| json!(dscp))),
             ("ttl", section.ip.ttl.map(|ttl| json!(ttl))),
+            ("local_ports", Some(json!(section.local_ports.to_string()))),
         ],
     );
     tables.push(Table { section: "interface", of: of.clone(), keys });

@@ -1,6 +1,7 @@
 //! What the configuration chooses besides ports, and the data plane does: where memory is, what a worker without
 //! work does, when a SYN is answered with a cookie, and routes.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -83,6 +84,52 @@ pub struct Route {
     pub to: IpNet,
     /// The router: in a connected prefix of the interface and of the destination's family.
     pub via: IpAddr,
+}
+
+/// The ports from which streams and associations are opened: `first` to `last`, both included (RFC 6056 §3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalPorts {
+    first: u16,
+    last: u16,
+}
+
+impl LocalPorts {
+    /// Fewer ports cannot be chosen: with n workers, one in n of them leads answers to the right one.
+    pub const FEWEST: u32 = 64;
+
+    /// At least [`LocalPorts::FEWEST`] ports, none of them 0.
+    pub fn new(first: u16, last: u16) -> Option<Self> {
+        let ports = LocalPorts { first, last };
+        (first > 0 && first <= last && ports.count() >= LocalPorts::FEWEST).then_some(ports)
+    }
+
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        u32::from(self.last - self.first) + 1
+    }
+
+    /// Whether this is one of them.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// The port at a place; after the last comes the first again.
+    pub fn at(self, place: u32) -> u16 {
+        self.first + (place % self.count()) as u16
+    }
+}
+
+impl Default for LocalPorts {
+    /// 32768 to 60999, as most hosts have it.
+    fn default() -> Self {
+        LocalPorts { first: 32_768, last: 60_999 }
+    }
+}
+
+impl fmt::Display for LocalPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
 }
 
 /// What the IP headers of TCP and SCTP packets carry besides addresses and ECN, which is the transport's (RFC 9293

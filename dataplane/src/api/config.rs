@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use port_kind::Secret;
-use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
+use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::transport::EndpointConfig;
@@ -63,6 +63,8 @@ pub struct InterfaceConfig {
     pub mtu: u16,
     /// What the IP headers of its TCP and SCTP packets carry.
     pub ip: IpFields,
+    /// From which of its ports streams and associations are opened.
+    pub local_ports: LocalPorts,
 }
 
 /// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.

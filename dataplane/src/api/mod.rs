@@ -29,7 +29,7 @@ pub use message::{
     Service, Sources, StreamInfo,
 };
 pub use port_kind::Secret;
-pub use port_kind::policy::{Idle, IpFields, Route, SynCookieMode};
+pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use recording::{RECORDINGS, Record, RecordKind, Recording, WaitedFor};
 pub use transport::{
     CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats, Transport,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv6Net};
 
 use super::neighbour::{Mac, NeighbourCache};
-use crate::api::{InterfaceConfig, InterfaceId, IpFields, Route};
+use crate::api::{InterfaceConfig, InterfaceId, IpFields, LocalPorts, Route};
 
 /// An interface.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Interface {
     pub encapsulation: Option<u16>,
     /// What the IP headers of TCP and SCTP packets carry.
     pub ip: IpFields,
+    /// From which ports streams and associations are opened.
+    pub local_ports: LocalPorts,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
@@ -69,6 +71,7 @@ impl Interface {
             mtu: config.mtu,
             encapsulation: None,
             ip: config.ip,
+            local_ports: config.local_ports,
             neighbours: NeighbourCache::new(neighbours, key),
             addresses,
             routes,
@@ -196,6 +199,7 @@ impl Interface {
             .map(|a| IpNet::new_assert(a.parse().unwrap(), if a.contains(':') { 64 } else { 24 }));
         let config = InterfaceConfig {
             ip: Default::default(),
+            local_ports: Default::default(),
             name: String::new(),
             port: crate::api::PortId(0),
             vlan,
@@ -223,6 +227,7 @@ mod tests {
     fn interface() -> Interface {
         let config = InterfaceConfig {
             ip: Default::default(),
+            local_ports: Default::default(),
             name: "lan".into(),
             port: PortId(0),
             vlan: None,

@@ -16,6 +16,7 @@ const NOW: Instant = Instant::from_millis(1000);
 pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
         ip: Default::default(),
+        local_ports: Default::default(),
         name: String::new(),
         port: PortId(0),
         vlan,

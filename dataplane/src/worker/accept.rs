@@ -27,11 +27,8 @@ use crate::memory::Memory;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 
-/// Source ports: IANA's dynamic range as most hosts use it.
-const FIRST_PORT: u16 = 32768;
-const PORTS: u16 = 28232;
-/// Ports that are tried; with `n` workers one of `n` fits.
-const PORT_TRIES: u16 = 4096;
+/// Source ports that are tried at most; with `n` workers one of `n` fits.
+const PORT_TRIES: u32 = 4096;
 /// After this a stream resolves a next hop again that did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -229,18 +226,19 @@ impl<Io: PortIo> Core<Io> {
         local: IpAddr,
         remote: SocketAddr,
     ) -> Option<SocketAddr> {
-        let start = (self.env.admission.random() % u64::from(PORTS)) as u16;
+        let interface = self.env.network.interface(at);
+        let (place, ports) = (interface.port, interface.local_ports);
+        let start = (self.env.admission.random() % u64::from(ports.count())) as u32;
         let flows = match transport {
             Transport::Tcp => self.streams.flows(),
             Transport::Sctp => self.associations.flows(),
         };
-        let steering = match self.env.ports.get(self.env.network.interface(at).port) {
+        let steering = match self.env.ports.get(place) {
             Some(slot) => &slot.facts.steering,
             None => return None,
         };
-        (0..PORT_TRIES).find_map(|n| {
-            let port = FIRST_PORT + (start + n) % PORTS;
-            let local = SocketAddr::new(local, port);
+        (0..PORT_TRIES.min(ports.count())).find_map(|n| {
+            let local = SocketAddr::new(local, ports.at(start + n));
             let flow = FlowKey { interface: at as u16, local, remote };
             let owner = match transport {
                 Transport::Tcp => steering.owner(remote, local),

@@ -91,6 +91,33 @@ fn dscp_and_ttl_are_of_interfaces_and_listeners() {
 }
 
 #[test]
+fn local_ports_are_a_range() {
+    let ports = |value: &str| {
+        let text =
+            MINIMAL.replacen("addresses = ", &format!("local_ports = {value}\naddresses = "), 1);
+        parse(&text).map(|parsed| parsed.config.interfaces[0].local_ports.to_string())
+    };
+    let default = parse(MINIMAL).unwrap().config.interfaces[0].local_ports;
+    assert_eq!(default.to_string(), "32768-60999");
+    for good in ["1-65535", "2000-2063"] {
+        assert_eq!(ports(&format!("\"{good}\"")).unwrap(), good);
+    }
+    for bad in [
+        "\"2000-2062\"",
+        "\"2063-2000\"",
+        "\"0-100\"",
+        "\"1-65536\"",
+        "\"2000\"",
+        "\"a-b\"",
+        "\"\"",
+        "2000",
+    ] {
+        let error = ports(bad).expect_err(bad).to_string();
+        assert!(error.contains("local_ports"), "{bad}: {error}");
+    }
+}
+
+#[test]
 fn a_pcap_port_belongs_to_one_worker() {
     let pcap = "kind = \"pcap\"\nrx_file = \"in.pcap\"";
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", pcap) + "[workers]\ncount = 2\n";

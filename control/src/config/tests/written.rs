@@ -65,6 +65,7 @@ gateway = ["10.0.0.254", "fd00::fe"]
 mtu = 1400
 dscp = 46
 ttl = 3
+local_ports = "2000-2063"
 [[interface.routes]]
 to = "192.0.2.0/24"
 via = "10.0.0.9"

@@ -574,6 +574,7 @@ pub(super) fn frame(
     packet[8..12].copy_from_slice(&sum);
     let config = InterfaceConfig {
         ip: Default::default(),
+        local_ports: Default::default(),
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,

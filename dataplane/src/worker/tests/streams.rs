@@ -1,7 +1,8 @@
 //! The main job, from ARP to bytes in their place, over each kind of network layer; and the ways in
 //! which streams begin and end.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ddp::{Access, EndpointPolicy, RegionMemory, Stag, TaggedOffset};
@@ -10,7 +11,7 @@ use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
 use super::sctp::lists;
 use super::wire_pair::*;
 use crate::api::{
-    self, Command, CommandError, ConnectError, Event, PostFailure, SctpConfig, Sources,
+    self, Command, CommandError, ConnectError, Event, LocalPorts, PostFailure, SctpConfig, Sources,
 };
 
 const PORT: u16 = 4791;
@@ -492,4 +493,37 @@ fn a_silent_stream_keeps_no_memory_for_what_waits() {
         net.pass(Duration::from_secs(3));
         assert!(!keeps(&net), "{config:?}");
     }
+}
+
+// RFC 6056 §3.2: the ports from which streams are opened are the configured ones, and all of them serve.
+#[test]
+fn streams_are_opened_from_the_configured_ports() {
+    let local_ports = LocalPorts::new(2000, 2063).expect("64 ports");
+    let mut net = Net::new(&[Plan { local_ports, ..Plan::new(1) }, Plan::new(2)]);
+    net.hosts[1].listen(PORT);
+    net.hosts[1].listen_as(PORT + 2, 10, 10, super::sctp::config());
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let ports = Arc::clone(&seen);
+    net.loses = Box::new(move |from, frame| {
+        if from == 0 && frame[12..14] == [8, 0] {
+            let port = u16::from_be_bytes([frame[34], frame[35]]);
+            ports.lock().expect("not poisoned").insert((frame[23], port));
+        }
+        false
+    });
+    for _ in 0..LocalPorts::FEWEST {
+        net.open(0, 0, 1, (v4(2), PORT).into());
+    }
+    let all: BTreeSet<_> = (2000..=2063).map(|port| (6, port)).collect();
+    assert_eq!(*seen.lock().expect("not poisoned"), all);
+    // None is left towards this peer.
+    let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
+    assert_eq!(super::sctp::failure(&mut net, ticket), ConnectError::NoPort);
+    // Another port of the peer is another flow; SCTP's ports are its own.
+    net.hosts[1].listen(PORT + 1);
+    net.open(0, 0, 1, (v4(2), PORT + 1).into());
+    net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());
+    let seen = seen.lock().expect("not poisoned");
+    assert!(seen.iter().all(|&(_, port)| local_ports.contains(port)), "{seen:?}");
+    assert_eq!(seen.iter().filter(|&&(protocol, _)| protocol == 132).count(), 1, "{seen:?}");
 }

@@ -18,7 +18,7 @@ use tcp_lite::endpoint::UlpConfig;
 
 use crate::api::{
     self, Command, Connect, Event, InterfaceConfig, InterfaceId, Limits, Listed, ListenerConfig,
-    ListenerId, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
+    ListenerId, LocalPorts, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
 use crate::capture::{Direction, Fate, Tap};
 use crate::io::{BURST, Frame, PortFacts, PortIo};
@@ -140,6 +140,7 @@ pub(super) struct Plan {
     pub(super) mtu: u16,
     /// See [`CoreParts::sctp_udp_port`].
     pub(super) udp: Option<u16>,
+    pub(super) local_ports: LocalPorts,
 }
 
 impl Plan {
@@ -154,6 +155,7 @@ impl Plan {
             room: 256,
             mtu: 1500,
             udp: None,
+            local_ports: LocalPorts::default(),
         }
     }
 }
@@ -185,6 +187,7 @@ impl Host {
         });
         let interface = InterfaceConfig {
             ip: Default::default(),
+            local_ports: plan.local_ports,
             name: "test".into(),
             port: PortId(0),
             vlan: plan.vlan,

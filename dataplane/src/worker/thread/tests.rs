@@ -261,6 +261,7 @@ fn configurations_that_do_not_fit_are_refused() {
     );
     let interface = |port| InterfaceConfig {
         ip: Default::default(),
+        local_ports: Default::default(),
         name: "lan".into(),
         port: PortId(port),
         vlan: None,

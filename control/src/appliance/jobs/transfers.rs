@@ -38,8 +38,8 @@ pub(in crate::appliance) const MESSAGE: u64 = PIECE;
 pub(super) const POSTED: usize = 16;
 /// Jobs that are going on.
 const MAX_RUNNING: usize = 16;
-/// Jobs that are remembered, going on or not.
-const MAX_JOBS: usize = 64;
+/// Jobs that are remembered, going on or not: who starts many and asks late finds what became of them.
+const MAX_JOBS: usize = 512;
 
 /// Jobs that go on, and some that have ended.
 #[derive(Default)]

@@ -204,6 +204,29 @@ fn cancelling_aborts_the_stream_and_ignores_what_comes_late() {
 }
 
 #[test]
+fn what_became_of_a_job_is_told_until_many_others_have_begun() {
+    let mut bench = bench();
+    let cancelled = |bench: &mut Bench| {
+        let id = put(bench, 10, target(0));
+        let Ok(Reply::Job(_)) = answer(&mut bench.call(Request::CancelJob(id))) else {
+            panic!("no job")
+        };
+        connect(bench);
+        bench.all_commands();
+        id
+    };
+    let first = cancelled(&mut bench);
+    for _ in 1..512 {
+        cancelled(&mut bench);
+        bench.pass(Duration::from_millis(1));
+    }
+    assert_eq!(job(&mut bench, first).state, JobState::Cancelled);
+    cancelled(&mut bench);
+    let error = answer(&mut bench.call(Request::Job(first))).unwrap_err();
+    assert_eq!(error.error, ErrorKind::NotFound);
+}
+
+#[test]
 fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));

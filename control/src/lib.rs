@@ -27,6 +27,8 @@ pub mod doctor;
 #[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
+mod host;
+#[cfg(feature = "appliance")]
 pub mod log_limit;
 #[cfg(feature = "appliance")]
 pub mod logging;

@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod capture;
+pub mod host;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod port;

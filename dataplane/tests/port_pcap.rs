@@ -87,6 +87,7 @@ fn stack() -> DataplaneConfig {
         interfaces: vec![InterfaceConfig {
             ip: Default::default(),
             local_ports: Default::default(),
+            host: false,
             name: "capture".into(),
             port: PortId(0),
             vlan: None,

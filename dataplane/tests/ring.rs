@@ -91,6 +91,7 @@ impl End {
             interfaces: vec![InterfaceConfig {
                 ip: Default::default(),
                 local_ports: Default::default(),
+                host: false,
                 name: "ring".into(),
                 port: PortId(0),
                 vlan: None,

@@ -18,6 +18,7 @@ fn stack() -> Stack {
         let config = InterfaceConfig {
             ip: Default::default(),
             local_ports: Default::default(),
+            host: false,
             name: String::new(),
             port: PortId(0),
             vlan,

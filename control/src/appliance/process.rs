@@ -23,6 +23,7 @@ use super::thread::{Control, Driver, Place, Signal, Waker};
 use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
 use crate::files::Writer;
+use crate::host::{self, Hosts, Shared};
 use crate::notify::watchdog::{Pulse, Watched};
 use crate::notify::{Service, Socket};
 use crate::sandbox::Sandbox;
@@ -47,6 +48,8 @@ struct Running {
     observer: Option<Observer>,
     set_up: Receiver<()>,
     watched: Watched,
+    /// Of the host's kernel, on ports that it shares.
+    hosts: Hosts,
 }
 
 impl Process {
@@ -76,7 +79,11 @@ impl Process {
         // All ports first: the ends of a ring find each other.
         let mut opened = Vec::new();
         for config in &configs {
-            opened.push(open_ports(config, &ports)?);
+            let ports = open_ports(config, &ports)?;
+            let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
+            // While the process may make sockets.
+            let shared = host::share(config, &macs)?;
+            opened.push((ports, shared));
         }
         if let Some(link) = ports.unjoined().first() {
             return Err(format!(
@@ -134,9 +141,13 @@ impl Process {
     /// Waits for all of them to end. False if one ended by a defect.
     pub fn join(self) -> bool {
         let mut sound = true;
-        for Running { name, thread, server, observer, .. } in self.running {
+        for Running { name, thread, server, observer, hosts, .. } in self.running {
             if thread.join().is_err() {
                 tracing::error!("appliance {name}: the control thread panicked");
+                sound = false;
+            }
+            if !hosts.join() {
+                tracing::error!("appliance {name}: the thread of the host's kernel panicked");
                 sound = false;
             }
             drop(observer);
@@ -182,7 +193,7 @@ fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
 
 fn start_one(
     config: Config,
-    mut ports: Vec<Port>,
+    (mut ports, shared): (Vec<Port>, Vec<Shared>),
     all: &Ports,
     room: Option<Room>,
     (place, sandbox): (Place, &Sandbox),
@@ -205,8 +216,10 @@ fn start_one(
     let (buffers, note) = budget.buffers(&config.limits, workers);
     let dataplane_config = start::dataplane_config(&config, &buffers)?;
     let confine = confine(&config, sandbox);
-    let dataplane = Dataplane::start_confined(&dataplane_config, &mut ports, all.eal(), confine)
-        .map_err(|error| error.to_string())?;
+    let mut dataplane =
+        Dataplane::start_confined(&dataplane_config, &mut ports, all.eal(), confine)
+            .map_err(|error| error.to_string())?;
+    let hosts = Hosts::start(shared, std::mem::take(&mut dataplane.hosts), sandbox)?;
     let body = config.limits.api_body;
     let name = config.name.clone();
     report(&config, &ports, &regions);
@@ -230,7 +243,7 @@ fn start_one(
         .name("control".into())
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
-    Ok(Running { name, control, thread, server, observer, set_up, watched })
+    Ok(Running { name, control, thread, server, observer, set_up, watched, hosts })
 }
 
 /// What each worker does before its first turn.

@@ -135,6 +135,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
     let interface = |section: &config::InterfaceSection| InterfaceConfig {
         ip: section.ip,
         local_ports: section.local_ports,
+        host: section.host.is_some(),
         name: section.name.clone(),
         // The configuration has been checked: the port is there.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),

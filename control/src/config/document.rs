@@ -24,6 +24,7 @@ pub struct Document {
     pub(super) memory: Places,
     pub(super) workers: Places,
     pub(super) ports: Vec<Places>,
+    pub(super) interfaces: Vec<Places>,
     pub(super) regions: Vec<Places>,
     pub(super) management: Places,
     pub(super) root: Places,
@@ -135,6 +136,7 @@ impl Draft {
 
     fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
         let (ports, port_places) = self.sections.ports.into_iter().unzip();
+        let (interfaces, interface_places) = self.sections.interfaces.into_iter().unzip();
         let (regions, region_places) = self.sections.regions.into_iter().unzip();
         let config = Config {
             file: file.to_owned(),
@@ -143,12 +145,7 @@ impl Draft {
             memory: self.memory.0,
             workers: self.workers.0,
             ports,
-            interfaces: self
-                .sections
-                .interfaces
-                .into_iter()
-                .map(|(interface, _)| interface)
-                .collect(),
+            interfaces,
             regions,
             listeners: self.sections.listeners.into_iter().map(|(listener, _)| listener).collect(),
             tcp: self.tcp,
@@ -163,6 +160,7 @@ impl Draft {
             memory: self.memory.1,
             workers: self.workers.1,
             ports: port_places,
+            interfaces: interface_places,
             regions: region_places,
             management: self.management.1,
             root: self.root,

@@ -37,6 +37,7 @@ impl Document {
         for (port, places) in self.config.ports.iter().zip(&self.ports) {
             ports::check_machine(&machine, port, places, &mut findings);
         }
+        shared_interfaces(&machine, self, &mut findings);
         for (region, places) in self.config.regions.iter().zip(&self.regions) {
             region_files(region, places, &mut findings);
         }
@@ -129,6 +130,28 @@ fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'
         let message =
             format!("the regions have {total}, but {source} is {bytes}: make them smaller");
         findings.error(&document.root, "region", message);
+    }
+}
+
+/// The addresses of an interface that is shared with the host stand on its TAP alone.
+fn shared_interfaces(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+    for (interface, places) in document.config.interfaces.iter().zip(&document.interfaces) {
+        let Some(name) = &interface.host else { continue };
+        if !machine.capabilities().has(Capability::NetAdmin) {
+            let message = "is \"tap\", which needs CAP_NET_ADMIN: run ddpd as root or give it this capability";
+            findings.error(places, "host", message.to_owned());
+        }
+        #[cfg(not(feature = "appliance"))]
+        let _ = name;
+        // Only the kernel that runs tells.
+        #[cfg(feature = "appliance")]
+        if machine.root == Path::new("/") {
+            match crate::host::elsewhere(interface, name) {
+                Ok(Some(what)) => findings.error(places, "addresses", what.to_string()),
+                Ok(None) => {}
+                Err(sentence) => findings.note(places, "addresses", sentence),
+            }
+        }
     }
 }
 

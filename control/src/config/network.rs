@@ -12,6 +12,8 @@ use super::values::*;
 
 /// Smallest MTU that IPv6 works with (RFC 8200 §5).
 const IPV6_MIN_MTU: u16 = 1280;
+/// Bytes of a device's name at most, Linux's IFNAMSIZ without the zero.
+const MOST_OF_DEVICE: usize = 15;
 
 /// `ports` are the ports that could be read, for the default and the bound of the MTU.
 pub(super) fn interface(
@@ -33,6 +35,7 @@ pub(super) fn interface(
     let ttl = section.optional("ttl", tables::interface::ttl());
     let local_ports =
         section.or("local_ports", LocalPorts::default(), tables::interface::local_ports());
+    let host = host(&mut section, name.as_deref(), port.as_deref(), ports);
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
         name,
@@ -43,8 +46,53 @@ pub(super) fn interface(
         mtu,
         ip: IpFields { dscp, ttl },
         local_ports,
+        host,
     });
     (interface, section.finish())
+}
+
+/// The name of the TAP, where the port is shared with the host.
+fn host(
+    section: &mut Section<'_, '_>,
+    name: Option<&str>,
+    port: Option<&str>,
+    ports: &[PortSection],
+) -> Option<String> {
+    let kind = section.or("host", Host::Off, tables::interface::host());
+    let given = section.optional("host_name", tables::interface::host_name());
+    if kind == Host::Off {
+        if section.has("host_name") {
+            section.fail("host_name", "names the TAP of host = \"tap\": write that too");
+        }
+        return None;
+    }
+    if !section.has("local_ports") {
+        let sentence = "is \"tap\", so that the host's kernel opens connections too: give streams local_ports, such as \
+                        \"20000-29999\", which the kernel then leaves alone";
+        section.fail("host", sentence);
+    }
+    let port = ports.iter().find(|section| Some(section.name.as_str()) == port);
+    if let Some(port) = port {
+        let word = port.kind.word();
+        if matches!(port.kind, PortKind::Ring { .. } | PortKind::Pcap { .. }) {
+            let sentence = format!("is \"tap\", but no host is behind a port of kind \"{word}\"");
+            section.fail("host", sentence);
+        }
+        if port.checksum == ChecksumMode::Trusted {
+            let sentence = "is \"tap\", but the port's checksum is \"trusted\", and the kernel looks at them: write \
+                            \"offload\" there";
+            section.fail("host", sentence);
+        }
+    }
+    let default = || name.map(|name| format!("tap-{name}"));
+    let tap = given.or_else(default)?;
+    if tap.len() > MOST_OF_DEVICE {
+        let sentence = format!(
+            "is \"tap\", and the TAP would be called {tap}, more than {MOST_OF_DEVICE} bytes: give it a host_name"
+        );
+        section.fail("host", sentence);
+    }
+    Some(tap)
 }
 
 fn check_mtu(section: &Section<'_, '_>, mtu: u16, port: Option<u16>, addresses: &[IpNet]) {

@@ -89,6 +89,10 @@ pub(super) mod interface {
         /// From which of its ports streams and associations are opened, TCP and SCTP: the first and the last, at least 64. With
         /// n workers one in n of them can be used by each.
         local_ports: LocalPorts = values::local_ports(), "\"32768-60999\"";
+        /// `"tap"`: the port is shared with the host's kernel, which gets what is not ours by a TAP with the addresses.
+        host: Host = one_of(&Host::WORDS), "\"off\"";
+        /// What the TAP is called: 1 to 15 bytes.
+        host_name: String = by(Shape::Text("the name of a network interface"), values::device), "\"tap-\" and the interface's name";
     }}
 }
 

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use super::access::{access_word, rights};
 use crate::transport::Transport;
-pub use port_kind::policy::{Hugepages, Idle, IpFields, LocalPorts, Route, SynCookieMode};
+pub use port_kind::policy::{Host, Hugepages, Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use ports::*;
 pub use rdmap::*;
 pub use tcp_lite::mpa::OnBadCrc;
@@ -48,6 +48,8 @@ pub struct InterfaceSection {
     pub ip: IpFields,
     /// From which of its ports streams and associations are opened.
     pub local_ports: LocalPorts,
+    /// The TAP by which the host's kernel shares the port, if it does.
+    pub host: Option<String>,
 }
 
 /// `[[region]]`: memory with a name. The API's "add region" takes the same keys.

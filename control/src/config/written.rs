@@ -190,6 +190,8 @@ fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
             ("dscp", section.ip.dscp.map(|dscp| json!(dscp))),
             ("ttl", section.ip.ttl.map(|ttl| json!(ttl))),
             ("local_ports", Some(json!(section.local_ports.to_string()))),
+            ("host", section.host.as_ref().map(|_| json!("tap"))),
+            ("host_name", section.host.as_ref().map(|name| json!(name))),
         ],
     );
     tables.push(Table { section: "interface", of: of.clone(), keys });

@@ -114,6 +114,10 @@ pub(crate) fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
         let why = "management.listen.address, a port below 1024";
         needs.push(Need::required(Capability::NetBindService, why));
     }
+    if config.interfaces.iter().any(|interface| interface.host.is_some()) {
+        let why = "interface.host: to make the TAP, and to keep the kernel off the device";
+        needs.push(Need::required(Capability::NetAdmin, why));
+    }
     if limit.is_some() {
         let why = "to lock regions beyond RLIMIT_MEMLOCK; not needed where that is unlimited";
         needs.push(Need::wanted(Capability::IpcLock, why));

@@ -136,6 +136,10 @@ fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
         if config.management.dpdk_telemetry {
             add(&dpdk_runtime(), May::Write);
         }
+        if config.interfaces.iter().any(|interface| interface.host.is_some()) {
+            add(Path::new("/dev/net/tun"), May::Device);
+            add(Path::new("/proc/sys/net/ipv4/ip_local_reserved_ports"), May::Write);
+        }
         for port in &config.ports {
             for path in devices(&port.kind) {
                 add(&path, May::Device);

@@ -86,6 +86,21 @@ pub struct Route {
     pub via: IpAddr,
 }
 
+/// Whether the host's kernel has a part in the port of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Host {
+    /// No: the port is ours alone.
+    #[default]
+    Off,
+    /// By a TAP, which gets what is not ours.
+    Tap,
+}
+
+impl Host {
+    /// All of them with their words.
+    pub const WORDS: [(&'static str, Host); 2] = [("off", Host::Off), ("tap", Host::Tap)];
+}
+
 /// The ports from which streams and associations are opened: `first` to `last`, both included (RFC 6056 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalPorts {
@@ -106,6 +121,11 @@ impl LocalPorts {
     /// How many there are.
     pub fn count(self) -> u32 {
         u32::from(self.last - self.first) + 1
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
     }
 
     /// Whether this is one of them.

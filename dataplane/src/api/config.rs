@@ -65,6 +65,8 @@ pub struct InterfaceConfig {
     pub ip: IpFields,
     /// From which of its ports streams and associations are opened.
     pub local_ports: LocalPorts,
+    /// The port is shared with the host's kernel: [`super::Dataplane::hosts`] has an end for it.
+    pub host: bool,
 }
 
 /// A listener. Every worker has it; the one that gets the SYN, or the cookie, owns the stream.

@@ -174,6 +174,23 @@ counters! {
         /// Peers whose path MTU is remembered.
         path_mtus: Gauge,
     }
+    /// Frames for and of the host's kernel, on interfaces that share their port with it.
+    host: HostCounters {
+        /// Frames that were not for this worker and went to the host.
+        host_frames: Counter,
+        /// Bytes of those, Ethernet headers included.
+        host_bytes: Counter Bytes,
+        /// Frames that this worker took itself and the host got as well: what neighbours and routers say of themselves.
+        host_copies: Counter,
+        /// Copies of those that the host did not get because its ring was full, or a burst had given as many as it may.
+        host_copies_lost: Counter,
+        /// Frames for the host that its kernel did not take.
+        host_lost: Counter,
+        /// Frames of the host sent; they are in tx_frames too.
+        host_sent: Counter,
+        /// Frames of the host not sent: too long or too short, the ring to the worker was full, or no packet buffer.
+        host_sent_lost: Counter,
+    }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
         /// Segments that streams took, SYNs that began one included. Those that they refused are counted as dropped.
@@ -254,7 +271,7 @@ impl Counters {
     /// ```text
     /// rx_frames + mesh_in + mesh_news_in
     ///     = segments + sctp_packets + cookies_sent + sctp_cookies_sent + fragments + echo_replies + group_queries
-    ///     + neighbour_claims + icmp_errors + mesh_out + all drops
+    ///     + neighbour_claims + icmp_errors + mesh_out + host_frames + all drops
     /// ```
     pub fn unaccounted(&self) -> i64 {
         let (frames, ip) = (&self.frames, &self.ip);
@@ -270,6 +287,7 @@ impl Counters {
             &ip.neighbour_claims,
             &ip.icmp_errors,
             &frames.mesh_out,
+            &self.host.host_frames,
         ];
         let sum = |all: &[&Counter]| all.iter().map(|counter| counter.get()).sum::<u64>();
         sum(&taken).wrapping_sub(sum(&ends) + self.drops.total()).cast_signed()
@@ -397,6 +415,8 @@ drop_reasons! {
     /// SYN, returned cookie, or SCTP packet without an association, in a burst behind which more may wait, of which the
     /// worker examines only a few.
     Overload = "overload",
+    /// For the host: its ring is full, or the burst has given it as many frames as it may.
+    HostFull = "host_full",
     /// For a port that the worker has no queue of.
     NoPort = "no_port",
     /// SYN to be answered with a cookie: no packet buffer, or no room in the transmit ring.

@@ -13,6 +13,7 @@ use super::config::DataplaneConfig;
 use super::counters::Counters;
 use super::ids::{InterfaceId, WorkerId};
 use super::message::{Command, Event};
+use crate::host::HostEnd;
 use crate::wake::Wake;
 
 /// How soon the command to stop is sent again to a worker whose command ring was full.
@@ -24,6 +25,8 @@ const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 pub struct Dataplane {
     /// The control thread's ends, `workers[i]` for `WorkerId(i)`.
     pub workers: Vec<WorkerHandle>,
+    /// The host's ends of the interfaces that are shared with its kernel, for the threads that serve it.
+    pub hosts: Vec<HostEnd>,
     served: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,
 }
@@ -168,7 +171,7 @@ impl Dataplane {
             .iter()
             .map(|i| config.ports[i.port.0 as usize].workers.clone())
             .collect();
-        Dataplane { workers, served, wake }
+        Dataplane { workers, hosts: Vec::new(), served, wake }
     }
 
     /// The workers that have a queue of the interface's port, and so can open streams on it.

@@ -121,6 +121,14 @@ pub fn demux(
     any_frame(frame, port, check, interfaces)
 }
 
+/// The interface that a frame of this port is of, and its destination's link-layer address. `None`: of no interface.
+pub fn interface_of(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<(usize, Mac)> {
+    let ethernet = EthernetFrame::new_checked(frame).ok()?;
+    let (vlan, ..) = untag(frame, ethernet.ethertype()).ok()?;
+    let index = interfaces.iter().position(|i| i.port == port && i.vlan == vlan)?;
+    Some((index, ethernet.dst_addr().0))
+}
+
 /// The long way.
 fn any_frame(
     frame: &[u8],

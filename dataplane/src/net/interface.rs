@@ -200,6 +200,7 @@ impl Interface {
         let config = InterfaceConfig {
             ip: Default::default(),
             local_ports: Default::default(),
+            host: false,
             name: String::new(),
             port: crate::api::PortId(0),
             vlan,
@@ -228,6 +229,7 @@ mod tests {
         let config = InterfaceConfig {
             ip: Default::default(),
             local_ports: Default::default(),
+            host: false,
             name: "lan".into(),
             port: PortId(0),
             vlan: None,

@@ -17,6 +17,7 @@ pub(super) fn config(n: u8, vlan: Option<u16>) -> InterfaceConfig {
     InterfaceConfig {
         ip: Default::default(),
         local_ports: Default::default(),
+        host: false,
         name: String::new(),
         port: PortId(0),
         vlan,

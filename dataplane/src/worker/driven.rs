@@ -39,6 +39,7 @@ impl<Io: PortIo> Driven<Io> {
             id,
             ports: ports.collect(),
             interfaces: config.interfaces.clone(),
+            hosts: Vec::new(),
             mesh,
             limits,
             sctp_udp_port: config.sctp_udp_port,

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use super::host::For;
 use super::{Core, MESSAGES};
 use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
@@ -68,6 +69,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let (full, mut known, mut strangers) = (frames.is_full(), 0, Arrivals::new());
+        self.begin_burst(full);
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
         frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
@@ -91,7 +93,10 @@ impl<Io: PortIo> Core<Io> {
 
     /// True when there is input for the next turn. Received frames are kept for it.
     pub(super) fn sees_input(&mut self, now: Instant) -> bool {
-        self.env.control.has_commands() || self.mesh.is_waiting() || self.env.ports.look(now)
+        self.env.control.has_commands()
+            || self.mesh.is_waiting()
+            || self.env.host.is_waiting()
+            || self.env.ports.look(now)
     }
 
     /// What other workers sent. Returns whether there was anything.
@@ -99,6 +104,7 @@ impl<Io: PortIo> Core<Io> {
         if !self.mesh.is_waiting() {
             return false;
         }
+        self.begin_burst(true);
         let mut arrivals = Arrivals::new();
         let mut taken = 0;
         while taken < MESSAGES && !arrivals.is_full() {
@@ -156,7 +162,10 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
-            Err(reason) => return self.env.control.counters().drops.count(reason),
+            Err(reason) if self.env.host.is_empty() => {
+                return self.env.control.counters().drops.count(reason);
+            }
+            Err(reason) => return self.refused(port, frame.bytes(), reason),
         };
         match packet.kind {
             Kind::Tcp { .. } => {
@@ -256,6 +265,13 @@ impl<Io: PortIo> Core<Io> {
         frame: &Packet<Io::Frame>,
         now: Instant,
     ) {
+        if !self.env.host.is_empty() {
+            match self.whose(found, frame.bytes()) {
+                For::Us => {}
+                For::Both => self.env.copy_to_host(found.interface, frame.bytes()),
+                For::Host => return self.env.give_host(found.interface, frame.bytes()),
+            }
+        }
         let (notice, answers) = self.env.network.control(found, frame.bytes(), now);
         if notice != Ok(Notice::Echoed) {
             self.env.control.counters().ip.neighbour_answers.add(answers);

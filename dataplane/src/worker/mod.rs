@@ -40,6 +40,7 @@ mod echo;
 mod event;
 mod flow_info;
 mod handshakes;
+mod host;
 mod icmp;
 mod input;
 mod keep;
@@ -79,6 +80,7 @@ use self::associations::Associations;
 use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
+use self::host::Hosts;
 use self::keys::Purpose;
 use self::listen::Listeners;
 use self::listing::Listings;
@@ -91,6 +93,7 @@ use self::schedule::{CarrierKind, Schedules};
 use self::streams::Streams;
 use self::tables::Tables;
 use crate::api::{Event, InterfaceConfig, Limits, WorkerId, WorkerLink};
+use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
 #[cfg(test)]
 use crate::memory::Memory;
@@ -129,6 +132,7 @@ struct Env<Io: PortIo> {
     schedules: Schedules,
     tables: Tables,
     admission: Admission,
+    host: Hosts,
     /// When load generators with a rate post next.
     paced: load::Paced,
     /// Many streams share the ports.
@@ -142,6 +146,8 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
     pub(crate) interfaces: Vec<InterfaceConfig>,
+    /// By interface; `None` for those that are not shared with the host.
+    pub(crate) hosts: Vec<Option<HostPort>>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
     /// The UDP port at which SCTP is expected in UDP (RFC 6951).
@@ -174,6 +180,7 @@ impl<Io: PortIo> Core<Io> {
             id: WorkerId(index),
             ports,
             interfaces,
+            hosts,
             mesh,
             limits,
             sctp_udp_port,
@@ -211,6 +218,7 @@ impl<Io: PortIo> Core<Io> {
             ports,
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
+            host: Hosts::new(hosts),
             paced: load::Paced::default(),
             shared: false,
             now,
@@ -252,11 +260,13 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().ip.reassembly_timeouts.add(expired);
         busy |= self.transmit(CarrierKind::Connection, now);
         busy |= self.transmit(CarrierKind::Association, now);
+        busy |= self.send_for_host();
         busy |= self.send_outbox();
         self.wind_down();
         self.reclaim(now);
         busy |= !self.env.ports.flush();
         self.mesh.wake();
+        self.env.host.end_turn(self.env.control.counters());
         self.env.control.notify();
         if !busy {
             self.env.control.counters().run.idle_turns.add(1);

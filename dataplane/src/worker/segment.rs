@@ -40,6 +40,9 @@ impl<Io: PortIo> Core<Io> {
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
         let found = self.streams.connection(arrival.slot, arrival.hash, &arrival.flow);
         let Some((slot, conn)) = found else {
+            if self.is_the_hosts(arrival) {
+                return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+            }
             return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
         };
         let Some(carrier) = conn.lower.connection() else { return };
@@ -68,6 +71,9 @@ impl<Io: PortIo> Core<Io> {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
         // The burst may have opened its stream meanwhile.
         if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
+            if self.is_the_hosts(arrival) {
+                return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+            }
             let counters = self.env.control.counters();
             if self.may_open(flags, now) {
                 if *answers == 0 {

@@ -17,8 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Core, CoreParts, PortSlot};
 use crate::api::{
-    Dataplane, DataplaneConfig, Idle, StartError, WorkerConfig, WorkerId, worker_link,
+    Dataplane, DataplaneConfig, Idle, InterfaceId, StartError, WorkerConfig, WorkerId, worker_link,
 };
+use crate::host::{self, HostEnd, HostPort};
 use crate::io::{PortFacts, PortIo};
 use crate::mesh::Mesh;
 use crate::port::Port;
@@ -115,20 +116,24 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     }
     let wakes: Vec<Arc<Wake>> = links.iter().map(|link| link.wake.clone()).collect();
     let meshes = Mesh::all(&wakes, config.limits.mesh);
+    let macs: Vec<_> = ports.iter().map(|port| port.facts.mac).collect();
+    let (hosts, host_ends) = share(config, &macs, &wakes)?;
     let queues = distribute(config, ports);
     let clock = std::time::Instant::now();
     // Asked before any thread is pinned: a pinned one may use but one.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     // Dropping it stops the threads that have started, should a later one fail.
     let mut dataplane = Dataplane::new(handles, config, control);
-    let parts = links.into_iter().zip(meshes).zip(queues);
-    for ((worker, handle), ((link, mesh), ports)) in
+    dataplane.hosts = host_ends;
+    let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));
+    for ((worker, handle), ((link, mesh), (ports, hosts))) in
         config.workers.iter().zip(&mut dataplane.workers).zip(parts)
     {
         let parts = CoreParts {
             id: worker.id,
             ports,
             interfaces: config.interfaces.clone(),
+            hosts,
             mesh,
             limits: config.limits,
             sctp_udp_port: config.sctp_udp_port,
@@ -177,6 +182,34 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
         }
     }
     Ok(())
+}
+
+/// The ends of what interfaces share with the host's kernel.
+type Shared = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
+
+/// For each worker its ends of the interfaces that are shared with the host, by place; and the host's.
+fn share(
+    config: &DataplaneConfig,
+    macs: &[[u8; 6]],
+    wakes: &[Arc<Wake>],
+) -> Result<Shared, StartError> {
+    let mut ports: Vec<Vec<Option<HostPort>>> = config.workers.iter().map(|_| Vec::new()).collect();
+    let mut ends = Vec::new();
+    for (at, interface) in config.interfaces.iter().enumerate() {
+        ports.iter_mut().for_each(|ports| ports.push(None));
+        if !interface.host {
+            continue;
+        }
+        let (place, id) = (usize::from(interface.port.0), InterfaceId(at as u16));
+        let workers = &config.ports[place].workers;
+        let theirs: Vec<_> = workers.iter().map(|w| wakes[usize::from(w.0)].clone()).collect();
+        let (own, end) = host::ends(id, macs[place], &theirs)?;
+        ends.extend(end);
+        for (worker, port) in workers.iter().zip(own) {
+            ports[usize::from(worker.0)][at] = Some(port);
+        }
+    }
+    Ok((ports, ends))
 }
 
 /// For each worker its ports, by place.

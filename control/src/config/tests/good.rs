@@ -118,6 +118,45 @@ fn local_ports_are_a_range() {
 }
 
 #[test]
+fn a_port_is_shared_with_the_host_by_a_tap() {
+    let packet = MINIMAL.replacen(
+        "kind = \"ring\"\nlink = \"l\"",
+        "kind = \"af_packet\"\ndevice = \"e1\"",
+        1,
+    );
+    assert_ne!(packet, MINIMAL);
+    let tap = |keys: &str, minimal: &str| {
+        let text = minimal.replacen("addresses = ", &format!("{keys}\naddresses = "), 1);
+        parse(&text).map(|parsed| parsed.config.interfaces[0].host.clone())
+    };
+    let ports = "local_ports = \"20000-29999\"";
+    assert_eq!(tap("host = \"off\"", MINIMAL).unwrap(), None);
+    let shared = format!("host = \"tap\"\n{ports}");
+    let name = parse(&packet).unwrap().config.interfaces[0].name.clone();
+    assert_eq!(tap(&shared, &packet).unwrap(), Some(format!("tap-{name}")));
+    let named = format!("{shared}\nhost_name = \"front\"");
+    assert_eq!(tap(&named, &packet).unwrap().as_deref(), Some("front"));
+    let long = packet.replace(&format!("name = \"{name}\""), "name = \"a-long-name-1\"");
+    let trusted = packet.replacen("kind = ", "checksum = \"trusted\"\nkind = ", 1);
+    for (keys, text, says) in [
+        ("host = \"tap\"", packet.as_str(), "give streams local_ports"),
+        (&shared, MINIMAL, "no host is behind a port of kind \"ring\""),
+        (&shared, &trusted, "the port's checksum is \"trusted\""),
+        (&shared, &long, "give it a host_name"),
+        ("host_name = \"front\"", &packet, "names the TAP of host = \"tap\""),
+        ("host = \"yes\"", &packet, "host"),
+        (
+            &format!("{shared}\nhost_name = \"a name\""),
+            &packet,
+            "no network interface can be called",
+        ),
+    ] {
+        let error = tap(keys, text).expect_err(keys).to_string();
+        assert!(error.contains(says), "{keys}: {error}");
+    }
+}
+
+#[test]
 fn a_pcap_port_belongs_to_one_worker() {
     let pcap = "kind = \"pcap\"\nrx_file = \"in.pcap\"";
     let text = MINIMAL.replace("kind = \"ring\"\nlink = \"l\"", pcap) + "[workers]\ncount = 2\n";

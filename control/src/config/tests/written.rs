@@ -70,6 +70,13 @@ local_ports = "2000-2063"
 to = "192.0.2.0/24"
 via = "10.0.0.9"
 [[interface]]
+name = "shared"
+port = "nic"
+addresses = ["10.0.9.1/24"]
+local_ports = "2000-2063"
+host = "tap"
+host_name = "front"
+[[interface]]
 name = "other"
 port = "m"
 addresses = ["10.1.0.1/24"]

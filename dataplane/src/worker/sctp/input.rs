@@ -89,6 +89,9 @@ impl<Io: PortIo> Core<Io> {
         let found = self.associations.find_from(arrival.slot, arrival.hash, &flow);
         match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
             Some(at) => self.take_packet(at, from, &packet, now),
+            None if udp.is_none() && self.is_the_hosts(arrival) => {
+                self.env.give_host(flow.interface.into(), arrival.frame.bytes());
+            }
             None => self.sctp_unknown(from, &packet, now),
         }
     }

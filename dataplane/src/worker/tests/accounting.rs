@@ -34,7 +34,7 @@ impl Noise {
 }
 
 /// A packet of host `from` to host 2.
-fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
+pub(super) fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     let host = Host::new(&Plan::new(from));
     let interface = host.cores[0].env.network.interface(0);
     let (mac, ends) = ([2, 0, 0, 0, 0, 2], (v4(from), v4(2)));
@@ -45,7 +45,7 @@ fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     TestFrame(out)
 }
 
-fn echo() -> TestFrame {
+pub(super) fn echo() -> TestFrame {
     let mut message = [8, 0, 0, 0, 0, 1, 0, 1, 7, 7, 7, 7];
     let sum = !checksum::sum(&message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());

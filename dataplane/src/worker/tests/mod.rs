@@ -9,6 +9,7 @@ mod cookies;
 mod ecn;
 mod events;
 mod floods;
+mod host;
 mod keep;
 mod load;
 mod mesh;

@@ -575,6 +575,7 @@ pub(super) fn frame(
     let config = InterfaceConfig {
         ip: Default::default(),
         local_ports: Default::default(),
+        host: false,
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,

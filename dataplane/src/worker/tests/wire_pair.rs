@@ -21,6 +21,7 @@ use crate::api::{
     ListenerId, LocalPorts, PortId, Route, Service, Ticket, WorkerHandle, WorkerId, worker_link,
 };
 use crate::capture::{Direction, Fate, Tap};
+use crate::host::{self, HostEnd};
 use crate::io::{BURST, Frame, PortFacts, PortIo};
 use crate::memory::{Backing, Memory, MemoryConfig};
 use crate::mesh::Mesh;
@@ -123,6 +124,8 @@ pub(super) struct Host {
     pub(super) listens: bool,
     /// Of its listeners, and of the streams that it opens.
     pub(super) ip: crate::api::IpFields,
+    /// The kernel's end, where the port is shared with it.
+    pub(super) kernel: Option<HostEnd>,
     steering: Steering,
     rss: Rss,
     tickets: u64,
@@ -141,6 +144,8 @@ pub(super) struct Plan {
     /// See [`CoreParts::sctp_udp_port`].
     pub(super) udp: Option<u16>,
     pub(super) local_ports: LocalPorts,
+    /// The port is shared with the host.
+    pub(super) shared: bool,
 }
 
 impl Plan {
@@ -156,6 +161,7 @@ impl Plan {
             mtu: 1500,
             udp: None,
             local_ports: LocalPorts::default(),
+            shared: false,
         }
     }
 }
@@ -188,6 +194,7 @@ impl Host {
         let interface = InterfaceConfig {
             ip: Default::default(),
             local_ports: plan.local_ports,
+            host: plan.shared,
             name: "test".into(),
             port: PortId(0),
             vlan: plan.vlan,
@@ -205,6 +212,10 @@ impl Host {
         let (handles, links): (Vec<_>, Vec<_>) = ids.iter().map(ring).unzip();
         let wakes: Vec<Arc<Wake>> = links.iter().map(|l| l.wake.clone()).collect();
         let meshes = Mesh::all(&wakes, plan.limits.mesh);
+        let (mut shared, end) = match plan.shared {
+            true => host::ends(InterfaceId(0), facts.mac, &wakes).unwrap(),
+            false => (Vec::new(), None),
+        };
         let cores = ids.iter().zip(links).zip(meshes).map(|((&id, link), mesh)| {
             let (rx, tx, tap) = (VecDeque::new(), Vec::new(), None);
             let io = TestIo { rx, tx, room: plan.room, buffers: 4096, tap };
@@ -212,6 +223,7 @@ impl Host {
                 id,
                 ports: vec![Some(PortSlot::new(io, facts.clone()))],
                 interfaces: vec![interface.clone()],
+                hosts: vec![if shared.is_empty() { None } else { Some(shared.remove(0)) }],
                 mesh,
                 limits: plan.limits,
                 sctp_udp_port: plan.udp,
@@ -226,6 +238,7 @@ impl Host {
             handles,
             events: Vec::new(),
             listens: true,
+            kernel: end,
             steering,
             rss: plan.rss,
             tickets: 0,

@@ -262,6 +262,7 @@ fn configurations_that_do_not_fit_are_refused() {
     let interface = |port| InterfaceConfig {
         ip: Default::default(),
         local_ports: Default::default(),
+        host: false,
         name: "lan".into(),
         port: PortId(port),
         vlan: None,

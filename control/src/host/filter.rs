@@ -1,0 +1,78 @@
+//! Drops in the kernel what a device receives: a table of nftables in the family `netdev`, of its own, that is gone when
+//! the socket is closed. Packet sockets see a frame before that.
+
+use super::netlink::{Message, Protocol, Socket};
+
+/// The table of a device.
+#[derive(Debug)]
+pub(super) struct Filter {
+    /// Owns the table.
+    _socket: Socket,
+}
+
+const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
+/// Family `netdev`.
+const FAMILY: u8 = libc::NFPROTO_NETDEV as u8;
+const OWNER: u32 = 2;
+/// Attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).
+const TABLE_NAME: u16 = 1;
+const TABLE_FLAGS: u16 = 2;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const HOOK_DEVICE: u16 = 3;
+/// Before others at the same hook.
+const PRIORITY: i32 = -500;
+
+impl Filter {
+    /// Drops what this device receives, as long as the value lives.
+    pub(super) fn hold(device: &str) -> Result<Filter, String> {
+        let failed = |error: std::io::Error| {
+            format!(
+                "nftables cannot keep the kernel off {device} (it takes CAP_NET_ADMIN, and Linux 5.12 with the family \
+                 netdev): {error}"
+            )
+        };
+        let mut socket = Socket::open(Protocol::Netfilter).map_err(failed)?;
+        socket.request(&batch(device)).map_err(failed)?;
+        Ok(Filter { _socket: socket })
+    }
+}
+
+/// What the table of a device is called.
+fn name(device: &str) -> String {
+    format!("ddpd-{device}")
+}
+
+fn batch(device: &str) -> [Message; 4] {
+    let table = name(device);
+    let bound = |kind: i32| {
+        let [high, low] = SUBSYSTEM.to_be_bytes();
+        Message::new(kind as u16, 0, &[0, 0, high, low])
+    };
+    let of_tables = |kind: i32| {
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        Message::new(SUBSYSTEM << 8 | kind as u16, flags, &[FAMILY, 0, 0, 0])
+    };
+    let hook = Message::default()
+        .attribute(HOOK_NUMBER, &(libc::NF_NETDEV_INGRESS as u32).to_be_bytes())
+        .attribute(HOOK_PRIORITY, &PRIORITY.to_be_bytes())
+        .text(HOOK_DEVICE, device);
+    [
+        bound(libc::NFNL_MSG_BATCH_BEGIN),
+        of_tables(libc::NFT_MSG_NEWTABLE)
+            .text(TABLE_NAME, &table)
+            .attribute(TABLE_FLAGS, &OWNER.to_be_bytes()),
+        of_tables(libc::NFT_MSG_NEWCHAIN)
+            .text(CHAIN_TABLE, &table)
+            .text(CHAIN_NAME, "ingress")
+            .nested(CHAIN_HOOK, &hook)
+            .attribute(CHAIN_POLICY, &(libc::NF_DROP as u32).to_be_bytes())
+            .text(CHAIN_TYPE, "filter"),
+        bound(libc::NFNL_MSG_BATCH_END),
+    ]
+}

@@ -1,0 +1,129 @@
+//! The host's kernel on an interface whose port is shared with it (`host = "tap"`).
+//!
+//! ```text
+//!   wire ── port ── worker ── rings ── pump (a thread) ── TAP ── the host's kernel
+//! ```
+//!
+//! The addresses of the interface stand on the TAP, which has the port's link-layer address. Where the kernel reads the
+//! port's device too, it would answer beside us: a table of nftables drops what the device receives, before the kernel's
+//! protocols see it and after packet sockets have. The table belongs to a socket of this process and is gone with it, as
+//! the TAP is. The ports from which streams are opened are reserved in the kernel, so that it opens nothing from them.
+
+mod filter;
+mod netlink;
+mod pump;
+mod reserved;
+mod tap;
+
+use std::thread::JoinHandle;
+
+use dataplane::host::HostEnd;
+
+use crate::config::{Config, InterfaceSection, PortKind};
+use crate::sandbox::Sandbox;
+
+pub(crate) use self::tap::elsewhere;
+
+/// A shared interface before its workers run: the TAP, and what keeps the kernel off the device.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The place of the interface in the configuration.
+    interface: usize,
+    /// What operators call it.
+    name: String,
+    tap: tap::Tap,
+    /// Dropped last.
+    held: Held,
+}
+
+/// What is undone when it is dropped.
+#[derive(Debug)]
+struct Held {
+    _filter: Option<filter::Filter>,
+    _reserved: Option<reserved::Reserved>,
+}
+
+/// Makes the TAPs of a configuration, whose ports have these link-layer addresses. To be called while the process has its
+/// capabilities and may make sockets.
+///
+/// # Errors
+/// One sentence for the operator: what the kernel refuses.
+pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, String> {
+    let mut all = Vec::new();
+    for (interface, section) in config.interfaces.iter().enumerate() {
+        let Some(name) = &section.host else { continue };
+        let port = config.ports.iter().position(|port| port.name == section.port);
+        let (Some(port), Some(mac)) = (port, port.and_then(|port| macs.get(port))) else {
+            continue;
+        };
+        let wrong = |what: String| format!("interface {}: host: {what}", section.name);
+        let kind = &config.ports[port].kind;
+        all.push(share_one(interface, section, name, kind, *mac).map_err(wrong)?);
+    }
+    Ok(all)
+}
+
+fn share_one(
+    interface: usize,
+    section: &InterfaceSection,
+    name: &str,
+    kind: &PortKind,
+    mac: [u8; 6],
+) -> Result<Shared, String> {
+    // First: an address that is somewhere else too would be answered for from there.
+    if let Some(what) = elsewhere(section, name)? {
+        return Err(what.to_string());
+    }
+    let filter = match kind {
+        PortKind::AfPacket { device } => Some(filter::Filter::hold(device)?),
+        _ => None,
+    };
+    let reserved = reserved::Reserved::hold(section.local_ports);
+    let tap = tap::Tap::make(name, mac, section)?;
+    let held = Held { _filter: filter, _reserved: reserved };
+    tracing::info!("interface {}: shared with the host's kernel by {name}", section.name);
+    Ok(Shared { interface, name: section.name.clone(), tap, held })
+}
+
+/// The threads of an appliance's shared interfaces.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    threads: Vec<JoinHandle<()>>,
+    _held: Vec<Held>,
+}
+
+impl Hosts {
+    /// Starts them. `ends` are the data plane's.
+    ///
+    /// # Errors
+    /// The system gives no thread: a sentence.
+    pub(crate) fn start(
+        shared: Vec<Shared>,
+        ends: Vec<HostEnd>,
+        sandbox: &Sandbox,
+    ) -> Result<Hosts, String> {
+        let mut hosts = Hosts::default();
+        let mut ends: Vec<Option<HostEnd>> = ends.into_iter().map(Some).collect();
+        for Shared { interface, name, tap, held } in shared {
+            let is_its = |end: &&mut Option<HostEnd>| {
+                end.as_ref().is_some_and(|end| usize::from(end.interface.0) == interface)
+            };
+            let Some(end) = ends.iter_mut().find(is_its).and_then(Option::take) else { continue };
+            let sandbox = sandbox.clone();
+            let thread = std::thread::Builder::new().name("host".into()).spawn(move || {
+                sandbox.filter_worker(&[]);
+                pump::run(&name, &tap, end);
+            });
+            hosts.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
+            hosts._held.push(held);
+        }
+        Ok(hosts)
+    }
+
+    /// Waits for their end, which follows that of the workers. False if one ended by a defect.
+    pub(crate) fn join(self) -> bool {
+        let ends: Vec<bool> =
+            self.threads.into_iter().map(|thread| thread.join().is_ok()).collect();
+        ends.into_iter().all(|sound| sound)
+    }
+}

@@ -1,0 +1,276 @@
+//! Requests to the kernel over netlink (RFC 3549): each is acknowledged, or refused with an error.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
+};
+
+/// The kernel answers at once; a defect shall not stop the start for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of one answer at most.
+const ANSWER: usize = 64 << 10;
+/// Bytes of the header of each message, and of an attribute.
+const HEADER: usize = 16;
+const ATTRIBUTE: usize = 4;
+const ALIGNMENT: usize = 4;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Protocol {
+    /// Links and addresses.
+    Route,
+    /// nftables.
+    Netfilter,
+}
+
+/// A message, or an attribute's nested ones.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Message {
+    kind: u16,
+    flags: u16,
+    body: Vec<u8>,
+}
+
+impl Message {
+    /// A request of this kind, with its fixed part.
+    pub(super) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Message {
+        Message { kind, flags: (flags | libc::NLM_F_REQUEST) as u16, body: fixed.to_vec() }
+    }
+
+    /// A change of a link's flags.
+    pub(super) fn link(index: u32, flags: u32, change: u32) -> Message {
+        let words = [0, index, flags, change];
+        let fixed: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &fixed)
+    }
+
+    /// A new address of a link, without a search for other hosts that have it: the data plane does that.
+    pub(super) fn address(index: u32, address: IpAddr, prefix: u8) -> Message {
+        let (family, bytes) = match address {
+            IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+            IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+        };
+        let mut fixed = vec![family as u8, prefix, libc::IFA_F_NODAD as u8, 0];
+        fixed.extend(index.to_ne_bytes());
+        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        Message::new(libc::RTM_NEWADDR, flags, &fixed)
+            .attribute(libc::IFA_LOCAL, &bytes)
+            .attribute(libc::IFA_ADDRESS, &bytes)
+    }
+
+    /// With an attribute.
+    pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
+        self.body.extend(((ATTRIBUTE + value.len()) as u16).to_ne_bytes());
+        self.body.extend(kind.to_ne_bytes());
+        self.body.extend(value);
+        self.body.resize(self.body.len().next_multiple_of(ALIGNMENT), 0);
+        self
+    }
+
+    /// With a string, which ends with a zero.
+    pub(super) fn text(self, kind: u16, value: &str) -> Message {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// With the attributes of another one.
+    pub(super) fn nested(self, kind: u16, inner: &Message) -> Message {
+        self.attribute(kind | libc::NLA_F_NESTED as u16, &inner.body)
+    }
+
+    fn write(&self, sequence: u32, out: &mut Vec<u8>) {
+        out.extend(((HEADER + self.body.len()) as u32).to_ne_bytes());
+        out.extend(self.kind.to_ne_bytes());
+        out.extend(self.flags.to_ne_bytes());
+        out.extend(sequence.to_ne_bytes());
+        out.extend(0u32.to_ne_bytes());
+        out.extend(&self.body);
+        out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
+    }
+}
+
+/// A socket for requests, one after the other.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    pub(super) fn open(protocol: Protocol) -> io::Result<Socket> {
+        let protocol = match protocol {
+            // Its number is 0.
+            Protocol::Route => None,
+            Protocol::Netfilter => Some(NETFILTER),
+        };
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        let fd = socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
+        bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
+        Ok(Socket { fd, sequence: 0 })
+    }
+
+    /// Sends these together and waits until each that asks for it is acknowledged.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub(super) fn request(&mut self, messages: &[Message]) -> io::Result<()> {
+        let mut open = self.send(messages)?;
+        let mut refused = None;
+        while open > 0 {
+            let answer = self.receive()?;
+            for Answer { kind, body, .. } in answers(&answer) {
+                if kind != libc::NLMSG_ERROR as u16 {
+                    continue;
+                }
+                open -= 1;
+                match error_of(body)? {
+                    0 => {}
+                    code => {
+                        // What follows it in a batch is not looked at.
+                        refused.get_or_insert(io::Error::from_raw_os_error(-code));
+                        open = 0;
+                    }
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The addresses of all links, each with the link's index.
+    pub(super) fn addresses(&mut self) -> io::Result<Vec<(u32, IpAddr)>> {
+        let mut all = Vec::new();
+        let fixed = [0; 8];
+        self.send(&[Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP, &fixed)])?;
+        loop {
+            let answer = self.receive()?;
+            for Answer { kind, body } in answers(&answer) {
+                if kind == libc::NLMSG_DONE as u16 {
+                    return Ok(all);
+                }
+                if kind == libc::NLMSG_ERROR as u16 {
+                    return Err(io::Error::from_raw_os_error(-error_of(body)?));
+                }
+                let Some((fixed, rest)) = body.split_first_chunk::<8>() else { continue };
+                let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
+                // Of a link with a peer IFA_LOCAL is its own.
+                let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted);
+                let found = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS));
+                all.extend(found.and_then(|(_, bytes)| address_of(bytes)).map(|ip| (index, ip)));
+            }
+        }
+    }
+
+    /// Returns how many acknowledgements follow.
+    fn send(&mut self, messages: &[Message]) -> io::Result<usize> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            self.sequence += 1;
+            message.write(self.sequence, &mut bytes);
+        }
+        sendto(&self.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let asks = |message: &&Message| i32::from(message.flags) & libc::NLM_F_ACK != 0;
+        Ok(messages.iter().filter(asks).count())
+    }
+
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; ANSWER];
+        let (taken, whole) = recv(&self.fd, &mut bytes[..], RecvFlags::TRUNC)?;
+        if whole > taken {
+            return Err(io::Error::other("an answer of the kernel is too long"));
+        }
+        bytes.truncate(taken);
+        Ok(bytes)
+    }
+}
+
+struct Answer<'a> {
+    kind: u16,
+    body: &'a [u8],
+}
+
+/// The messages of an answer; what is cut off ends it.
+fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let header = rest.first_chunk::<HEADER>()?;
+        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        let body = rest.get(HEADER..len)?;
+        rest = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        Some(Answer { kind, body })
+    })
+}
+
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let header = rest.first_chunk::<ATTRIBUTE>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = rest.get(ATTRIBUTE..len)?;
+        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        rest = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+fn error_of(body: &[u8]) -> io::Result<i32> {
+    let code = body.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code));
+    code.ok_or_else(|| io::Error::other("an answer of the kernel is too short"))
+}
+
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_aligned_and_say_how_long_they_are() {
+        let inner = Message::default().text(3, "eth0");
+        let message = Message::new(7, libc::NLM_F_ACK, &[1, 2, 3, 4]).nested(4, &inner);
+        let mut bytes = Vec::new();
+        message.write(9, &mut bytes);
+        assert_eq!(bytes.len(), 16 + 4 + 4 + 12);
+        let [answer] = &answers(&bytes).collect::<Vec<_>>()[..] else { panic!() };
+        assert_eq!((answer.kind, &answer.body[..4]), (7, &[1, 2, 3, 4][..]));
+        let [(kind, value)] = attributes(&answer.body[4..]).collect::<Vec<_>>()[..] else {
+            panic!()
+        };
+        assert_eq!(kind, 4 | libc::NLA_F_NESTED as u16);
+        assert_eq!(attributes(value).collect::<Vec<_>>(), [(3, &b"eth0\0"[..])]);
+    }
+
+    #[test]
+    fn what_is_cut_off_ends_an_answer() {
+        let mut bytes = Vec::new();
+        (0..2).for_each(|n| Message::new(n, 0, &[0; 8]).write(1, &mut bytes));
+        for len in 0..bytes.len() {
+            assert_eq!(answers(&bytes[..len]).count(), len / 24);
+        }
+        let mut endless = bytes.clone();
+        endless[..4].fill(0);
+        assert_eq!(answers(&endless).count(), 0);
+        assert_eq!(attributes(&[0, 0, 1, 0, 9, 9, 9, 9]).count(), 0);
+    }
+
+    #[test]
+    fn the_kernel_tells_addresses_and_refuses_nonsense() {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        let addresses = socket.addresses().unwrap();
+        assert!(addresses.iter().all(|(index, _)| *index > 0), "{addresses:?}");
+        let error = socket.request(&[Message::link(u32::MAX >> 1, 0, 0)]).unwrap_err();
+        assert!(error.raw_os_error().is_some(), "{error}");
+    }
+}

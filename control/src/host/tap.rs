@@ -1,0 +1,130 @@
+//! A TAP device with an interface's addresses.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType, netdevice};
+use tun_rs::{DeviceBuilder, Layer, SyncDevice};
+
+use super::netlink::{Message, Protocol, Socket};
+use super::pump::Device;
+use crate::config::InterfaceSection;
+
+/// A TAP, which is gone when this is dropped.
+pub(super) struct Tap(SyncDevice);
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
+impl Tap {
+    /// Makes the device, gives it link-layer address, MTU and addresses, and takes it up.
+    pub(super) fn make(
+        name: &str,
+        mac: [u8; 6],
+        section: &InterfaceSection,
+    ) -> Result<Tap, String> {
+        let failed = |what: &str, error: io::Error| format!("{what} {name}: {error}");
+        let exists = index_of(name).is_some();
+        if exists {
+            return Err(format!("there is a device {name} already: name another with host_name"));
+        }
+        let device = DeviceBuilder::new().name(name).layer(Layer::L2).build_sync();
+        let device = device.map_err(|error| {
+            let what = "cannot make the TAP (it takes CAP_NET_ADMIN and /dev/net/tun)";
+            failed(what, error)
+        })?;
+        device.set_nonblocking(true).map_err(|error| failed("cannot set up", error))?;
+        let index = index_of(name).ok_or_else(|| format!("{name} has vanished"))?;
+        let mut socket = Socket::open(Protocol::Route).map_err(|e| failed("cannot set up", e))?;
+        let link = |flags: u32, change: u32| Message::link(index, flags, change);
+        socket
+            .request(&[link(0, 0)
+                .attribute(IFLA_ADDRESS, &mac)
+                .attribute(IFLA_MTU, &u32::from(section.mtu).to_ne_bytes())])
+            .and_then(|()| socket.request(&[link(IFF_UP, IFF_UP)]))
+            .map_err(|error| failed("cannot set address and MTU of", error))?;
+        for net in &section.addresses {
+            let message = Message::address(index, net.addr(), net.prefix_len());
+            socket
+                .request(&[message])
+                .map_err(|error| failed(&format!("cannot set {net} on"), error))?;
+        }
+        Ok(Tap(device))
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Device for Tap {
+    fn send(&self, frame: &[u8]) -> io::Result<usize> {
+        self.0.send(frame)
+    }
+
+    fn receive(&self, frame: &mut [u8]) -> io::Result<usize> {
+        self.0.recv(frame)
+    }
+}
+
+const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
+const IFLA_MTU: u16 = libc::IFLA_MTU;
+const IFF_UP: u32 = libc::IFF_UP as u32;
+
+/// The kernel answers questions about devices by any socket.
+fn any_socket() -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
+}
+
+fn index_of(name: &str) -> Option<u32> {
+    netdevice::name_to_index(any_socket().ok()?, name).ok()
+}
+
+/// An address that stands on another device than the TAP.
+#[derive(Debug)]
+pub(crate) struct Elsewhere {
+    address: IpAddr,
+    device: String,
+    tap: String,
+}
+
+impl fmt::Display for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Elsewhere { address, device, tap } = self;
+        write!(
+            f,
+            "{address} stands on {device}, where the kernel would answer for it: remove it there, it belongs on {tap}, \
+             which ddpd makes"
+        )
+    }
+}
+
+/// The first of an interface's addresses that stands on another device of this host than `name`.
+///
+/// # Errors
+/// The kernel does not tell: a sentence.
+pub(crate) fn elsewhere(
+    section: &InterfaceSection,
+    name: &str,
+) -> Result<Option<Elsewhere>, String> {
+    let failed = |error: io::Error| format!("cannot read the host's addresses: {error}");
+    let own = index_of(name);
+    let all = Socket::open(Protocol::Route).and_then(|mut socket| socket.addresses());
+    let found = all.map_err(failed)?.into_iter().find(|(index, address)| {
+        Some(*index) != own && section.addresses.iter().any(|net| net.addr() == *address)
+    });
+    let tap = name.to_owned();
+    Ok(found.map(|(index, address)| Elsewhere { address, device: device_name(index), tap }))
+}
+
+fn device_name(index: u32) -> String {
+    let name = any_socket().and_then(|socket| netdevice::index_to_name(socket, index));
+    name.unwrap_or_else(|_| format!("device {index}"))
+}

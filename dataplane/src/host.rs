@@ -1,0 +1,294 @@
+//! Frames between workers and the host's kernel, on interfaces whose port is shared with it (`host = "tap"`).
+//!
+//! A worker copies what is not for its streams and listeners into a ring; a thread of the control side takes it from
+//! there to the kernel. What the kernel sends comes back by another ring to the worker with the port's first queue. Both
+//! are bounded, in frames and in bytes: what does not fit is counted and lost, as on a wire.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::api::{InterfaceId, StartError};
+use crate::net::neighbour::Mac;
+use crate::wake::Wake;
+
+/// Frames that wait in one ring at most.
+const FRAMES: usize = 1024;
+/// Bytes of them at most.
+const BYTES: usize = 4 << 20;
+
+/// A frame, Ethernet header first, without a VLAN tag.
+type Bytes = Box<[u8]>;
+
+fn way() -> (Sender, Receiver) {
+    let (frames, taken) = RingBuffer::new(FRAMES);
+    let bytes = Arc::new(AtomicUsize::new(0));
+    (Sender { frames, bytes: bytes.clone() }, Receiver { frames: taken, bytes })
+}
+
+/// The writing end of a ring.
+#[derive(Debug)]
+struct Sender {
+    frames: Producer<Bytes>,
+    /// Bytes of what waits.
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Sender {
+    /// Whether a frame of so many bytes fits now. Only the sender makes it fuller.
+    fn has_room(&self, len: usize) -> bool {
+        !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= BYTES
+    }
+
+    /// Returns whether it fitted.
+    fn push(&mut self, frame: Bytes) -> bool {
+        let len = frame.len();
+        if !self.has_room(len) {
+            return false;
+        }
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        self.frames.push(frame).is_ok()
+    }
+}
+
+/// The reading end of a ring.
+#[derive(Debug)]
+struct Receiver {
+    frames: Consumer<Bytes>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Receiver {
+    fn next_len(&self) -> Option<usize> {
+        self.frames.peek().ok().map(|frame| frame.len())
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let frame = self.frames.pop().ok()?;
+        self.bytes.fetch_sub(frame.len(), Ordering::Relaxed);
+        Some(frame)
+    }
+}
+
+/// What the host's thread lost, for the worker to count.
+#[derive(Debug, Default)]
+struct Lost {
+    /// Frames that the kernel did not take.
+    to_host: AtomicU64,
+    /// Frames of the kernel that found the ring full.
+    from_host: AtomicU64,
+}
+
+/// One worker's ends for one interface.
+#[derive(Debug)]
+pub(crate) struct HostPort {
+    to: Sender,
+    /// Only of the worker with the port's first queue.
+    from: Option<Receiver>,
+    lost: Arc<Lost>,
+    wake: Arc<Wake>,
+    pushed: bool,
+}
+
+impl HostPort {
+    /// Copies a frame for the host, without its VLAN tag. False when there is no room.
+    pub(crate) fn give(&mut self, frame: &[u8]) -> bool {
+        let tag = frame.get(12..14) == Some(&[0x81, 0x00]) && frame.len() >= 18;
+        let copy = match tag {
+            _ if !self.to.has_room(frame.len()) => return false,
+            true => [&frame[..12], &frame[16..]].concat().into(),
+            false => frame.into(),
+        };
+        let taken = self.to.push(copy);
+        self.pushed |= taken;
+        taken
+    }
+
+    /// Bytes of the host's next frame, if one waits here.
+    pub(crate) fn next_len(&self) -> Option<usize> {
+        self.from.as_ref()?.next_len()
+    }
+
+    /// The host's next frame.
+    pub(crate) fn take(&mut self) -> Option<Box<[u8]>> {
+        self.from.as_mut()?.pop()
+    }
+
+    /// Frames that the host's thread lost since the last time: for the kernel, and of it.
+    pub(crate) fn take_lost(&self) -> (u64, u64) {
+        if self.from.is_none() {
+            return (0, 0);
+        }
+        let take = |of: &AtomicU64| match of.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => of.swap(0, Ordering::Relaxed),
+        };
+        (take(&self.lost.to_host), take(&self.lost.from_host))
+    }
+
+    /// Wakes the host's thread if something was given to it.
+    pub(crate) fn wake(&mut self) {
+        if core::mem::take(&mut self.pushed) {
+            self.wake.notify();
+        }
+    }
+}
+
+/// The host's ends for one interface, for the thread that serves its kernel.
+#[derive(Debug)]
+pub struct HostEnd {
+    /// The interface.
+    pub interface: InterfaceId,
+    /// The port's link-layer address.
+    pub mac: Mac,
+    from_workers: Vec<Receiver>,
+    /// Where the next round of reading begins, so that no worker starves another.
+    next: usize,
+    to_worker: Sender,
+    worker: Arc<Wake>,
+    lost: Arc<Lost>,
+    wake: Arc<Wake>,
+}
+
+impl HostEnd {
+    /// Becomes readable when a worker gave a frame, once armed: see [`arm`](Self::arm).
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.wake.fd()
+    }
+
+    /// To be called before sleeping on [`fd`](Self::fd). False when there are frames already: take them instead.
+    pub fn arm(&self) -> bool {
+        self.wake.arm();
+        self.from_workers.iter().all(|ring| ring.frames.is_empty())
+    }
+
+    /// To be called after waking: makes [`fd`](Self::fd) quiet again.
+    pub fn disarm(&self) {
+        self.wake.disarm();
+    }
+
+    /// The next frame for the kernel.
+    pub fn take(&mut self) -> Option<Box<[u8]>> {
+        for _ in 0..self.from_workers.len() {
+            let at = self.next;
+            self.next = (self.next + 1) % self.from_workers.len();
+            if let Some(frame) = self.from_workers[at].pop() {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// The kernel did not take a frame: it is counted as `host_lost`.
+    pub fn lost(&self) {
+        self.lost.to_host.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives a frame of the kernel to the worker that sends it. One that finds the ring full is counted as
+    /// `host_sent_lost`.
+    pub fn give(&mut self, frame: &[u8]) {
+        if !self.to_worker.has_room(frame.len()) || !self.to_worker.push(frame.into()) {
+            self.lost.from_host.fetch_add(1, Ordering::Relaxed);
+        }
+        self.worker.notify();
+    }
+
+    /// True when all workers of the port have ended: nothing comes any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.from_workers.iter().all(|ring| ring.frames.is_abandoned())
+    }
+}
+
+/// Both ends for an interface on a port with this address that these workers poll, in the order of its queues.
+pub(crate) fn ends(
+    interface: InterfaceId,
+    mac: Mac,
+    workers: &[Arc<Wake>],
+) -> Result<(Vec<HostPort>, Option<HostEnd>), StartError> {
+    let Some(first) = workers.first() else { return Ok((Vec::new(), None)) };
+    let wake = Arc::new(Wake::new().map_err(StartError::no_wake)?);
+    let lost = Arc::new(Lost::default());
+    let (to_worker, from_host) = way();
+    let (mut ports, mut from_workers, mut from_host) = (Vec::new(), Vec::new(), Some(from_host));
+    for _ in workers {
+        let (to, taken) = way();
+        from_workers.push(taken);
+        let (from, lost, wake) = (from_host.take(), lost.clone(), wake.clone());
+        ports.push(HostPort { to, from, lost, wake, pushed: false });
+    }
+    let worker = first.clone();
+    let end = HostEnd { interface, mac, from_workers, next: 0, to_worker, worker, lost, wake };
+    Ok((ports, Some(end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(workers: usize) -> (Vec<HostPort>, HostEnd) {
+        let wakes: Vec<_> = (0..workers).map(|_| Arc::new(Wake::new().unwrap())).collect();
+        let (ports, end) = ends(InterfaceId(0), [2; 6], &wakes).unwrap();
+        (ports, end.unwrap())
+    }
+
+    #[test]
+    fn frames_go_both_ways_and_workers_take_turns() {
+        let (mut ports, mut end) = pair(2);
+        for n in 0..2 {
+            assert!(ports[0].give(&[n; 60]) && ports[1].give(&[10 + n; 60]));
+        }
+        let taken: Vec<u8> = std::iter::from_fn(|| end.take()).map(|frame| frame[0]).collect();
+        assert_eq!(taken, [0, 10, 1, 11]);
+        end.give(&[7; 80]);
+        assert_eq!((ports[0].next_len(), ports[1].next_len()), (Some(80), None));
+        assert_eq!(ports[0].take().as_deref(), Some(&[7; 80][..]));
+        assert_eq!(ports[0].take(), None);
+    }
+
+    #[test]
+    fn tags_stay_here() {
+        let (mut ports, mut end) = pair(1);
+        let mut frame = vec![1; 12];
+        frame.extend([0x81, 0, 0, 5, 8, 0, 0x45, 9]);
+        assert!(ports[0].give(&frame));
+        assert_eq!(end.take().unwrap()[12..], [8, 0, 0x45, 9]);
+    }
+
+    #[test]
+    fn rings_are_bounded_in_frames_and_bytes_and_what_is_lost_is_told() {
+        let (mut ports, mut end) = pair(1);
+        let given = (0..2 * FRAMES).filter(|_| ports[0].give(&[0; 60])).count();
+        assert_eq!(given, FRAMES);
+        (0..FRAMES + 3).for_each(|_| end.give(&[0; 60]));
+        end.lost();
+        assert_eq!(ports[0].take_lost(), (1, 3));
+        assert_eq!(ports[0].take_lost(), (0, 0));
+        while end.take().is_some() {}
+        let given = (0..FRAMES).filter(|_| ports[0].give(&[0; 65_000])).count();
+        assert_eq!(given, BYTES / 65_000);
+        while end.take().is_some() {}
+        assert!(ports[0].give(&[0; 65_000]), "there is room again");
+    }
+
+    #[test]
+    fn a_sleeping_end_is_woken_once_a_frame_is_there() {
+        let (mut ports, end) = pair(1);
+        let readable = || {
+            let mut fds =
+                [rustix::event::PollFd::from_borrowed_fd(end.fd(), rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+        };
+        assert!(end.arm() && !readable());
+        assert!(ports[0].give(&[0; 60]));
+        assert!(!readable(), "the worker wakes it at the end of its turn");
+        ports[0].wake();
+        assert!(readable() && !end.arm());
+        end.disarm();
+        assert!(!readable());
+        assert!(!end.is_abandoned());
+        drop(ports);
+        assert!(end.is_abandoned());
+    }
+}

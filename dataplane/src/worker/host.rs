@@ -1,0 +1,291 @@
+//! What is not for this worker goes to the host's kernel, on interfaces that share their port with it; what the kernel
+//! sends goes out by the port, after the frames of streams.
+//!
+//! Ours are: TCP and SCTP of streams and associations, to the ports of listeners and to the ports from which streams are
+//! opened; ICMP errors about these; echo requests; what asks for our addresses. What neighbours and routers say of
+//! themselves concerns both. All else is the host's.
+
+use std::net::SocketAddr;
+
+use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
+
+use super::arrival::Arrival;
+use super::{Core, Env};
+use crate::api::{Counters, DropReason, Transport};
+use crate::host::HostPort;
+use crate::io::{Frame, PortIo};
+use crate::net::demux::{self, Kind};
+use crate::net::icmp::{self, Icmp, Quote, Report};
+
+/// Frames of the host that are sent in a turn at most.
+const SENT: usize = 32;
+
+/// The host's ends, by interface.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    ports: Vec<Option<HostPort>>,
+    /// Frames that the burst may still give.
+    left: usize,
+}
+
+impl Hosts {
+    /// `None` for interfaces that are not shared.
+    pub(super) fn new(ports: Vec<Option<HostPort>>) -> Self {
+        let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
+        Hosts { ports, left: 0 }
+    }
+
+    /// No interface is shared.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.ports.is_empty()
+    }
+
+    pub(super) fn is_shared(&self, interface: usize) -> bool {
+        self.ports.get(interface).is_some_and(Option::is_some)
+    }
+
+    /// A burst begins, which may give so many frames.
+    pub(super) fn begin(&mut self, left: usize) {
+        self.left = left;
+    }
+
+    /// The host has sent something.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.ports.iter().flatten().any(|port| port.next_len().is_some())
+    }
+
+    /// The end of a turn.
+    #[inline]
+    pub(super) fn end_turn(&mut self, counters: &Counters) {
+        for port in self.ports.iter_mut().flatten() {
+            port.wake();
+            let (lost, sent_lost) = port.take_lost();
+            counters.host.host_lost.add(lost);
+            counters.host.host_sent_lost.add(sent_lost);
+        }
+    }
+
+    fn give(&mut self, interface: usize, frame: &[u8]) -> Result<(), DropReason> {
+        let port = self.ports.get_mut(interface).and_then(Option::as_mut);
+        self.left = self.left.checked_sub(1).ok_or(DropReason::HostFull)?;
+        match port.is_some_and(|port| port.give(frame)) {
+            true => Ok(()),
+            false => Err(DropReason::HostFull),
+        }
+    }
+}
+
+/// Who gets a packet that is neither TCP's nor SCTP's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum For {
+    /// We alone.
+    Us,
+    /// We, and the host a copy.
+    Both,
+    /// The host alone.
+    Host,
+}
+
+/// A frame that demultiplexing refuses for this reason is not malformed: the host may have a use for it.
+fn may_be_the_hosts(reason: DropReason) -> bool {
+    matches!(
+        reason,
+        DropReason::EtherType
+            | DropReason::NotOurMac
+            | DropReason::NotOurAddress
+            | DropReason::Fragment
+            | DropReason::HopByHop
+            | DropReason::ExtensionHeader
+            | DropReason::IpProtocol
+    )
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// A burst begins.
+    #[inline]
+    pub(super) fn begin_burst(&mut self, full: bool) {
+        if !self.env.host.is_empty() {
+            let most = self.answers(full);
+            self.env.host.begin(most);
+        }
+    }
+
+    /// A frame that demultiplexing refused: the host's, if the interface is shared, or dropped.
+    #[cold]
+    pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
+        let interfaces = self.env.network.interfaces();
+        let of = may_be_the_hosts(reason)
+            .then(|| demux::interface_of(frame, port, interfaces))
+            .flatten()
+            .filter(|&(interface, _)| self.env.host.is_shared(interface));
+        match of {
+            // What is for another host's unicast address only passes by.
+            Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
+                self.env.give_host(interface, frame);
+            }
+            _ => self.env.control.counters().drops.count(reason),
+        }
+    }
+
+    /// Whether a packet that no stream and no association takes is the host's.
+    pub(super) fn is_the_hosts(&self, arrival: &Arrival<Io::Frame>) -> bool {
+        let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
+        let interface = usize::from(arrival.flow.interface);
+        self.env.host.is_shared(interface)
+            && !self.env.is_our_port(transport, interface, arrival.flow.local)
+    }
+
+    /// Who gets what is neither TCP's nor SCTP's.
+    pub(super) fn whose(&self, found: &demux::Packet, frame: &[u8]) -> For {
+        if !self.env.host.is_shared(found.interface) {
+            return For::Us;
+        }
+        let interface = self.env.network.interface(found.interface);
+        match &found.kind {
+            Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => For::Us,
+            Kind::Arp(range) => match ArpPacket::new_checked(&frame[range.clone()]) {
+                // Asked is who we are, or who somebody else is.
+                Ok(packet) if packet.operation() == ArpOperation::Request => {
+                    let announced = packet.source_protocol_addr() == packet.target_protocol_addr();
+                    if announced { For::Both } else { For::Us }
+                }
+                Ok(_) => For::Both,
+                Err(_) => For::Us,
+            },
+            Kind::Icmp4 { message, .. } => {
+                let message = &frame[message.clone()];
+                match message.first().map(|&kind| Icmpv4Message::from(kind)) {
+                    Some(Icmpv4Message::EchoRequest) => For::Us,
+                    Some(Icmpv4Message::DstUnreachable) => {
+                        self.whose_error(icmp::parse_v4(found.interface, interface, message))
+                    }
+                    _ => For::Host,
+                }
+            }
+            Kind::Icmp6 { destination, message, .. } => {
+                let message = &frame[message.clone()];
+                match message.first().map(|&kind| Icmpv6Message::from(kind)) {
+                    Some(Icmpv6Message::NeighborSolicit) => For::Us,
+                    Some(Icmpv6Message::EchoRequest) if !destination.is_multicast() => For::Us,
+                    Some(Icmpv6Message::MldQuery) => For::Both,
+                    Some(kind) if kind.is_ndisc() => For::Both,
+                    Some(
+                        Icmpv6Message::DstUnreachable
+                        | Icmpv6Message::PktTooBig
+                        | Icmpv6Message::ParamProblem,
+                    ) => self.whose_error(icmp::parse_v6(found.interface, interface, message)),
+                    _ => For::Host,
+                }
+            }
+        }
+    }
+
+    /// An ICMP error follows what it quotes.
+    fn whose_error(&self, parsed: Result<Icmp, DropReason>) -> For {
+        match parsed {
+            Ok(Icmp::Error(report)) if !self.is_about_us(&report) => For::Host,
+            Ok(_) | Err(DropReason::Icmp) => For::Us,
+            // Of a protocol that is not ours, of a later piece, or of no use to us.
+            Err(_) => For::Host,
+        }
+    }
+
+    fn is_about_us(&self, report: &Report) -> bool {
+        let transport = match report.quote {
+            Quote::Tcp(_) => Transport::Tcp,
+            Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
+        };
+        self.env.is_our_port(transport, report.interface, report.local)
+    }
+
+    /// Sends what the host's kernel has sent, as far as there is room. Returns whether there was anything.
+    pub(super) fn send_for_host(&mut self) -> bool {
+        if !self.env.host.is_waiting() {
+            return false;
+        }
+        self.env.send_for_host()
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// A port of ours: of a listener, or from which streams are opened.
+    fn is_our_port(&self, transport: Transport, at: usize, local: SocketAddr) -> bool {
+        let interface = self.network.interface(at);
+        interface.local_ports.contains(local.port())
+            || self.admission.listeners().find(transport, interface.id, local).is_some()
+    }
+
+    /// Gives a frame to the host alone.
+    pub(super) fn give_host(&mut self, interface: usize, frame: &[u8]) {
+        let counters = self.control.counters();
+        match self.host.give(interface, frame) {
+            Ok(()) => {
+                counters.host.host_frames.add(1);
+                counters.host.host_bytes.add(frame.len() as u64);
+            }
+            Err(reason) => counters.drops.count(reason),
+        }
+    }
+
+    /// Gives the host a copy of what we take ourselves.
+    pub(super) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
+        let counters = self.control.counters();
+        match self.host.give(interface, frame) {
+            Ok(()) => counters.host.host_copies.add(1),
+            Err(_) => counters.host.host_copies_lost.add(1),
+        }
+    }
+
+    fn send_for_host(&mut self) -> bool {
+        let (counters, mut sent) = (self.control.counters(), false);
+        for (at, port) in self.host.ports.iter_mut().enumerate() {
+            let Some(port) = port else { continue };
+            let interface = self.network.interface(at);
+            let Some(slot) = self.ports.get_mut(interface.port) else { continue };
+            for _ in 0..SENT {
+                let Some(len) = port.next_len() else { break };
+                let (tag, most) = (interface.vlan, ETHERNET + usize::from(interface.mtu));
+                if slot.io.room() == 0 {
+                    break;
+                }
+                let tagged = len + if tag.is_some() { TAG } else { 0 };
+                let fits = (ETHERNET..=most).contains(&len);
+                let frame = if fits { slot.io.allocate(tagged) } else { None };
+                let Some(bytes) = port.take() else { break };
+                let Some(mut frame) = frame else {
+                    counters.host.host_sent_lost.add(1);
+                    continue;
+                };
+                write(frame.bytes_mut(), &bytes, tag);
+                counters.host.host_sent.add(1);
+                counters.frames.tx_frames.add(1);
+                counters.frames.tx_bytes.add(tagged as u64);
+                slot.io.send(frame);
+                sent = true;
+            }
+        }
+        sent
+    }
+}
+
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+/// Bytes of both MAC addresses, behind which a tag is.
+const ADDRESSES: usize = 12;
+
+/// The frame as it goes out; `out` is as long as it with its tag.
+fn write(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
+    let (addresses, rest) = frame.split_at(ADDRESSES.min(frame.len()));
+    let begin = match tag {
+        Some(identifier) => {
+            out[ADDRESSES..ADDRESSES + 2].copy_from_slice(&[0x81, 0x00]);
+            out[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&identifier.to_be_bytes());
+            ADDRESSES + TAG
+        }
+        None => ADDRESSES,
+    };
+    out[..ADDRESSES].copy_from_slice(addresses);
+    out[begin..].copy_from_slice(rest);
+}

@@ -1,0 +1,278 @@
+//! A port that is shared with the host's kernel: who gets what, and that its traffic costs streams nothing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory as _, Stag};
+use smoltcp::wire::IpProtocol;
+use tcp_lite::tcp::Flags;
+
+use super::accounting::{echo, packet};
+use super::attacks::floods::arp;
+use super::floods::forged;
+use super::paths::{fragment, icmp};
+use super::sctp::{PORT as SCTP_PORT, config, frame as sctp_frame, init};
+use super::wire_pair::*;
+use crate::io::BURST;
+use crate::net::checksum;
+
+const PORT: u16 = 4791;
+/// A port of the host's.
+const SSH: u16 = 22;
+/// One of those from which streams are opened.
+const LOCAL: u16 = 40_000;
+
+fn plan(number: u8) -> Plan {
+    Plan { shared: number == 2, ..Plan::new(number) }
+}
+
+/// Two hosts, the second of which shares its port and listens.
+fn net(change: impl Fn(&mut Plan)) -> Net {
+    let mut plans = [plan(1), plan(2)];
+    plans.iter_mut().for_each(change);
+    let mut net = Net::new(&plans);
+    net.hosts[1].listen(PORT);
+    net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
+    // With what the first one says of itself.
+    net.pass(Duration::from_secs(5));
+    got(&mut net);
+    net
+}
+
+/// What the kernel of the second host got.
+fn got(net: &mut Net) -> Vec<Box<[u8]>> {
+    let end = net.hosts[1].kernel.as_mut().unwrap();
+    std::iter::from_fn(|| end.take()).collect()
+}
+
+/// What the kernel gets of one frame, and what the second host sends.
+fn one(net: &mut Net, frame: TestFrame) -> (usize, usize) {
+    let before = net.hosts[1].count("tx_frames");
+    net.hosts[1].arrive(frame.clone());
+    net.settle();
+    let got = got(net);
+    for copy in &got {
+        assert!(copy[..] == frame.0[..], "another frame");
+    }
+    (got.len(), (net.hosts[1].count("tx_frames") - before) as usize)
+}
+
+/// Frames that the kernel got.
+fn given(net: &Net) -> u64 {
+    net.hosts[1].count("host_frames")
+}
+
+fn udp() -> TestFrame {
+    packet(9, IpProtocol::Udp, &[0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4])
+}
+
+/// A packet of the second host, as a router quotes it.
+fn quoted(protocol: u8, port: u16) -> Vec<u8> {
+    let mut frame = packet(9, IpProtocol::from(protocol), &[0; 20]).0;
+    let port = port.to_be_bytes();
+    frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 9]);
+    frame[34..36].copy_from_slice(&port);
+    // A verification tag, or a sequence number.
+    frame[38..42].copy_from_slice(&[1, 2, 3, 4]);
+    frame
+}
+
+#[test]
+fn what_is_not_ours_goes_to_the_host() {
+    let mut net = net(|_| {});
+    let mut other_address = udp();
+    other_address.0[33] = 77;
+    let sum = {
+        other_address.0[24..26].fill(0);
+        !checksum::sum(&other_address.0[14..34])
+    };
+    other_address.0[24..26].copy_from_slice(&sum.to_be_bytes());
+    let mut lldp = TestFrame([[1, 0x80, 0xc2, 0, 0, 14], [2, 0, 0, 0, 0, 9]].concat());
+    lldp.0.extend([0x88, 0xcc, 1, 2, 3]);
+    let mut echo_reply = echo();
+    echo_reply.0[34] = 0;
+    echo_reply.0[36] += 8;
+    let (whole, before) = (udp(), given(&net));
+    for (what, frame) in [
+        ("UDP", udp()),
+        ("a group's frame", lldp),
+        ("another address", other_address),
+        ("a SYN to a port of the host", forged((9, 1), SSH, Flags::SYN)),
+        ("data to a port of the host", forged((9, 1), SSH, Flags::ACK)),
+        ("a reset to a port of the host", forged((9, 1), SSH, Flags::RST)),
+        ("an INIT to a port of the host", sctp_frame(9, 2, (1, 9), 0, &init(1), None)),
+        ("an echo reply", echo_reply),
+        ("a piece of UDP", fragment(&whole.0, 5, 0..8, true)),
+        ("protocol 47", packet(9, IpProtocol::from(47), &[0; 8])),
+    ] {
+        assert_eq!(one(&mut net, frame), (1, 0), "{what}");
+    }
+    assert_eq!(given(&net), before + 10);
+    assert_eq!(net.hosts[1].count("resets_sent") + net.hosts[1].count("sctp_aborts_sent"), 0);
+}
+
+#[test]
+fn what_is_ours_or_damaged_does_not_go_to_the_host() {
+    let mut net = net(|_| {});
+    let before = (given(&net), net.hosts[1].count("host_copies"));
+    let mut elsewhere = udp();
+    elsewhere.0[5] = 3;
+    let mut damaged = udp();
+    damaged.0[24] ^= 1;
+    let mac = [2, 0, 0, 0, 0, 9];
+    for (what, frame, sent) in [
+        ("a SYN to a listener", forged((9, 1), PORT, Flags::SYN), 1),
+        ("data to a listener", forged((9, 2), PORT, Flags::ACK), 1),
+        ("data to a port of streams", forged((9, 3), LOCAL, Flags::ACK), 1),
+        ("an INIT to a listener", sctp_frame(9, 2, (1, SCTP_PORT), 0, &init(1), None), 1),
+        ("an echo request", echo(), 1),
+        ("a question for our address", arp(1, v4(9), mac, v4(2)), 1),
+        ("a question for another address", arp(1, v4(9), mac, v4(3)), 0),
+        ("another host's frame", elsewhere, 0),
+        ("a damaged header", damaged, 0),
+    ] {
+        let (got, out) = one(&mut net, frame);
+        assert_eq!(got, 0, "{what}");
+        assert!(out >= sent, "{what}: {out} frames sent");
+    }
+    assert_eq!((given(&net), net.hosts[1].count("host_copies")), before);
+}
+
+#[test]
+fn what_neighbours_say_is_for_both() {
+    let mut net = net(|_| {});
+    let (copies, ignored) =
+        (net.hosts[1].count("host_copies"), net.hosts[1].count("neighbour_ignored"));
+    let mac = [2, 0, 0, 0, 0, 9];
+    assert_eq!(one(&mut net, arp(2, v4(9), mac, v4(2))).0, 1, "a reply");
+    assert_eq!(one(&mut net, arp(1, v4(9), mac, v4(9))).0, 1, "an announcement");
+    assert_eq!(net.hosts[1].count("host_copies"), copies + 2);
+    // It had not asked for them.
+    assert_eq!(net.hosts[1].count("neighbour_ignored"), ignored + 2);
+}
+
+#[test]
+fn an_icmp_error_follows_what_it_quotes() {
+    let mut net = net(|_| {});
+    let error = |quoted: Vec<u8>| {
+        let mut frame = icmp(3, 3, 0, &quoted);
+        // To the second host, from the ninth.
+        frame.0[5] = 2;
+        frame.0[11] = 9;
+        frame.0[26..34].copy_from_slice(&[10, 0, 0, 9, 10, 0, 0, 2]);
+        frame.0[24..26].fill(0);
+        let sum = !checksum::sum(&frame.0[14..34]);
+        frame.0[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    for (protocol, port, hosts) in [
+        (6, PORT, 0),
+        (6, LOCAL, 0),
+        (132, SCTP_PORT, 0),
+        (6, SSH, 1),
+        (17, PORT, 1),
+        (132, SSH, 1),
+        (1, 0, 1),
+    ] {
+        let got = one(&mut net, error(quoted(protocol, port))).0;
+        assert_eq!(got, hosts, "protocol {protocol}, port {port}");
+    }
+}
+
+#[test]
+fn fragments_follow_their_datagram() {
+    let mut net = net(|_| {});
+    let whole = sctp_frame(9, 2, (1, 9), 0, &init(1), None).0;
+    let (len, before) = (whole.len() - 34, given(&net));
+    assert!(len > 16, "{len}");
+    net.hosts[1].arrive(fragment(&whole, 5, 16..len, false));
+    net.hosts[1].arrive(fragment(&whole, 5, 0..16, true));
+    net.settle();
+    let got = got(&mut net);
+    assert_eq!(got.len(), 1, "one packet, put together");
+    assert_eq!(got[0][34..], whole[34..]);
+    assert_eq!(given(&net), before + 1);
+}
+
+#[test]
+fn any_worker_gives_and_the_first_one_sends() {
+    for vlan in [None, Some(5)] {
+        let mut net = net(|plan| {
+            (plan.workers, plan.vlan) = (2, vlan);
+        });
+        // The flows of some of these belong to the second worker.
+        for port in 0..16 {
+            let mut frame = forged((9, port), SSH, Flags::SYN);
+            let plain = frame.0.clone();
+            if vlan.is_some() {
+                frame.0.splice(12..12, [0x81, 0, 0, 5]);
+            }
+            net.hosts[1].arrive(frame);
+            net.settle();
+            assert!(got(&mut net).iter().any(|got| got[..] == plain[..]), "port {port}");
+        }
+        let by = |worker: usize| net.hosts[1].handles[worker].counters().host.host_frames.get();
+        assert!(by(0) > 0 && by(1) > 0);
+        let frame: Vec<u8> = (0..100).collect();
+        let end = net.hosts[1].kernel.as_mut().unwrap();
+        end.give(&frame);
+        end.give(&[0; 13]);
+        end.give(&[0; 1515]);
+        for core in &mut net.hosts[1].cores {
+            assert!(!core.must_stay(START) || core.turn(START));
+        }
+        let sent = net.hosts[1].sent();
+        assert_eq!(sent.len(), 1);
+        match vlan {
+            None => assert_eq!(sent[0].0, frame),
+            Some(_) => {
+                let tagged = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+                assert_eq!(sent[0].0, tagged);
+            }
+        }
+        assert_eq!((net.hosts[1].count("host_sent"), net.hosts[1].count("host_sent_lost")), (1, 2));
+    }
+}
+
+#[test]
+fn what_the_host_sends_waits_for_room() {
+    let mut net = net(|plan| plan.room = 8);
+    let end = net.hosts[1].kernel.as_mut().unwrap();
+    (0..20).for_each(|n| end.give(&[n; 60]));
+    let core = &mut net.hosts[1].cores[0];
+    core.turn(START);
+    assert_eq!(core.port_mut(0).tx.len(), 8);
+    assert!(core.must_stay(START), "twelve wait");
+    net.settle();
+    assert_eq!((net.hosts[1].count("host_sent"), net.hosts[1].count("host_sent_lost")), (20, 0));
+}
+
+#[test]
+fn a_flood_towards_the_host_costs_a_stream_nothing() {
+    const LEN: usize = 300_000;
+    let (source, sink) = (Stag(0x100), Stag(0x200));
+    let mut net = net(|_| {});
+    let (client, _) = net.open(0, 0, 1, SocketAddr::new(v4(2), PORT));
+    let before = given(&net);
+    let memory = net.hosts[1].region(sink.0, LEN, Access::REMOTE_WRITE);
+    let bytes = net.hosts[0].region(source.0, LEN, Access::NONE);
+    bytes.write(0, &pattern(LEN));
+    let ticket = net.hosts[0].write(client, (source, &bytes), sink, LEN as u32);
+    let mut rounds = 0;
+    while bytes_of(&memory) != pattern(LEN) {
+        rounds += 1;
+        assert!(rounds < 10_000, "the stream stands still");
+        // More than the kernel takes: nobody reads.
+        (0..BURST).for_each(|_| net.hosts[1].arrive(udp()));
+        net.turn();
+        net.now += Duration::from_micros(50);
+    }
+    net.wait_sent(0, ticket);
+    net.settle();
+    let (given, full) = (given(&net) - before, net.hosts[1].count("host_full"));
+    assert!(given > 0 && full > 0, "{given} given, {full} not");
+    assert_eq!(given + full, rounds * BURST as u64);
+    assert!(got(&mut net).len() as u64 <= given);
+    // No segment was lost to it.
+    assert_eq!(net.hosts[0].count("tx_stalls"), 0);
+}

@@ -49,7 +49,7 @@ struct Held {
 /// # Errors
 /// One sentence for the operator: what the kernel refuses.
 pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, String> {
-    let mut all = Vec::new();
+    let (mut all, mut devices): (Vec<Shared>, Vec<&str>) = (Vec::new(), Vec::new());
     for (interface, section) in config.interfaces.iter().enumerate() {
         let Some(name) = &section.host else { continue };
         let port = config.ports.iter().position(|port| port.name == section.port);
@@ -57,8 +57,15 @@ pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, St
             continue;
         };
         let wrong = |what: String| format!("interface {}: host: {what}", section.name);
-        let kind = &config.ports[port].kind;
-        all.push(share_one(interface, section, name, kind, *mac).map_err(wrong)?);
+        // Where the kernel reads the device too. Several VLANs may be on one.
+        let device = match &config.ports[port].kind {
+            PortKind::AfPacket { device } if !devices.contains(&device.as_str()) => {
+                Some(device.as_str())
+            }
+            _ => None,
+        };
+        devices.extend(device);
+        all.push(share_one(interface, section, name, device, *mac).map_err(wrong)?);
     }
     Ok(all)
 }
@@ -67,17 +74,14 @@ fn share_one(
     interface: usize,
     section: &InterfaceSection,
     name: &str,
-    kind: &PortKind,
+    device: Option<&str>,
     mac: [u8; 6],
 ) -> Result<Shared, String> {
     // First: an address that is somewhere else too would be answered for from there.
     if let Some(what) = elsewhere(section, name)? {
         return Err(what.to_string());
     }
-    let filter = match kind {
-        PortKind::AfPacket { device } => Some(filter::Filter::hold(device)?),
-        _ => None,
-    };
+    let filter = device.map(filter::Filter::hold).transpose()?;
     let reserved = reserved::Reserved::hold(section.local_ports);
     let tap = tap::Tap::make(name, mac, section)?;
     let held = Held { _filter: filter, _reserved: reserved };

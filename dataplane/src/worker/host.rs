@@ -16,6 +16,7 @@ use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{self, Icmp, Quote, Report};
+use crate::net::interface::Interface;
 
 /// Frames of the host that are sent in a turn at most.
 const SENT: usize = 32;
@@ -146,10 +147,13 @@ impl<Io: PortIo> Core<Io> {
         match &found.kind {
             Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => For::Us,
             Kind::Arp(range) => match ArpPacket::new_checked(&frame[range.clone()]) {
-                // Asked is who we are, or who somebody else is.
+                // The kernel may have more addresses than we.
                 Ok(packet) if packet.operation() == ArpOperation::Request => {
-                    let announced = packet.source_protocol_addr() == packet.target_protocol_addr();
-                    if announced { For::Both } else { For::Us }
+                    if asks_for_us(interface, packet.target_protocol_addr()) {
+                        For::Us
+                    } else {
+                        For::Both
+                    }
                 }
                 Ok(_) => For::Both,
                 Err(_) => For::Us,
@@ -268,6 +272,11 @@ impl<Io: PortIo> Env<Io> {
         }
         sent
     }
+}
+
+/// Whether an ARP request is for an address of this interface.
+fn asks_for_us(interface: &Interface, target: &[u8]) -> bool {
+    <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has(target.into()))
 }
 
 const ETHERNET: usize = 14;

@@ -20,6 +20,7 @@ MAY_USE = {
     "tcp-lite": {"base", "wire", "ddp", "transport"},
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
+    "ipsec": {"base"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys", "port-kind"},
     "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},

@@ -1,0 +1,474 @@
+//! The seam to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place.
+//!
+//! AEADs, GMAC and HMAC are aws-lc-rs, whose contexts are wiped when they are freed. CBC is RustCrypto's: aws-lc-rs
+//! has no CBC that works in place without its own padding. Nothing here allocates after [`Transform::new`].
+//!
+//! The bytes that a call works on (RFC 4303 §2), `esp` and `end` being offsets in the buffer:
+//!
+//! ```text
+//!   before  | SPI | seq | IV | payload, padding, pad length, next header | ICV
+//!           ^esp                                                         ^end
+//! ```
+//!
+//! At least four bytes precede `esp` (an IP header does): GMAC with ESN writes there for the time of the call.
+
+use aes::cipher::{
+    BlockDecryptMut as _, BlockEncrypt as _, BlockEncryptMut as _, InnerIvInit as _, KeyInit as _,
+};
+use aes::{Aes128, Aes256, Block};
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::{constant_time, hmac};
+use zeroize::Zeroizing;
+
+/// Bytes of SPI and sequence number.
+pub const ESP_HEADER: usize = 8;
+
+/// Longest ICV of any algorithm.
+const ICV_MAX: usize = 16;
+
+/// What protects an SA. The closed set of RFC 8221 that this crate implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// AES-GCM with a 16-byte ICV, 128-bit key (RFC 4106).
+    AesGcm128,
+    /// AES-GCM with a 16-byte ICV, 256-bit key (RFC 4106).
+    AesGcm256,
+    /// ChaCha20-Poly1305 (RFC 7634).
+    ChaCha20Poly1305,
+    /// AES-GMAC, 128-bit key: integrity without confidentiality (RFC 4543).
+    AesGmac128,
+    /// AES-GMAC, 256-bit key (RFC 4543).
+    AesGmac256,
+    /// AES-CBC, 128-bit key (RFC 3602), with HMAC-SHA-256-128 (RFC 4868).
+    AesCbc128HmacSha256,
+    /// AES-CBC, 256-bit key (RFC 3602), with HMAC-SHA-256-128 (RFC 4868).
+    AesCbc256HmacSha256,
+    /// AES-CBC, 128-bit key, with HMAC-SHA-1-96 (RFC 2404). Legacy: RFC 7146's MUST.
+    AesCbc128HmacSha1,
+    /// AES-CBC, 256-bit key, with HMAC-SHA-1-96 (RFC 2404). Legacy.
+    AesCbc256HmacSha1,
+    /// NULL (RFC 2410) with HMAC-SHA-256-128.
+    NullHmacSha256,
+    /// NULL (RFC 2410) with HMAC-SHA-1-96. Legacy.
+    NullHmacSha1,
+}
+
+impl Algorithm {
+    /// Every algorithm, for tables and tests.
+    pub const ALL: [Self; 11] = [
+        Self::AesGcm128,
+        Self::AesGcm256,
+        Self::ChaCha20Poly1305,
+        Self::AesGmac128,
+        Self::AesGmac256,
+        Self::AesCbc128HmacSha256,
+        Self::AesCbc256HmacSha256,
+        Self::AesCbc128HmacSha1,
+        Self::AesCbc256HmacSha1,
+        Self::NullHmacSha256,
+        Self::NullHmacSha1,
+    ];
+
+    /// Bytes of the IV in each packet.
+    pub const fn iv_len(self) -> usize {
+        match self {
+            Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
+            _ if self.is_cbc() => 16, // RFC 3602 §3
+            _ => 8,                   // RFC 4106 §3.1, RFC 4543 §3.1, RFC 7634 §2
+        }
+    }
+
+    /// Bytes of the ICV.
+    pub const fn icv_len(self) -> usize {
+        match self {
+            Self::AesCbc128HmacSha1 | Self::AesCbc256HmacSha1 | Self::NullHmacSha1 => 12, // RFC 2404 §2
+            _ => 16,
+        }
+    }
+
+    /// What payload and trailer are padded to, in bytes: 4 (RFC 4303 §2.4) or the cipher's block.
+    pub const fn block(self) -> usize {
+        if self.is_cbc() { 16 } else { 4 }
+    }
+
+    /// Bytes of the encryption key. AEADs and GMAC: the 4-byte salt follows the key (RFC 4106 §8.1), as XFRM has it.
+    pub const fn key_len(self) -> usize {
+        match self {
+            Self::AesGcm128 | Self::AesGmac128 => 20,
+            Self::AesGcm256 | Self::AesGmac256 | Self::ChaCha20Poly1305 => 36,
+            Self::AesCbc128HmacSha256 | Self::AesCbc128HmacSha1 => 16,
+            Self::AesCbc256HmacSha256 | Self::AesCbc256HmacSha1 => 32,
+            Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
+        }
+    }
+
+    /// Bytes of the HMAC key (RFC 4868 §2.1.1, RFC 2404 §3); 0 where there is no HMAC.
+    pub const fn auth_key_len(self) -> usize {
+        match self {
+            Self::AesCbc128HmacSha256 | Self::AesCbc256HmacSha256 | Self::NullHmacSha256 => 32,
+            Self::AesCbc128HmacSha1 | Self::AesCbc256HmacSha1 | Self::NullHmacSha1 => 20,
+            _ => 0,
+        }
+    }
+
+    /// Key bits of the encryption; 0 where the payload is sent in clear.
+    pub const fn confidentiality_bits(self) -> u16 {
+        match self {
+            Self::AesGmac128 | Self::AesGmac256 | Self::NullHmacSha256 | Self::NullHmacSha1 => 0,
+            Self::AesGcm128 | Self::AesCbc128HmacSha256 | Self::AesCbc128HmacSha1 => 128,
+            _ => 256,
+        }
+    }
+
+    /// True for HMAC-SHA-1, which RFC 8221 §6 keeps for old peers only.
+    pub const fn is_legacy(self) -> bool {
+        self.icv_len() == 12
+    }
+
+    /// True where a repeated sequence number under one key breaks the cipher (RFC 4106 §2).
+    pub const fn nonce_is_sequence(self) -> bool {
+        self.auth_key_len() == 0
+    }
+
+    const fn is_cbc(self) -> bool {
+        matches!(
+            self,
+            Self::AesCbc128HmacSha256
+                | Self::AesCbc256HmacSha256
+                | Self::AesCbc128HmacSha1
+                | Self::AesCbc256HmacSha1
+        )
+    }
+}
+
+/// The keys of one SA. Wiped on drop; `Debug` shows none of it.
+pub struct Keys {
+    encryption: Zeroizing<Vec<u8>>,
+    authentication: Zeroizing<Vec<u8>>,
+}
+
+impl Keys {
+    /// Takes both keys; the lengths are checked by [`Transform::new`]. The second is empty for AEADs and GMAC.
+    pub fn new(encryption: Vec<u8>, authentication: Vec<u8>) -> Self {
+        Self {
+            encryption: Zeroizing::new(encryption),
+            authentication: Zeroizing::new(authentication),
+        }
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys(..)")
+    }
+}
+
+/// A key of the wrong length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// Encryption key: bytes wanted and given.
+    #[error("the encryption key (with its salt) must be {want} bytes long, it has {have}")]
+    Encryption {
+        /// Bytes that the algorithm takes.
+        want: usize,
+        /// Bytes given.
+        have: usize,
+    },
+    /// HMAC key: bytes wanted and given.
+    #[error("the authentication key must be {want} bytes long, it has {have}")]
+    Authentication {
+        /// Bytes that the algorithm takes.
+        want: usize,
+        /// Bytes given.
+        have: usize,
+    },
+    /// The library refused the key.
+    #[error("the cryptographic library refused the key")]
+    Library,
+}
+
+/// The ICV is wrong, or the library refused the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CryptoFailure;
+
+enum CbcKey {
+    Aes128(Box<Aes128>),
+    Aes256(Box<Aes256>),
+}
+
+enum Cipher {
+    Aead { key: LessSafeKey, salt: Zeroizing<[u8; 4]> },
+    Gmac { key: LessSafeKey, salt: Zeroizing<[u8; 4]> },
+    Cbc { key: CbcKey, iv_key: Box<Aes128>, mac: hmac::Key },
+    Null { mac: hmac::Key },
+}
+
+/// The keyed algorithm of one SA.
+pub struct Transform {
+    algorithm: Algorithm,
+    cipher: Cipher,
+}
+
+impl std::fmt::Debug for Transform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Transform({:?})", self.algorithm)
+    }
+}
+
+impl Transform {
+    /// Expands the keys.
+    pub fn new(algorithm: Algorithm, keys: &Keys) -> Result<Self, KeyError> {
+        let (want, have) = (algorithm.key_len(), keys.encryption.len());
+        if want != have {
+            return Err(KeyError::Encryption { want, have });
+        }
+        let (want, have) = (algorithm.auth_key_len(), keys.authentication.len());
+        if want != have {
+            return Err(KeyError::Authentication { want, have });
+        }
+        let mac = |keys: &Keys| {
+            let kind = if algorithm.is_legacy() {
+                hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY
+            } else {
+                hmac::HMAC_SHA256
+            };
+            hmac::Key::new(kind, &keys.authentication)
+        };
+        let aead = |kind: &'static aead::Algorithm| {
+            let (key, tail) = keys.encryption.split_at(algorithm.key_len() - 4);
+            let mut salt = Zeroizing::new([0; 4]);
+            salt.copy_from_slice(tail);
+            let key = UnboundKey::new(kind, key).map_err(|_| KeyError::Library)?;
+            Ok((LessSafeKey::new(key), salt))
+        };
+        let seal = |(key, salt)| Cipher::Aead { key, salt };
+        let tag = |(key, salt)| Cipher::Gmac { key, salt };
+        let cipher = match algorithm {
+            Algorithm::AesGcm128 => seal(aead(&aead::AES_128_GCM)?),
+            Algorithm::AesGcm256 => seal(aead(&aead::AES_256_GCM)?),
+            Algorithm::ChaCha20Poly1305 => seal(aead(&aead::CHACHA20_POLY1305)?),
+            Algorithm::AesGmac128 => tag(aead(&aead::AES_128_GCM)?),
+            Algorithm::AesGmac256 => tag(aead(&aead::AES_256_GCM)?),
+            Algorithm::NullHmacSha256 | Algorithm::NullHmacSha1 => Cipher::Null { mac: mac(keys) },
+            _ => Cipher::Cbc {
+                key: CbcKey::new(&keys.encryption)?,
+                iv_key: iv_key(keys)?,
+                mac: mac(keys),
+            },
+        };
+        Ok(Self { algorithm, cipher })
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Writes IV and ICV and encrypts. SPI, low sequence number, payload and trailer stand in the buffer already.
+    pub fn seal(
+        &self,
+        buf: &mut [u8],
+        esp: usize,
+        end: usize,
+        seq: u64,
+        esn: bool,
+    ) -> Result<(), CryptoFailure> {
+        let body = esp + ESP_HEADER + self.algorithm.iv_len();
+        let icv = self.algorithm.icv_len();
+        if esp < 4 || body > end || end + icv > buf.len() {
+            return Err(CryptoFailure);
+        }
+        match &self.cipher {
+            Cipher::Aead { key, salt } => {
+                // RFC 4106 §3.1: the IV never repeats under a key; the 64-bit sequence number does not.
+                buf[esp + 8..body].copy_from_slice(&seq.to_be_bytes());
+                let nonce = nonce(salt, &buf[esp + 8..body])?;
+                let (aad, len) = header_aad(buf, esp, seq, esn);
+                let tag = key
+                    .seal_in_place_separate_tag(nonce, Aad::from(&aad[..len]), &mut buf[body..end])
+                    .map_err(|_| CryptoFailure)?;
+                buf[end..end + icv].copy_from_slice(tag.as_ref());
+            }
+            Cipher::Gmac { key, salt } => {
+                buf[esp + 8..body].copy_from_slice(&seq.to_be_bytes());
+                let nonce = nonce(salt, &buf[esp + 8..body])?;
+                let tag = with_gmac_aad(buf, esp, end, seq, esn, |aad| {
+                    key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut [])
+                        .map_err(|_| CryptoFailure)
+                })?;
+                buf[end..end + icv].copy_from_slice(tag.as_ref());
+            }
+            Cipher::Cbc { key, iv_key, mac } => {
+                // RFC 3602 §3: an unpredictable IV; here the sequence number under a key of its own.
+                let mut iv = Block::default();
+                iv[8..].copy_from_slice(&seq.to_be_bytes());
+                iv_key.encrypt_block(&mut iv);
+                buf[esp + 8..body].copy_from_slice(&iv);
+                key.encrypt(&iv, &mut buf[body..end])?;
+                let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+                buf[end..end + icv].copy_from_slice(&tag.as_ref()[..icv]);
+            }
+            Cipher::Null { mac } => {
+                let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+                buf[end..end + icv].copy_from_slice(&tag.as_ref()[..icv]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies the ICV, then decrypts (an AEAD does both). After a failure the payload's bytes are undefined.
+    pub fn open(
+        &self,
+        buf: &mut [u8],
+        esp: usize,
+        end: usize,
+        seq: u64,
+        esn: bool,
+    ) -> Result<(), CryptoFailure> {
+        let body = esp + ESP_HEADER + self.algorithm.iv_len();
+        let icv = self.algorithm.icv_len();
+        if esp < 4 || body > end || end + icv > buf.len() {
+            return Err(CryptoFailure);
+        }
+        match &self.cipher {
+            Cipher::Aead { key, salt } => {
+                let nonce = nonce(salt, &buf[esp + 8..body])?;
+                let (aad, len) = header_aad(buf, esp, seq, esn);
+                key.open_in_place(nonce, Aad::from(&aad[..len]), &mut buf[body..end + icv])
+                    .map(|_| ())
+                    .map_err(|_| CryptoFailure)
+            }
+            Cipher::Gmac { key, salt } => {
+                let nonce = nonce(salt, &buf[esp + 8..body])?;
+                let mut tag = [0; ICV_MAX];
+                tag.copy_from_slice(&buf[end..end + icv]);
+                with_gmac_aad(buf, esp, end, seq, esn, |aad| {
+                    key.open_in_place(nonce, Aad::from(aad), &mut tag)
+                        .map(|_| ())
+                        .map_err(|_| CryptoFailure)
+                })
+            }
+            Cipher::Cbc { key, mac, .. } => {
+                verify(mac, buf, esp, end, icv, seq, esn)?;
+                let iv = *Block::from_slice(&buf[esp + 8..body]);
+                key.decrypt(&iv, &mut buf[body..end])
+            }
+            Cipher::Null { mac } => verify(mac, buf, esp, end, icv, seq, esn),
+        }
+    }
+}
+
+impl CbcKey {
+    fn new(key: &[u8]) -> Result<Self, KeyError> {
+        Ok(if key.len() == 16 {
+            Self::Aes128(Box::new(Aes128::new_from_slice(key).map_err(|_| KeyError::Library)?))
+        } else {
+            Self::Aes256(Box::new(Aes256::new_from_slice(key).map_err(|_| KeyError::Library)?))
+        })
+    }
+
+    fn encrypt(&self, iv: &Block, data: &mut [u8]) -> Result<(), CryptoFailure> {
+        use aes::cipher::block_padding::NoPadding;
+        let len = data.len();
+        match self {
+            Self::Aes128(key) => {
+                cbc::Encryptor::inner_iv_init(&**key, iv).encrypt_padded_mut::<NoPadding>(data, len)
+            }
+            Self::Aes256(key) => {
+                cbc::Encryptor::inner_iv_init(&**key, iv).encrypt_padded_mut::<NoPadding>(data, len)
+            }
+        }
+        .map(|_| ())
+        .map_err(|_| CryptoFailure)
+    }
+
+    fn decrypt(&self, iv: &Block, data: &mut [u8]) -> Result<(), CryptoFailure> {
+        use aes::cipher::block_padding::NoPadding;
+        match self {
+            Self::Aes128(key) => cbc::Decryptor::inner_iv_init(&**key, iv)
+                .decrypt_padded_mut::<NoPadding>(data)
+                .is_ok(),
+            Self::Aes256(key) => cbc::Decryptor::inner_iv_init(&**key, iv)
+                .decrypt_padded_mut::<NoPadding>(data)
+                .is_ok(),
+        }
+        .then_some(())
+        .ok_or(CryptoFailure)
+    }
+}
+
+/// A key for IVs alone, so that no chosen plaintext meets the cipher that makes them.
+fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
+    let prf = hmac::Key::new(hmac::HMAC_SHA256, &keys.encryption);
+    let tag = hmac::sign(&prf, b"esp cbc iv");
+    let mut key = Zeroizing::new([0; 16]);
+    key.copy_from_slice(&tag.as_ref()[..16]);
+    Ok(Box::new(Aes128::new_from_slice(&*key).map_err(|_| KeyError::Library)?))
+}
+
+/// RFC 4106 §4: salt, then the IV of the packet.
+fn nonce(salt: &[u8; 4], iv: &[u8]) -> Result<Nonce, CryptoFailure> {
+    let mut nonce = [0; 12];
+    nonce[..4].copy_from_slice(salt);
+    nonce[4..].copy_from_slice(iv);
+    Nonce::try_assume_unique_for_key(&nonce).map_err(|_| CryptoFailure)
+}
+
+/// RFC 4106 §5: SPI and the sequence number, of 64 bits with ESN.
+fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) {
+    let mut aad = [0; 12];
+    aad[..4].copy_from_slice(&buf[esp..esp + 4]);
+    if esn {
+        aad[4..].copy_from_slice(&seq.to_be_bytes());
+        (aad, 12)
+    } else {
+        aad[4..8].copy_from_slice(&buf[esp + 4..esp + 8]);
+        (aad, 8)
+    }
+}
+
+/// RFC 4543 §3.3: SPI, sequence number, IV and payload are AAD. With ESN the high half stands between SPI and
+/// low half: the SPI moves four bytes down for the call and the bytes below are restored.
+fn with_gmac_aad<T>(
+    buf: &mut [u8],
+    esp: usize,
+    end: usize,
+    seq: u64,
+    esn: bool,
+    call: impl FnOnce(&[u8]) -> T,
+) -> T {
+    if !esn {
+        return call(&buf[esp..end]);
+    }
+    let mut saved = [0; 8];
+    saved.copy_from_slice(&buf[esp - 4..esp + 4]);
+    buf.copy_within(esp..esp + 4, esp - 4);
+    buf[esp..esp + 4].copy_from_slice(&((seq >> 32) as u32).to_be_bytes());
+    let out = call(&buf[esp - 4..end]);
+    buf[esp - 4..esp + 4].copy_from_slice(&saved);
+    out
+}
+
+/// RFC 4303 §2.2.1, §3.3.2.1: with ESN the high half follows what is sent.
+fn hmac_of(mac: &hmac::Key, data: &[u8], seq: u64, esn: bool) -> hmac::Tag {
+    let mut context = hmac::Context::with_key(mac);
+    context.update(data);
+    if esn {
+        context.update(&((seq >> 32) as u32).to_be_bytes());
+    }
+    context.sign()
+}
+
+fn verify(
+    mac: &hmac::Key,
+    buf: &[u8],
+    esp: usize,
+    end: usize,
+    icv: usize,
+    seq: u64,
+    esn: bool,
+) -> Result<(), CryptoFailure> {
+    let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+    constant_time::verify_slices_are_equal(&tag.as_ref()[..icv], &buf[end..end + icv])
+        .map_err(|_| CryptoFailure)
+}

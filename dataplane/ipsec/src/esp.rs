@@ -1,0 +1,429 @@
+//! The encapsulation (RFC 4303): packets are sealed and opened in place, in a buffer with room before and behind them.
+//! Nothing here allocates.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use base::Instant;
+
+use crate::crypto::ESP_HEADER;
+use crate::ip::{self, Header, IPV4_HEADER, NotIp};
+use crate::replay::Replayed;
+use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_HEADER};
+
+/// Why a packet is not sealed, or not opened. Each is counted by its name; those that RFC 4303 calls auditable
+/// ([`Refused::is_auditable`]) are reported besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// Shorter than its headers say, or of no known version.
+    Malformed,
+    /// A fragment (§3.3.4, §3.4.1).
+    Fragment,
+    /// The buffer has too little room before or behind it.
+    NoRoom,
+    /// Longer than an IP packet can be.
+    TooLong,
+    /// The SA's hard lifetime has ended (RFC 4301 §4.4.2.1).
+    Expired,
+    /// The SA's sequence numbers are used up (§3.3.3).
+    SequenceExhausted,
+    /// Not an ESP packet of this SA: another protocol, SPI or UDP port.
+    NotOfSa,
+    /// Left of the anti-replay window.
+    TooOld,
+    /// Received before.
+    Duplicate,
+    /// A sequence number that no sender uses.
+    ImpossibleSequence,
+    /// The ICV is wrong, or the cryptographic library refused.
+    Integrity,
+    /// Padding or its length is wrong (§2.4).
+    Padding,
+    /// A dummy packet, which is dropped (§2.6).
+    Dummy,
+    /// A tunnel's next header is not the version of its packet, or a transport mode's is a tunnel's.
+    NextHeader,
+    /// Marked as congested on the way, and its sender does not take marks (RFC 6040 §4.2).
+    NotEct,
+}
+
+impl Refused {
+    /// All of them.
+    pub const ALL: [Refused; 15] = [
+        Refused::Malformed,
+        Refused::Fragment,
+        Refused::NoRoom,
+        Refused::TooLong,
+        Refused::Expired,
+        Refused::SequenceExhausted,
+        Refused::NotOfSa,
+        Refused::TooOld,
+        Refused::Duplicate,
+        Refused::ImpossibleSequence,
+        Refused::Integrity,
+        Refused::Padding,
+        Refused::Dummy,
+        Refused::NextHeader,
+        Refused::NotEct,
+    ];
+
+    /// Stable name for counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Refused::Malformed => "malformed",
+            Refused::Fragment => "fragment",
+            Refused::NoRoom => "no_room",
+            Refused::TooLong => "too_long",
+            Refused::Expired => "expired",
+            Refused::SequenceExhausted => "sequence_exhausted",
+            Refused::NotOfSa => "not_of_sa",
+            Refused::TooOld => "too_old",
+            Refused::Duplicate => "duplicate",
+            Refused::ImpossibleSequence => "impossible_sequence",
+            Refused::Integrity => "integrity",
+            Refused::Padding => "padding",
+            Refused::Dummy => "dummy",
+            Refused::NextHeader => "next_header",
+            Refused::NotEct => "not_ect",
+        }
+    }
+
+    /// RFC 4303 §3.3.3, §3.4.1 to §3.4.4: an audit event.
+    pub const fn is_auditable(self) -> bool {
+        matches!(
+            self,
+            Refused::SequenceExhausted
+                | Refused::Fragment
+                | Refused::TooOld
+                | Refused::Duplicate
+                | Refused::Integrity
+        )
+    }
+}
+
+impl From<NotIp> for Refused {
+    fn from(not: NotIp) -> Refused {
+        match not {
+            NotIp::Malformed => Refused::Malformed,
+            NotIp::Fragment => Refused::Fragment,
+        }
+    }
+}
+
+impl From<Replayed> for Refused {
+    fn from(replayed: Replayed) -> Refused {
+        match replayed {
+            Replayed::TooOld => Refused::TooOld,
+            Replayed::Duplicate => Refused::Duplicate,
+            Replayed::Impossible => Refused::ImpossibleSequence,
+        }
+    }
+}
+
+/// A packet that was sealed or opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Where in the buffer it is now.
+    pub packet: Range<usize>,
+    /// Its sequence number.
+    pub sequence: u64,
+    /// What its SA has left.
+    pub left: Left,
+}
+
+/// An ESP packet, whole, as it comes from the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Names its SA.
+    pub spi: u32,
+    /// Source and destination ports of the UDP around it.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// What kind of packet this is: ESP, also in UDP at this port of ours, or `None`. What is in UDP and begins with four zero
+/// bytes is IKE's (RFC 3948 §2.2); of one byte 0xff, a keepalive (§2.3).
+pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
+    let header = Header::read(packet).ok()?;
+    let body = packet.get(header.len..header.total)?;
+    let spi = |at: usize| {
+        let bytes = body.get(at..at + 4)?;
+        Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    match header.protocol {
+        ip::ESP => Some(Found { spi: spi(0)?, ports: None }),
+        ip::UDP => {
+            let ports = body.first_chunk::<4>()?;
+            let source = u16::from_be_bytes([ports[0], ports[1]]);
+            let destination = u16::from_be_bytes([ports[2], ports[3]]);
+            let spi = spi(UDP_HEADER).filter(|&spi| spi != 0)?;
+            (port == Some(destination)).then_some(Found { spi, ports: Some((source, destination)) })
+        }
+        _ => None,
+    }
+}
+
+impl Outbound {
+    /// Seals the packet that stands in `at` of a buffer. What fails leaves it as it was, but for [`Refused::Integrity`].
+    ///
+    /// # Errors
+    /// Why it is not sealed; it must not be sent.
+    pub fn seal(
+        &mut self,
+        buffer: &mut [u8],
+        at: Range<usize>,
+        now: Instant,
+    ) -> Result<Done, Refused> {
+        let header = Header::read(buffer.get(at.clone()).ok_or(Refused::NoRoom)?)?;
+        if self.sa.is_over(now) {
+            return Err(Refused::Expired);
+        }
+        let last = if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) };
+        if self.sequence >= last {
+            return Err(Refused::SequenceExhausted);
+        }
+        // Of a transport mode's packet the header moves ahead; a tunnel's gets one.
+        let (protected, kept, next) = match self.sa.mode {
+            Mode::Transport => (header.len..header.total, header.len, header.protocol),
+            Mode::Tunnel(_) if header.v6 => (0..header.total, 0, ip::IPV6),
+            Mode::Tunnel(_) => (0..header.total, 0, ip::IPV4),
+        };
+        let total = self.sealed_len(header.total, header.len);
+        let protected = at.start + protected.start..at.start + protected.end;
+        let ahead = self.sa.front() + self.sa.outer();
+        let start = at.start.checked_sub(ahead).ok_or(Refused::NoRoom)?;
+        if start + total > buffer.len() {
+            return Err(Refused::NoRoom);
+        }
+        let longest =
+            if header.v6 { usize::from(u16::MAX) + ip::IPV6_HEADER } else { u16::MAX.into() };
+        if total > longest {
+            return Err(Refused::TooLong);
+        }
+        self.sequence += 1;
+        let (class, dont_fragment) =
+            (ip::class(&buffer[at.clone()]), is_whole(&buffer[at.clone()]));
+        let icv = self.algorithm().icv_len();
+        let end = start + total - icv;
+        trailer(&mut buffer[protected.end..end], next);
+        buffer.copy_within(at.start..at.start + kept, start);
+        let mut esp = start + self.sa.outer() + kept;
+        let protocol = match self.sa.encapsulation {
+            None => ip::ESP,
+            Some(ports) => {
+                let len = (start + total - esp) as u16;
+                for (word, field) in
+                    [ports.source, ports.destination, len, 0].into_iter().enumerate()
+                {
+                    buffer[esp + 2 * word..esp + 2 * word + 2]
+                        .copy_from_slice(&field.to_be_bytes());
+                }
+                esp += UDP_HEADER;
+                ip::UDP
+            }
+        };
+        buffer[esp..esp + 4].copy_from_slice(&self.sa.spi.to_be_bytes());
+        buffer[esp + 4..esp + 8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
+        match self.sa.mode {
+            Mode::Transport => ip::rewrite(&mut buffer[start..], &header, protocol, total),
+            Mode::Tunnel(tunnel) => {
+                self.identification = self.identification.wrapping_add(1);
+                let outer = Outer { tunnel, protocol, total, class, dont_fragment };
+                outer.write(&mut buffer[start..], self.identification);
+            }
+        }
+        let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
+        done.map_err(|_| Refused::Integrity)?;
+        if protocol == ip::UDP && buffer[start] >> 4 == 6 {
+            // RFC 3948 §2.1 sends none, which IPv6 does not take.
+            ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
+        }
+        let left = self.sa.count(header.total, now);
+        Ok(Done { packet: start..start + total, sequence: self.sequence, left })
+    }
+}
+
+impl Inbound {
+    /// Opens the packet that stands in `at` of a buffer, which [`find`] found to be of this SA. What is refused has changed
+    /// nothing of the SA.
+    ///
+    /// # Errors
+    /// Why it is not opened; its bytes are of no use.
+    pub fn open(
+        &mut self,
+        buffer: &mut [u8],
+        at: Range<usize>,
+        now: Instant,
+    ) -> Result<Done, Refused> {
+        let header = Header::read(buffer.get(at.clone()).ok_or(Refused::Malformed)?)?;
+        if self.sa.is_over(now) {
+            return Err(Refused::Expired);
+        }
+        let mut esp = at.start + header.len;
+        match (header.protocol, self.sa.encapsulation) {
+            (ip::ESP, None) => {}
+            // A NAT may have changed the peer's address and port (RFC 3948 §3.1).
+            (ip::UDP, Some(_)) => esp += UDP_HEADER,
+            _ => return Err(Refused::NotOfSa),
+        }
+        let (stop, algorithm) = (at.start + header.total, self.algorithm());
+        let body = esp + ESP_HEADER + algorithm.iv_len();
+        let end = stop.checked_sub(algorithm.icv_len()).ok_or(Refused::Malformed)?;
+        let protected = end.checked_sub(body).ok_or(Refused::Malformed)?;
+        if protected < TRAILER || protected % algorithm.block() != 0 {
+            return Err(Refused::Malformed);
+        }
+        let word = |at: usize| {
+            u32::from_be_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]])
+        };
+        if word(esp) != self.sa.spi {
+            return Err(Refused::NotOfSa);
+        }
+        let sequence = self.window.extend(word(esp + 4), self.sa.esn)?;
+        self.window.check(sequence)?;
+        let opened = self.sa.transform.open(buffer, esp, end, sequence, self.sa.esn);
+        opened.map_err(|_| Refused::Integrity)?;
+        self.window.update(sequence);
+        let next = buffer[end - 1];
+        let inner = body..unpadded(&buffer[body..end]).map(|len| body + len)?;
+        if next == ip::NO_NEXT {
+            return Err(Refused::Dummy);
+        }
+        let packet = match self.sa.mode {
+            Mode::Transport => {
+                if next == ip::IPV4 || next == ip::IPV6 {
+                    return Err(Refused::NextHeader);
+                }
+                let start = inner.start - header.len;
+                buffer.copy_within(at.start..at.start + header.len, start);
+                let total = inner.end - start;
+                ip::rewrite(&mut buffer[start..inner.end], &header, next, total);
+                start..inner.end
+            }
+            Mode::Tunnel(tunnel) => {
+                let outer = ip::class(&buffer[at]);
+                from_tunnel(buffer, inner, next, outer, tunnel.ecn)?
+            }
+        };
+        let left = self.sa.count(packet.len(), now);
+        Ok(Done { packet, sequence, left })
+    }
+}
+
+/// A packet that its sender wants whole. IPv6's always are.
+fn is_whole(packet: &[u8]) -> bool {
+    packet[0] >> 4 == 6 || packet[6] & 0x40 != 0
+}
+
+/// §2.4: 1, 2, 3, …, then how many, then what is protected.
+fn trailer(room: &mut [u8], next: u8) {
+    let padding = room.len() - TRAILER;
+    for (value, byte) in (1..).zip(&mut room[..padding]) {
+        *byte = value;
+    }
+    room[padding..].copy_from_slice(&[padding as u8, next]);
+}
+
+/// Bytes without the trailer.
+fn unpadded(protected: &[u8]) -> Result<usize, Refused> {
+    let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refused::Malformed)?;
+    let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refused::Padding)?;
+    let good = rest[len..].iter().zip(1u8..).all(|(&byte, value)| byte == value);
+    if good { Ok(len) } else { Err(Refused::Padding) }
+}
+
+/// The packet that came in a tunnel. Behind it there may be bytes that hide how long it is (RFC 4303 §2.7).
+fn from_tunnel(
+    buffer: &mut [u8],
+    inner: Range<usize>,
+    next: u8,
+    outer: u8,
+    ecn: bool,
+) -> Result<Range<usize>, Refused> {
+    let bytes = &buffer[inner.clone()];
+    let version = bytes.first().map(|byte| byte >> 4);
+    let total = match (next, version) {
+        (ip::IPV4, Some(4)) if bytes.len() >= IPV4_HEADER => {
+            usize::from(u16::from_be_bytes([bytes[2], bytes[3]]))
+        }
+        (ip::IPV6, Some(6)) if bytes.len() >= ip::IPV6_HEADER => {
+            ip::IPV6_HEADER + usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))
+        }
+        (ip::IPV4 | ip::IPV6, Some(_)) => return Err(Refused::NextHeader),
+        (ip::IPV4 | ip::IPV6, None) => return Err(Refused::Malformed),
+        _ => return Err(Refused::NextHeader),
+    };
+    let least = if version == Some(4) { usize::from(bytes[0] & 15) * 4 } else { ip::IPV6_HEADER };
+    if total > bytes.len() || total < least || least < IPV4_HEADER {
+        return Err(Refused::Malformed);
+    }
+    let packet = inner.start..inner.start + total;
+    let class = ip::class(&buffer[packet.clone()]);
+    if ecn && let Some(class) = decapsulated(outer, class)? {
+        ip::set_class(&mut buffer[packet.clone()], class);
+    }
+    Ok(packet)
+}
+
+const ECT_1: u8 = 1;
+const CE: u8 = 3;
+
+/// RFC 6040 §4.2: the inner packet's class, where it changes.
+fn decapsulated(outer: u8, inner: u8) -> Result<Option<u8>, Refused> {
+    match (inner & 3, outer & 3) {
+        (0, CE) => Err(Refused::NotEct),
+        (0 | CE, _) => Ok(None),
+        (_, CE) => Ok(Some(inner | CE)),
+        (2, ECT_1) => Ok(Some(inner & !3 | ECT_1)),
+        _ => Ok(None),
+    }
+}
+
+/// The outer header of a tunnel.
+struct Outer {
+    tunnel: Tunnel,
+    protocol: u8,
+    total: usize,
+    /// Of the inner packet.
+    class: u8,
+    dont_fragment: bool,
+}
+
+impl Outer {
+    fn write(&self, out: &mut [u8], identification: u16) {
+        let Tunnel { source, destination, ttl, dscp, ecn, fragments } = self.tunnel;
+        let dscp = dscp.map_or(self.class & !3, |dscp| dscp << 2);
+        let class = dscp | if ecn { self.class & 3 } else { 0 };
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let whole = match fragments {
+                    Fragments::Copy => self.dont_fragment,
+                    Fragments::Never => true,
+                    Fragments::Allowed => false,
+                };
+                // RFC 6864 §4.1: what is never cut needs no name.
+                let (id, flags) = if whole { (0, 0x40) } else { (identification, 0) };
+                let header = &mut out[..IPV4_HEADER];
+                header.fill(0);
+                (header[0], header[1]) = (0x45, class);
+                header[2..4].copy_from_slice(&(self.total as u16).to_be_bytes());
+                header[4..6].copy_from_slice(&id.to_be_bytes());
+                (header[6], header[8], header[9]) = (flags, ttl, self.protocol);
+                header[12..16].copy_from_slice(&source.octets());
+                header[16..20].copy_from_slice(&destination.octets());
+                ip::write_checksum(header);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let header = &mut out[..ip::IPV6_HEADER];
+                header.fill(0);
+                (header[0], header[1]) = (0x60 | class >> 4, class << 4);
+                header[4..6]
+                    .copy_from_slice(&((self.total - ip::IPV6_HEADER) as u16).to_be_bytes());
+                (header[6], header[7]) = (self.protocol, ttl);
+                header[8..24].copy_from_slice(&source.octets());
+                header[24..40].copy_from_slice(&destination.octets());
+            }
+            // An SA whose ends are of two families is not made.
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! IPsec for the data path, sans-IO and free of DPDK.
+//!
+//! - [`crypto`]: the seam to the libraries that encrypt and authenticate one ESP packet in place (RFC 4303 with the
+//!   algorithms of RFC 8221).
+//! - [`replay`]: the anti-replay window and the high half of extended sequence numbers.
+//! - [`sa`]: security associations, their lifetimes, and how long a packet becomes.
+//! - [`esp`]: the encapsulation, in transport and tunnel mode, over IPv4, IPv6 and UDP (RFC 3948), with ECN and DSCP of
+//!   tunnels (RFC 6040).
+//! - [`policy`]: which packets are protected, pass or are dropped (RFC 4301).
+//!
+//! What is not here yet: the SAs of each policy and their succession. Nothing of the appliance uses this crate so far: it
+//! protects no packet.
+#![forbid(unsafe_code)]
+
+pub mod crypto;
+pub mod esp;
+pub mod ip;
+pub mod policy;
+pub mod replay;
+pub mod sa;

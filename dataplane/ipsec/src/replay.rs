@@ -1,0 +1,108 @@
+//! The anti-replay window (RFC 4303 §3.4.3) and the high half of ESN (appendix A2).
+//!
+//! A ring of 64-bit words holds one bit per sequence number; one word more than the window, so that the words of
+//! both ends never share a slot. [`Window::check`] changes nothing; [`Window::update`] is called after the ICV.
+
+use std::num::NonZeroU16;
+
+/// Smallest window, in packets.
+pub const WINDOW_MIN: u16 = 64;
+/// Largest window, in packets.
+pub const WINDOW_MAX: u16 = 4096;
+
+/// Why a sequence number is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// Left of the window.
+    TooOld,
+    /// In the window, and received before.
+    Duplicate,
+    /// Zero, or past the end of the 64-bit space: no sender uses it (RFC 4303 §3.3.3).
+    Impossible,
+}
+
+/// The window of one inbound SA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    top: u64,
+    size: u64,
+    words: Box<[u64]>,
+}
+
+impl Window {
+    /// A window of `size` packets; `None` if it is outside `WINDOW_MIN..=WINDOW_MAX`.
+    pub fn new(size: NonZeroU16) -> Option<Self> {
+        let size = size.get();
+        (WINDOW_MIN..=WINDOW_MAX).contains(&size).then(|| Self {
+            top: 0,
+            size: u64::from(size),
+            words: vec![0; usize::from(size).div_ceil(64) + 1].into(),
+        })
+    }
+
+    /// The highest sequence number that was authenticated; 0 before the first.
+    pub fn top(&self) -> u64 {
+        self.top
+    }
+
+    /// Continues from a state that another owner had: everything up to `top` counts as received.
+    pub fn resume(&mut self, top: u64) {
+        self.top = top;
+        self.words.fill(u64::MAX);
+        let (word, bit) = self.slot(top);
+        // Bits above `top` in its word are numbers to come.
+        self.words[word] = u64::MAX >> (63 - bit);
+    }
+
+    /// The 64-bit number of `low` (RFC 4303 appendix A2.2); without ESN it is `low` itself.
+    pub fn extend(&self, low: u32, esn: bool) -> Result<u64, Replayed> {
+        if !esn {
+            return Ok(u64::from(low));
+        }
+        let (top_high, top_low) = ((self.top >> 32) as u32, self.top as u32);
+        let bottom = top_low.wrapping_sub(self.size as u32 - 1);
+        let high = if u64::from(top_low) >= self.size - 1 {
+            // Case A: the window lies within one subspace.
+            if low >= bottom { Some(top_high) } else { top_high.checked_add(1) }
+        } else if low >= bottom {
+            // Case B: the window spans two subspaces.
+            top_high.checked_sub(1)
+        } else {
+            Some(top_high)
+        };
+        high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(Replayed::Impossible)
+    }
+
+    /// Whether `seq` may be new.
+    pub fn check(&self, seq: u64) -> Result<(), Replayed> {
+        if seq == 0 {
+            return Err(Replayed::Impossible);
+        }
+        if seq > self.top {
+            return Ok(());
+        }
+        if self.top - seq >= self.size {
+            return Err(Replayed::TooOld);
+        }
+        let (word, bit) = self.slot(seq);
+        if self.words[word] >> bit & 1 == 1 { Err(Replayed::Duplicate) } else { Ok(()) }
+    }
+
+    /// Marks `seq` as received. Only after [`Self::check`] and the ICV (RFC 4303 §3.4.3).
+    pub fn update(&mut self, seq: u64) {
+        if seq > self.top {
+            let steps = ((seq >> 6) - (self.top >> 6)).min(self.words.len() as u64);
+            for step in 0..steps {
+                let (word, _) = self.slot(((seq >> 6) - step) << 6);
+                self.words[word] = 0;
+            }
+            self.top = seq;
+        }
+        let (word, bit) = self.slot(seq);
+        self.words[word] |= 1 << bit;
+    }
+
+    fn slot(&self, seq: u64) -> (usize, u32) {
+        (((seq >> 6) % self.words.len() as u64) as usize, (seq & 63) as u32)
+    }
+}

@@ -1,0 +1,191 @@
+//! The policy database: the first policy that fits decides, in both directions, and nothing protected passes in clear.
+use ipsec::policy::{Action, Denied, Flow, MOST, Policy, PolicyError, Selector, Spd};
+use proptest::prelude::*;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+fn selector(remote: &str, protocol: Option<u8>, port: Option<u16>) -> Selector {
+    let local = if remote.contains(':') { "::/0" } else { "0.0.0.0/0" };
+    Selector {
+        local: local.parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        protocol,
+        local_ports: port.map_or(0..=u16::MAX, |port| port..=port),
+        remote_ports: 0..=u16::MAX,
+    }
+}
+
+fn policy(
+    remote: &str,
+    protocol: Option<u8>,
+    port: Option<u16>,
+    action: Action<&'static str>,
+) -> Policy<&'static str> {
+    Policy { selector: selector(remote, protocol, port), action }
+}
+
+fn flow(remote: &str, protocol: u8, ports: Option<(u16, u16)>) -> Flow {
+    let local = if remote.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
+    Flow {
+        local: local.parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        protocol,
+        ports,
+        icmp: None,
+    }
+}
+
+fn spd() -> Spd<&'static str> {
+    Spd::new(vec![
+        policy("10.0.0.0/24", Some(TCP), Some(22), Action::Bypass),
+        policy("10.0.0.0/8", Some(TCP), None, Action::Protect("strong")),
+        policy("10.0.0.0/8", None, None, Action::Discard),
+        policy("2001:db8::/32", None, None, Action::Protect("other")),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn the_first_policy_that_fits_decides() {
+    let spd = spd();
+    let tcp = |remote, port| flow(remote, TCP, Some((port, 4000)));
+    assert_eq!(spd.outbound(&tcp("10.0.0.9", 22)), Ok(None));
+    assert_eq!(spd.outbound(&tcp("10.0.0.9", 23)), Ok(Some(&"strong")));
+    assert_eq!(spd.outbound(&tcp("10.9.0.9", 22)), Ok(Some(&"strong")));
+    assert_eq!(spd.outbound(&flow("10.0.0.9", 47, None)), Err(Denied::Discarded));
+    assert_eq!(spd.outbound(&tcp("2001:db8::9", 22)), Ok(Some(&"other")));
+    assert_eq!(spd.outbound(&tcp("192.0.2.9", 22)), Err(Denied::NoPolicy));
+}
+
+// RFC 4301 §5.2.
+#[test]
+fn what_comes_must_come_as_its_policy_asks() {
+    let spd = spd();
+    let protected = flow("10.0.0.9", TCP, Some((23, 4000)));
+    assert_eq!(spd.inbound(&protected, Some(&"strong")), Ok(()));
+    assert_eq!(spd.inbound(&protected, None), Err(Denied::Unprotected));
+    assert_eq!(spd.inbound(&protected, Some(&"other")), Err(Denied::WrongProtection));
+    let clear = flow("10.0.0.9", TCP, Some((22, 4000)));
+    assert_eq!(spd.inbound(&clear, None), Ok(()));
+    assert_eq!(spd.inbound(&clear, Some(&"strong")), Err(Denied::WrongProtection));
+    assert_eq!(spd.inbound(&flow("10.0.0.9", 47, None), Some(&"strong")), Err(Denied::Discarded));
+    assert_eq!(spd.inbound(&flow("192.0.2.9", TCP, None), None), Err(Denied::NoPolicy));
+}
+
+#[test]
+fn ike_and_neighbour_discovery_always_pass_in_clear() {
+    let spd = Spd::new(vec![
+        policy("0.0.0.0/0", None, None, Action::Protect("all")),
+        policy("::/0", None, None, Action::Discard),
+    ])
+    .unwrap();
+    for ports in [(500, 500), (4500, 61_000), (61_000, 4500)] {
+        let ike = flow("10.0.0.9", UDP, Some(ports));
+        assert_eq!((spd.outbound(&ike), spd.inbound(&ike, None)), (Ok(None), Ok(())));
+    }
+    let other = flow("10.0.0.9", UDP, Some((501, 501)));
+    assert_eq!(spd.inbound(&other, None), Err(Denied::Unprotected));
+    assert_eq!(
+        spd.inbound(&flow("10.0.0.9", TCP, Some((500, 500))), None),
+        Err(Denied::Unprotected)
+    );
+    for (kind, expected) in [(133, Ok(())), (137, Ok(())), (128, Err(Denied::Discarded))] {
+        let message = Flow { icmp: Some(kind), ..flow("fe80::9", 58, None) };
+        assert_eq!(spd.inbound(&message, None), expected, "type {kind}");
+    }
+}
+
+#[test]
+fn without_a_list_everything_passes_in_clear() {
+    let spd = Spd::<&str>::new(Vec::new()).unwrap();
+    let any = flow("10.0.0.9", TCP, Some((1, 2)));
+    assert_eq!((spd.outbound(&any), spd.inbound(&any, None)), (Ok(None), Ok(())));
+    // An SA whose policy is gone protects nothing any more.
+    assert_eq!(spd.inbound(&any, Some(&"old")), Err(Denied::NoPolicy));
+}
+
+// RFC 4301 §4.4.1.1: what has no ports, a later fragment for one, does not fit a policy that asks for some.
+#[test]
+fn a_port_that_cannot_be_read_fits_no_policy_that_asks_for_one() {
+    let spd = Spd::new(vec![policy("10.0.0.0/8", Some(TCP), Some(22), Action::Bypass)]).unwrap();
+    assert_eq!(spd.outbound(&flow("10.0.0.9", TCP, None)), Err(Denied::NoPolicy));
+}
+
+#[test]
+fn what_is_wrong_with_a_list_is_all_said() {
+    let all = || policy("10.0.0.0/8", None, None, Action::Discard);
+    let mut mixed = all();
+    mixed.selector.remote = "::/0".parse().unwrap();
+    let mut empty = policy("11.0.0.0/8", Some(TCP), None, Action::Bypass);
+    #[allow(clippy::reversed_empty_ranges)]
+    {
+        empty.selector.local_ports = 9..=8;
+    }
+    let list = vec![
+        policy("10.0.0.0/8", Some(TCP), None, Action::Bypass),
+        policy("10.1.0.0/16", Some(TCP), Some(22), Action::Protect("x")),
+        mixed,
+        empty,
+        policy("12.0.0.0/8", Some(47), Some(1), Action::Bypass),
+    ];
+    let wrong = Spd::new(list).unwrap_err();
+    let expected = [
+        PolicyError::Shadowed { earlier: 0, later: 1 },
+        PolicyError::Families(2),
+        PolicyError::Ports(3),
+        PolicyError::PortsOfOthers(4),
+    ];
+    assert_eq!(wrong, expected);
+    let many = vec![all(); MOST + 1];
+    assert_eq!(Spd::new(many).unwrap_err(), [PolicyError::TooMany(MOST + 1)]);
+}
+
+fn any_selector() -> impl Strategy<Value = Selector> {
+    let net = (0u8..4, 8u8..=16).prop_map(|(n, len)| format!("10.{n}.0.0/{len}").parse().unwrap());
+    let ports = (0u16..4, 0u16..4).prop_map(|(a, b)| a.min(b)..=a.max(b));
+    let ports = prop_oneof![Just(0..=u16::MAX), ports];
+    (net.clone(), net, Just(Some(TCP)), ports.clone(), ports).prop_map(
+        |(local, remote, protocol, local_ports, remote_ports)| Selector {
+            local,
+            remote,
+            protocol,
+            local_ports,
+            remote_ports,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // A list that is accepted has no policy without a packet, as far as one earlier policy takes them all.
+    #[test]
+    fn a_shadowed_policy_gets_no_packet(
+        selectors in prop::collection::vec(any_selector(), 2..5),
+        ends in (0u8..4, 0u8..4, 0u16..4, 0u16..4),
+    ) {
+        let policies = |selectors: &[Selector]| -> Vec<Policy<usize>> {
+            let list = selectors.iter().enumerate();
+            list.map(|(at, s)| Policy { selector: s.clone(), action: Action::Protect(at) }).collect()
+        };
+        let Err(wrong) = Spd::new(policies(&selectors)) else { return Ok(()) };
+        let (a, b, local, remote) = ends;
+        let flow = Flow {
+            local: [10, a, 0, 1].into(),
+            remote: [10, b, 0, 1].into(),
+            protocol: TCP,
+            ports: Some((local, remote)),
+            icmp: None,
+        };
+        for error in wrong {
+            let PolicyError::Shadowed { earlier, later } = error else { panic!("{error}") };
+            let two = [selectors[later].clone()];
+            let alone = Spd::new(policies(&two)).unwrap();
+            if alone.outbound(&flow).is_ok() {
+                let first = Spd::new(policies(&[selectors[earlier].clone()])).unwrap();
+                prop_assert_eq!(first.outbound(&flow), Ok(Some(&0)));
+            }
+        }
+    }
+}

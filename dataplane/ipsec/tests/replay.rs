@@ -1,0 +1,102 @@
+//! The anti-replay window against a naive model, and the inference of ESN.
+use std::collections::HashSet;
+use std::num::NonZeroU16;
+
+use ipsec::replay::{Replayed, Window};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+fn window(size: u16) -> Window {
+    Window::new(NonZeroU16::new(size).expect("not zero")).expect("in range")
+}
+
+#[test]
+fn sizes_outside_the_range_are_refused() {
+    for (size, good) in
+        [(1, false), (63, false), (64, true), (100, true), (4096, true), (4097, false)]
+    {
+        assert_eq!(Window::new(NonZeroU16::new(size).expect("not zero")).is_some(), good, "{size}");
+    }
+}
+
+#[test]
+fn the_window_equals_a_naive_model() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[17; 32]);
+    let mut runner =
+        TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);
+    let steps = proptest::collection::vec((-300i64..400, 0u8..20), 1..400);
+    runner
+        .run(&(64u16..300, 0u64..1 << 40, steps), |(size, start, steps)| {
+            let mut window = window(size);
+            let (mut seen, mut top) = (HashSet::new(), 0u64);
+            let mut at = start;
+            for (step, jump) in steps {
+                let far = if jump == 0 { 5000 } else { 0 };
+                at = at.saturating_add_signed(step + far);
+                let want = if at == 0 {
+                    Err(Replayed::Impossible)
+                } else if at <= top && top - at >= u64::from(size) {
+                    Err(Replayed::TooOld)
+                } else if seen.contains(&at) {
+                    Err(Replayed::Duplicate)
+                } else {
+                    Ok(())
+                };
+                let before = window.clone();
+                prop_assert_eq!(window.check(at), want);
+                prop_assert_eq!(&window, &before);
+                if want.is_ok() {
+                    window.update(at);
+                    seen.insert(at);
+                    top = top.max(at);
+                }
+                prop_assert_eq!(window.top(), top);
+            }
+            Ok(())
+        })
+        .expect("equal to the model");
+}
+
+// RFC 4303 appendix A2.2: what lies in the window, or at most 2^32 - size ahead of its top, is inferred exactly.
+#[test]
+fn esn_is_inferred_across_the_wrap() {
+    for size in [64u16, 100, 4096] {
+        for top in [
+            0u64,
+            1,
+            63,
+            64,
+            5000,
+            (1 << 32) - 1,
+            1 << 32,
+            (1 << 32) + 10,
+            (3 << 32) - 5,
+            (3 << 32) + 4096,
+        ] {
+            let mut window = window(size);
+            if top > 0 {
+                window.update(top);
+            }
+            let low = top.saturating_sub(u64::from(size) - 1);
+            let ahead = [top + 1, top + 64, top + (1 << 31), top + (1 << 32) - u64::from(size)];
+            for seq in (low..=top).chain(ahead) {
+                assert_eq!(window.extend(seq as u32, true), Ok(seq), "size {size}, top {top}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_resumed_window_takes_only_what_is_new() {
+    for top in [1u64, 63, 64, 1000, 1 << 33] {
+        let mut window = window(64);
+        window.resume(top);
+        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+        for seq in top + 1..top + 300 {
+            assert_eq!(window.check(seq), Ok(()), "{seq} after {top}");
+        }
+        window.update(top + 2);
+        assert_eq!(window.check(top + 1), Ok(()));
+        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+    }
+}

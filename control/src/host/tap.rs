@@ -33,7 +33,8 @@ impl Tap {
         if exists {
             return Err(format!("there is a device {name} already: name another with host_name"));
         }
-        let device = DeviceBuilder::new().name(name).layer(Layer::L2).build_sync();
+        // Down, until its addresses can be made of the right link-layer address.
+        let device = DeviceBuilder::new().name(name).layer(Layer::L2).enable(false).build_sync();
         let device = device.map_err(|error| {
             let what = "cannot make the TAP (it takes CAP_NET_ADMIN and /dev/net/tun)";
             failed(what, error)

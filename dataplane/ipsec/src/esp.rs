@@ -8,8 +8,12 @@ use base::Instant;
 
 use crate::crypto::ESP_HEADER;
 use crate::ip::{self, Header, IPV4_HEADER, NotIp};
+use crate::policy::Flow;
 use crate::replay::Replayed;
 use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_HEADER};
+
+/// UDP port of ESP in UDP (RFC 3948 §2.1).
+pub const NAT_PORT: u16 = 4500;
 
 /// Why a packet is not sealed, or not opened. Each is counted by its name; those that RFC 4303 calls auditable
 /// ([`Refused::is_auditable`]) are reported besides.
@@ -27,6 +31,8 @@ pub enum Refused {
     Expired,
     /// The SA's sequence numbers are used up (§3.3.3).
     SequenceExhausted,
+    /// The sequence numbers that are reserved are used up: more are on their way.
+    Unreserved,
     /// Not an ESP packet of this SA: another protocol, SPI or UDP port.
     NotOfSa,
     /// Left of the anti-replay window.
@@ -49,13 +55,14 @@ pub enum Refused {
 
 impl Refused {
     /// All of them.
-    pub const ALL: [Refused; 15] = [
+    pub const ALL: [Refused; 16] = [
         Refused::Malformed,
         Refused::Fragment,
         Refused::NoRoom,
         Refused::TooLong,
         Refused::Expired,
         Refused::SequenceExhausted,
+        Refused::Unreserved,
         Refused::NotOfSa,
         Refused::TooOld,
         Refused::Duplicate,
@@ -76,6 +83,7 @@ impl Refused {
             Refused::TooLong => "too_long",
             Refused::Expired => "expired",
             Refused::SequenceExhausted => "sequence_exhausted",
+            Refused::Unreserved => "unreserved",
             Refused::NotOfSa => "not_of_sa",
             Refused::TooOld => "too_old",
             Refused::Duplicate => "duplicate",
@@ -162,6 +170,39 @@ pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
     }
 }
 
+/// The SPI of a packet of this flow that is ESP already, also in UDP at port 4500 of either end.
+#[inline]
+pub fn spi_of(packet: &[u8], flow: &Flow) -> Option<u32> {
+    let at = match (flow.protocol, flow.ports) {
+        (ip::ESP, _) => 0,
+        (ip::UDP, Some((NAT_PORT, _) | (_, NAT_PORT))) => UDP_HEADER,
+        _ => return None,
+    };
+    let header = Header::read(packet).ok()?;
+    let bytes = packet.get(header.len + at..header.total)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes)).filter(|&spi| spi != 0)
+}
+
+/// One byte 0xff in UDP at this port of ours: it keeps the ports of NATs, and is dropped (RFC 3948 §2.3).
+pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
+    // Nothing that is longer has to be looked at.
+    if packet.len() > ip::IPV6_HEADER + 64 {
+        return false;
+    }
+    let Ok(header) = Header::read(packet) else { return false };
+    let body = packet.get(header.len..header.total).unwrap_or_default();
+    let to = body.get(2..4) == Some(&port.to_be_bytes());
+    header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&[0xff])
+}
+
+/// The sequence number of an ESP packet as it stands there.
+pub fn sequence(packet: &[u8]) -> Option<u32> {
+    let header = Header::read(packet).ok()?;
+    let esp = header.len + if header.protocol == ip::UDP { UDP_HEADER } else { 0 };
+    let bytes = packet.get(esp + 4..esp + 8)?;
+    Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
 impl Outbound {
     /// Seals the packet that stands in `at` of a buffer. What fails leaves it as it was, but for [`Refused::Integrity`].
     ///
@@ -177,19 +218,21 @@ impl Outbound {
         if self.sa.is_over(now) {
             return Err(Refused::Expired);
         }
-        let last = if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) };
-        if self.sequence >= last {
-            return Err(Refused::SequenceExhausted);
+        if self.left() == 0 {
+            return Err(match self.is_exhausted() {
+                true => Refused::SequenceExhausted,
+                false => Refused::Unreserved,
+            });
         }
         // Of a transport mode's packet the header moves ahead; a tunnel's gets one.
-        let (protected, kept, next) = match self.sa.mode {
+        let (protected, kept, next) = match self.sa.shape.mode {
             Mode::Transport => (header.len..header.total, header.len, header.protocol),
             Mode::Tunnel(_) if header.v6 => (0..header.total, 0, ip::IPV6),
             Mode::Tunnel(_) => (0..header.total, 0, ip::IPV4),
         };
-        let total = self.sealed_len(header.total, header.len);
+        let total = self.sa.shape.sealed_len(header.total, header.len);
         let protected = at.start + protected.start..at.start + protected.end;
-        let ahead = self.sa.front() + self.sa.outer();
+        let ahead = self.sa.shape.ahead();
         let start = at.start.checked_sub(ahead).ok_or(Refused::NoRoom)?;
         if start + total > buffer.len() {
             return Err(Refused::NoRoom);
@@ -206,7 +249,7 @@ impl Outbound {
         let end = start + total - icv;
         trailer(&mut buffer[protected.end..end], next);
         buffer.copy_within(at.start..at.start + kept, start);
-        let mut esp = start + self.sa.outer() + kept;
+        let mut esp = start + self.sa.shape.outer() + kept;
         let protocol = match self.sa.encapsulation {
             None => ip::ESP,
             Some(ports) => {
@@ -223,7 +266,7 @@ impl Outbound {
         };
         buffer[esp..esp + 4].copy_from_slice(&self.sa.spi.to_be_bytes());
         buffer[esp + 4..esp + 8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
-        match self.sa.mode {
+        match self.sa.shape.mode {
             Mode::Transport => ip::rewrite(&mut buffer[start..], &header, protocol, total),
             Mode::Tunnel(tunnel) => {
                 self.identification = self.identification.wrapping_add(1);
@@ -237,7 +280,8 @@ impl Outbound {
             // RFC 3948 §2.1 sends none, which IPv6 does not take.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
-        let left = self.sa.count(header.total, now);
+        let ends = self.is_near_its_end();
+        let left = self.sa.count(header.total, now, ends);
         Ok(Done { packet: start..start + total, sequence: self.sequence, left })
     }
 }
@@ -288,7 +332,7 @@ impl Inbound {
         if next == ip::NO_NEXT {
             return Err(Refused::Dummy);
         }
-        let packet = match self.sa.mode {
+        let packet = match self.sa.shape.mode {
             Mode::Transport => {
                 if next == ip::IPV4 || next == ip::IPV6 {
                     return Err(Refused::NextHeader);
@@ -304,7 +348,7 @@ impl Inbound {
                 from_tunnel(buffer, inner, next, outer, tunnel.ecn)?
             }
         };
-        let left = self.sa.count(packet.len(), now);
+        let left = self.sa.count(packet.len(), now, false);
         Ok(Done { packet, sequence, left })
     }
 }

@@ -52,6 +52,7 @@ pub struct Header {
 impl Header {
     /// Reads the header of a packet, which may be followed by other bytes. In IPv6 ESP comes behind hop-by-hop options and
     /// routing headers, and before destination options (RFC 4303 §3.1.1).
+    #[inline]
     pub fn read(packet: &[u8]) -> Result<Header, NotIp> {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => v4(packet),
@@ -61,6 +62,7 @@ impl Header {
     }
 }
 
+#[inline]
 fn v4(packet: &[u8]) -> Result<Header, NotIp> {
     let header = packet.first_chunk::<IPV4_HEADER>().ok_or(NotIp::Malformed)?;
     let len = usize::from(header[0] & 15) * 4;
@@ -84,12 +86,14 @@ fn v6(packet: &[u8]) -> Result<Header, NotIp> {
             HOP_BY_HOP | ROUTING => {}
             // Before a routing header destination options are for each of its hosts (RFC 8200 §4.1).
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
-            FRAGMENT => return Err(NotIp::Fragment),
+            FRAGMENT if is_cut(packet, len) => return Err(NotIp::Fragment),
+            FRAGMENT => {}
             _ => break,
         }
         let extension = packet.get(len..len + 2).ok_or(NotIp::Malformed)?;
+        let more = if protocol == FRAGMENT { 0 } else { usize::from(extension[1]) };
         (protocol_at, protocol) = (len, extension[0]);
-        len += 8 * (usize::from(extension[1]) + 1);
+        len += 8 * (more + 1);
     }
     match len <= total {
         true => Ok(Header { v6: true, len, protocol_at, protocol, total }),
@@ -97,14 +101,20 @@ fn v6(packet: &[u8]) -> Result<Header, NotIp> {
     }
 }
 
-/// Writes a packet's length and protocol, and its checksum.
+/// Writes a packet's length and protocol, and adjusts its checksum, which is right (RFC 1624 §3): what was written just before is
+/// not read again.
+#[inline]
 pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
     packet[header.protocol_at] = protocol;
     if header.v6 {
         packet[4..6].copy_from_slice(&((total - IPV6_HEADER) as u16).to_be_bytes());
     } else {
-        packet[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-        write_checksum(&mut packet[..header.len]);
+        let old = u16::from_be_bytes([packet[10], packet[11]]);
+        let (total, before) = (total as u16, header.total as u16);
+        let was = [!old, !before, !u16::from(header.protocol)].map(u64::from);
+        let sum = was.iter().sum::<u64>() + u64::from(total) + u64::from(protocol);
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet[10..12].copy_from_slice(&(!folded(sum)).to_be_bytes());
     }
 }
 
@@ -125,20 +135,100 @@ pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum of 16-bit words; a last byte is the first of one.
+/// A sum of words that folds to that of 16-bit words; a last byte is the first of one.
 fn words(bytes: &[u8]) -> u64 {
+    let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
-    bytes.chunks(2).map(word).sum()
+    // 2^16 is 1 to a sum with carries around: words of 32 bits are two of 16.
+    let sum: u64 = whole.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
+    sum + rest.chunks(2).map(word).sum::<u64>()
 }
 
-fn folded(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+#[inline]
+fn folded(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// A fragment header that says that there is more, or was something before (RFC 6946: else the packet is whole).
+fn is_cut(packet: &[u8], at: usize) -> bool {
+    packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
+}
+
+/// How much of a packet can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What is above IP begins here.
+    Whole,
+    /// It is a fragment, of a packet of this protocol.
+    Fragment,
+    /// Its extension headers are too many, or cut: the protocol is not known.
+    Hidden,
+}
+
+/// What is above IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Upper {
+    /// The protocol; of [`Part::Hidden`] that of the last header.
+    pub protocol: u8,
+    /// Where it begins, and ends.
+    pub at: usize,
+    /// See there.
+    pub end: usize,
+    /// How much can be seen.
+    pub part: Part,
+}
+
+/// Walks all extension headers, as a receiver does. `None` for what is no IP packet.
+#[inline]
+pub fn upper(packet: &[u8]) -> Option<Upper> {
+    if packet.first()? >> 4 == 6 {
+        return upper_v6(packet);
     }
-    sum as u16
+    match Header::read(packet) {
+        Ok(Header { len, protocol, total, .. }) => {
+            Some(Upper { protocol, at: len, end: total, part: Part::Whole })
+        }
+        Err(NotIp::Fragment) => {
+            Some(Upper { protocol: packet[9], at: 0, end: 0, part: Part::Fragment })
+        }
+        Err(NotIp::Malformed) => None,
+    }
+}
+
+fn upper_v6(packet: &[u8]) -> Option<Upper> {
+    let header = packet.first_chunk::<IPV6_HEADER>()?;
+    let end = IPV6_HEADER + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let packet = packet.get(..end)?;
+    let (mut protocol, mut at) = (header[6], IPV6_HEADER);
+    let hidden = |protocol| Some(Upper { protocol, at: 0, end: 0, part: Part::Hidden });
+    for _ in 0..EXTENSIONS {
+        let len = match protocol {
+            HOP_BY_HOP | ROUTING | OPTIONS => match packet.get(at + 1) {
+                Some(&len) => 8 * (usize::from(len) + 1),
+                None => return hidden(protocol),
+            },
+            FRAGMENT if is_cut(packet, at) => {
+                return match packet.get(at) {
+                    None | Some(&(HOP_BY_HOP | ROUTING | OPTIONS | FRAGMENT)) => hidden(FRAGMENT),
+                    Some(&protocol) => {
+                        Some(Upper { protocol, at: 0, end: 0, part: Part::Fragment })
+                    }
+                };
+            }
+            FRAGMENT => 8,
+            _ => return Some(Upper { protocol, at: at.min(end), end, part: Part::Whole }),
+        };
+        protocol = *packet.get(at)?;
+        at += len;
+    }
+    hidden(protocol)
 }
 
 /// Source and destination.
+#[inline]
 pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let at = |from: usize, len: usize| packet.get(from..from + len);
     match packet.first()? >> 4 {

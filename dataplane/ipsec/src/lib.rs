@@ -7,13 +7,12 @@
 //! - [`esp`]: the encapsulation, in transport and tunnel mode, over IPv4, IPv6 and UDP (RFC 3948), with ECN and DSCP of
 //!   tunnels (RFC 6040).
 //! - [`policy`]: which packets are protected, pass or are dropped (RFC 4301).
-//!
-//! What is not here yet: the SAs of each policy and their succession. Nothing of the appliance uses this crate so far: it
-//! protects no packet.
+//! - [`guard`]: one worker's part: policies, SAs and their succession, and what others should know.
 #![forbid(unsafe_code)]
 
 pub mod crypto;
 pub mod esp;
+pub mod guard;
 pub mod ip;
 pub mod policy;
 pub mod replay;

@@ -1,7 +1,7 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list that says of each packet whether it is protected, passes
 //! as it is, or is dropped.
 //!
-//! IKE (UDP ports 500 and 4500) and neighbour discovery pass whatever the list says: without them there would be no SA and
+//! IKE (our UDP ports 500 and 4500) and neighbour discovery pass whatever the list says: without them there would be no SA and
 //! no neighbour. What no policy names is dropped once there is a list (§4.4.1), and passes where there is none.
 
 use std::net::IpAddr;
@@ -9,15 +9,21 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
+use crate::ip::{self, Part, Upper};
+
 /// Policies of one database at most: each look-up may look at all of them, once per flow.
 pub const MOST: usize = 1024;
 
+const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const UDP: u8 = 17;
 /// IKE, and IKE beside ESP in UDP (RFC 7296 §2, RFC 3948 §2.2).
 const IKE: [u16; 2] = [500, 4500];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
 const DISCOVERY: RangeInclusive<u8> = 133..=137;
+/// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5): switches that watch it would keep neighbour
+/// discovery from us.
+const GROUPS: [u8; 4] = [130, 131, 132, 143];
 
 /// Which packets: all of these must fit (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +55,38 @@ pub struct Flow {
     pub icmp: Option<u8>,
 }
 
+impl Flow {
+    /// Of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::see`].
+    #[inline]
+    pub fn read(packet: &[u8], inbound: bool) -> Option<Flow> {
+        Flow::see(packet, inbound).map(|(flow, _)| flow)
+    }
+
+    /// The same, with how much of the packet can be seen. Of what is not whole the ports are not read: only the first fragment
+    /// has them.
+    #[inline]
+    pub fn see(packet: &[u8], inbound: bool) -> Option<(Flow, Part)> {
+        let (source, destination) = ip::addresses(packet)?;
+        let Upper { protocol, at, end, part } = ip::upper(packet)?;
+        let above = packet.get(at..end)?;
+        let ports = match (protocol, above) {
+            (6 | 17 | 33 | 132, &[s0, s1, d0, d1, ..]) => {
+                Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
+            }
+            _ => None,
+        };
+        let icmp = matches!(protocol, ICMP | ICMPV6).then(|| above.first().copied()).flatten();
+        let flow = match inbound {
+            true => {
+                let ports = ports.map(|(source, destination)| (destination, source));
+                Flow { local: destination, remote: source, protocol, ports, icmp }
+            }
+            false => Flow { local: source, remote: destination, protocol, ports, icmp },
+        };
+        Some((flow, part))
+    }
+}
+
 impl Selector {
     fn fits(&self, flow: &Flow) -> bool {
         let ports = match flow.ports {
@@ -58,8 +96,13 @@ impl Selector {
             // RFC 4301 §4.4.1.1: a port that is not there fits only a policy that asks for none.
             None => is_all(&self.local_ports) && is_all(&self.remote_ports),
         };
-        ports
-            && self.protocol.is_none_or(|protocol| protocol == flow.protocol)
+        ports && self.fits_part(flow, Part::Whole)
+    }
+
+    /// Without the ports, which only the first fragment of a packet has, and without the protocol where it is hidden.
+    fn fits_part(&self, flow: &Flow, part: Part) -> bool {
+        let hidden = part == Part::Hidden;
+        self.protocol.is_none_or(|protocol| hidden || protocol == flow.protocol)
             && self.local.contains(&flow.local)
             && self.remote.contains(&flow.remote)
     }
@@ -92,9 +135,20 @@ pub enum Action<T> {
     Discard,
 }
 
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the peer.
+    In,
+    /// To the peer.
+    Out,
+}
+
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy<T> {
+    /// For packets of this direction (RFC 4301 §4.4.1: SPD-I, SPD-O); `None`: of both.
+    pub direction: Option<Direction>,
     /// Which packets.
     pub selector: Selector,
     /// What becomes of them.
@@ -102,7 +156,7 @@ pub struct Policy<T> {
 }
 
 /// Why a packet is not taken, or not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denied {
     /// A policy drops it.
     Discarded,
@@ -153,10 +207,34 @@ pub enum PolicyError {
     },
 }
 
+/// What becomes of packets that no policy selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unselected {
+    /// Those from peers pass.
+    pub inbound: bool,
+    /// Those to peers pass.
+    pub outbound: bool,
+}
+
+impl Unselected {
+    /// They pass.
+    pub const PASS: Unselected = Unselected { inbound: true, outbound: true };
+    /// They are dropped (RFC 4301 §4.4.1).
+    pub const DROP: Unselected = Unselected { inbound: false, outbound: false };
+
+    fn passes(self, direction: Direction) -> bool {
+        match direction {
+            Direction::In => self.inbound,
+            Direction::Out => self.outbound,
+        }
+    }
+}
+
 /// An ordered list of policies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spd<T> {
     policies: Vec<Policy<T>>,
+    unselected: Unselected,
 }
 
 impl<T: PartialEq> Spd<T> {
@@ -182,56 +260,86 @@ impl<T: PartialEq> Spd<T> {
             {
                 wrong.push(PolicyError::PortsOfOthers(at));
             }
-            let earlier = policies[..at].iter().position(|p| p.selector.covers(selector));
+            let takes_all = |earlier: &Policy<T>| {
+                let direction =
+                    earlier.direction.is_none() || earlier.direction == policy.direction;
+                direction && earlier.selector.covers(selector)
+            };
+            let earlier = policies[..at].iter().position(takes_all);
             wrong.extend(earlier.map(|earlier| PolicyError::Shadowed { earlier, later: at }));
         }
-        if wrong.is_empty() { Ok(Spd { policies }) } else { Err(wrong) }
+        let unselected = if policies.is_empty() { Unselected::PASS } else { Unselected::DROP };
+        if wrong.is_empty() { Ok(Spd { policies, unselected }) } else { Err(wrong) }
     }
 
-    /// What is done with a packet that we send.
-    ///
-    /// # Errors
-    /// It must not be sent.
-    pub fn outbound(&self, flow: &Flow) -> Result<Option<&T>, Denied> {
-        if self.policies.is_empty() || always_passes(flow) {
-            return Ok(None);
+    /// A list as another holder of policies has it, where some may get no packet. What does not fit in (more than [`MOST`])
+    /// is left out, and then nothing passes that no policy selects.
+    pub fn of_others(mut policies: Vec<Policy<T>>, unselected: Unselected) -> Spd<T> {
+        let whole = policies.len() <= MOST;
+        policies.truncate(MOST);
+        Spd { policies, unselected: if whole { unselected } else { Unselected::DROP } }
+    }
+
+    /// What is done with packets of this flow (RFC 4301 §5.1, §5.2).
+    pub fn decide(&self, flow: &Flow, direction: Direction) -> Decision<&T> {
+        if always_passes(flow) {
+            return Decision::Bypass;
         }
-        match self.find(flow).map(|policy| &policy.action) {
-            Some(Action::Protect(protection)) => Ok(Some(protection)),
-            Some(Action::Bypass) => Ok(None),
-            Some(Action::Discard) => Err(Denied::Discarded),
-            None => Err(Denied::NoPolicy),
+        let found = self.of(direction).find(|policy| policy.selector.fits(flow));
+        match found.map(|policy| &policy.action) {
+            Some(Action::Protect(protection)) => Decision::Protect(protection),
+            Some(Action::Bypass) => Decision::Bypass,
+            Some(Action::Discard) => Decision::Denied(Denied::Discarded),
+            None if self.unselected.passes(direction) => Decision::Bypass,
+            None => Decision::Denied(Denied::NoPolicy),
         }
     }
 
-    /// Whether a packet is taken that came by an SA of this protection, or in clear (RFC 4301 §5.2).
+    fn of(&self, direction: Direction) -> impl Iterator<Item = &Policy<T>> {
+        self.policies.iter().filter(move |p| p.direction.is_none_or(|of| of == direction))
+    }
+
+    /// The same of a packet in clear of which only a part is seen, a fragment for one, and which is not put together here (RFC
+    /// 4301 §7.4): it passes if no policy that protects or drops may have selected its packet.
     ///
     /// # Errors
     /// It is dropped.
-    pub fn inbound(&self, flow: &Flow, by: Option<&T>) -> Result<(), Denied> {
-        if by.is_none() && (self.policies.is_empty() || always_passes(flow)) {
-            return Ok(());
+    pub fn piece(&self, flow: &Flow, part: Part, direction: Direction) -> Result<(), Denied> {
+        let passes = self.unselected.passes(direction);
+        let mut verdict = if passes { Ok(()) } else { Err(Denied::NoPolicy) };
+        let fits = |policy: &&Policy<T>| policy.selector.fits_part(flow, part);
+        for policy in self.of(direction).filter(fits) {
+            match &policy.action {
+                Action::Protect(_) => return Err(Denied::Unprotected),
+                Action::Discard => return Err(Denied::Discarded),
+                Action::Bypass => verdict = Ok(()),
+            }
+            // This one takes the packet, whatever is not seen of it.
+            if part != Part::Hidden && policy.selector.fits(flow) {
+                break;
+            }
         }
-        match (self.find(flow).map(|policy| &policy.action), by) {
-            (Some(Action::Protect(asked)), Some(by)) if asked == by => Ok(()),
-            (Some(Action::Protect(_)), None) => Err(Denied::Unprotected),
-            (Some(Action::Bypass), None) => Ok(()),
-            (Some(Action::Discard), _) => Err(Denied::Discarded),
-            (Some(_), Some(_)) => Err(Denied::WrongProtection),
-            (None, _) => Err(Denied::NoPolicy),
-        }
+        verdict
     }
+}
 
-    fn find(&self, flow: &Flow) -> Option<&Policy<T>> {
-        self.policies.iter().find(|policy| policy.selector.fits(flow))
-    }
+/// What is done with the packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision<T> {
+    /// They go by an SA of this protection, and come by one.
+    Protect(T),
+    /// They pass as they are.
+    Bypass,
+    /// They are dropped.
+    Denied(Denied),
 }
 
 /// IKE and neighbour discovery.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        (UDP, Some((local, remote)), _) => IKE.contains(&local) || IKE.contains(&remote),
-        (ICMPV6, _, Some(kind)) => DISCOVERY.contains(&kind),
+        // By our port alone: a stranger chooses his own.
+        (UDP, Some((local, _)), _) => IKE.contains(&local),
+        (ICMPV6, _, Some(kind)) => DISCOVERY.contains(&kind) || GROUPS.contains(&kind),
         _ => false,
     }
 }

@@ -112,9 +112,83 @@ pub enum SaError {
     /// The ends of a tunnel are of two families.
     #[error("the tunnel's ends are of two address families")]
     Families,
+    /// There is no such protection.
+    #[error("there is no protection {0}")]
+    Protection(u16),
     /// The anti-replay window has a size that is not supported.
     #[error("the anti-replay window has {0} packets: 64 to 4096 are supported")]
     Window(u16),
+}
+
+/// What decides how long a packet becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What is protected.
+    pub mode: Mode,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// There is UDP around it.
+    pub udp: bool,
+}
+
+impl Shape {
+    /// Bytes between what ESP protects and the IP header before it.
+    pub(crate) fn front(&self) -> usize {
+        let udp = if self.udp { UDP_HEADER } else { 0 };
+        udp + ESP_HEADER + self.algorithm.iv_len()
+    }
+
+    /// Bytes of the outer header.
+    pub(crate) fn outer(&self) -> usize {
+        match self.mode {
+            Mode::Transport => 0,
+            Mode::Tunnel(tunnel) if tunnel.source.is_ipv4() => IPV4_HEADER,
+            Mode::Tunnel(_) => IPV6_HEADER,
+        }
+    }
+
+    /// Bytes of `len` that are protected with their padding and trailer.
+    fn padded(&self, len: usize) -> usize {
+        (len + TRAILER).next_multiple_of(self.algorithm.block())
+    }
+
+    /// Bytes that a packet grows by at its front.
+    pub fn ahead(&self) -> usize {
+        self.front() + self.outer()
+    }
+
+    /// Bytes of the packet that a packet of `total` bytes becomes; `header` of them are before what transport mode
+    /// protects.
+    pub fn sealed_len(&self, total: usize, header: usize) -> usize {
+        let icv = self.algorithm.icv_len();
+        match self.mode {
+            Mode::Transport => header + self.front() + self.padded(total - header) + icv,
+            Mode::Tunnel(_) => self.outer() + self.front() + self.padded(total) + icv,
+        }
+    }
+
+    /// The longest packet, bytes, that fits `mtu` once it is sealed: what MSS and path MTU of the flow are made of.
+    /// `None` where not even its header does.
+    pub fn largest(&self, mtu: usize, header: usize) -> Option<usize> {
+        let before = match self.mode {
+            Mode::Transport => header,
+            Mode::Tunnel(_) => self.outer(),
+        };
+        let room = mtu.checked_sub(before + self.front() + self.algorithm.icv_len())?;
+        let protected = (room - room % self.algorithm.block()).checked_sub(TRAILER)?;
+        let total = match self.mode {
+            Mode::Transport => header + protected,
+            Mode::Tunnel(_) => protected,
+        };
+        (total >= header).then_some(total)
+    }
+}
+
+impl From<&Parameters> for Shape {
+    fn from(parameters: &Parameters) -> Shape {
+        let &Parameters { mode, algorithm, encapsulation, .. } = parameters;
+        Shape { mode, algorithm, udp: encapsulation.is_some() }
+    }
 }
 
 /// What has been used of an SA.
@@ -131,7 +205,7 @@ pub struct Use {
 pub(crate) struct Sa {
     pub(crate) spi: u32,
     pub(crate) transform: Transform,
-    pub(crate) mode: Mode,
+    pub(crate) shape: Shape,
     pub(crate) esn: bool,
     pub(crate) encapsulation: Option<Encapsulation>,
     soft: Lifetime,
@@ -139,6 +213,8 @@ pub(crate) struct Sa {
     used: Use,
     /// The soft lifetime was told.
     told: bool,
+    /// Its end was told.
+    over_told: bool,
 }
 
 /// How much an SA has left.
@@ -164,13 +240,14 @@ impl Sa {
         Ok(Sa {
             spi: *spi,
             transform: Transform::new(*algorithm, keys)?,
-            mode: *mode,
+            shape: Shape::from(parameters),
             esn: *esn,
             encapsulation: *encapsulation,
             soft: *soft,
             hard: *hard,
             used: Use::default(),
             told: false,
+            over_told: false,
         })
     }
 
@@ -179,35 +256,15 @@ impl Sa {
         self.hard.is_over(&self.used, now)
     }
 
-    /// Counts a packet.
-    pub(crate) fn count(&mut self, bytes: usize, now: Instant) -> Left {
+    /// Counts a packet; the SA `ends` soon, whatever its lifetime says.
+    pub(crate) fn count(&mut self, bytes: usize, now: Instant, ends: bool) -> Left {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;
-        if self.told || !self.soft.is_over(&self.used, now) {
+        if self.told || !(ends || self.soft.is_over(&self.used, now)) {
             return Left::Enough;
         }
         self.told = true;
         Left::Soft
-    }
-
-    /// Bytes between what ESP protects and the IP header before it.
-    pub(crate) fn front(&self) -> usize {
-        let udp = if self.encapsulation.is_some() { UDP_HEADER } else { 0 };
-        udp + ESP_HEADER + self.transform.algorithm().iv_len()
-    }
-
-    /// Bytes of the outer header.
-    pub(crate) fn outer(&self) -> usize {
-        match self.mode {
-            Mode::Transport => 0,
-            Mode::Tunnel(tunnel) if tunnel.source.is_ipv4() => IPV4_HEADER,
-            Mode::Tunnel(_) => IPV6_HEADER,
-        }
-    }
-
-    /// Bytes of `len` that are protected with their padding and trailer.
-    fn padded(&self, len: usize) -> usize {
-        (len + TRAILER).next_multiple_of(self.transform.algorithm().block())
     }
 }
 
@@ -226,12 +283,22 @@ macro_rules! both_directions {
 
             /// The mode.
             pub fn mode(&self) -> &Mode {
-                &self.sa.mode
+                &self.sa.shape.mode
+            }
+
+            /// What decides how long its packets become.
+            pub fn shape(&self) -> Shape {
+                self.sa.shape
             }
 
             /// What has been used of it.
             pub fn used(&self) -> Use {
                 self.sa.used
+            }
+
+            /// True once: its end is told then.
+            pub(crate) fn is_first_time(&mut self) -> bool {
+                !std::mem::replace(&mut self.sa.over_told, true)
             }
 
             /// True once its hard lifetime has ended: it takes nothing more.
@@ -248,6 +315,8 @@ pub struct Outbound {
     pub(crate) sa: Sa,
     /// The last sequence number.
     pub(crate) sequence: u64,
+    /// The last that may be used.
+    pub(crate) reserved: u64,
     /// Identification of outer IPv4 packets that may be cut.
     pub(crate) identification: u16,
 }
@@ -260,7 +329,8 @@ impl Outbound {
     /// # Errors
     /// What is wrong with the parameters.
     pub fn new(parameters: &Parameters) -> Result<Outbound, SaError> {
-        Ok(Outbound { sa: Sa::new(parameters)?, sequence: 0, identification: 0 })
+        let sa = Sa::new(parameters)?;
+        Ok(Outbound { sa, sequence: 0, reserved: u64::MAX, identification: 0 })
     }
 
     /// Continues behind this sequence number, which others have used.
@@ -273,31 +343,30 @@ impl Outbound {
         self.sequence
     }
 
-    /// Bytes of the packet that a packet of `total` bytes becomes; `header` of them are before what transport mode
-    /// protects.
-    pub fn sealed_len(&self, total: usize, header: usize) -> usize {
-        let icv = self.sa.transform.algorithm().icv_len();
-        match self.sa.mode {
-            Mode::Transport => header + self.sa.front() + self.sa.padded(total - header) + icv,
-            Mode::Tunnel(_) => self.sa.outer() + self.sa.front() + self.sa.padded(total) + icv,
-        }
+    /// The sequence numbers up to `last` may be used, and no more until this is called again: others are reserved
+    /// for those who use the keys after us.
+    pub fn reserve(&mut self, last: u64) {
+        self.reserved = last;
     }
 
-    /// The longest packet, bytes, that fits `mtu` once it is sealed: what MSS and path MTU of the flow are made of.
-    /// `None` where not even its header does.
-    pub fn largest(&self, mtu: usize, header: usize) -> Option<usize> {
-        let algorithm = self.sa.transform.algorithm();
-        let before = match self.sa.mode {
-            Mode::Transport => header,
-            Mode::Tunnel(_) => self.sa.outer(),
-        };
-        let room = mtu.checked_sub(before + self.sa.front() + algorithm.icv_len())?;
-        let protected = (room - room % algorithm.block()).checked_sub(TRAILER)?;
-        let total = match self.sa.mode {
-            Mode::Transport => header + protected,
-            Mode::Tunnel(_) => protected,
-        };
-        (total >= header).then_some(total)
+    /// Sequence numbers that are left of those that may be used.
+    pub fn left(&self) -> u64 {
+        self.last().min(self.reserved).saturating_sub(self.sequence)
+    }
+
+    /// The last sequence number that there is (RFC 4303 §2.2, §2.2.1).
+    fn last(&self) -> u64 {
+        if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) }
+    }
+
+    /// All sequence numbers are used up, reserved or not.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.sequence == self.last()
+    }
+
+    /// A sixteenth of the sequence numbers is left: time for another SA (RFC 4303 §3.3.3).
+    pub(crate) fn is_near_its_end(&self) -> bool {
+        self.sequence > self.last() / 16 * 15
     }
 }
 
@@ -319,6 +388,11 @@ impl Inbound {
         let made = NonZeroU16::new(window).and_then(Window::new);
         let window = made.ok_or(SaError::Window(window))?;
         Ok(Inbound { sa: Sa::new(parameters)?, window })
+    }
+
+    /// Continues where another receiver was: all sequence numbers up to `top` count as received.
+    pub fn resume(&mut self, top: u64) {
+        self.window.resume(top);
     }
 
     /// The highest sequence number that was authenticated.

@@ -1,5 +1,7 @@
 //! The policy database: the first policy that fits decides, in both directions, and nothing protected passes in clear.
-use ipsec::policy::{Action, Denied, Flow, MOST, Policy, PolicyError, Selector, Spd};
+use ipsec::policy::{
+    Action, Decision, Denied, Direction, Flow, MOST, Policy, PolicyError, Selector, Spd, Unselected,
+};
 use proptest::prelude::*;
 
 const TCP: u8 = 6;
@@ -22,7 +24,7 @@ fn policy(
     port: Option<u16>,
     action: Action<&'static str>,
 ) -> Policy<&'static str> {
-    Policy { selector: selector(remote, protocol, port), action }
+    Policy { direction: None, selector: selector(remote, protocol, port), action }
 }
 
 fn flow(remote: &str, protocol: u8, ports: Option<(u16, u16)>) -> Flow {
@@ -33,6 +35,24 @@ fn flow(remote: &str, protocol: u8, ports: Option<(u16, u16)>) -> Flow {
         protocol,
         ports,
         icmp: None,
+    }
+}
+
+fn outbound<'a, T: PartialEq>(spd: &'a Spd<T>, flow: &Flow) -> Result<Option<&'a T>, Denied> {
+    match spd.decide(flow, Direction::Out) {
+        Decision::Protect(protection) => Ok(Some(protection)),
+        Decision::Bypass => Ok(None),
+        Decision::Denied(denied) => Err(denied),
+    }
+}
+
+fn inbound<T: PartialEq>(spd: &Spd<T>, flow: &Flow, by: Option<&T>) -> Result<(), Denied> {
+    match (spd.decide(flow, Direction::In), by) {
+        (Decision::Protect(asked), Some(by)) if asked == by => Ok(()),
+        (Decision::Protect(_), None) => Err(Denied::Unprotected),
+        (Decision::Bypass, None) => Ok(()),
+        (Decision::Denied(denied), _) => Err(denied),
+        (_, Some(_)) => Err(Denied::WrongProtection),
     }
 }
 
@@ -50,12 +70,12 @@ fn spd() -> Spd<&'static str> {
 fn the_first_policy_that_fits_decides() {
     let spd = spd();
     let tcp = |remote, port| flow(remote, TCP, Some((port, 4000)));
-    assert_eq!(spd.outbound(&tcp("10.0.0.9", 22)), Ok(None));
-    assert_eq!(spd.outbound(&tcp("10.0.0.9", 23)), Ok(Some(&"strong")));
-    assert_eq!(spd.outbound(&tcp("10.9.0.9", 22)), Ok(Some(&"strong")));
-    assert_eq!(spd.outbound(&flow("10.0.0.9", 47, None)), Err(Denied::Discarded));
-    assert_eq!(spd.outbound(&tcp("2001:db8::9", 22)), Ok(Some(&"other")));
-    assert_eq!(spd.outbound(&tcp("192.0.2.9", 22)), Err(Denied::NoPolicy));
+    assert_eq!(outbound(&spd, &tcp("10.0.0.9", 22)), Ok(None));
+    assert_eq!(outbound(&spd, &tcp("10.0.0.9", 23)), Ok(Some(&"strong")));
+    assert_eq!(outbound(&spd, &tcp("10.9.0.9", 22)), Ok(Some(&"strong")));
+    assert_eq!(outbound(&spd, &flow("10.0.0.9", 47, None)), Err(Denied::Discarded));
+    assert_eq!(outbound(&spd, &tcp("2001:db8::9", 22)), Ok(Some(&"other")));
+    assert_eq!(outbound(&spd, &tcp("192.0.2.9", 22)), Err(Denied::NoPolicy));
 }
 
 // RFC 4301 §5.2.
@@ -63,14 +83,14 @@ fn the_first_policy_that_fits_decides() {
 fn what_comes_must_come_as_its_policy_asks() {
     let spd = spd();
     let protected = flow("10.0.0.9", TCP, Some((23, 4000)));
-    assert_eq!(spd.inbound(&protected, Some(&"strong")), Ok(()));
-    assert_eq!(spd.inbound(&protected, None), Err(Denied::Unprotected));
-    assert_eq!(spd.inbound(&protected, Some(&"other")), Err(Denied::WrongProtection));
+    assert_eq!(inbound(&spd, &protected, Some(&"strong")), Ok(()));
+    assert_eq!(inbound(&spd, &protected, None), Err(Denied::Unprotected));
+    assert_eq!(inbound(&spd, &protected, Some(&"other")), Err(Denied::WrongProtection));
     let clear = flow("10.0.0.9", TCP, Some((22, 4000)));
-    assert_eq!(spd.inbound(&clear, None), Ok(()));
-    assert_eq!(spd.inbound(&clear, Some(&"strong")), Err(Denied::WrongProtection));
-    assert_eq!(spd.inbound(&flow("10.0.0.9", 47, None), Some(&"strong")), Err(Denied::Discarded));
-    assert_eq!(spd.inbound(&flow("192.0.2.9", TCP, None), None), Err(Denied::NoPolicy));
+    assert_eq!(inbound(&spd, &clear, None), Ok(()));
+    assert_eq!(inbound(&spd, &clear, Some(&"strong")), Err(Denied::WrongProtection));
+    assert_eq!(inbound(&spd, &flow("10.0.0.9", 47, None), Some(&"strong")), Err(Denied::Discarded));
+    assert_eq!(inbound(&spd, &flow("192.0.2.9", TCP, None), None), Err(Denied::NoPolicy));
 }
 
 #[test]
@@ -80,19 +100,25 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
         policy("::/0", None, None, Action::Discard),
     ])
     .unwrap();
-    for ports in [(500, 500), (4500, 61_000), (61_000, 4500)] {
+    for ports in [(500, 500), (4500, 61_000)] {
         let ike = flow("10.0.0.9", UDP, Some(ports));
-        assert_eq!((spd.outbound(&ike), spd.inbound(&ike, None)), (Ok(None), Ok(())));
+        assert_eq!((outbound(&spd, &ike), inbound(&spd, &ike, None)), (Ok(None), Ok(())));
+    }
+    // A stranger who sends from such a port is no IKE daemon of ours.
+    for ports in [(61_000, 4500), (9899, 500)] {
+        let strange = flow("10.0.0.9", UDP, Some(ports));
+        assert_eq!(inbound(&spd, &strange, None), Err(Denied::Unprotected));
+        assert_eq!(outbound(&spd, &strange), Ok(Some(&"all")));
     }
     let other = flow("10.0.0.9", UDP, Some((501, 501)));
-    assert_eq!(spd.inbound(&other, None), Err(Denied::Unprotected));
+    assert_eq!(inbound(&spd, &other, None), Err(Denied::Unprotected));
     assert_eq!(
-        spd.inbound(&flow("10.0.0.9", TCP, Some((500, 500))), None),
+        inbound(&spd, &flow("10.0.0.9", TCP, Some((500, 500))), None),
         Err(Denied::Unprotected)
     );
     for (kind, expected) in [(133, Ok(())), (137, Ok(())), (128, Err(Denied::Discarded))] {
         let message = Flow { icmp: Some(kind), ..flow("fe80::9", 58, None) };
-        assert_eq!(spd.inbound(&message, None), expected, "type {kind}");
+        assert_eq!(inbound(&spd, &message, None), expected, "type {kind}");
     }
 }
 
@@ -100,16 +126,51 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
 fn without_a_list_everything_passes_in_clear() {
     let spd = Spd::<&str>::new(Vec::new()).unwrap();
     let any = flow("10.0.0.9", TCP, Some((1, 2)));
-    assert_eq!((spd.outbound(&any), spd.inbound(&any, None)), (Ok(None), Ok(())));
+    assert_eq!((outbound(&spd, &any), inbound(&spd, &any, None)), (Ok(None), Ok(())));
     // An SA whose policy is gone protects nothing any more.
-    assert_eq!(spd.inbound(&any, Some(&"old")), Err(Denied::NoPolicy));
+    assert_eq!(inbound(&spd, &any, Some(&"old")), Err(Denied::WrongProtection));
+}
+
+// RFC 4301 §4.4.1: the lists of both directions may differ, as the kernel's do.
+#[test]
+fn a_policy_of_one_direction_leaves_the_other_alone() {
+    let one = |direction, action| Policy {
+        direction: Some(direction),
+        ..policy("10.0.0.0/8", None, None, action)
+    };
+    let list = vec![
+        one(Direction::In, Action::Discard),
+        one(Direction::Out, Action::Protect("strong")),
+        one(Direction::In, Action::Bypass),
+    ];
+    let (known, strange) =
+        (flow("10.0.0.9", TCP, Some((1, 2))), flow("11.0.0.9", TCP, Some((1, 2))));
+    for (unselected, rest) in
+        [(Unselected::PASS, Ok(())), (Unselected::DROP, Err(Denied::NoPolicy))]
+    {
+        let spd = Spd::of_others(list.clone(), unselected);
+        assert_eq!(outbound(&spd, &known), Ok(Some(&"strong")));
+        assert_eq!(inbound(&spd, &known, None), Err(Denied::Discarded));
+        assert_eq!(outbound(&spd, &strange).map(|_| ()), rest);
+        assert_eq!(inbound(&spd, &strange, None), rest);
+    }
+    // Of a checked list only what takes all of the same direction hides another.
+    let errors = Spd::new(list).unwrap_err();
+    assert_eq!(errors, [PolicyError::Shadowed { earlier: 0, later: 2 }]);
+    let many = vec![one(Direction::Out, Action::Bypass); MOST + 1];
+    let spd = Spd::of_others(many, Unselected::PASS);
+    assert_eq!(
+        outbound(&spd, &strange),
+        Err(Denied::NoPolicy),
+        "what was left out may ask for more"
+    );
 }
 
 // RFC 4301 §4.4.1.1: what has no ports, a later fragment for one, does not fit a policy that asks for some.
 #[test]
 fn a_port_that_cannot_be_read_fits_no_policy_that_asks_for_one() {
     let spd = Spd::new(vec![policy("10.0.0.0/8", Some(TCP), Some(22), Action::Bypass)]).unwrap();
-    assert_eq!(spd.outbound(&flow("10.0.0.9", TCP, None)), Err(Denied::NoPolicy));
+    assert_eq!(outbound(&spd, &flow("10.0.0.9", TCP, None)), Err(Denied::NoPolicy));
 }
 
 #[test]
@@ -167,7 +228,7 @@ proptest! {
     ) {
         let policies = |selectors: &[Selector]| -> Vec<Policy<usize>> {
             let list = selectors.iter().enumerate();
-            list.map(|(at, s)| Policy { selector: s.clone(), action: Action::Protect(at) }).collect()
+            list.map(|(at, s)| Policy { direction: None, selector: s.clone(), action: Action::Protect(at) }).collect()
         };
         let Err(wrong) = Spd::new(policies(&selectors)) else { return Ok(()) };
         let (a, b, local, remote) = ends;
@@ -182,9 +243,9 @@ proptest! {
             let PolicyError::Shadowed { earlier, later } = error else { panic!("{error}") };
             let two = [selectors[later].clone()];
             let alone = Spd::new(policies(&two)).unwrap();
-            if alone.outbound(&flow).is_ok() {
+            if outbound(&alone, &flow).is_ok() {
                 let first = Spd::new(policies(&[selectors[earlier].clone()])).unwrap();
-                prop_assert_eq!(first.outbound(&flow), Ok(Some(&0)));
+                prop_assert_eq!(outbound(&first, &flow), Ok(Some(&0)));
             }
         }
     }

@@ -24,11 +24,13 @@ CRATES = {
     "port-kind": "dataplane/port-kind",
     "transport": "dataplane/transport",
     "sim": "dataplane/sim",
+    "ipsec": "dataplane/ipsec",
     "dpdk": "dataplane/dpdk",
     "dataplane": "dataplane",
     "tcp-lite": "tcp-lite",
     "sctp-lite": "dataplane/sctp-lite",
     "control": "control",
+    "xfrm": "control/xfrm",
 }
 REASONS = ("Not met:", "Not ours:", "ULP:", "Out of scope:")
 

@@ -19,16 +19,20 @@ MAY_USE = {
     "port-kind": set(),
     "tcp-lite": {"base", "wire", "ddp", "transport"},
     "sctp-lite": {"base", "wire", "ddp", "transport"},
-    "sim": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite"},
+    "sim": {"base", "wire", "ddp", "ipsec", "link", "tcp-lite", "sctp-lite"},
     "ipsec": {"base"},
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys", "port-kind"},
-    "dataplane": {"base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk"},
+    "dataplane": {
+        "base", "wire", "ddp", "link", "tcp-lite", "sctp-lite", "port-kind", "dpdk", "ipsec",
+    },
     # Tests another host: our own stack, which sim has under test, is no part of it.
     "script": {"base", "wire", "sim", "dataplane", "dpdk"},
     "unix-users": set(),
+    "xfrm": {"base", "ipsec"},
     "control": {
         "base", "wire", "ddp", "link", "port-kind", "tcp-lite", "sctp-lite", "dataplane", "unix-users",
+        "ipsec", "xfrm",
     },
 }
 

@@ -1,0 +1,261 @@
+//! Messages of the kernel, read from a datagram.
+//!
+//! The types of netlink-packet-xfrm read fixed parts and attributes. Their message types are not used for reading: they
+//! index without a check of the length, and a message that fails at a late attribute frees keys of an earlier one
+//! without wiping them. Only the attributes that matter here are read; the others are passed over.
+
+use netlink_packet_core::{NLM_F_DUMP_INTR, NLM_F_MULTIPART};
+use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator, Parseable as _};
+use netlink_packet_xfrm::constants::*;
+use netlink_packet_xfrm::{
+    EncapTmpl, Mark, Replay, ReplayEsn, UserExpire, UserPolicyDefault, UserPolicyExpire,
+    UserPolicyId, UserPolicyInfo, UserSaId, UserSaInfo, UserTemplate, XfrmAttrs,
+};
+use netlink_packet_xfrm::{
+    XFRM_USER_EXPIRE_LEN, XFRM_USER_POLICY_EXPIRE_LEN, XFRM_USER_POLICY_ID_LEN,
+    XFRM_USER_POLICY_INFO_LEN, XFRM_USER_SA_ID_LEN, XFRM_USER_SA_INFO_LEN,
+};
+use zeroize::Zeroizing;
+
+/// Types of netlink itself (include/uapi/linux/netlink.h).
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
+/// Newer than the library: `u8`, 1 is in and 2 is out.
+const XFRMA_SA_DIR: u16 = 33;
+
+const ALIGNMENT: usize = 4;
+
+/// One message.
+pub(crate) struct Message {
+    /// Of the request that it answers; of a monitor message, of whoever caused it.
+    pub(crate) sequence: u32,
+    /// It is one of a dump's.
+    pub(crate) of_dump: bool,
+    /// The dump that it is of was interrupted by a change.
+    pub(crate) interrupted: bool,
+    pub(crate) body: Body,
+}
+
+/// What it says.
+pub(crate) enum Body {
+    /// There is this policy.
+    Policy(Box<UserPolicyInfo>, Attributes),
+    /// There is it no more.
+    PolicyDeleted(UserPolicyId, Attributes),
+    /// It is over.
+    PolicyExpired(Box<UserPolicyExpire>, Attributes),
+    /// There are none of this type any more.
+    PoliciesFlushed(Attributes),
+    /// What becomes of packets that no policy selects.
+    Defaults(UserPolicyDefault),
+    /// There is this SA. An update says what was asked for, not what the kernel has: its sequence numbers may be lower.
+    Sa { info: Box<UserSaInfo>, update: bool, attributes: Attributes },
+    /// There is it no more.
+    SaDeleted(UserSaId, Attributes),
+    /// Its lifetime is over.
+    SaExpired(Box<UserExpire>, Attributes),
+    /// There are none of this protocol any more; 0 and 255 are all.
+    SasFlushed(u8),
+    /// Addresses of policies and SAs were changed.
+    Migrated,
+    /// An answer to a request of ours: 0, or an error as a negative number.
+    Acknowledged(i32),
+    /// A dump is complete: 0, or an error as a negative number.
+    Done(i32),
+    /// Messages were lost.
+    Overrun,
+    /// Nothing that matters here.
+    Other,
+}
+
+/// A message that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    /// Its type; `None` where the datagram ends inside.
+    pub(crate) kind: Option<u16>,
+}
+
+/// The messages of a datagram. What is cut off ends it.
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, Malformed>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Ok(buffer) = NetlinkBuffer::new_checked(rest) else {
+            rest = &[];
+            return Some(Err(Malformed { kind: None }));
+        };
+        let (kind, flags) = (buffer.message_type(), buffer.flags());
+        let sequence = buffer.sequence_number();
+        let message = body(kind, buffer.payload()).map(|body| Message {
+            sequence,
+            of_dump: flags & NLM_F_MULTIPART != 0,
+            interrupted: flags & NLM_F_DUMP_INTR != 0,
+            body,
+        });
+        let len = buffer.length() as usize;
+        rest = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
+        Some(message.ok_or(Malformed { kind: Some(kind) }))
+    })
+}
+
+fn body(kind: u16, bytes: &[u8]) -> Option<Body> {
+    /// The fixed part, and the attributes that follow it.
+    macro_rules! split {
+        ($of:ty, $len:expr) => {{
+            let (fixed, rest) = bytes.split_at_checked($len)?;
+            (<$of>::parse(fixed).ok()?, Attributes::read(rest)?)
+        }};
+    }
+    Some(match kind {
+        XFRM_MSG_NEWPOLICY | XFRM_MSG_UPDPOLICY => {
+            let (info, attributes) = split!(UserPolicyInfo, XFRM_USER_POLICY_INFO_LEN);
+            Body::Policy(Box::new(info), attributes)
+        }
+        XFRM_MSG_DELPOLICY => {
+            let (id, attributes) = split!(UserPolicyId, XFRM_USER_POLICY_ID_LEN);
+            Body::PolicyDeleted(id, attributes)
+        }
+        XFRM_MSG_POLEXPIRE => {
+            let (expire, attributes) = split!(UserPolicyExpire, XFRM_USER_POLICY_EXPIRE_LEN);
+            Body::PolicyExpired(Box::new(expire), attributes)
+        }
+        XFRM_MSG_FLUSHPOLICY => Body::PoliciesFlushed(Attributes::read(bytes)?),
+        XFRM_MSG_GETDEFAULT => Body::Defaults(UserPolicyDefault::parse(bytes).ok()?),
+        XFRM_MSG_NEWSA | XFRM_MSG_UPDSA => {
+            let (info, attributes) = split!(UserSaInfo, XFRM_USER_SA_INFO_LEN);
+            let update = kind == XFRM_MSG_UPDSA;
+            Body::Sa { info: Box::new(info), update, attributes }
+        }
+        XFRM_MSG_DELSA => {
+            let (id, attributes) = split!(UserSaId, XFRM_USER_SA_ID_LEN);
+            Body::SaDeleted(id, attributes)
+        }
+        XFRM_MSG_EXPIRE => {
+            let (expire, attributes) = split!(UserExpire, XFRM_USER_EXPIRE_LEN);
+            Body::SaExpired(Box::new(expire), attributes)
+        }
+        XFRM_MSG_FLUSHSA => Body::SasFlushed(*bytes.first()?),
+        XFRM_MSG_MIGRATE => Body::Migrated,
+        NLMSG_ERROR => Body::Acknowledged(code(bytes)?),
+        // An old kernel's has no code.
+        NLMSG_DONE => Body::Done(code(bytes).unwrap_or(0)),
+        NLMSG_OVERRUN => Body::Overrun,
+        _ => Body::Other,
+    })
+}
+
+fn code(bytes: &[u8]) -> Option<i32> {
+    bytes.first_chunk().map(|code| i32::from_ne_bytes(*code))
+}
+
+/// An algorithm as the kernel names it, with its key.
+pub(crate) struct Algo {
+    /// As in /proc/crypto.
+    pub(crate) name: String,
+    /// Length of the ICV, bits; 0 of a cipher.
+    pub(crate) icv_bits: u32,
+    pub(crate) key: Zeroizing<Vec<u8>>,
+}
+
+impl Algo {
+    /// `None` where the key is shorter than it is said to be. The key is wiped in any case.
+    fn new(name: &[u8], icv_bits: u32, key_bits: u32, key: Vec<u8>) -> Option<Algo> {
+        let mut key = Zeroizing::new(key);
+        let bytes = (key_bits as usize).div_ceil(8);
+        if key.len() < bytes {
+            return None;
+        }
+        key.truncate(bytes);
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+        Some(Algo { name: String::from_utf8_lossy(&name[..end]).into_owned(), icv_bits, key })
+    }
+}
+
+/// The attributes that matter here.
+#[derive(Default)]
+pub(crate) struct Attributes {
+    pub(crate) aead: Option<Algo>,
+    pub(crate) encryption: Option<Algo>,
+    pub(crate) authentication: Option<Algo>,
+    pub(crate) encapsulation: Option<EncapTmpl>,
+    pub(crate) templates: Vec<UserTemplate>,
+    pub(crate) policy: Option<Box<UserPolicyInfo>>,
+    /// 0 is "main".
+    pub(crate) policy_type: u8,
+    pub(crate) mark: Mark,
+    pub(crate) if_id: u32,
+    pub(crate) replay: Option<Replay>,
+    pub(crate) replay_esn: Option<ReplayEsn>,
+    pub(crate) extra_flags: u32,
+    /// Bytes that packets are padded to.
+    pub(crate) padding: u32,
+    /// 1 is in, 2 is out.
+    pub(crate) direction: Option<u8>,
+    /// A network card does it.
+    pub(crate) offloaded: bool,
+    /// It has a security label.
+    pub(crate) labelled: bool,
+}
+
+impl Attributes {
+    fn read(bytes: &[u8]) -> Option<Attributes> {
+        let mut all = Attributes::default();
+        for attribute in NlasIterator::new(bytes) {
+            all.take(&attribute.ok()?)?;
+        }
+        Some(all)
+    }
+
+    /// XFRMA_ALG_AUTH is passed over: the kernel sends XFRMA_ALG_AUTH_TRUNC with it.
+    fn take(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
+        let kind = attribute.kind();
+        match kind {
+            XFRMA_OFFLOAD_DEV => self.offloaded = true,
+            XFRMA_SEC_CTX => self.labelled = true,
+            XFRMA_SA_DIR => self.direction = Some(*attribute.value().first()?),
+            XFRMA_ALG_AEAD | XFRMA_ALG_CRYPT | XFRMA_ALG_AUTH_TRUNC | XFRMA_ENCAP | XFRMA_TMPL
+            | XFRMA_POLICY | XFRMA_POLICY_TYPE | XFRMA_MARK | XFRMA_IF_ID | XFRMA_REPLAY_VAL
+            | XFRMA_REPLAY_ESN_VAL | XFRMA_SA_EXTRA_FLAGS | XFRMA_TFCPAD => {
+                self.set(XfrmAttrs::parse(attribute).ok()?)?
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn set(&mut self, attribute: XfrmAttrs) -> Option<()> {
+        match attribute {
+            XfrmAttrs::EncryptionAlgAead(a) => {
+                let algo = Algo::new(&a.alg_name, a.alg_icv_len, a.alg_key_len, a.alg_key);
+                self.aead = Some(algo?);
+            }
+            XfrmAttrs::EncryptionAlg(a) => {
+                self.encryption = Some(Algo::new(&a.alg_name, 0, a.alg_key_len, a.alg_key)?);
+            }
+            XfrmAttrs::AuthenticationAlgTrunc(a) => {
+                let algo = Algo::new(&a.alg_name, a.alg_trunc_len, a.alg_key_len, a.alg_key);
+                self.authentication = Some(algo?);
+            }
+            XfrmAttrs::EncapsulationTemplate(encapsulation) => {
+                self.encapsulation = Some(encapsulation);
+            }
+            XfrmAttrs::Template(templates) => self.templates = templates,
+            XfrmAttrs::PolicyInfo(info) => self.policy = Some(Box::new(info)),
+            XfrmAttrs::PolicyType(kind) => self.policy_type = kind.ptype,
+            XfrmAttrs::Mark(mark) => self.mark = mark,
+            XfrmAttrs::IfId(id) => self.if_id = id,
+            XfrmAttrs::ReplayState(replay) => self.replay = Some(replay),
+            XfrmAttrs::ReplayStateEsn(replay) if replay.bmp.len() == replay.bmp_len as usize => {
+                self.replay_esn = Some(replay);
+            }
+            XfrmAttrs::ReplayStateEsn(_) => return None,
+            XfrmAttrs::ExtraFlags(flags) => self.extra_flags = flags,
+            XfrmAttrs::TfcPadding(bytes) => self.padding = bytes,
+            _ => {}
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Numbers of protections: what policies and SAs have in common.
+
+use std::collections::{HashMap, HashSet};
+
+use ipsec::guard::Protection;
+use ipsec::policy::Direction;
+
+use crate::event::ProtectionInfo;
+use crate::policy::{Ends, Wants};
+
+/// One that policies ask for.
+#[derive(Clone, Debug)]
+struct Asked {
+    protection: Protection,
+    /// The SPIs that the policies of each direction ask for, 0 being any. While SAs are replaced the policies of a CHILD_SA ask
+    /// for the old one and the new one.
+    spis: [Vec<u32>; 2],
+}
+
+/// Those of the current list of policies.
+#[derive(Debug, Default)]
+pub(crate) struct Protections {
+    asked: HashMap<Ends, Asked>,
+}
+
+impl Protections {
+    /// Numbers for all that is wanted: the same for what had one before. A new one gets the lowest number that is free,
+    /// and was not in use just now if there is another.
+    pub(crate) fn renew(&mut self, wanted: &[Ends]) {
+        let before = std::mem::take(&mut self.asked);
+        let keep = |ends: &Ends| before.get(ends).map(|asked| asked.protection.0);
+        let mut taken: HashSet<u16> = wanted.iter().filter_map(keep).collect();
+        let recent: HashSet<u16> = before.values().map(|asked| asked.protection.0).collect();
+        for ends in wanted {
+            if self.asked.contains_key(ends) {
+                continue;
+            }
+            // At most `ipsec::policy::MOST` policies are kept: there are more numbers than can be wanted.
+            let fresh =
+                (0..ipsec::policy::MOST as u16).find(|n| !taken.contains(n) && !recent.contains(n));
+            let free = || (0..u16::MAX).find(|n| !taken.contains(n));
+            let Some(number) = keep(ends).or(fresh).or_else(free) else { continue };
+            taken.insert(number);
+            self.asked.insert(
+                *ends,
+                Asked { protection: Protection(number), spis: [Vec::new(), Vec::new()] },
+            );
+        }
+    }
+
+    /// The number for a policy.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn ask(
+        &mut self,
+        wants: &Wants,
+        direction: Direction,
+    ) -> Result<Protection, String> {
+        let Some(asked) = self.asked.get_mut(&wants.ends) else {
+            return Err("there are too many protections".into());
+        };
+        let spis = &mut asked.spis[direction as usize];
+        if !spis.contains(&wants.spi) {
+            spis.push(wants.spi);
+        }
+        Ok(asked.protection)
+    }
+
+    /// What SAs with these ends protect, whatever SPI is asked for.
+    pub(crate) fn of(&self, ends: &Ends) -> Option<Protection> {
+        self.asked.get(ends).map(|asked| asked.protection)
+    }
+
+    /// The policies ask for the SA with this SPI, and for no other.
+    pub(crate) fn names(&self, ends: &Ends, direction: Direction, spi: u32) -> bool {
+        self.asked.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
+    }
+
+    /// Which one an SA with this SPI serves.
+    pub(crate) fn served(&self, ends: &Ends, direction: Direction, spi: u32) -> Option<Protection> {
+        let asked = self.asked.get(ends)?;
+        let spis = &asked.spis[direction as usize];
+        let fits = spis.is_empty() || spis.iter().any(|&asked| asked == 0 || asked == spi);
+        fits.then_some(asked.protection)
+    }
+
+    /// By number.
+    pub(crate) fn list(&self) -> Vec<ProtectionInfo> {
+        let info = |(ends, asked): (&Ends, &Asked)| {
+            let &Ends { reqid, tunnel, local, remote } = ends;
+            ProtectionInfo { protection: asked.protection, reqid, tunnel, local, remote }
+        };
+        let mut list: Vec<_> = self.asked.iter().map(info).collect();
+        list.sort_by_key(|info| info.protection);
+        list
+    }
+}

@@ -1,0 +1,138 @@
+//! Messages to the kernel.
+
+use ipsec::policy::Flow;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
+use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_xfrm::constants::*;
+use netlink_packet_xfrm::policy::{DefaultMessage, DelGetMessage};
+use netlink_packet_xfrm::state::GetDumpMessage;
+use netlink_packet_xfrm::{
+    AcquireMessage, Address, AsyncEventId, ExpireMessage, Id, Lifetime, NewAsyncEventMessage,
+    Replay, ReplayEsn, Selector, UserAcquire, UserExpire, UserPolicyType, UserSaId, XfrmAttrs,
+    XfrmMessage,
+};
+
+use crate::policy::{Kernel, Wants};
+use crate::sa::{ReplayState, Sa, Used};
+
+/// What becomes of packets that no policy selects (Linux 5.14).
+pub(crate) fn get_defaults() -> (XfrmMessage, u16) {
+    (XfrmMessage::GetPolicyDefault(DefaultMessage::default()), 0)
+}
+
+pub(crate) fn dump_policies() -> (XfrmMessage, u16) {
+    (XfrmMessage::GetPolicy(DelGetMessage::default()), NLM_F_DUMP)
+}
+
+/// Without a fixed part: the kernel reads attributes where it would be.
+pub(crate) fn dump_sas() -> (XfrmMessage, u16) {
+    (XfrmMessage::GetDumpSa(GetDumpMessage::default()), NLM_F_DUMP)
+}
+
+/// Asks whoever negotiates SAs for one, as the kernel does for a packet of its own (net/xfrm/xfrm_state.c
+/// `xfrm_init_tempstate`): by the policy, and a selector of the flow alone.
+pub(crate) fn acquire(policy: &Kernel, wants: &Wants, flow: &Flow) -> AcquireMessage {
+    let ends = &wants.ends;
+    let mut selector = Selector { proto: flow.protocol, ..Selector::default() };
+    let bits = if flow.local.is_ipv4() { 32 } else { 128 };
+    selector.source_prefix(&flow.local, bits);
+    selector.destination_prefix(&flow.remote, bits);
+    if let Some((local, remote)) = flow.ports {
+        (selector.sport, selector.sport_mask) = (local, u16::MAX);
+        (selector.dport, selector.dport_mask) = (remote, u16::MAX);
+    }
+    let mut nlas = vec![XfrmAttrs::PolicyType(UserPolicyType {
+        ptype: XFRM_POLICY_TYPE_MAIN,
+        ..UserPolicyType::default()
+    })];
+    let mut acquire = UserAcquire {
+        saddr: Address::from_ip(&ends.local),
+        selector,
+        policy: policy.info,
+        ..UserAcquire::default()
+    };
+    if let Some(template) = policy.templates.first() {
+        // In transport mode it has no addresses: the flow's are the SA's.
+        let mut template = *template;
+        template.source(&ends.local);
+        template.destination(&ends.remote);
+        acquire.id = Id { spi: 0, ..template.id };
+        (acquire.aalgos, acquire.ealgos) = (template.aalgos, template.ealgos);
+        acquire.calgos = template.calgos;
+        nlas.push(XfrmAttrs::Template(vec![template]));
+    }
+    AcquireMessage { acquire, nlas }
+}
+
+/// A lifetime is over. At the hard one the kernel deletes the SA; it tells daemons of both.
+pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
+    let expire = UserExpire { state: sa.info, hard: hard.into() };
+    (XfrmMessage::Expire(ExpireMessage { expire }), 0)
+}
+
+/// Sequence numbers of an SA for the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbers {
+    /// The last that may have been sent.
+    pub(crate) sent: u64,
+    /// The highest that was received.
+    pub(crate) received: u64,
+}
+
+/// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` what has been used of it:
+/// the kernel takes all of a lifetime as it is, the times too.
+pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessage, u16) {
+    let info = &sa.info;
+    let sa_id = UserSaId {
+        daddr: info.id.daddr,
+        spi: info.id.spi,
+        family: info.family,
+        proto: info.id.proto,
+    };
+    let id = AsyncEventId { sa_id, saddr: info.saddr, flags: 0, reqid: info.reqid };
+    let mut nlas = vec![replay(&sa.replay, numbers)];
+    nlas.extend(used.map(|Used { bytes, packets }| {
+        let of = &info.lifetime_cur;
+        let (add_time, use_time) = (of.add_time, of.use_time);
+        XfrmAttrs::LifetimeBytes(Lifetime { bytes, packets, add_time, use_time })
+    }));
+    (XfrmMessage::NewAsyncEvent(NewAsyncEventMessage { id, nlas }), NLM_F_REPLACE)
+}
+
+/// Everything up to the highest number counts as received: the window itself stays with the data plane.
+fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAttrs {
+    let window = if received > 0 { u32::MAX } else { 0 };
+    match kernels {
+        ReplayState::Short(_) => XfrmAttrs::ReplayState(Replay {
+            oseq: sent as u32,
+            seq: received as u32,
+            bitmap: window,
+        }),
+        // The kernel refuses another length than its own.
+        ReplayState::Long(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
+            bmp_len: of.bmp_len,
+            oseq: sent as u32,
+            seq: received as u32,
+            oseq_hi: (sent >> 32) as u32,
+            seq_hi: (received >> 32) as u32,
+            replay_window: of.replay_window,
+            bmp: vec![window; of.bmp.len()],
+        }),
+    }
+}
+
+/// The bytes of a request. With `acknowledged` the kernel answers it if it succeeds, too.
+pub(crate) fn bytes(
+    (message, flags): (XfrmMessage, u16),
+    sequence: u32,
+    acknowledged: bool,
+) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | flags | if acknowledged { NLM_F_ACK } else { 0 };
+    header.sequence_number = sequence;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}

@@ -1,0 +1,335 @@
+//! One SA of the kernel, and the parameters that the data plane gets of it.
+
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+
+use ipsec::policy::Direction;
+use ipsec::replay::{WINDOW_MAX, WINDOW_MIN};
+use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
+use netlink_packet_xfrm::constants::*;
+use netlink_packet_xfrm::{Address, LifetimeConfig, Replay, ReplayEsn, UserSaInfo};
+
+use crate::algorithm::{self, Suite};
+use crate::message::Attributes;
+use crate::policy::{Ends, address};
+
+/// Time to live of outer packets: Linux's default.
+const TTL: u8 = 64;
+/// `XFRMA_SA_DIR`.
+const DIRECTION_IN: u8 = 1;
+const DIRECTION_OUT: u8 = 2;
+
+/// What the kernel tells SAs apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) family: u16,
+    pub(crate) destination: [u8; 16],
+    pub(crate) spi: u32,
+    pub(crate) protocol: u8,
+    mark: (u32, u32),
+}
+
+impl Key {
+    pub(crate) fn new(
+        family: u16,
+        destination: &Address,
+        spi: u32,
+        protocol: u8,
+        attributes: &Attributes,
+    ) -> Key {
+        let mark = (attributes.mark.value, attributes.mark.mask);
+        Key { family, destination: destination.addr, spi, protocol, mark }
+    }
+}
+
+/// Sequence numbers as the kernel keeps them: 32 bits, or 64 with a window of any size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReplayState {
+    Short(Replay),
+    Long(ReplayEsn),
+}
+
+/// What was agreed on, beside algorithm and keys, and what does not change while an SA is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) reqid: u32,
+    pub(crate) spi: u32,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) tunnel: bool,
+    pub(crate) esn: bool,
+    ecn: bool,
+    dscp: Option<u8>,
+    fragments: Fragments,
+    /// Source and destination as the kernel has them: of packets.
+    encapsulation: Option<(u16, u16)>,
+    lifetime: LifetimeConfig,
+    /// Packets of the kernel's anti-replay window.
+    window: u32,
+    pub(crate) direction: Option<Direction>,
+}
+
+/// What a message says of an SA.
+pub(crate) struct Sa {
+    pub(crate) info: UserSaInfo,
+    /// Algorithms as the kernel names them.
+    pub(crate) algorithm: String,
+    /// Or why it is refused.
+    pub(crate) reading: Result<(Facts, Suite), String>,
+    pub(crate) replay: ReplayState,
+}
+
+impl Sa {
+    /// `None` for an SA that is still being negotiated.
+    pub(crate) fn read(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
+        if info.id.spi == 0 || (info.id.proto == IPPROTO_ESP && algorithm::is_missing(&attributes))
+        {
+            return None;
+        }
+        let algorithm = algorithm::name(&attributes);
+        let reading = facts(&info, &attributes)
+            .and_then(|facts| algorithm::suite(&mut attributes).map(|suite| (facts, suite)));
+        let Attributes { replay, replay_esn, .. } = attributes;
+        let replay = match replay_esn {
+            Some(replay) => ReplayState::Long(replay),
+            None => ReplayState::Short(replay.unwrap_or_default()),
+        };
+        Some(Sa { info, algorithm, reading, replay })
+    }
+
+    /// All but keys and algorithm are the same; what has been used of it may not be.
+    pub(crate) fn has_same_facts(&self, other: &Sa) -> bool {
+        match (&self.reading, &other.reading) {
+            (Ok((facts, _)), Ok((others, _))) => facts == others,
+            (Err(reason), Err(other)) => reason == other,
+            _ => false,
+        }
+    }
+
+    /// The keys, and so the sequence numbers, are those of the other.
+    pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
+        match (&self.reading, &other.reading) {
+            (Ok((_, suite)), Ok((_, others))) => suite == others,
+            // Keys of what is refused are not kept.
+            (a, b) => a.is_err() == b.is_err(),
+        }
+    }
+
+    /// An update changes neither keys, sequence numbers nor what has been used (net/xfrm/xfrm_state.c
+    /// `xfrm_state_update`), whatever its message says. Returns false if there are no keys to keep.
+    pub(crate) fn keep_what_updates_keep(&mut self, before: &mut Sa) -> bool {
+        self.info.lifetime_cur = before.info.lifetime_cur;
+        self.replay = before.replay.clone();
+        match (&mut self.reading, &mut before.reading) {
+            (Ok((_, suite)), Ok((_, kept))) => {
+                std::mem::swap(suite, kept);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The last sequence number that was sent, or reserved.
+    pub(crate) fn sent(&self) -> u64 {
+        match &self.replay {
+            ReplayState::Short(replay) => u64::from(replay.oseq),
+            ReplayState::Long(replay) => wide(self.is_esn(), replay.oseq_hi, replay.oseq),
+        }
+    }
+
+    /// The highest that was received.
+    pub(crate) fn received(&self) -> u64 {
+        match &self.replay {
+            ReplayState::Short(replay) => u64::from(replay.seq),
+            ReplayState::Long(replay) => wide(self.is_esn(), replay.seq_hi, replay.seq),
+        }
+    }
+
+    fn is_esn(&self) -> bool {
+        self.info.flags & XFRM_STATE_ESN != 0
+    }
+
+    pub(crate) fn source(&self) -> Option<IpAddr> {
+        address(self.info.family, &self.info.saddr)
+    }
+
+    pub(crate) fn destination(&self) -> Option<IpAddr> {
+        address(self.info.family, &self.info.id.daddr)
+    }
+}
+
+impl Display for Sa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = |ip: Option<IpAddr>| ip.map_or_else(|| "?".to_owned(), |ip| ip.to_string());
+        let protocol = match self.info.id.proto {
+            IPPROTO_ESP => "esp".to_owned(),
+            IPPROTO_AH => "ah".to_owned(),
+            IPPROTO_COMP => "ipcomp".to_owned(),
+            other => format!("protocol {other}"),
+        };
+        let (source, destination) = (end(self.source()), end(self.destination()));
+        write!(f, "{protocol} SPI {:#010x} {source} - {destination}", self.info.id.spi)
+    }
+}
+
+fn wide(esn: bool, high: u32, low: u32) -> u64 {
+    if esn { u64::from(high) << 32 | u64::from(low) } else { u64::from(low) }
+}
+
+fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
+    if info.id.proto != IPPROTO_ESP {
+        return Err("only ESP is supported".into());
+    }
+    if info.id.spi <= 255 {
+        return Err("SPIs up to 255 are reserved (RFC 4303 §2.1)".into());
+    }
+    let (Some(source), Some(destination)) =
+        (address(info.family, &info.saddr), address(info.family, &info.id.daddr))
+    else {
+        return Err("its addresses are neither of IPv4 nor of IPv6".into());
+    };
+    let tunnel = match info.mode {
+        XFRM_MODE_TRANSPORT => false,
+        XFRM_MODE_TUNNEL => true,
+        XFRM_MODE_BEET => return Err("mode BEET is not supported".into()),
+        other => return Err(format!("mode {other} is not supported, only transport and tunnel")),
+    };
+    unsupported(info, attributes).map_or(Ok(()), Err)?;
+    let esn = info.flags & XFRM_STATE_ESN != 0;
+    let window = match &attributes.replay_esn {
+        Some(replay) => replay.replay_window,
+        None if esn => return Err("it has ESN, but no state of it".into()),
+        None if attributes.replay.is_none() => return Err("it has no sequence numbers".into()),
+        None => u32::from(info.replay_window),
+    };
+    let encapsulation = match attributes.encapsulation {
+        None => None,
+        Some(udp) if udp.encap_type == UDP_ENCAP_ESPINUDP => {
+            Some((udp.encap_sport, udp.encap_dport))
+        }
+        Some(other) => {
+            return Err(format!("encapsulation of type {} is not supported", other.encap_type));
+        }
+    };
+    let no_dscp = attributes.extra_flags & XFRM_SA_XFLAG_DONT_ENCAP_DSCP != 0;
+    Ok(Facts {
+        reqid: info.reqid,
+        spi: info.id.spi,
+        source,
+        destination,
+        tunnel,
+        esn,
+        ecn: info.flags & XFRM_STATE_NOECN == 0,
+        dscp: no_dscp.then_some(0),
+        fragments: match info.flags & XFRM_STATE_NOPMTUDISC {
+            0 => Fragments::Copy,
+            _ => Fragments::Allowed,
+        },
+        encapsulation,
+        lifetime: info.lifetime_cfg,
+        window,
+        direction: match attributes.direction {
+            Some(DIRECTION_IN) => Some(Direction::In),
+            Some(DIRECTION_OUT) => Some(Direction::Out),
+            _ => None,
+        },
+    })
+}
+
+/// Why an SA is refused for a property that is not supported.
+///
+/// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (of
+/// AH), XFRM_STATE_AF_UNSPEC (always so here), XFRM_STATE_ICMP (ICMP errors are protected as other packets are) and
+/// XFRM_SA_XFLAG_OSEQ_MAY_WRAP (ours never wrap, RFC 4303 §3.3.3).
+fn unsupported(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
+    let LifetimeConfig { soft_use_expires_seconds, hard_use_expires_seconds, .. } =
+        info.lifetime_cfg;
+    let selector = &info.selector;
+    Some(match () {
+        () if attributes.mark.value != 0 => {
+            format!("mark {:#x}: our packets have none", attributes.mark.value)
+        }
+        () if attributes.if_id != 0 => format!("it is of XFRM interface {}", attributes.if_id),
+        () if selector.ifindex != 0 => {
+            format!("it is of the kernel's device {}", selector.ifindex)
+        }
+        () if attributes.offloaded => "a network card does it (hardware offload)".into(),
+        () if attributes.labelled => "security labels are not supported".into(),
+        () if attributes.padding != 0 => "TFC padding is not supported".into(),
+        () if soft_use_expires_seconds != 0 || hard_use_expires_seconds != 0 => {
+            "lifetimes that begin with the first use are not supported".into()
+        }
+        () if selector.proto != 0 || selector.sport_mask != 0 || selector.dport_mask != 0 => {
+            "its own selector has a protocol or ports: only its policy's may".into()
+        }
+        () if info.flags & XFRM_STATE_WILDRECV != 0 => {
+            "it receives from any address (flag wildrecv)".into()
+        }
+        () => return None,
+    })
+}
+
+/// What has been used of an SA since the kernel has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+}
+
+impl Facts {
+    /// Which way it goes with which protection's ends.
+    pub(crate) fn ends(&self, direction: Direction) -> Ends {
+        let (local, remote) = match direction {
+            Direction::Out => (self.source, self.destination),
+            Direction::In => (self.destination, self.source),
+        };
+        Ends { reqid: self.reqid, tunnel: self.tunnel, local, remote }
+    }
+
+    /// The last sequence number that there is.
+    pub(crate) fn last(&self) -> u64 {
+        if self.esn { u64::MAX } else { u64::from(u32::MAX) }
+    }
+
+    /// Packets of the anti-replay window: the kernel's, at least `least`.
+    pub(crate) fn window(&self, least: u16) -> u16 {
+        let most = u32::from(WINDOW_MAX);
+        let window = self.window.max(u32::from(least)).clamp(u32::from(WINDOW_MIN), most);
+        window as u16
+    }
+
+    /// For the data plane.
+    pub(crate) fn parameters(&self, suite: &Suite, direction: Direction, used: Used) -> Parameters {
+        let Ends { local, remote, .. } = self.ends(direction);
+        let tunnel = Tunnel {
+            source: local,
+            destination: remote,
+            ttl: TTL,
+            dscp: self.dscp,
+            ecn: self.ecn,
+            fragments: self.fragments,
+        };
+        let udp = |(source, destination)| match direction {
+            Direction::Out => Encapsulation { source, destination },
+            Direction::In => Encapsulation { source: destination, destination: source },
+        };
+        let left = |limit: u64, used: u64| (limit != XFRM_INF).then(|| limit.saturating_sub(used));
+        let lifetime = |bytes, packets| Lifetime {
+            bytes: left(bytes, used.bytes),
+            packets: left(packets, used.packets),
+            // The kernel's own timers end it.
+            until: None,
+        };
+        let of = &self.lifetime;
+        Parameters {
+            spi: self.spi,
+            algorithm: suite.algorithm,
+            keys: suite.secret.keys(),
+            mode: if self.tunnel { Mode::Tunnel(tunnel) } else { Mode::Transport },
+            esn: self.esn,
+            encapsulation: self.encapsulation.map(udp),
+            soft: lifetime(of.soft_byte_limit, of.soft_packet_limit),
+            hard: lifetime(of.hard_byte_limit, of.hard_packet_limit),
+        }
+    }
+}

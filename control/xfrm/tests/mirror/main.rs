@@ -1,0 +1,8 @@
+//! Dialogues of the mirror with a model of the kernel.
+#![forbid(unsafe_code)]
+
+mod kernel;
+mod policies;
+mod properties;
+mod requests;
+mod sas;

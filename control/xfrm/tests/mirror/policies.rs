@@ -1,0 +1,530 @@
+//! Policies: which are in the list, in which order, and as what.
+
+use ipsec::policy::{Action, Direction, Policy, Unselected};
+use netlink_packet_core::NLM_F_DUMP_INTR;
+use netlink_packet_xfrm::constants::*;
+use netlink_packet_xfrm::policy::{DefaultMessage, FlushMessage, ModifyMessage};
+use netlink_packet_xfrm::*;
+use xfrm::{Event, Refusal};
+
+use crate::kernel::*;
+
+/// What becomes of one policy, and the reasons for which it is refused.
+fn one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec<String>) {
+    let (_, _, events) = mirrored([message], []);
+    let mut list = list(&events).0;
+    assert!(list.len() <= 1);
+    (list.pop(), refusals(&events))
+}
+
+/// It is refused for a reason with these words, and its packets are dropped.
+fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
+    let (policy, reasons) = one(message);
+    let policy = policy.expect("in the list");
+    assert_eq!(policy.action, Action::Discard);
+    assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
+    policy
+}
+
+/// It is not in the list, for a reason with these words.
+fn is_skipped(message: ModifyMessage, words: &str) {
+    let (policy, reasons) = one(message);
+    assert_eq!(policy, None);
+    assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
+}
+
+fn out() -> ModifyMessage {
+    policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16")
+}
+
+fn tunnel_template() -> UserTemplate {
+    template("192.0.2.1", "192.0.2.2", 7, XFRM_MODE_TUNNEL)
+}
+
+fn with_ports(mut message: ModifyMessage, proto: u8, sport: u16, dport: u16) -> ModifyMessage {
+    let selector = &mut message.user_policy_info.selector;
+    selector.proto = proto;
+    (selector.sport, selector.sport_mask) = (sport, u16::MAX);
+    (selector.dport, selector.dport_mask) = (dport, u16::MAX);
+    message
+}
+
+#[test]
+fn there_is_no_event_before_the_first_dump_is_complete() {
+    let mut kernel = Kernel::new();
+    kernel.chunk = 1;
+    tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
+    kernel.add_sa(inbound(256, 1));
+    let mut mirror = xfrm::Mirror::new(CONFIG);
+    mirror.begin();
+    // Before the dump, and while it is made, the monitor's messages come in between.
+    while !mirror.is_synced() {
+        assert!(mirror.poll_event().is_none());
+        while let Some(request) = mirror.poll_transmit() {
+            kernel.request(&request);
+        }
+        match kernel.socket.pop_front() {
+            Some(datagram) => mirror.input(&datagram),
+            None => kernel.list(),
+        }
+    }
+    assert!(matches!(mirror.poll_event(), Some(Event::Policies { .. })));
+    assert_eq!(kernel.asked, [Asked::Defaults, Asked::DumpPolicies, Asked::DumpSas]);
+}
+
+#[test]
+fn an_empty_kernel_lets_all_pass() {
+    let (_, _, events) = mirrored([], []);
+    assert_eq!(list(&events), (vec![], Unselected::PASS, vec![]));
+    assert_eq!(events.len(), 1);
+}
+
+#[test]
+fn what_no_policy_selects_is_treated_as_the_kernel_does() {
+    let mut kernel = Kernel::new();
+    kernel.defaults = UserPolicyDefault {
+        input: XFRM_USERPOLICY_BLOCK,
+        forward: XFRM_USERPOLICY_BLOCK,
+        output: XFRM_USERPOLICY_ACCEPT,
+    };
+    let mut mirror = xfrm::Mirror::new(CONFIG);
+    mirror.begin();
+    let events = kernel.run(&mut mirror);
+    assert_eq!(list(&events).1, Unselected { inbound: false, outbound: true });
+    // The monitor sends changes.
+    let user_policy = UserPolicyDefault { input: 2, forward: 2, output: 1 };
+    kernel.send(XfrmMessage::GetPolicyDefault(DefaultMessage { user_policy }));
+    let events = kernel.run(&mut mirror);
+    assert_eq!(list(&events).1, Unselected { inbound: true, outbound: false });
+}
+
+#[test]
+fn a_kernel_without_defaults_lets_pass() {
+    let mut kernel = Kernel { old: true, ..Kernel::new() };
+    let mut mirror = xfrm::Mirror::new(CONFIG);
+    mirror.begin();
+    let events = kernel.run(&mut mirror);
+    assert!(mirror.is_synced());
+    assert_eq!(list(&events).1, Unselected::PASS);
+}
+
+#[test]
+fn actions_and_selectors_are_the_kernels() {
+    let mut block = policy(XFRM_POLICY_IN, "10.3.0.0/16", "10.4.0.1/32");
+    block.user_policy_info.action = XFRM_POLICY_BLOCK;
+    let block = with_ports(block, IPPROTO_TCP, 1000, 2000);
+    let (_, _, events) = mirrored([block, out(), protect(out6(), tunnel_template())], []);
+    let (list, _, protections) = list(&events);
+    let [block, bypass, protect] = &list[..] else { panic!("{list:?}") };
+    assert_eq!(block.direction, Some(Direction::In));
+    assert_eq!(block.action, Action::Discard);
+    // In: the source is the peer.
+    assert_eq!(block.selector.remote, "10.3.0.0/16".parse().unwrap());
+    assert_eq!(block.selector.local, "10.4.0.1/32".parse().unwrap());
+    assert_eq!(block.selector.protocol, Some(6));
+    assert_eq!(
+        (&block.selector.remote_ports, &block.selector.local_ports),
+        (&(1000..=1000), &(2000..=2000))
+    );
+    assert_eq!(bypass.direction, Some(Direction::Out));
+    assert_eq!(bypass.action, Action::Bypass);
+    assert_eq!(bypass.selector.local, "10.1.0.0/16".parse().unwrap());
+    assert_eq!(bypass.selector.remote, "10.2.0.0/16".parse().unwrap());
+    assert_eq!(bypass.selector.protocol, None);
+    assert_eq!(bypass.selector.local_ports, 0..=65535);
+    // Inner packets of IPv6 in a tunnel of IPv4.
+    assert_eq!(protect.action, Action::Protect(protections[0].protection));
+    assert_eq!((protections[0].local, protections[0].remote), (ip("192.0.2.1"), ip("192.0.2.2")));
+    assert_eq!(protections[0].to_string(), "tunnel 192.0.2.1 - 192.0.2.2, reqid 7");
+}
+
+fn out6() -> ModifyMessage {
+    policy(XFRM_POLICY_OUT, "2001:db8:1::/48", "2001:db8:2::/48")
+}
+
+#[test]
+fn policies_are_ordered_by_priority_then_age() {
+    let numbered = |n: u8, priority| {
+        let mut message = policy(XFRM_POLICY_OUT, &format!("10.{n}.0.0/16"), "10.200.0.0/16");
+        message.user_policy_info.priority = priority;
+        message
+    };
+    let nets = |events: &[Event]| -> Vec<u8> {
+        let second = |policy: &Policy<_>| match policy.selector.local.addr() {
+            std::net::IpAddr::V4(address) => address.octets()[1],
+            std::net::IpAddr::V6(_) => panic!(),
+        };
+        list(events).0.iter().map(second).collect()
+    };
+    let all = [numbered(1, 5), numbered(2, 5), numbered(3, 4), numbered(4, 5)];
+    let (mut kernel, mut mirror, events) = mirrored(all, []);
+    assert_eq!(nets(&events), [3, 1, 2, 4]);
+    // One that is replaced is the newest, though it keeps its index.
+    let mut again = numbered(1, 5);
+    again.user_policy_info.action = XFRM_POLICY_BLOCK;
+    kernel.set_policy(again);
+    kernel.set_policy(numbered(5, 5));
+    assert_eq!(nets(&kernel.run(&mut mirror)), [3, 2, 4, 1, 5]);
+    // A dump says the same.
+    mirror.begin();
+    assert!(kernel.run(&mut mirror).is_empty());
+    let mut fresh = xfrm::Mirror::new(CONFIG);
+    fresh.begin();
+    assert_eq!(nets(&kernel.run(&mut fresh)), [3, 2, 4, 1, 5]);
+}
+
+#[test]
+fn changes_are_followed_and_what_does_not_change_is_no_event() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.set_policy(out());
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 3);
+    // Both forms of a deletion: with the whole policy, and with its index alone.
+    kernel.delete_policy(0);
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
+    let index = kernel.policies[0].1.user_policy_info.index;
+    let mut by_index = netlink_packet_xfrm::policy::DelGetMessage::default();
+    by_index.user_policy_id.index = index;
+    kernel.send(XfrmMessage::DeletePolicy(by_index));
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
+    // It is there in truth: the next dump finds it.
+    mirror.begin();
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
+    // Soft: nothing. Hard: it is gone.
+    let pol = kernel.policies[0].1.user_policy_info;
+    kernel.send(XfrmMessage::PolicyExpire(expired(pol, 0)));
+    assert!(kernel.run(&mut mirror).is_empty());
+    kernel.send(XfrmMessage::PolicyExpire(expired(pol, 1)));
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
+    // Another type is another list.
+    let nlas = vec![XfrmAttrs::PolicyType(UserPolicyType { ptype: 1, ..Default::default() })];
+    kernel.send(XfrmMessage::FlushPolicy(FlushMessage { nlas }));
+    assert!(kernel.run(&mut mirror).is_empty());
+    kernel.flush_policies();
+    assert!(list(&kernel.run(&mut mirror)).0.is_empty());
+}
+
+fn expired(pol: UserPolicyInfo, hard: u8) -> PolicyExpireMessage {
+    PolicyExpireMessage { expire: UserPolicyExpire { pol, hard }, ..Default::default() }
+}
+
+#[test]
+fn one_datagram_causes_one_list() {
+    let (mut kernel, mut mirror, _) = mirrored([], []);
+    tunnel(1, 1).into_iter().chain(tunnel(2, 1)).for_each(|policy| kernel.set_policy(policy));
+    let all: Vec<u8> = kernel.socket.drain(..).flatten().collect();
+    kernel.socket.push_back(all);
+    let events = kernel.run(&mut mirror);
+    assert_eq!(events.len(), 1);
+    assert_eq!(list(&events).0.len(), 4);
+}
+
+#[test]
+fn policies_that_are_not_of_our_packets_are_ignored() {
+    let mut forward = out();
+    forward.user_policy_info.direction = XFRM_POLICY_FWD;
+    assert_eq!(one(forward), (None, vec![]));
+    let mut of_socket = out();
+    of_socket.user_policy_info.index = 8 + 3 + 1;
+    assert_eq!(one(of_socket), (None, vec![]));
+    let mut sub = out();
+    let ptype = XFRM_POLICY_TYPE_SUB;
+    sub.nlas.push(XfrmAttrs::PolicyType(UserPolicyType { ptype, ..Default::default() }));
+    assert_eq!(one(sub), (None, vec![]));
+}
+
+#[test]
+fn marks_interfaces_and_devices_are_skipped_with_the_reason() {
+    let mut marked = protect(out(), tunnel_template());
+    marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
+    is_skipped(marked, "mark 0x1/0xff");
+    let mut of_interface = protect(out(), tunnel_template());
+    of_interface.nlas.push(XfrmAttrs::IfId(9));
+    is_skipped(of_interface, "XFRM interface 9");
+    let mut of_device = out();
+    of_device.user_policy_info.selector.ifindex = 3;
+    is_skipped(of_device.clone(), "device 3");
+    // That device may be the TAP of ours: what it protects is protected, wherever it goes.
+    let of_device = protect(of_device, tunnel_template());
+    assert!(matches!(one(of_device).0.unwrap().action, Action::Protect(_)));
+    // A mask that selects packets without a mark: ours, so that it must not be passed over.
+    let mut unmarked = protect(out(), tunnel_template());
+    unmarked.nlas.push(XfrmAttrs::Mark(Mark { value: 0, mask: 0xff }));
+    assert!(matches!(one(unmarked).0.unwrap().action, Action::Protect(_)));
+}
+
+#[test]
+fn policies_that_differ_in_mark_alone_are_two() {
+    let mut marked = out();
+    marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
+    let (mut kernel, mut mirror, _) = mirrored([out()], []);
+    kernel.send(XfrmMessage::AddPolicy(marked));
+    let events = kernel.run(&mut mirror);
+    assert!(matches!(&events[..], [Event::Refused { .. }]));
+    assert_eq!(mirror.policies().count(), 2);
+    // So are those of different interfaces.
+    let mut of_interface = out();
+    of_interface.nlas.push(XfrmAttrs::IfId(9));
+    kernel.send(XfrmMessage::AddPolicy(of_interface));
+    kernel.run(&mut mirror);
+    assert_eq!(mirror.policies().count(), 3);
+}
+
+#[test]
+fn what_cannot_be_protected_is_dropped_with_the_reason() {
+    let change = |change: fn(&mut UserTemplate)| {
+        let mut template = tunnel_template();
+        change(&mut template);
+        protect(out(), template)
+    };
+    is_dropped(change(|template| template.id.proto = IPPROTO_AH), "AH");
+    is_dropped(change(|template| template.id.proto = IPPROTO_COMP), "IPComp");
+    is_dropped(change(|template| template.id.proto = IPPROTO_ROUTING), "protocol 43");
+    is_dropped(change(|template| template.mode = XFRM_MODE_BEET), "BEET");
+    is_dropped(change(|template| template.mode = 5), "mode 5");
+    is_dropped(change(|template| template.optional = 1), "optional");
+    is_dropped(change(|template| template.id.daddr = Address::default()), "without an address");
+    is_dropped(change(|template| template.saddr = Address::default()), "without an address");
+    is_dropped(change(|template| template.family = 99), "neither of IPv4 nor of IPv6");
+    let mut two = out();
+    two.nlas.push(XfrmAttrs::Template(vec![tunnel_template(), tunnel_template()]));
+    is_dropped(two, "more than one template");
+    let mut labelled = protect(out(), tunnel_template());
+    let label =
+        SecurityCtx { len: 9, exttype: 8, ctx_alg: 1, ctx_doi: 1, ctx_len: 1, ctx_str: vec![b'x'] };
+    labelled.nlas.push(XfrmAttrs::SecurityContext(label));
+    is_dropped(labelled, "label");
+    let mut unknown = out();
+    unknown.user_policy_info.action = 9;
+    is_dropped(unknown, "action 9");
+}
+
+#[test]
+fn transport_mode_is_between_two_hosts() {
+    let hosts = || policy(XFRM_POLICY_IN, "192.0.2.2/32", "192.0.2.1/32");
+    let none = || template("0.0.0.0", "0.0.0.0", 7, XFRM_MODE_TRANSPORT);
+    for template in [none(), template("192.0.2.2", "192.0.2.1", 7, XFRM_MODE_TRANSPORT)] {
+        let (_, _, events) = mirrored([protect(hosts(), template)], []);
+        let protections = list(&events).2;
+        assert_eq!(
+            (protections[0].local, protections[0].remote),
+            (ip("192.0.2.1"), ip("192.0.2.2"))
+        );
+        assert!(!protections[0].tunnel);
+    }
+    let other = template("192.0.2.9", "192.0.2.1", 7, XFRM_MODE_TRANSPORT);
+    is_dropped(protect(hosts(), other), "address 192.0.2.9");
+    let many = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.0/24");
+    is_dropped(protect(many, none()), "the peer's network 192.0.2.0/24");
+    let ours = policy(XFRM_POLICY_OUT, "192.0.2.0/24", "192.0.2.2/32");
+    is_dropped(protect(ours, none()), "our network 192.0.2.0/24");
+    let two_families = policy(XFRM_POLICY_OUT, "2001:db8::1/128", "2001:db8::2/128");
+    is_dropped(
+        protect(two_families, template("192.0.2.1", "192.0.2.2", 7, 0)),
+        "address 192.0.2.1",
+    );
+}
+
+#[test]
+fn ports_are_one_or_all() {
+    let (policy, _) = one(with_ports(out(), IPPROTO_UDP, 1000, 2000));
+    let selector = policy.unwrap().selector;
+    assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
+    // A mask: what is protected is dropped, with every port; what passes is not let pass.
+    let mut masked = with_ports(out(), IPPROTO_UDP, 1000, 2000);
+    masked.user_policy_info.selector.sport_mask = 0xff00;
+    let dropped = is_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
+    assert_eq!(dropped.selector.local_ports, 0..=65535);
+    assert_eq!(dropped.selector.protocol, Some(17));
+    is_skipped(masked, "masks of ports");
+    is_skipped(with_ports(out(), 136, 1, 2), "protocol 136");
+}
+
+#[test]
+fn neighbour_discovery_always_passes_and_other_types_of_icmp_are_refused() {
+    let of_type = |kind, proto| {
+        let mut message = with_ports(out6(), proto, kind, 0);
+        message.user_policy_info.selector.dport_mask = 0;
+        message
+    };
+    for kind in 133..=137 {
+        assert_eq!(one(of_type(kind, IPPROTO_ICMPV6)), (None, vec![]));
+    }
+    is_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
+    is_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
+    is_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
+    // All types are no question.
+    let mut all = out6();
+    all.user_policy_info.selector.proto = IPPROTO_ICMPV6;
+    assert_eq!(one(all).0.unwrap().selector.protocol, Some(58));
+}
+
+#[test]
+fn both_directions_and_several_selectors_share_a_protection() {
+    let all: Vec<_> = tunnel(1, 1).into_iter().chain(tunnel(2, 1)).chain(tunnel(3, 2)).collect();
+    let (mut kernel, mut mirror, events) = mirrored(all, []);
+    let (first, _, protections) = list(&events);
+    assert_eq!(protections.len(), 2);
+    let ids: Vec<_> = first.iter().map(|policy| policy.action.clone()).collect();
+    assert_eq!(ids[..4], vec![ids[0].clone(); 4]);
+    assert_ne!(ids[4], ids[0]);
+    assert_eq!(ids[4], ids[5]);
+    // One that is used keeps its number when the other goes, and a new one does not get that number at once.
+    let freed = protections[0].protection;
+    (0..4).for_each(|_| kernel.delete_policy(2));
+    tunnel(4, 3).into_iter().for_each(|policy| kernel.set_policy(policy));
+    let all: Vec<u8> = kernel.socket.drain(..).flatten().collect();
+    kernel.socket.push_back(all);
+    let (second, _, now) = list(&kernel.run(&mut mirror));
+    assert_eq!(second.len(), 4);
+    assert!(now.contains(&protections[1]));
+    assert!(now.iter().all(|info| info.protection != freed), "{now:?}");
+    // Later it does.
+    tunnel(5, 4).into_iter().for_each(|policy| kernel.set_policy(policy));
+    let (_, _, later) = list(&kernel.run(&mut mirror));
+    assert!(later.iter().any(|info| info.protection == freed && info.reqid == 4), "{later:?}");
+}
+
+/// Between two updates of the policies of one CHILD_SA.
+#[test]
+fn policies_of_one_protection_may_ask_for_two_spis() {
+    let with_spi = |net, spi| {
+        let mut template = tunnel_template();
+        template.id.spi = spi;
+        protect(policy(XFRM_POLICY_OUT, net, "10.2.0.0/16"), template)
+    };
+    let nets = [("10.1.0.0/16", 300), ("10.3.0.0/16", 301), ("10.4.0.0/16", 301)];
+    let (_, _, events) = mirrored(nets.map(|(net, spi)| with_spi(net, spi)), []);
+    let list = list(&events).0;
+    assert!(list.iter().all(|policy| policy.action == list[0].action), "{list:?}");
+    assert!(matches!(list[0].action, Action::Protect(_)));
+    assert!(refusals(&events).is_empty());
+}
+
+#[test]
+fn refusals_are_sent_once() {
+    let mut template = tunnel_template();
+    template.id.proto = IPPROTO_AH;
+    let (mut kernel, mut mirror, events) = mirrored([protect(out(), template)], []);
+    let refused = |event: &&Event| matches!(event, Event::Refused { .. });
+    let Some(Event::Refused { what, name, .. }) = events.iter().find(refused) else { panic!() };
+    assert_eq!((*what, &name[..]), (Refusal::Policy, "out 10.1.0.0/16 - 10.2.0.0/16"));
+    mirror.begin();
+    kernel.set_policy(protect(out(), template));
+    assert!(kernel.run(&mut mirror).is_empty());
+    let info = mirror.policies().next().unwrap();
+    assert_eq!(info.action, Some(Action::Discard));
+    assert!(info.refused.unwrap().contains("AH"));
+    assert_eq!(info.templates, "ah tunnel 192.0.2.1 - 192.0.2.2 reqid 7");
+    assert_eq!((info.reqid, info.priority), (Some(7), 100));
+}
+
+#[test]
+fn with_too_many_policies_nothing_passes_that_none_selects() {
+    let numbered = |n: usize| {
+        policy(XFRM_POLICY_OUT, &format!("10.{}.{}.0/24", n / 256, n % 256), "10.200.0.0/16")
+    };
+    let (mut kernel, mut mirror, events) = mirrored((0..1026).map(numbered), []);
+    let (all, unselected, _) = list(&events);
+    assert_eq!((all.len(), unselected), (1024, Unselected::DROP));
+    assert_eq!(mirror.counts().policies_left_out, 2);
+    let warnings = events.iter().filter(|event| matches!(event, Event::Warning(_))).count();
+    assert_eq!(warnings, 1);
+    // Once there is room, what was left out is listed again.
+    (0..2).for_each(|_| kernel.delete_policy(0));
+    let (all, unselected, _) = list(&kernel.run(&mut mirror));
+    assert_eq!((all.len(), unselected), (1024, Unselected::PASS));
+    assert_eq!(mirror.counts().policies_left_out, 0);
+}
+
+#[test]
+fn a_dump_removes_what_it_does_not_list() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.delete_policy(0);
+    // The message is lost.
+    kernel.socket.clear();
+    mirror.begin();
+    assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
+    mirror.begin();
+    assert!(kernel.run(&mut mirror).is_empty());
+}
+
+#[test]
+fn messages_that_are_older_than_a_dump_do_not_keep_what_it_does_not_list() {
+    let (mut kernel, mut mirror, _) = mirrored([], []);
+    kernel.set_policy(out());
+    kernel.add_sa(inbound(256, 1));
+    // Both are deleted, and these messages are lost; ENOBUFS comes before what waits in the socket.
+    kernel.policies.clear();
+    kernel.sas.clear();
+    mirror.begin();
+    kernel.run(&mut mirror);
+    assert_eq!((mirror.policies().count(), mirror.sas().count()), (0, 0));
+}
+
+#[test]
+fn a_dump_that_begins_while_one_is_made_follows_it() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.take_asked();
+    mirror.begin();
+    kernel.request(&mirror.poll_transmit().unwrap());
+    mirror.input(&kernel.socket.pop_front().unwrap());
+    kernel.request(&mirror.poll_transmit().unwrap());
+    // The dump of policies is under way.
+    mirror.begin();
+    assert!(mirror.poll_transmit().is_none());
+    kernel.run(&mut mirror);
+    use Asked::*;
+    assert_eq!(kernel.asked, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
+}
+
+#[test]
+fn a_dump_that_was_interrupted_is_made_again() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.take_asked();
+    mirror.begin();
+    kernel.request(&mirror.poll_transmit().unwrap());
+    mirror.input(&kernel.socket.pop_front().unwrap());
+    kernel.request(&mirror.poll_transmit().unwrap());
+    let mut answer = kernel.socket.pop_front().unwrap();
+    answer[6] |= NLM_F_DUMP_INTR as u8;
+    kernel.socket.push_front(answer);
+    kernel.run(&mut mirror);
+    use Asked::*;
+    assert_eq!(kernel.asked, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
+}
+
+#[test]
+fn a_lost_answer_about_defaults_is_asked_for_again() {
+    let mut kernel = Kernel::new();
+    let mut mirror = xfrm::Mirror::new(CONFIG);
+    mirror.begin();
+    kernel.request(&mirror.poll_transmit().unwrap());
+    kernel.socket.clear();
+    mirror.begin();
+    kernel.run(&mut mirror);
+    assert!(mirror.is_synced());
+}
+
+#[test]
+fn a_migration_causes_a_dump() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.take_asked();
+    kernel.send(XfrmMessage::Migrate(Default::default()));
+    kernel.run(&mut mirror);
+    assert_eq!(kernel.asked, [Asked::Defaults, Asked::DumpPolicies, Asked::DumpSas]);
+}
+
+#[test]
+fn a_kernel_that_does_not_list_is_a_warning_and_no_loop() {
+    let mut mirror = xfrm::Mirror::new(CONFIG);
+    let mut kernel = Kernel::new();
+    mirror.begin();
+    kernel.request(&mirror.poll_transmit().unwrap());
+    mirror.input(&kernel.socket.pop_front().unwrap());
+    let request = mirror.poll_transmit().unwrap();
+    let sequence = u32::from_ne_bytes(request[8..12].try_into().unwrap());
+    mirror.input(&number(2, 0, sequence, -1));
+    assert!(matches!(mirror.poll_event(), Some(Event::Warning(_))));
+    assert!(mirror.poll_transmit().is_none());
+    assert!(!mirror.is_synced());
+}

@@ -1,0 +1,643 @@
+//! SAs: which of them the data plane gets, and as what.
+
+use std::sync::Arc;
+
+use ipsec::crypto::Algorithm;
+use ipsec::policy::Direction;
+use ipsec::sa::{Encapsulation, Fragments, Inbound, Mode, Outbound, Parameters};
+use netlink_packet_xfrm::constants::*;
+use netlink_packet_xfrm::state::{FlushMessage, ModifyMessage};
+use netlink_packet_xfrm::*;
+use xfrm::{Event, SaId, Sequence};
+
+use crate::kernel::*;
+
+struct Added {
+    id: SaId,
+    direction: Direction,
+    parameters: Arc<Parameters>,
+    sequence: Sequence,
+}
+
+fn added(events: &[Event]) -> Vec<Added> {
+    let added = |event: &Event| match event {
+        Event::AddSa { id, direction, parameters, sequence, .. } => Some(Added {
+            id: *id,
+            direction: *direction,
+            parameters: parameters.clone(),
+            sequence: *sequence,
+        }),
+        _ => None,
+    };
+    events.iter().filter_map(added).collect()
+}
+
+fn removed(events: &[Event]) -> Vec<SaId> {
+    let removed = |event: &Event| match event {
+        Event::RemoveSa { id } => Some(*id),
+        _ => None,
+    };
+    events.iter().filter_map(removed).collect()
+}
+
+fn warnings(events: &[Event]) -> usize {
+    events.iter().filter(|event| matches!(event, Event::Warning(_))).count()
+}
+
+/// The only SA that is added for these policies.
+fn one(message: ModifyMessage) -> Added {
+    let (_, _, events) = mirrored(tunnel(1, 1), [message]);
+    let mut added = added(&events);
+    assert_eq!(added.len(), 1, "{events:?}");
+    added.remove(0)
+}
+
+fn is_refused(message: ModifyMessage, words: &str) {
+    let (_, mirror, events) = mirrored(tunnel(1, 1), [message]);
+    assert!(added(&events).is_empty());
+    let reasons = refusals(&events);
+    assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
+    let info = mirror.sas().next().unwrap();
+    assert_eq!((info.id, info.refused.as_ref()), (None, reasons.first()));
+}
+
+/// With these attributes instead of AES-GCM.
+fn keyed(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
+    let mut message = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
+    message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
+    message.nlas.extend(attributes);
+    message
+}
+
+#[test]
+fn direction_and_ends_follow_from_the_policy() {
+    let sas = [outbound(300, 1), inbound(400, 1)];
+    let (_, mirror, events) = mirrored(tunnel(1, 1), sas);
+    let [inbound, outbound] = &added(&events)[..] else { panic!("{events:?}") };
+    for (added, direction, spi) in [(outbound, Direction::Out, 300), (inbound, Direction::In, 400)]
+    {
+        assert_eq!((added.direction, added.parameters.spi), (direction, spi));
+        let Mode::Tunnel(tunnel) = added.parameters.mode else { panic!() };
+        assert_eq!((tunnel.source, tunnel.destination), (ip("192.0.2.1"), ip("192.0.2.2")));
+        assert_eq!((tunnel.ttl, tunnel.dscp, tunnel.ecn), (64, None, true));
+        assert_eq!(tunnel.fragments, Fragments::Copy);
+    }
+    assert_eq!(outbound.sequence, Sequence::Outbound { first: 1, numbers: 1000 });
+    assert_eq!(inbound.sequence, Sequence::Inbound { top: 0, window: 1024 });
+    // The policies come before the SAs.
+    assert!(matches!(events[0], Event::Policies { .. }));
+    let infos: Vec<_> = mirror.sas().collect();
+    assert_eq!(infos[0].id, Some(outbound.id));
+    assert_eq!(infos[0].algorithm, "rfc4106(gcm(aes))");
+    assert_eq!((infos[1].spi, infos[1].reqid, infos[1].tunnel), (400, 1, true));
+    assert_eq!(infos[1].serves.unwrap().0, Direction::In);
+    // The data plane takes them.
+    Outbound::new(&outbound.parameters).unwrap();
+    Inbound::new(&inbound.parameters, 1024).unwrap();
+}
+
+#[test]
+fn every_algorithm_of_the_data_plane_is_mapped() {
+    let separate = |cipher, cipher_bytes, mac, mac_bytes, bits| {
+        let mac = authentication(mac, mac_bytes, bits);
+        keyed(mac.into_iter().chain([encryption(cipher, cipher_bytes)]))
+    };
+    let aead = |name, bytes| keyed([aead(name, vec![KEY; bytes], 128)]);
+    let all = [
+        (aead("rfc4106(gcm(aes))", 20), Algorithm::AesGcm128),
+        (aead("rfc4106(gcm(aes))", 36), Algorithm::AesGcm256),
+        (aead("rfc7539esp(chacha20,poly1305)", 36), Algorithm::ChaCha20Poly1305),
+        (aead("rfc4543(gcm(aes))", 20), Algorithm::AesGmac128),
+        (aead("rfc4543(gcm(aes))", 36), Algorithm::AesGmac256),
+        (separate("cbc(aes)", 16, "hmac(sha256)", 32, 128), Algorithm::AesCbc128HmacSha256),
+        (separate("cbc(aes)", 32, "hmac(sha256)", 32, 128), Algorithm::AesCbc256HmacSha256),
+        (separate("cbc(aes)", 16, "hmac(sha1)", 20, 96), Algorithm::AesCbc128HmacSha1),
+        (separate("cbc(aes)", 32, "hmac(sha1)", 20, 96), Algorithm::AesCbc256HmacSha1),
+        (separate("ecb(cipher_null)", 0, "hmac(sha256)", 32, 128), Algorithm::NullHmacSha256),
+        (separate("cipher_null", 0, "sha1", 20, 96), Algorithm::NullHmacSha1),
+    ];
+    assert_eq!(all.each_ref().map(|(_, algorithm)| *algorithm), Algorithm::ALL);
+    for (message, algorithm) in all {
+        let added = one(message);
+        assert_eq!(added.parameters.algorithm, algorithm);
+        // The keys have the lengths that it takes.
+        Inbound::new(&added.parameters, 64).unwrap();
+    }
+}
+
+#[test]
+fn other_algorithms_are_refused() {
+    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![KEY; 20], 96)]), "96 bits");
+    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![KEY; 28], 128)]), "28 bytes");
+    is_refused(keyed([aead("rfc4309(ccm(aes))", vec![KEY; 19], 128)]), "rfc4309(ccm(aes))");
+    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![0; 20], 128)]), "lockdown");
+    is_refused(keyed([encryption("cbc(aes)", 16)]), "authentication");
+    let mac = |name, bytes, bits| {
+        let mac = authentication(name, bytes, bits);
+        keyed(mac.into_iter().chain([encryption("cbc(aes)", 16)]))
+    };
+    is_refused(mac("hmac(sha256)", 32, 96), "96 bits");
+    is_refused(mac("hmac(sha512)", 64, 256), "hmac(sha512)");
+    is_refused(mac("digest_null", 0, 0), "digest_null");
+    let mut zero = authentication("hmac(sha256)", 32, 128);
+    for nla in &mut zero {
+        if let XfrmAttrs::AuthenticationAlgTrunc(algo) = nla {
+            algo.alg_key.fill(0);
+        }
+    }
+    is_refused(keyed(zero.into_iter().chain([encryption("cbc(aes)", 16)])), "lockdown");
+    let des = authentication("hmac(sha256)", 32, 128).into_iter();
+    is_refused(keyed(des.chain([encryption("cbc(des3_ede)", 24)])), "cbc(des3_ede)");
+}
+
+#[test]
+fn properties_that_we_do_not_have_are_refused() {
+    let change = |change: fn(&mut UserSaInfo)| {
+        let mut message = inbound(256, 1);
+        change(&mut message.user_sa_info);
+        message
+    };
+    is_refused(with(inbound(256, 1), XfrmAttrs::Mark(Mark { value: 1, mask: 1 })), "mark");
+    is_refused(with(inbound(256, 1), XfrmAttrs::IfId(2)), "XFRM interface 2");
+    let device = XfrmAttrs::OffloadDevice(UserOffloadDev { ifindex: 2, flags: 0 });
+    is_refused(with(inbound(256, 1), device), "hardware offload");
+    is_refused(with(inbound(256, 1), XfrmAttrs::TfcPadding(1400)), "TFC");
+    is_refused(change(|info| info.lifetime_cfg.soft_use_expires_seconds = 1), "first use");
+    is_refused(change(|info| info.lifetime_cfg.hard_use_expires_seconds = 1), "first use");
+    is_refused(change(|info| info.flags |= XFRM_STATE_WILDRECV), "wildrecv");
+    is_refused(change(|info| info.selector.proto = 6), "selector");
+    is_refused(change(|info| info.selector.ifindex = 6), "device 6");
+    is_refused(change(|info| info.mode = XFRM_MODE_BEET), "BEET");
+    is_refused(change(|info| info.mode = 5), "mode 5");
+    is_refused(change(|info| info.flags |= XFRM_STATE_ESN), "ESN");
+    is_refused(change(|info| info.id.spi = 255), "reserved");
+    is_refused(change(|info| info.id.proto = IPPROTO_AH), "only ESP");
+    is_refused(change(|info| info.family = 99), "neither of IPv4 nor of IPv6");
+    let tcp = EncapTmpl { encap_type: TCP_ENCAP_ESPINTCP, ..EncapTmpl::default() };
+    is_refused(with(inbound(256, 1), XfrmAttrs::EncapsulationTemplate(tcp)), "type 7");
+    let mut none = inbound(256, 1);
+    none.nlas.retain(|nla| !matches!(nla, XfrmAttrs::ReplayState(_)));
+    is_refused(none, "no sequence numbers");
+}
+
+#[test]
+fn flags_become_parameters() {
+    let tunnel = |message| match one(message).parameters.mode {
+        Mode::Tunnel(tunnel) => tunnel,
+        Mode::Transport => panic!(),
+    };
+    let mut message = inbound(256, 1);
+    message.user_sa_info.flags = XFRM_STATE_NOECN | XFRM_STATE_NOPMTUDISC | XFRM_STATE_DECAP_DSCP;
+    let got = tunnel(with(message, XfrmAttrs::ExtraFlags(XFRM_SA_XFLAG_DONT_ENCAP_DSCP)));
+    assert_eq!((got.ecn, got.fragments, got.dscp), (false, Fragments::Allowed, Some(0)));
+    // A mark's mask that fits packets without a mark.
+    tunnel(with(inbound(256, 1), XfrmAttrs::Mark(Mark { value: 0, mask: 1 })));
+}
+
+#[test]
+fn transport_mode_serves_two_hosts() {
+    let template = template("0.0.0.0", "0.0.0.0", 1, XFRM_MODE_TRANSPORT);
+    let hosts = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.2/32");
+    let mut message = outbound(256, 1);
+    message.user_sa_info.mode = XFRM_MODE_TRANSPORT;
+    let (_, _, events) = mirrored([protect(hosts, template)], [message, outbound(257, 1)]);
+    // An SA in another mode does not serve it.
+    let [added] = &added(&events)[..] else { panic!("{events:?}") };
+    assert_eq!((added.parameters.spi, added.parameters.mode), (256, Mode::Transport));
+}
+
+#[test]
+fn encapsulation_has_our_port_first() {
+    let udp = |encap_sport, encap_dport| {
+        let encap_type = UDP_ENCAP_ESPINUDP;
+        let encap_oa = Address::default();
+        XfrmAttrs::EncapsulationTemplate(EncapTmpl {
+            encap_type,
+            encap_sport,
+            encap_dport,
+            encap_oa,
+        })
+    };
+    let both = Encapsulation { source: 4500, destination: 61000 };
+    let out = one(with(outbound(256, 1), udp(4500, 61000)));
+    assert_eq!(out.parameters.encapsulation, Some(both));
+    // The kernel has the ports of inbound SAs as packets come.
+    let back = one(with(inbound(256, 1), udp(61000, 4500)));
+    assert_eq!(back.parameters.encapsulation, Some(both));
+}
+
+#[test]
+fn lifetimes_are_what_is_left() {
+    let mut message = inbound(256, 1);
+    let info = &mut message.user_sa_info;
+    info.lifetime_cfg.soft_byte_limit = 1000;
+    info.lifetime_cfg.hard_byte_limit = 2000;
+    info.lifetime_cfg.hard_packet_limit = 3;
+    (info.lifetime_cur.bytes, info.lifetime_cur.packets) = (1500, 1);
+    let parameters = one(message).parameters;
+    assert_eq!((parameters.soft.bytes, parameters.soft.packets), (Some(0), None));
+    assert_eq!((parameters.hard.bytes, parameters.hard.packets), (Some(500), Some(2)));
+    assert_eq!(parameters.hard.until, None);
+}
+
+#[test]
+fn windows_and_sequence_numbers_continue() {
+    let inbound_of = |message| one(message).sequence;
+    let esn = with_esn(inbound(256, 1), 0, 5 << 32 | 7, 2048);
+    assert_eq!(inbound_of(esn), Sequence::Inbound { top: 5 << 32 | 7, window: 2048 });
+    let large = with_esn(inbound(256, 1), 0, 0, 1 << 15);
+    assert_eq!(inbound_of(large), Sequence::Inbound { top: 0, window: 4096 });
+    let short = with_replay(inbound(256, 1), 0, 99);
+    assert_eq!(inbound_of(short), Sequence::Inbound { top: 99, window: 1024 });
+    // A large window without ESN: the high half is no number.
+    let mut wide = with_esn(inbound(256, 1), 0, 1 << 32 | 8, 64);
+    wide.user_sa_info.flags &= !XFRM_STATE_ESN;
+    let added = one(wide);
+    assert_eq!(added.sequence, Sequence::Inbound { top: 8, window: 1024 });
+    assert!(!added.parameters.esn);
+    let added = one(with_esn(outbound(256, 1), 1 << 33, 0, 64));
+    assert_eq!(added.sequence, Sequence::Outbound { first: (1 << 33) + 1, numbers: 1000 });
+    assert!(added.parameters.esn);
+    // At the end there are fewer, or none.
+    let last = with_replay(outbound(256, 1), u32::MAX - 2, 0);
+    assert_eq!(
+        one(last).sequence,
+        Sequence::Outbound { first: u64::from(u32::MAX) - 1, numbers: 2 }
+    );
+    is_refused(with_replay(outbound(256, 1), u32::MAX, 0), "used up");
+}
+
+#[test]
+fn an_sa_waits_for_its_policy_and_goes_with_it() {
+    let (mut kernel, mut mirror, events) = mirrored([], [outbound(300, 1), inbound(400, 1)]);
+    assert!(added(&events).is_empty() && refusals(&events).is_empty());
+    tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
+    let first = added(&kernel.run(&mut mirror));
+    assert_eq!(first.len(), 2);
+    kernel.flush_policies();
+    let events = kernel.run(&mut mirror);
+    let mut gone = removed(&events);
+    gone.sort();
+    let mut ids: Vec<SaId> = first.iter().map(|added| added.id).collect();
+    ids.sort();
+    assert_eq!(gone, ids);
+    // They go before the policies.
+    assert!(matches!(events.last(), Some(Event::Policies { .. })));
+    // Once more: other names, and no sequence number twice.
+    tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
+    let second = added(&kernel.run(&mut mirror));
+    let out = second.iter().find(|added| added.direction == Direction::Out).unwrap();
+    assert!(first.iter().all(|added| added.id != out.id));
+    assert_eq!(out.sequence, Sequence::Outbound { first: 1001, numbers: 1000 });
+}
+
+#[test]
+fn an_sa_serves_only_the_ends_reqid_and_mode_that_are_asked_for() {
+    let mut transport = outbound(300, 1);
+    transport.user_sa_info.mode = XFRM_MODE_TRANSPORT;
+    let others = [
+        outbound(301, 2),
+        sa("192.0.2.1", "192.0.2.3", 302, 1),
+        sa("192.0.2.3", "192.0.2.1", 303, 1),
+        transport,
+        // It says itself that it is of the other direction.
+        with(outbound(304, 1), sa_direction(1)),
+        with(inbound(305, 1), sa_direction(2)),
+    ];
+    let (_, _, events) = mirrored(tunnel(1, 1), others);
+    assert!(added(&events).is_empty());
+    assert_eq!(one(with(outbound(306, 1), sa_direction(2))).direction, Direction::Out);
+    assert_eq!(one(with(inbound(306, 1), sa_direction(1))).direction, Direction::In);
+}
+
+#[test]
+fn a_template_with_an_spi_is_served_by_that_sa_alone() {
+    let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
+    of.id.spi = 301;
+    let policy = protect(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"), of);
+    let (_, _, events) = mirrored([policy], [outbound(300, 1), outbound(301, 1)]);
+    let added = added(&events);
+    assert_eq!(added.iter().map(|added| added.parameters.spi).collect::<Vec<_>>(), [301]);
+}
+
+// RFC 7296 §2.8: as strongSwan has it at a rekey, and where both ends had begun one and one is taken back.
+#[test]
+fn an_sa_is_replaced_only_once_the_next_one_can_send() {
+    let asks_for = |spi| {
+        let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
+        of.id.spi = spi;
+        protect(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"), of)
+    };
+    let (mut kernel, mut mirror, events) = mirrored([asks_for(300)], [outbound(300, 1)]);
+    let first = added(&events)[0].id;
+    kernel.add_sa(outbound(301, 1));
+    assert!(kernel.run(&mut mirror).is_empty(), "not yet");
+    kernel.send(XfrmMessage::UpdatePolicy(asks_for(301)));
+    let events = kernel.run(&mut mirror);
+    let [next] = &added(&events)[..] else { panic!("{events:?}") };
+    assert_eq!((next.parameters.spi, removed(&events)), (301, Vec::new()));
+    kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
+    let events = kernel.run(&mut mirror);
+    assert!(matches!(&events[..], [Event::SelectSa { id }] if *id == first), "{events:?}");
+    // Said once.
+    kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
+    assert!(kernel.run(&mut mirror).is_empty());
+    kernel.delete_sa(0);
+    assert_eq!(removed(&kernel.run(&mut mirror)), [next.id]);
+}
+
+// MOBIKE: the daemon deletes an SA and adds it with numbers that it has read before.
+#[test]
+fn an_sa_that_is_added_again_goes_on_behind_its_numbers() {
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
+    let Sequence::Outbound { first, numbers } = added(&events)[0].sequence else { panic!() };
+    kernel.delete_sa(0);
+    kernel.run(&mut mirror);
+    kernel.add_sa(outbound(300, 1));
+    let events = kernel.run(&mut mirror);
+    let Sequence::Outbound { first: next, .. } = added(&events)[0].sequence else { panic!() };
+    assert_eq!(next, first + numbers);
+}
+
+#[test]
+fn an_inbound_spi_is_taken_once() {
+    let other = sa("192.0.2.2", "192.0.2.9", 400, 2);
+    let mut back = template("192.0.2.2", "192.0.2.9", 2, XFRM_MODE_TUNNEL);
+    back.id.spi = 0;
+    let second = protect(policy(XFRM_POLICY_IN, "10.7.0.0/16", "10.8.0.0/16"), back);
+    let policies = tunnel(1, 1).into_iter().chain([second]);
+    let (mut kernel, mut mirror, events) = mirrored(policies, [inbound(400, 1), other]);
+    assert_eq!(added(&events).len(), 1);
+    assert!(refusals(&events)[0].contains("another inbound SA has its SPI"));
+    // When the first goes, the second is taken.
+    kernel.delete_sa(1);
+    let events = kernel.run(&mut mirror);
+    assert_eq!((removed(&events).len(), added(&events).len()), (1, 1));
+    // An outbound SPI is the peer's matter.
+    let (_, _, events) = mirrored(tunnel(1, 1), [inbound(400, 1), outbound(400, 1)]);
+    assert_eq!(added(&events).len(), 2);
+}
+
+#[test]
+fn an_sa_that_serves_keeps_its_spi_from_an_older_one() {
+    let older = sa("192.0.2.2", "192.0.2.9", 400, 2);
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [older, inbound(400, 1)]);
+    assert_eq!(added(&events).len(), 1);
+    let back = template("192.0.2.2", "192.0.2.9", 2, XFRM_MODE_TUNNEL);
+    kernel.set_policy(protect(policy(XFRM_POLICY_IN, "10.7.0.0/16", "10.8.0.0/16"), back));
+    let events = kernel.run(&mut mirror);
+    assert!(added(&events).is_empty() && removed(&events).is_empty());
+    assert_eq!(refusals(&events).len(), 1);
+}
+
+#[test]
+fn larval_sas_and_other_protocols_are_ignored() {
+    let larval = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
+    let acquired = inbound(0, 1);
+    let mut ipip = inbound(257, 1);
+    ipip.user_sa_info.id.proto = 4;
+    let (_, mirror, events) = mirrored(tunnel(1, 1), [larval, acquired, ipip]);
+    assert_eq!(events.len(), 1);
+    assert_eq!(mirror.sas().count(), 0);
+}
+
+#[test]
+fn what_is_unchanged_is_no_event() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
+    kernel.send(XfrmMessage::AddSa(inbound(400, 1)));
+    kernel.send(XfrmMessage::UpdateSa(inbound(400, 1)));
+    kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
+    mirror.begin();
+    assert!(kernel.run(&mut mirror).is_empty());
+    // Nor is a refusal that was told.
+    let refused = keyed([encryption("cbc(aes)", 16)]);
+    kernel.add_sa(refused.clone());
+    assert_eq!(refusals(&kernel.run(&mut mirror)).len(), 1);
+    kernel.send(XfrmMessage::UpdateSa(refused));
+    mirror.begin();
+    assert!(kernel.run(&mut mirror).is_empty());
+}
+
+#[test]
+fn a_changed_encapsulation_replaces_an_sa_and_continues_its_numbers() {
+    let udp = |dport| {
+        XfrmAttrs::EncapsulationTemplate(EncapTmpl {
+            encap_type: UDP_ENCAP_ESPINUDP,
+            encap_sport: 4500,
+            encap_dport: dport,
+            encap_oa: Address::default(),
+        })
+    };
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
+    let before = &added(&events)[0];
+    // What an update says of sequence numbers is not what the kernel has.
+    let update = with(outbound(300, 1), udp(2));
+    kernel.send(XfrmMessage::UpdateSa(update));
+    let events = kernel.run(&mut mirror);
+    assert_eq!(removed(&events), [before.id]);
+    let [after] = &added(&events)[..] else { panic!("{events:?}") };
+    assert_eq!(after.parameters.encapsulation.unwrap().destination, 2);
+    assert_eq!(after.sequence, Sequence::Outbound { first: 1001, numbers: 1000 });
+    assert_eq!(kernel.oseq(300), 2000);
+}
+
+#[test]
+fn an_inbound_sa_that_is_replaced_keeps_what_it_received() {
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [inbound(400, 1)]);
+    mirror.used(added(&events)[0].id, 5, 500, 77, 2000);
+    let mut update = inbound(400, 1);
+    update.user_sa_info.flags |= XFRM_STATE_NOECN;
+    kernel.send(XfrmMessage::UpdateSa(update));
+    let events = kernel.run(&mut mirror);
+    assert_eq!(added(&events)[0].sequence, Sequence::Inbound { top: 77, window: 1024 });
+}
+
+#[test]
+fn other_keys_make_another_sa_but_updates_change_none() {
+    let keyed = |byte| {
+        let mut message = bare_sa("192.0.2.2", "192.0.2.1", 400, 1);
+        message.nlas.push(aead("rfc4106(gcm(aes))", vec![byte; 20], 128));
+        message.nlas.push(XfrmAttrs::ReplayState(Replay { oseq: 0, seq: 5, bitmap: 0 }));
+        message
+    };
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [keyed(1)]);
+    let first = added(&events)[0].id;
+    mirror.used(first, 9, 900, 90, 2000);
+    kernel.run(&mut mirror);
+    kernel.send(XfrmMessage::UpdateSa(keyed(2)));
+    assert!(kernel.run(&mut mirror).is_empty());
+    // Its deletion was lost. The numbers are those of the new keys.
+    kernel.send(XfrmMessage::AddSa(keyed(2)));
+    let events = kernel.run(&mut mirror);
+    assert_eq!(removed(&events), [first]);
+    assert_eq!(added(&events)[0].sequence, Sequence::Inbound { top: 5, window: 1024 });
+}
+
+#[test]
+fn deletions_flushes_and_hard_expiry_are_followed() {
+    let sas = [inbound(400, 1), inbound(401, 1), inbound(402, 1), inbound(403, 1)];
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
+    let ids: Vec<SaId> = added(&events).iter().map(|added| added.id).collect();
+    kernel.delete_sa(3);
+    assert_eq!(removed(&kernel.run(&mut mirror)), [ids[0]]);
+    let state = inbound(401, 1).user_sa_info;
+    let expire = |hard| XfrmMessage::Expire(ExpireMessage { expire: UserExpire { state, hard } });
+    kernel.send(expire(0));
+    assert!(kernel.run(&mut mirror).is_empty());
+    kernel.send(expire(1));
+    assert_eq!(removed(&kernel.run(&mut mirror)), [ids[1]]);
+    kernel.send(XfrmMessage::FlushSa(FlushMessage { protocol: IPPROTO_AH }));
+    assert!(kernel.run(&mut mirror).is_empty());
+    kernel.flush_sas();
+    assert_eq!(removed(&kernel.run(&mut mirror)).len(), 2);
+}
+
+#[test]
+fn a_dump_adds_what_was_missed_and_removes_what_is_gone() {
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [inbound(400, 1)]);
+    kernel.delete_sa(0);
+    kernel.add_sa(inbound(401, 1));
+    kernel.socket.clear();
+    mirror.begin();
+    let now = kernel.run(&mut mirror);
+    assert_eq!(removed(&now), [added(&events)[0].id]);
+    assert_eq!(added(&now)[0].parameters.spi, 401);
+}
+
+#[test]
+fn an_sa_that_is_added_again_while_a_dump_is_made_is_kept() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), [inbound(400, 1), inbound(401, 1)]);
+    kernel.chunk = 1;
+    mirror.begin();
+    kernel.take_asked();
+    while kernel.asked.last() != Some(&Asked::DumpSas) {
+        match mirror.poll_transmit() {
+            Some(request) => kernel.request(&request),
+            None => match kernel.socket.pop_front() {
+                Some(datagram) => mirror.input(&datagram),
+                None => kernel.list(),
+            },
+        }
+    }
+    // Its deletion is lost, and the dump does not list what is newer than it.
+    mirror.input(&kernel.socket.pop_front().unwrap());
+    kernel.delete_sa(1);
+    kernel.socket.clear();
+    kernel.add_sa(inbound(400, 1));
+    assert!(kernel.run(&mut mirror).is_empty());
+    assert_eq!(mirror.sas().filter(|info| info.id.is_some()).count(), 2);
+}
+
+#[test]
+fn a_monitor_message_with_the_sequence_number_of_a_dump_is_none_of_it() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    mirror.begin();
+    kernel.take_asked();
+    let mut last = 0;
+    while kernel.asked.last() != Some(&Asked::DumpSas) {
+        match mirror.poll_transmit() {
+            Some(request) => {
+                last = u32::from_ne_bytes(request[8..12].try_into().unwrap());
+                kernel.request(&request);
+            }
+            None => mirror.input(&kernel.socket.pop_front().unwrap()),
+        }
+    }
+    // Older than the dump, which does not list it.
+    let stale = datagram(XfrmMessage::AddSa(inbound(400, 1)), 0, last);
+    kernel.socket.push_front(stale);
+    kernel.run(&mut mirror);
+    assert_eq!(mirror.sas().count(), 0);
+}
+
+#[test]
+fn attributes_that_are_not_as_long_as_they_say_are_malformed() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    let mut short = inbound(400, 1);
+    for nla in &mut short.nlas {
+        if let XfrmAttrs::EncryptionAlgAead(algo) = nla {
+            algo.alg_key_len = 36 * 8;
+        }
+    }
+    let mut bitmap = with_esn(inbound(401, 1), 0, 0, 64);
+    for nla in &mut bitmap.nlas {
+        if let XfrmAttrs::ReplayStateEsn(replay) = nla {
+            replay.bmp_len = 3;
+        }
+    }
+    kernel.add_sa(short);
+    kernel.add_sa(bitmap);
+    let events = kernel.run(&mut mirror);
+    assert_eq!((mirror.counts().malformed, warnings(&events), mirror.sas().count()), (2, 2, 0));
+}
+
+#[test]
+fn bytes_after_a_key_are_none_of_it() {
+    let mut message = inbound(400, 1);
+    for nla in &mut message.nlas {
+        if let XfrmAttrs::EncryptionAlgAead(algo) = nla {
+            algo.alg_key.extend([7; 4]);
+        }
+    }
+    assert_eq!(one(message).parameters.algorithm, Algorithm::AesGcm128);
+}
+
+#[test]
+fn sas_that_differ_in_mark_alone_are_two() {
+    let mark = || XfrmAttrs::Mark(Mark { value: 1, mask: 1 });
+    let sas = [inbound(400, 1), with(inbound(400, 1), mark())];
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
+    assert_eq!((added(&events).len(), mirror.sas().count()), (1, 2));
+    kernel.delete_sa(0);
+    assert!(kernel.run(&mut mirror).is_empty());
+    assert_eq!(mirror.sas().count(), 1);
+}
+
+#[test]
+fn the_newest_sa_is_added_last() {
+    let sas = [outbound(300, 1), outbound(301, 1), outbound(302, 1)];
+    let (_, _, events) = mirrored(tunnel(1, 1), sas);
+    let spis: Vec<u32> = added(&events).iter().map(|added| added.parameters.spi).collect();
+    assert_eq!(spis, [300, 301, 302]);
+}
+
+#[test]
+fn an_outbound_sa_that_only_an_update_has_shown_is_listed_before_it_is_used() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    // It has sent 5000 packets before; the message of its update does not say so.
+    kernel.add_sa(with_replay(outbound(300, 1), 5000, 0));
+    kernel.socket.clear();
+    kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
+    kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
+    let events = kernel.run(&mut mirror);
+    let sequence = added(&events)[0].sequence;
+    assert_eq!(sequence, Sequence::Outbound { first: 5001, numbers: 1000 });
+    // An inbound one is used at once: its SPI was reserved by the daemon.
+    kernel.take_asked();
+    kernel.send(XfrmMessage::UpdateSa(inbound(400, 1)));
+    assert_eq!(added(&kernel.run(&mut mirror)).len(), 1);
+    assert_eq!(kernel.asked, []);
+}
+
+#[test]
+fn too_many_sas_are_left_out_and_counted() {
+    let sas = (0..4098).map(|n| inbound(1000 + n, 1));
+    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
+    assert_eq!((added(&events).len(), warnings(&events)), (4096, 1));
+    assert_eq!(mirror.counts().sas_left_out, 2);
+    kernel.delete_sa(0);
+    kernel.delete_sa(0);
+    kernel.run(&mut mirror);
+    assert_eq!((mirror.sas().count(), mirror.counts().sas_left_out), (4096, 0));
+}
+
+#[test]
+fn no_key_is_shown() {
+    let (_, mirror, events) =
+        mirrored(tunnel(1, 1), [outbound(300, 1), keyed([encryption("x", 16)])]);
+    let shown = format!("{events:?} {:?} {:?}", mirror.sas().collect::<Vec<_>>(), mirror.counts());
+    assert!(shown.contains("Keys(..)"));
+    for form in ["165, 165", "a5a5", "0xa5"] {
+        assert!(!shown.contains(form), "{shown}");
+    }
+}

@@ -32,6 +32,7 @@
 pub mod dialogue;
 pub mod dumbbell;
 pub mod end;
+pub mod esp;
 pub mod host;
 pub mod middlebox;
 pub mod oracle;

@@ -1,7 +1,7 @@
 //! One direction of a simulated path: an MTU, a box that moves segment boundaries, and a faulty link.
 //!
 //! ```text
-//!  push ──> larger than the MTU? ──> hidden damage? ──> middlebox ──> stretch ──> faulty link ──> checksum ──> pop
+//!  push ─> larger than the MTU? ─> hidden damage? ─> middlebox ─> stretch ─> ESP ─> faulty link ─> ESP ─> checksum ─> pop
 //! ```
 //!
 //! The MTU changes at configured times ([`Config::mtu_changes`]) or by
@@ -18,6 +18,7 @@ use std::num::NonZeroU64;
 use base::Instant;
 use link::{FaultyLink, Loss, Probability, Rate, Rng};
 
+use crate::esp::{self, Esp};
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet};
 use crate::segment::{self, Segment};
@@ -47,6 +48,8 @@ pub struct Config {
     pub middlebox: middlebox::Config,
     /// What holds acknowledgements back, if anything does.
     pub stretch: Option<stretch::Config>,
+    /// What protects packets on the link, if anything does.
+    pub esp: Option<esp::Config>,
     /// What loses, delays and reorders.
     pub link: link::Config,
 }
@@ -61,6 +64,7 @@ impl Config {
             hidden_damage: Probability::NEVER,
             middlebox: middlebox::Config::transparent(),
             stretch: None,
+            esp: None,
             link,
         }
     }
@@ -99,6 +103,7 @@ pub struct Path {
     rng: Rng,
     middlebox: Middlebox,
     stretch: Option<Stretch>,
+    esp: Option<Esp>,
     link: FaultyLink<Packet>,
     ready: Vec<Segment>,
     counters: Counters,
@@ -119,6 +124,9 @@ pub struct Counters {
 
 impl Path {
     /// An idle path.
+    ///
+    /// # Panics
+    /// When the configuration of ESP allows no SA.
     pub fn new(config: Config) -> Self {
         let seed = config.link.seed;
         Path {
@@ -129,6 +137,7 @@ impl Path {
             rng: Rng::new(seed ^ 0xDA3A6E),
             middlebox: Middlebox::new(config.middlebox, seed ^ 0xB0C5),
             stretch: config.stretch.map(Stretch::new),
+            esp: config.esp.map(|esp| Esp::new(esp).expect("SAs as configured")),
             link: FaultyLink::new(config.link),
             ready: Vec::new(),
             counters: Counters::default(),
@@ -143,9 +152,11 @@ impl Path {
             self.mtu = mtu;
             self.mtu_changes.pop_front();
         }
-        if bytes.len() + IP_HEADER > self.mtu {
+        // The end that seals reports what fits in clear (RFC 4301 §8.2.1).
+        let mtu = self.esp.as_ref().map_or(self.mtu, |esp| esp.config().inner_mtu(self.mtu));
+        if bytes.len() + IP_HEADER > mtu {
             self.counters.too_big += 1;
-            return Entry::TooBig(self.mtu);
+            return Entry::TooBig(mtu);
         }
         self.push_whole(now, bytes, ecn)
     }
@@ -196,10 +207,17 @@ impl Path {
         if let Some(stretch) = &mut self.stretch
             && let Some(packet) = stretch.expire(now, self.protocol)
         {
-            self.link.push(now, packet);
+            self.put_sealed(now, packet);
         }
         loop {
             let packet = self.link.pop(now)?;
+            let packet = match &mut self.esp {
+                Some(esp) => match esp.open(now, packet) {
+                    Some(packet) => packet,
+                    None => continue,
+                },
+                None => packet,
+            };
             let sound = match self.protocol {
                 Protocol::Tcp => segment::verify_checksum(&packet.bytes),
                 Protocol::Sctp => is_sound_sctp(&packet.bytes),
@@ -238,6 +256,11 @@ impl Path {
         self.link.counters()
     }
 
+    /// What ESP did.
+    pub fn esp_counters(&self) -> esp::Counters {
+        self.esp.as_ref().map(Esp::counters).unwrap_or_default()
+    }
+
     /// What the middlebox did.
     pub fn middlebox_counters(&self) -> middlebox::Counters {
         self.middlebox.counters()
@@ -250,16 +273,28 @@ impl Path {
     }
 
     fn put_on_link(&mut self, now: Instant, packet: Packet) {
-        let Path { stretch, link, protocol, .. } = self;
-        match stretch {
-            None => {
-                link.push(now, packet);
-            }
+        match &mut self.stretch {
+            None => self.put_sealed(now, packet),
             Some(stretch) => {
-                for packet in stretch.push(now, packet, *protocol).into_iter().flatten() {
-                    link.push(now, packet);
+                for packet in stretch.push(now, packet, self.protocol).into_iter().flatten() {
+                    self.put_sealed(now, packet);
                 }
             }
+        }
+    }
+
+    fn put_sealed(&mut self, now: Instant, packet: Packet) {
+        let protocol = match self.protocol {
+            Protocol::Tcp => 6,
+            Protocol::Sctp => 132,
+        };
+        let packet = match &mut self.esp {
+            Some(esp) => esp.seal(now, packet, protocol),
+            None => Some(packet),
+        };
+        match packet {
+            Some(packet) => drop(self.link.push(now, packet)),
+            None => self.counters.malformed += 1,
         }
     }
 }

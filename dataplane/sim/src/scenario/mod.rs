@@ -5,6 +5,7 @@
 //! the path only loses, delays, reorders, duplicates, damages visibly, marks, cuts up and changes its MTU,
 //! everything must also arrive.
 
+mod esp;
 mod random;
 mod random_sctp;
 mod tally;

@@ -4,6 +4,7 @@ use core::fmt;
 use core::ops::AddAssign;
 
 use crate::end::{End, Setup};
+use crate::esp;
 use crate::pair::Pair;
 
 /// Sums over scenarios. What is about segments counts those of both directions.
@@ -35,6 +36,8 @@ pub struct Tally {
     pub split: u64,
     /// Joined to the one before.
     pub merged: u64,
+    /// Of ESP.
+    pub esp: esp::Counters,
     /// Larger than the MTU of the path.
     pub too_big: u64,
     /// Sent again.
@@ -62,6 +65,7 @@ impl Tally {
             tally.corrupted += path.counters().bad_checksum;
             tally.hidden_damage += path.counters().hidden_damage;
             tally.too_big += path.counters().too_big;
+            tally.esp += path.esp_counters();
             tally.split += path.middlebox_counters().split;
             tally.merged += path.middlebox_counters().merged;
         }
@@ -76,7 +80,7 @@ impl Tally {
         tally
     }
 
-    fn named(&self) -> [(&'static str, u64); 18] {
+    fn named(&self) -> [(&'static str, u64); 21] {
         [
             ("scenarios", self.scenarios),
             ("complete", self.complete),
@@ -91,6 +95,9 @@ impl Tally {
             ("marked", self.marked),
             ("split", self.split),
             ("merged", self.merged),
+            ("refused by ESP", self.esp.refused),
+            ("replayed", self.esp.replayed),
+            ("rekeyed", self.esp.rekeyed),
             ("too big", self.too_big),
             ("retransmitted", self.retransmitted),
             ("time-outs", self.timeouts),
@@ -107,6 +114,7 @@ impl Tally {
 
 impl AddAssign for Tally {
     fn add_assign(&mut self, other: Tally) {
+        self.esp += other.esp;
         let fields = [
             (&mut self.scenarios, other.scenarios),
             (&mut self.complete, other.complete),

@@ -1,0 +1,77 @@
+//! From a seed to a scenario whose packets are protected by ESP, over TCP or SCTP.
+
+use ipsec::crypto::Algorithm;
+use link::Rng;
+
+use super::random::{any_scale, one_in};
+use super::{Scenario, Twist};
+use crate::end::Setup;
+use crate::sctp::SctpConfig;
+use crate::{esp, middlebox};
+
+/// Bytes that ESP adds at most, as the simulation counts them: a tunnel over IPv6 with UDP, IV, padding and ICV, and the inner
+/// header where it is IPv6.
+const MOST: usize = 128;
+
+impl Scenario {
+    /// The scenario that `seed` names, under ESP.
+    pub fn random_over_esp(seed: u64) -> Self {
+        let mut scenario = Scenario::random(seed);
+        let mtu = protect(&mut scenario);
+        scenario.config.client.mtu = mtu;
+        scenario.config.server.mtu = mtu;
+        scenario
+    }
+}
+
+impl Scenario<SctpConfig> {
+    /// The scenario that `seed` names, under ESP. What SCTP leaves to IP to cut is cut as ESP.
+    pub fn random_sctp_over_esp(seed: u64) -> Self {
+        let mut scenario = Scenario::random_sctp(seed);
+        let mtu = protect(&mut scenario);
+        scenario.config.client.mtu = mtu;
+        scenario.config.server.mtu = mtu;
+        scenario
+    }
+}
+
+/// Protects both directions, and widens the path by what that takes; returns the MTU of the hosts.
+fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
+    let mut rng = Rng::new(scenario.seed ^ 0xE59);
+    let config = &mut scenario.config;
+    let v6 = one_in(&mut rng, 2);
+    let mut least = usize::MAX;
+    for path in [&mut config.forward, &mut config.backward] {
+        // Nobody on the path can cut or join what is protected.
+        path.middlebox = middlebox::Config::transparent();
+        path.mtu += MOST;
+        let esp = random(&mut rng, v6);
+        least = least.min(esp.inner_mtu(path.mtu));
+        path.esp = Some(esp);
+    }
+    for (_, twist) in &mut scenario.twists {
+        if let Twist::Mtu(_, mtu) = twist {
+            *mtu += MOST;
+        }
+    }
+    least
+}
+
+fn random(rng: &mut Rng, v6: bool) -> esp::Config {
+    let esn = !one_in(rng, 3);
+    let sequence = match esn {
+        // Beyond the low half of the sequence number soon.
+        true => (1 << 32) - rng.below(2000),
+        false => rng.below(1000),
+    };
+    esp::Config {
+        algorithm: Algorithm::ALL[rng.below(Algorithm::ALL.len() as u64) as usize],
+        v6,
+        tunnel: one_in(rng, 2).then(|| one_in(rng, 2)),
+        udp: one_in(rng, 3),
+        esn,
+        sequence,
+        window: [64, 256, 1024, 4096][rng.below(4) as usize],
+        rekey: (!one_in(rng, 4)).then(|| 10 + any_scale(rng, 4..12)),
+    }
+}

@@ -136,13 +136,12 @@ impl Device {
             check(format!("device {name} refuses the RSS table"), code)?;
         }
         // Drivers without these filters receive everything anyway and say "not supported".
-        if config.promiscuous {
+        // SAFETY: the port is ours.
+        let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
+        // Of af_packet and af_xdp only all frames can be had, and neighbour solicitations go to groups (RFC 4861 §4.3).
+        if config.promiscuous || config.all_multicast && !groups {
             // SAFETY: the port is ours.
             unsafe { sys::rte_eth_promiscuous_enable(port) };
-        }
-        if config.all_multicast {
-            // SAFETY: the port is ours.
-            unsafe { sys::rte_eth_allmulticast_enable(port) };
         }
         Ok(idle)
     }

@@ -124,7 +124,11 @@ impl Cell {
     /// What the two configuration files say besides topology, in one line.
     fn deviations(&self) -> String {
         let mut all: Vec<String> = Vec::new();
-        for (section, lines) in product::deviations(&self.rig, Side::Asked) {
+        if self.rig.network.protected {
+            all.push("ipsec: aes128gcm16, ESN, transport mode".to_owned());
+        }
+        let listed = product::deviations(&self.rig, Side::Asked).into_iter();
+        for (section, lines) in listed.filter(|(section, _)| !section.starts_with("ipsec")) {
             all.extend(lines.lines().map(|line| format!("{section}.{}", line.replace(" = ", "="))));
         }
         all.join(", ")

@@ -29,19 +29,32 @@ impl Interval {
     /// Of ratios; `None` of fewer than two, which give no interval, and where one of them is
     /// no positive number.
     pub fn of(ratios: &[f64]) -> Option<Interval> {
-        let n = ratios.len();
-        let good = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
-        if n < 2 || !ratios.iter().all(good) {
+        if !ratios.iter().all(|ratio| ratio.is_finite() && *ratio > 0.0) {
             return None;
         }
         let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
-        let mean = logs.iter().sum::<f64>() / n as f64;
-        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-        let error = (squares / (n - 1) as f64 / n as f64).sqrt();
-        // Beyond the table its last entry is a little too wide, never too narrow.
-        let half = T[(n - 2).min(T.len() - 1)] * error;
+        let (n, mean, half) = mean_and_half(&logs)?;
         Some(Interval { n, mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
     }
+}
+
+/// The mean of differences with its interval; `None` of fewer than two.
+pub fn of_differences(differences: &[f64]) -> Option<Interval> {
+    let (n, mean, half) = mean_and_half(differences)?;
+    Some(Interval { n, mean, low: mean - half, high: mean + half })
+}
+
+/// How many, their mean, and half of its interval.
+fn mean_and_half(values: &[f64]) -> Option<(usize, f64, f64)> {
+    let n = values.len();
+    if n < 2 || !values.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    let mean = values.iter().sum::<f64>() / n as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let error = (squares / (n - 1) as f64 / n as f64).sqrt();
+    // Beyond the table its last entry is a little too wide, never too narrow.
+    Some((n, mean, T[(n - 2).min(T.len() - 1)] * error))
 }
 
 #[cfg(test)]
@@ -60,6 +73,14 @@ mod tests {
         assert_eq!(interval.n, 3);
         assert!(near(interval.mean, 2.0), "{interval:?}");
         assert!(near(interval.low, 2.0 / half.exp()) && near(interval.high, 2.0 * half.exp()));
+    }
+
+    #[test]
+    fn differences_have_the_interval_of_the_book_and_may_be_negative() {
+        let interval = of_differences(&[-1.0, 0.0, 1.0]).unwrap();
+        let half = 4.303 / 3f64.sqrt();
+        assert!(near(interval.mean, 0.0) && near(interval.low, -half) && near(interval.high, half));
+        assert_eq!(of_differences(&[1.0]), None);
     }
 
     #[test]

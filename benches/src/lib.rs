@@ -8,6 +8,7 @@
 pub mod appliance;
 pub mod cell;
 pub mod floods;
+pub mod gcm;
 pub mod instructions;
 pub mod interval;
 pub mod kernel;
@@ -18,6 +19,7 @@ pub mod peers;
 pub mod plan;
 pub mod plots;
 pub mod product;
+pub mod protected;
 pub mod quiet;
 pub mod report;
 pub mod rig;

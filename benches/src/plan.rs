@@ -6,6 +6,7 @@ mod bulk;
 mod floods;
 mod latency;
 mod ports;
+mod protected;
 mod recorder;
 mod scale;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::appliance::{Appliance, ApplianceKind};
 use crate::cell::{Cell, Measure};
 use crate::floods::Flood;
+use crate::gcm::Gcm;
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
 use crate::product::BUFFERS;
@@ -28,6 +30,8 @@ pub enum Task {
     Cell(Cell),
     /// What they cannot beat.
     Limit(Limit),
+    /// What protection cannot beat.
+    Gcm(Gcm),
     /// What users would pick instead.
     Peer(Peer),
     /// One data plane under a flood.
@@ -42,6 +46,7 @@ impl Task {
         match self {
             Task::Cell(cell) => cell.row(),
             Task::Limit(limit) => limit.row(),
+            Task::Gcm(gcm) => gcm.row(),
             Task::Peer(peer) => peer.row(),
             Task::Flood(flood) => flood.row(),
             Task::Appliance(appliance) => appliance.row(),
@@ -112,6 +117,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.rdmap(),
         plan.sctp(),
         plan.sctp_more(),
+        plan.protected(),
         plan.floods(),
         plan.memif(),
         plan.veth(),
@@ -206,7 +212,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::targets::{Kind, targets};
+    use crate::targets::{Kind, Target, targets};
 
     fn means(quick: bool) -> Means {
         let (veth, sockets) = (None, "/tmp".to_owned());
@@ -238,7 +244,7 @@ mod tests {
                     Task::Cell(cell) => &cell.rig,
                     Task::Limit(limit) => &limit.rig,
                     Task::Flood(flood) => &flood.rig,
-                    Task::Peer(_) | Task::Appliance(_) => continue,
+                    Task::Peer(_) | Task::Appliance(_) | Task::Gcm(_) => continue,
                 };
                 if let Err(error) = rig.products() {
                     panic!("{}: {error}", task.row().name);
@@ -287,6 +293,8 @@ mod tests {
                             "asked_cpu_share",
                             "located_held_bytes_max",
                             "series",
+                            "seal_ns",
+                            "open_ns",
                         ] {
                             measured.also(name, 1.0);
                         }
@@ -298,14 +306,16 @@ mod tests {
                 // What the others have is not in this group.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
-                for target in targets(&here).iter().filter(|t| t.kind == Kind::Ratio) {
+                let of_rows = |t: &&Target| matches!(t.kind, Kind::Ratio | Kind::Difference);
+                for target in targets(&here).iter().filter(of_rows) {
                     let n = target.samples.len();
                     assert!(n == 0 || n >= asked, "{}: n = {n}", target.name);
                 }
             }
             for target in targets(&rows).iter().filter(|_| !quick) {
                 assert!(target.value.is_some(), "{}: {:?}", target.name, target.why);
-                let within = target.kind != Kind::Ratio || one_group_has(&rows, &target.name);
+                let of_rows = matches!(target.kind, Kind::Ratio | Kind::Difference);
+                let within = !of_rows || one_group_has(&rows, &target.name);
                 assert!(within, "{} is of two groups", target.name);
             }
         }

@@ -23,6 +23,7 @@ use ddp::VersionPolicy;
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa;
 
+use crate::protected;
 use crate::rig::{Link, RigConfig, Side};
 
 /// Port of the listener.
@@ -56,7 +57,8 @@ impl Product {
         let config = config(&text(rig, side))?;
         let wrong = anyhow::Error::msg;
         let port = start::port_config(&config, &config.ports[0]).map_err(wrong)?;
-        let dataplane = dataplane_config(&config).map_err(wrong)?;
+        let mut dataplane = dataplane_config(&config).map_err(wrong)?;
+        dataplane.ipsec = protected::config(&config)?;
         let (id, interface) = (ListenerId(1), Some(InterfaceId(0)));
         let section = config.listeners.first();
         let listener = section.map(|section| {
@@ -149,6 +151,9 @@ pub fn deviations(rig: &RigConfig, side: Side) -> Vec<(&'static str, String)> {
     if !rig.recorder {
         all.push(("management", "recorder = false".to_owned()));
     }
+    if rig.network.protected {
+        all.extend(protected::sections(rig, side));
+    }
     if side == Side::Asking {
         return all;
     }
@@ -215,7 +220,8 @@ impl Sections {
         let mut out = String::new();
         for (name, lines) in &self.0 {
             let head = match *name {
-                "port" | "interface" | "listener" | "listener.queue" => format!("[[{name}]]"),
+                "port" | "interface" | "listener" | "listener.queue" | "ipsec.policy"
+                | "ipsec.sa" => format!("[[{name}]]"),
                 _ => format!("[{name}]"),
             };
             let _ = write!(out, "{head}\n{lines}");
@@ -387,13 +393,15 @@ buffers = 256
         let socket = ["/tmp/x.sock".to_owned(), "/tmp/x.sock".to_owned()];
         let impairment =
             Impairment { loss_ppm: 10_000, delay_us: 50, rate_mbit: 5000, ..Impairment::default() };
-        let network = Network { v6: true, vlan: Some(7) };
+        let network = Network { v6: true, vlan: Some(7), protected: false };
         for rig in [
             RigConfig { network, mtu: 9000, ..plain() },
             RigConfig { sctp: true, rdmap: true, trusted: true, ..plain() },
             RigConfig { rdmap: true, buffer: 1 << 20, ..plain() },
             RigConfig { streams: 10_000, slots: Some(64), markers: true, ..plain() },
             RigConfig { impairment, ..plain() },
+            RigConfig { network: Network { protected: true, ..network }, mtu: 9000, ..plain() },
+            RigConfig { network: Network { protected: true, ..Network::default() }, ..plain() },
             RigConfig { link: Link::Memif, devices: socket, ..plain() },
             device(Link::AfPacket),
             device(Link::AfXdp),

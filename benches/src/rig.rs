@@ -71,6 +71,8 @@ pub struct Network {
     pub v6: bool,
     /// The VLAN of both interfaces.
     pub vlan: Option<u16>,
+    /// IPsec protects it; see [`crate::protected`].
+    pub protected: bool,
 }
 
 /// What a link does to frames; nothing by default.

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::interval::Interval;
+use crate::interval::{Interval, of_differences};
 use crate::row::{Row, median};
 
 /// What sort of number it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Of two rows.
+    /// Of rows.
     Ratio,
+    /// Of two rows, in their unit.
+    Difference,
     /// Of one row, the same everywhere.
     Count,
     /// Of one row, shown alone.
@@ -65,6 +67,7 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut list = List { rows, targets: Vec::new() };
     list.ratios();
+    list.protected();
     list.peers();
     list.counts();
     list.figures();
@@ -129,6 +132,19 @@ impl List<'_> {
             Err(why) => (Vec::new(), false, Some(why)),
         };
         let interval = Interval::of(&samples);
+        self.push(Kind::Ratio, name, target, at_most, (interval, samples, noisy, why));
+    }
+
+    /// Of ratios or differences.
+    fn push(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        target: Option<f64>,
+        at_most: bool,
+        (interval, samples, noisy, why): (Option<Interval>, Vec<f64>, bool, Option<String>),
+    ) {
+        let unit = if kind == Kind::Difference { "us" } else { "" };
         let short = (why.is_none() && interval.is_none())
             .then(|| "one repetition alone has no interval".to_owned());
         let met = |(i, target): (Interval, f64)| match at_most {
@@ -137,10 +153,10 @@ impl List<'_> {
         };
         self.targets.push(Target {
             name: name.to_owned(),
-            kind: Kind::Ratio,
+            kind,
             target,
             at_most,
-            unit: String::new(),
+            unit: unit.to_owned(),
             value: interval.map(|i| i.mean).or(samples.first().copied()),
             low: interval.map(|i| i.low),
             high: interval.map(|i| i.high),
@@ -230,6 +246,57 @@ impl List<'_> {
         self.ratio(name, None, true, time("adaptive-1"), time("polling-1"));
     }
 
+    fn protected(&mut self) {
+        for mtu in [1500, 9000] {
+            let name =
+                format!("1 MiB writes under ESP, of what clear and GCM together allow, MTU {mtu}");
+            let samples = self.of_both(mtu);
+            self.push_ratio(&name, Some(0.85), false, samples);
+            let (of, by) = (format!("esp-write-{mtu}"), format!("clear-write-{mtu}"));
+            let name = format!("1 MiB writes under ESP, of clear, MTU {mtu}");
+            self.ratio(&name, None, false, value(&of), value(&by));
+        }
+        let found = self.pairs(Of("esp-echo", Some("p50_us")), Of("clear-echo", Some("p50_us")));
+        let (samples, noisy, why) = match found {
+            Ok((pairs, noisy)) => (pairs.iter().map(|(a, b)| a - b).collect(), noisy, None),
+            Err(why) => (Vec::new(), false, Some(why)),
+        };
+        let samples: Vec<f64> = samples;
+        let (name, interval) = ("echo under ESP, less clear, p50", of_differences(&samples));
+        self.push(Kind::Difference, name, Some(0.5), true, (interval, samples, noisy, why));
+    }
+
+    /// Both of each repetition.
+    fn pairs(&self, of: Of<'_>, by: Of<'_>) -> Result<(Vec<(f64, f64)>, bool), String> {
+        let (a, b) = (self.row(of.0)?, self.row(by.0)?);
+        let pairs = a.runs.iter().filter_map(|run| {
+            let other = b.runs.iter().find(|other| other.repetition == run.repetition)?;
+            Some((run.get(of.1)?, other.get(by.1)?))
+        });
+        let pairs: Vec<_> = pairs.collect();
+        match pairs.is_empty() {
+            true => Err("no repetition has both".into()),
+            false => Ok((pairs, a.noisy || b.noisy)),
+        }
+    }
+
+    /// A core that does one after the other, the work in clear and the cryptography, takes both times for each byte.
+    fn of_both(&self, mtu: u16) -> Result<(Vec<f64>, bool), String> {
+        let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
+        let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
+        let sums = esp.runs.iter().filter_map(|run| {
+            let of = |row: &Row| {
+                row.runs.iter().find(|other| other.repetition == run.repetition).map(|r| r.value)
+            };
+            Some(run.value / of(clear)? + run.value / of(gcm)?)
+        });
+        let sums: Vec<f64> = sums.collect();
+        match sums.is_empty() {
+            true => Err("no repetition has all three".into()),
+            false => Ok((sums, [esp, clear, gcm].iter().any(|row| row.noisy))),
+        }
+    }
+
     fn peers(&mut self) {
         for (peer, name) in [
             ("sockets-crc-copy", "kernel sockets"),
@@ -288,6 +355,10 @@ impl List<'_> {
         for quantile in ["p50_us", "p99_us", "p99_9_us"] {
             let name = quantile.trim_end_matches("_us").replace('_', ".");
             figure(&format!("echo of 64 bytes, {name}"), "us", 1.0, "echo", Some(quantile));
+        }
+        for what in ["seal", "open"] {
+            let (name, row) = (format!("AES-GCM-128 of an echo's packet: {what}"), "gcm-176");
+            figure(&name, "ns", 1.0, row, Some(&format!("{what}_ns")));
         }
         let name = "echo at 1 % load, adaptive: p50";
         figure(name, "us", 1.0, "adaptive-1", Some("p50_us"));
@@ -372,6 +443,25 @@ mod tests {
         list.push_ratio("x", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
         assert!(list.targets[0].value.unwrap() < 1.0);
         assert_eq!(list.targets[0].met, Some(false));
+    }
+
+    #[test]
+    fn protection_is_compared_with_the_sum_of_times_and_by_differences() {
+        let rows = [
+            row("esp-write-1500", &[20.0, 21.0, 20.0]),
+            row("clear-write-1500", &[40.0, 40.0, 40.0]),
+            row("gcm-1500", &[40.0, 40.0, 40.0]),
+            row("esp-echo", &[2.0, 2.1, 2.0]),
+            row("clear-echo", &[1.7, 1.8, 1.7]),
+        ];
+        let targets = targets(&rows);
+        let name = "1 MiB writes under ESP, of what clear and GCM together allow, MTU 1500";
+        let target = find(&targets, name);
+        // 20 of 1 / (1 / 40 + 1 / 40).
+        assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
+        let echo = find(&targets, "echo under ESP, less clear, p50");
+        assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");
+        assert_eq!((echo.kind, echo.met), (Kind::Difference, Some(true)));
     }
 
     #[test]

@@ -136,6 +136,7 @@ fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: std::path::PathBuf) -> Tried {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
+        ipsec: None,
         secret: [0; 32].into(),
     };
     let (sender, tried): (Sender<Tried>, _) = channel();

@@ -29,6 +29,13 @@ pub trait Frame: Send {
     /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);
 
+    /// Adds this many bytes of arbitrary content in front and behind. False, and nothing has changed, without so much
+    /// room.
+    fn stretch(&mut self, front: usize, back: usize) -> bool;
+
+    /// Takes the first `front` bytes away and keeps `len` of those behind them.
+    fn cut(&mut self, front: usize, len: usize);
+
     /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
 

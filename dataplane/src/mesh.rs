@@ -20,6 +20,8 @@ pub enum Message<F> {
         port: usize,
         /// The buffer itself moves.
         frame: F,
+        /// It is to be opened by an SA of the other worker.
+        sealed: bool,
     },
     /// An announcement by a neighbour.
     Neighbour {
@@ -34,9 +36,20 @@ pub enum Message<F> {
         port: usize,
         /// A frame as it would have come uncut.
         bytes: Vec<u8>,
+        /// As of frames.
+        sealed: bool,
+    },
+    /// A frame to be sealed by an SA of the other worker, and sent by this port.
+    Seal {
+        /// Place of the port.
+        port: usize,
+        /// The buffer itself moves.
+        frame: F,
     },
     /// A report about a flow by a router or the peer (ICMP).
     Icmp(Report),
+    /// A frame that was to be sealed here is too long then: what its flow is to know.
+    TooLong(Report),
 }
 
 /// One worker's ends of the mesh.
@@ -74,20 +87,27 @@ impl<F> Mesh<F> {
     /// Sends a message to another worker, or loses it.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
-        let is_news = matches!(message, Message::Neighbour { .. });
+        let of_sealing = matches!(message, Message::Seal { .. } | Message::TooLong(_));
+        let is_frame = !of_sealing && !matches!(message, Message::Neighbour { .. });
+        let sent = match &message {
+            Message::Neighbour { .. } => &counters.frames.mesh_news_out,
+            _ if of_sealing => &counters.ipsec.mesh_seal_out,
+            _ => &counters.frames.mesh_out,
+        };
         if way.ring.push(message).is_ok() {
             way.pushed = true;
-            let sent = match is_news {
-                true => &counters.frames.mesh_news_out,
-                false => &counters.frames.mesh_out,
-            };
             sent.add(1);
         } else {
             counters.frames.mesh_full.add(1);
-            if !is_news {
+            if is_frame {
                 counters.drops.count(DropReason::MeshFull);
             }
         }
+    }
+
+    /// There is no other worker.
+    pub fn is_alone(&self) -> bool {
+        self.from.is_empty()
     }
 
     /// Sends a message to each other worker.

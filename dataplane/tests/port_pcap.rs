@@ -97,6 +97,7 @@ fn stack() -> DataplaneConfig {
         }],
         limits: Limits::default(),
         sctp_udp_port: None,
+        ipsec: None,
         secret: [7; 32].into(),
     }
 }

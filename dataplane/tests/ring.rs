@@ -103,6 +103,7 @@ impl End {
             }],
             limits: Limits::default(),
             sctp_udp_port: None,
+            ipsec: None,
             secret: [host; 32].into(),
         };
         let mut ports_of = vec![port];
@@ -178,6 +179,7 @@ impl End {
 
     fn listen(&mut self) {
         let listener = Arc::new(ListenerConfig {
+            require: None,
             ip: Default::default(),
             id: ListenerId(1),
             interface: None,
@@ -346,6 +348,7 @@ fn a_core_that_does_not_exist_is_refused_in_words() {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
+        ipsec: None,
         secret: [0; 32].into(),
     };
     let refused = Dataplane::start(&config, &mut opened, ports().eal());

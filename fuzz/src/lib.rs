@@ -3,6 +3,7 @@
 //! `tests/replay.rs` runs their corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
+mod esp;
 #[cfg(feature = "frames")]
 mod frame;
 mod protocol;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ddp_header", run: protocol::ddp_header },
     Target { name: "advert", run: protocol::advert },
     Target { name: "last_message", run: protocol::last_message },
+    Target { name: "esp", run: esp::esp },
     Target { name: "tcp_segment", run: protocol::tcp_segment },
     Target { name: "mpa_startup", run: stream::mpa_startup },
     Target { name: "mpa_stream", run: stream::mpa_stream },

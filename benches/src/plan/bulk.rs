@@ -75,7 +75,10 @@ impl Plan<'_> {
         let write = |cell: &str, rig| {
             Task::Cell(self.cell(name, &format!("net-{cell}"), Measure::Goodput, 1 << 20, rig))
         };
-        let over = |v6, vlan| RigConfig { network: Network { v6, vlan }, ..self.rig() };
+        let over = |v6, vlan| RigConfig {
+            network: Network { v6, vlan, ..Network::default() },
+            ..self.rig()
+        };
         let tasks = vec![
             write("ipv4", over(false, None)),
             write("ipv6", over(true, None)),

@@ -27,6 +27,8 @@ pub struct CaptureSpec {
     /// Bytes of each frame, 1 to 65535.
     #[schemars(range(min = 1, max = 65_535))]
     pub snap: u32,
+    /// What IPsec protects is in the file as it is inside, decrypted, and not as it is on the wire.
+    pub inside: bool,
     /// Bytes of the file, 4 KiB to 1 TiB.
     #[schemars(range(min = 4096, max = 1_099_511_627_776_u64))]
     pub limit: u64,
@@ -41,7 +43,7 @@ impl CaptureSpec {
 
 impl Default for CaptureSpec {
     fn default() -> Self {
-        Self { stream: None, filter: String::new(), snap: 65_535, limit: 100 << 20 }
+        Self { stream: None, filter: String::new(), snap: 65_535, inside: false, limit: 100 << 20 }
     }
 }
 

@@ -118,6 +118,8 @@ pub(super) fn calls() -> Vec<Call> {
         call(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
         call(GET, "/v1/associations", View, plain(Request::Associations)),
         call(GET, "/v1/associations/{id}", View, get(association)),
+        call(GET, "/v1/ipsec/sas", View, plain(Request::IpsecSas)),
+        call(GET, "/v1/ipsec/policies", View, plain(Request::IpsecPolicies)),
         call(GET, "/v1/stats", View, plain(Request::Stats)),
         call(GET, "/v1/events", View, get(events)),
         call(GET, "/v1/messages", View, get(messages)),

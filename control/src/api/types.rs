@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
-    ConfigInfo, ConnectSpec, GetSpec, JobInfo, ListenerInfo, LogInfo, PingReport, PingSpec,
-    PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId, StreamInfo, Subject,
-    Why, WorkerInfo,
+    ConfigInfo, ConnectSpec, GetSpec, IpsecPolicyInfo, IpsecSaInfo, JobInfo, ListenerInfo, LogInfo,
+    PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status, StreamId,
+    StreamInfo, Subject, Why, WorkerInfo,
 };
 use crate::beneath::Directories;
 use crate::config::{ListenerSection, RegionSection};
@@ -85,6 +85,10 @@ pub enum Request {
     },
     /// [`Reply::Stream`].
     Stream(StreamId),
+    /// [`Reply::IpsecSas`].
+    IpsecSas,
+    /// [`Reply::IpsecPolicies`].
+    IpsecPolicies,
     /// [`Reply::Associations`].
     Associations,
     /// [`Reply::Association`].
@@ -164,6 +168,10 @@ pub enum Reply {
     Streams(Vec<StreamInfo>),
     /// To [`Request::Stream`] and [`Request::Connect`].
     Stream(StreamInfo),
+    /// To [`Request::IpsecSas`].
+    IpsecSas(Vec<IpsecSaInfo>),
+    /// To [`Request::IpsecPolicies`].
+    IpsecPolicies(Vec<IpsecPolicyInfo>),
     /// To [`Request::Associations`].
     Associations(Vec<AssociationInfo>),
     /// To [`Request::Association`].

@@ -104,6 +104,9 @@ fn hint(failure: HandshakeFailure) -> Option<&'static str> {
         ("tcp" | "sctp", "no_listener") => {
             "no listener has this address, port and transport: ddpctl listeners shows those there are"
         }
+        ("tcp" | "sctp", "not_protected") => {
+            "the listener has `require`: see ddpctl ipsec policies and sas for what protects this peer's streams"
+        }
         ("tcp" | "sctp", "timeout" | "unreachable") => {
             "packets of one direction are lost: check routes, firewalls and the MTU between the peer and this end"
         }

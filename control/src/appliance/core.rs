@@ -12,6 +12,7 @@ mod conflicts;
 mod connect;
 mod drain;
 mod failures;
+mod ipsec;
 mod listen;
 mod log;
 mod queries;
@@ -22,6 +23,7 @@ mod stage;
 mod why;
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,6 +39,7 @@ use super::busy::Busy;
 use super::captures::Captures;
 use super::env::{Env, Facts, Origin, Phase};
 use super::flights::Flights;
+use super::ipsec::{Ipsec, Kernel};
 use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
@@ -82,6 +85,8 @@ pub struct Setup {
     pub budget: Budget,
     /// What the API counts of callers.
     pub access_tally: Arc<AccessTally>,
+    /// SAs with keys from files.
+    pub ipsec: Ipsec,
 }
 
 /// Reloads of the file.
@@ -133,7 +138,7 @@ impl Core {
             started: now,
         };
         let lines = Lines::of(&facts.config);
-        let notes = setup.notes;
+        let (notes, ipsec) = (setup.notes, setup.ipsec);
         let mut core = Core {
             busy: Busy::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
@@ -148,6 +153,7 @@ impl Core {
             reloads: Reloads::default(),
             lines,
         };
+        core.env.ipsec = ipsec;
         notes.into_iter().for_each(|note| core.env.notes.add(Cause::Start, note));
         for (section, loaded) in regions {
             core.register_region(section, loaded, Origin::Configuration, None)
@@ -168,12 +174,17 @@ impl Core {
 
     /// Every worker has acknowledged all its commands. At the start: regions and listeners of the configuration.
     pub fn is_set_up(&self) -> bool {
-        self.env.is_answered()
+        self.env.is_answered() && self.env.ipsec.is_ready()
     }
 
     /// Memory that is to be made.
     pub fn poll_load(&mut self) -> Option<Load> {
         self.env.poll_load()
+    }
+
+    /// What to wait on besides: the kernel's socket of IPsec, and the descriptors of local programs.
+    pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
+        (self.env.ipsec.fd(), &self.env.shm)
     }
 
     /// The attach socket, to wait on.
@@ -239,6 +250,10 @@ impl Core {
                 let stream = StreamId(id.0);
                 self.streams.close_for(&mut self.env, stream, abort, answer);
                 self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
+            }
+            Request::IpsecSas => self.list_sas(answer),
+            Request::IpsecPolicies => {
+                answer.send(Ok(Reply::IpsecPolicies(self.ipsec_policies())));
             }
             Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
             Request::Association(id) => {
@@ -352,6 +367,17 @@ impl Core {
                     self.resume(complete, now);
                 }
             }
+            Event::Ipsec(notice) => self.on_ipsec(*notice),
+            Event::Sas { ticket, sas } => {
+                if let Some(Then::Sas { found, .. } | Then::SasUsed(found)) =
+                    self.env.waiting(ticket)
+                {
+                    found.extend(sas);
+                }
+                if let Some(complete) = self.env.answer(ticket, Ok(())) {
+                    self.resume(complete, now);
+                }
+            }
             Event::Neighbours { ticket, neighbours } => {
                 if let Some(Then::Neighbours { found, .. }) = self.env.waiting(ticket) {
                     found.extend(neighbours);
@@ -459,6 +485,7 @@ impl Core {
             self.listeners.poll_timeout(),
             self.streams.poll_timeout(),
             self.captures.poll_timeout(),
+            self.env.ipsec.kernels().and_then(Kernel::poll_timeout),
         ]
         .into_iter()
         .flatten()
@@ -520,6 +547,8 @@ impl Core {
                 answer.send(self.why(subject, now).map(Reply::Why));
             }
             Then::Neighbours { found, answer } => self.on_neighbours(&found, answer),
+            Then::Sas { found, answer } => self.on_sas(&found, answer),
+            Then::SasUsed(found) => self.on_sas_used(&found),
             // Answered by other events than `Done`.
             Then::Connected(_) | Then::Posted { .. } => self.env.tally.unexpected_events += 1,
         }

@@ -36,6 +36,7 @@ pub fn listener_config(
         address: section.address,
         port: section.port,
         endpoint: listener_endpoint(config, section),
+        require: section.require,
         backlog: pending,
         credits: pending,
     }

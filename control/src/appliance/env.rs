@@ -16,6 +16,7 @@ use ddp::StreamId;
 use super::budget::Budget;
 use super::counters::Tally;
 use super::handshakes::Handshakes;
+use super::ipsec::Ipsec;
 use super::loader::{Load, Wanted};
 use super::notes::Notes;
 use super::pending::{Loading, Then};
@@ -91,6 +92,7 @@ pub(super) struct Env {
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
+    pub ipsec: Ipsec,
     /// Where files may lie.
     pub files: Arc<Directories>,
     tickets: Tickets<Then>,
@@ -129,6 +131,7 @@ impl Env {
             now: facts.started,
             handshakes: Handshakes::default(),
             notes: Notes::default(),
+            ipsec: Ipsec::default(),
             files: Arc::new(facts.config.directories()),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),

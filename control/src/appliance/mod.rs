@@ -34,6 +34,7 @@ pub mod endpoints;
 mod env;
 mod flights;
 mod handshakes;
+mod ipsec;
 mod jobs;
 pub mod limits;
 mod links;

@@ -87,6 +87,12 @@ pub(super) enum Then {
         subject: Subject,
         answer: Answer,
     },
+    Sas {
+        found: Vec<dataplane::SaInfo>,
+        answer: Answer,
+    },
+    /// What of the kernel's SAs was used.
+    SasUsed(Vec<dataplane::SaInfo>),
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,
         answer: Answer,

@@ -16,6 +16,7 @@ use dataplane::{Dataplane, InterfaceId, WorkerId};
 
 use super::budget::{Budget, Room};
 use super::core::{Core, Setup};
+use super::ipsec::{self, Ipsec};
 use super::loader::{self, Loaded, Loader, Wanted};
 use super::ports::{self, PortView};
 use super::start;
@@ -214,7 +215,9 @@ fn start_one(
     let (requester, inbox) = api::channel().map_err(|error| format!("no queue: {error}"))?;
     let log = EventLog::new(config.limits.events as usize, config.limits.event_memory);
     let (buffers, note) = budget.buffers(&config.limits, workers);
-    let dataplane_config = start::dataplane_config(&config, &buffers)?;
+    let (protection, ipsec) = ipsec::start(&config)?;
+    let mut dataplane_config = start::dataplane_config(&config, &buffers)?;
+    dataplane_config.ipsec = protection;
     let confine = confine(&config, sandbox);
     let mut dataplane =
         Dataplane::start_confined(&dataplane_config, &mut ports, all.eal(), confine)
@@ -224,7 +227,9 @@ fn start_one(
     let name = config.name.clone();
     report(&config, &ports, &regions);
     let access_tally = access.tally();
-    let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally };
+    // The workers have their keys.
+    drop(dataplane_config);
+    let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let control: Arc<Pulse> = Arc::clone(&place.pulse);
     let (appliance, workers) = (name.clone(), setup.counters.clone());
@@ -266,6 +271,7 @@ struct Parts {
     /// What the ceiling lowers.
     note: Option<String>,
     access_tally: Arc<AccessTally>,
+    ipsec: Ipsec,
 }
 
 fn setup(
@@ -298,6 +304,7 @@ fn setup(
         hugepages: eal.has_hugepages(),
         budget: parts.budget,
         access_tally: parts.access_tally,
+        ipsec: parts.ipsec,
         config,
     }
 }

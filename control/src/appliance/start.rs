@@ -150,6 +150,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
         interfaces: config.interfaces.iter().map(interface).collect(),
         limits: worker_limits(config, buffers),
         sctp_udp_port: config.sctp.udp_encapsulation,
+        ipsec: None,
         secret: secret.into(),
     })
 }

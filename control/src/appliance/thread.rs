@@ -141,6 +141,7 @@ impl Driver {
             self.place.pulse.turn(self.core.stage().0 == Stage::Stopping);
             let mut busy = self.take_events(now);
             busy |= self.take_requests(now);
+            busy |= self.core.take_kernels(now);
             if programs {
                 self.core.shm().turn();
             }
@@ -256,8 +257,9 @@ impl Driver {
             PollFd::from_borrowed_fd(self.inbox.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.waker.0.as_fd(), PollFlags::IN),
         ];
+        let (kernel, shm) = self.core.fds();
+        fds.extend(kernel.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let own = fds.len();
-        let shm = self.core.shm();
         fds.extend(shm.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let polled = poll(&mut fds, timeout.as_ref());
         let programs = fds[own..].iter().any(|fd| !fd.revents().is_empty());

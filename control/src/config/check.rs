@@ -23,6 +23,8 @@ pub(super) struct Sections {
     pub(super) limits: (Limits, Places),
     pub(super) mpa: (MpaReceiveSection, Places),
     pub(super) sctp: (SctpSection, Places),
+    /// There are policies of IPsec, or may be.
+    pub(super) ipsec: bool,
 }
 
 /// Least memory of one stream of rping and perftest, bytes.
@@ -36,6 +38,20 @@ pub(super) fn file(sections: &Sections, sink: &Sink) {
     regions(sections, sink);
     listeners(sections, sink);
     longest_fpdu(sections, sink);
+    required_protection(sections, sink);
+}
+
+/// A listener that requires IPsec where there is none would take no stream.
+fn required_protection(sections: &Sections, sink: &Sink) {
+    let all = sections.listeners.iter();
+    for (_, places) in all.filter(|(l, _)| l.require.is_some() && !sections.ipsec) {
+        sink.report_at(
+            places,
+            "require",
+            "asks for IPsec, but there is no [[ipsec.policy]], and [ipsec] keys is not \"kernel\": every stream would be \
+             refused",
+        );
+    }
 }
 
 /// An FPDU that fills a segment must be taken.

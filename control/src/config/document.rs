@@ -13,7 +13,7 @@ use super::source::Source;
 use super::tuning::{self, ManagementSection, TcpSection};
 use super::types::*;
 use super::values;
-use super::{Config, network, objects, ports, sctp};
+use super::{Config, IpsecSection, ipsec, network, objects, ports, sctp};
 use crate::advert::is_name;
 
 /// A checked configuration that still knows where everything stands in its file.
@@ -82,6 +82,7 @@ struct Draft {
     memory: (MemorySection, Places),
     workers: (Vec<WorkerSection>, Places),
     tcp: TcpSection,
+    ipsec: (IpsecSection, Places),
     files: FilesSection,
     management: (ManagementSection, Places),
     sections: Sections,
@@ -107,6 +108,7 @@ impl Draft {
         let tcp = tuning::tcp(root.table("tcp"));
         let mpa = tuning::mpa(root.table("mpa"));
         let sctp = sctp::sctp(root.table("sctp"));
+        let ipsec = ipsec::ipsec(root.table("ipsec"));
         let limits = tuning::limits(root.table("limits"));
         let files = files::files(root.table("files"));
         let management = tuning::management(root.table("management"));
@@ -130,8 +132,9 @@ impl Draft {
             limits,
             mpa,
             sctp,
+            ipsec: ipsec.0.is_on(),
         };
-        Self { name, root, memory, workers, tcp, files, management, sections }
+        Self { name, root, memory, workers, tcp, ipsec, files, management, sections }
     }
 
     fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
@@ -151,6 +154,7 @@ impl Draft {
             tcp: self.tcp,
             mpa: self.sections.mpa.0,
             sctp: self.sections.sctp.0,
+            ipsec: self.ipsec.0,
             limits: self.sections.limits.0,
             files: self.files,
             management: self.management.0,

@@ -14,6 +14,7 @@ mod environment;
 mod errors;
 mod files;
 mod impair;
+mod ipsec;
 mod keys;
 mod machine;
 mod management;
@@ -53,6 +54,7 @@ pub(crate) use edit::render;
 pub use edit::{file_text, header_of, render_table, toml_of};
 pub use errors::{ConfigError, ConfigErrors};
 pub use files::FilesSection;
+pub use ipsec::{IpsecSection, PolicyAction, PolicySection, SaSection, TunnelEnds, algorithm_name};
 pub use keys::Key;
 pub use machine::Finding;
 pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
@@ -101,6 +103,8 @@ pub struct Config {
     pub mpa: MpaReceiveSection,
     /// SCTP's parameters, for all associations.
     pub sctp: SctpSection,
+    /// IPsec.
+    pub ipsec: IpsecSection,
     /// Bounds of the whole appliance.
     pub limits: Limits,
     /// Where files may lie.
@@ -184,7 +188,8 @@ pub fn keys() -> Vec<Key> {
         tables::listener_limits::keys_of(),
         tables::queue::keys_of(),
     ];
-    let after = [tuning::descriptors(), SctpSection::keys(), files::descriptors()];
+    let after =
+        [tuning::descriptors(), SctpSection::keys(), ipsec::descriptors(), files::descriptors()];
     let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
     all.flatten().collect()
 }

@@ -141,6 +141,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     let transport = section.or("transport", Transport::Tcp, key::listener::transport());
     let dscp = section.optional("dscp", key::listener::dscp());
     let ttl = section.optional("ttl", key::listener::ttl());
+    let require = section.or("require", None, key::listener::require());
     let mut ulp = rdmap::ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
         // Kinds of peer differ in MPA alone.
@@ -164,6 +165,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         port,
         transport,
         ip: IpFields { dscp, ttl },
+        require,
         ulp,
         mpa,
         regions,

@@ -7,8 +7,16 @@ use super::rule::Shape;
 use super::values::show_size;
 
 /// Sections of which a file may have several.
-pub(super) const LISTS: [&str; 6] =
-    ["port", "interface", "interface.routes", "region", "listener", "listener.queue"];
+pub(super) const LISTS: [&str; 8] = [
+    "port",
+    "interface",
+    "interface.routes",
+    "region",
+    "listener",
+    "listener.queue",
+    "ipsec.policy",
+    "ipsec.sa",
+];
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

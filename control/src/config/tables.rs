@@ -154,6 +154,9 @@ pub(super) mod listener {
         dscp: u8 = int(0u8, MAX_DSCP), "the interface's";
         /// Time to live, or hop limit, of its streams' packets.
         ttl: u8 = int(1u8, u8::MAX), "the interface's";
+        /// What IPsec must do for its streams: protect them (`ipsec`), encrypt them with keys of 128 bits at least, or of 256. Others
+        /// are refused.
+        require: Option<u16> = one_of(&REQUIRED), "\"none\"";
         /// The protocol above DDP.
         ulp: &'static str = one_of(&[("ddp", "ddp"), ("rdmap", "rdmap")]), "\"ddp\"";
         /// For `rdmap`: what the listener does for its peers.
@@ -212,3 +215,7 @@ pub(super) mod queue {
         path: PathBuf = by(PATH, values::path), "";
     }}
 }
+
+/// What listeners may require of IPsec: bits of encryption.
+pub(super) const REQUIRED: [(&str, Option<u16>); 4] =
+    [("none", None), ("ipsec", Some(0)), ("ipsec-128", Some(128)), ("ipsec-256", Some(256))];

@@ -125,6 +125,8 @@ pub struct ListenerSection {
     pub transport: Transport,
     /// DSCP and TTL of its streams, where they are not the interface's.
     pub ip: IpFields,
+    /// IPsec must protect its streams, with encryption by keys of so many bits; 0: with integrity alone.
+    pub require: Option<u16>,
     /// The protocol above DDP.
     pub ulp: Ulp,
     /// MPA parameters; over SCTP only the limit of private data applies.

@@ -54,6 +54,7 @@ impl Config {
         self.interfaces.iter().for_each(|section| interface(section, &mut tables));
         tables.extend(self.regions.iter().map(region));
         self.listeners.iter().for_each(|section| listener(section, &mut tables));
+        self.ipsec.written(&mut tables);
         tables.extend([
             one("tcp", self.tcp.written()),
             one("mpa", self.mpa.written()),
@@ -267,6 +268,7 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
             ("private_data_limit", Some(json!(mpa.private_data_limit))),
             ("dscp", section.ip.dscp.map(|dscp| json!(dscp))),
             ("ttl", section.ip.ttl.map(|ttl| json!(ttl))),
+            ("require", required(section.require).map(|word| json!(word))),
             ("regions", Some(json!(section.regions))),
         ],
     );
@@ -299,4 +301,10 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
         let of = [of.as_slice(), &[queue.qn.to_string()]].concat();
         tables.push(Table { section: "listener.queue", of, keys });
     }
+}
+
+/// The word for what a listener requires of IPsec, if it requires something.
+fn required(bits: Option<u16>) -> Option<&'static str> {
+    let known = super::tables::REQUIRED.iter().find(|(_, known)| *known == bits);
+    known.filter(|_| bits.is_some()).map(|(word, _)| *word)
 }

@@ -69,6 +69,9 @@ pub enum Command {
     /// SCTP associations, whose sessions streams are
     #[command(subcommand)]
     Associations(Associations),
+    /// IPsec: what is protected, and by what
+    #[command(subcommand)]
+    Ipsec(Ipsec),
     /// Streams
     #[command(subcommand)]
     Streams(Streams),
@@ -287,6 +290,17 @@ pub enum Associations {
         /// Its number
         id: StreamId,
     },
+}
+
+/// `ddpctl ipsec`.
+#[derive(Debug, Subcommand)]
+pub enum Ipsec {
+    /// Security associations, without their keys
+    Sas,
+    /// Policies, in the order in which they are looked at
+    Policies,
+    /// What was sealed, opened and dropped
+    Counters,
 }
 
 /// `ddpctl jobs`.

@@ -29,6 +29,9 @@ pub struct Capture {
     /// Bytes of each frame
     #[arg(long, value_name = "N", default_value = "65535", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub snap: u32,
+    /// What IPsec protects is recorded as it is inside, decrypted, and not as it is on the wire
+    #[arg(long)]
+    pub inside: bool,
     /// The capture ends before the file has more bytes than this
     #[arg(long, value_name = "BYTES", default_value = "100MiB", value_parser = size)]
     pub limit: u64,
@@ -36,7 +39,7 @@ pub struct Capture {
     #[arg(long, short, value_name = "FILE", required_unless_present = "stop")]
     pub write: Option<PathBuf>,
     /// End the capture that runs, whose client gets the rest of it
-    #[arg(long, conflicts_with_all = ["stream", "filter", "snap", "limit", "write"])]
+    #[arg(long, conflicts_with_all = ["stream", "filter", "snap", "inside", "limit", "write"])]
     pub stop: bool,
 }
 
@@ -59,6 +62,9 @@ pub(super) fn capture(
     let mut query = format!("snap={}&limit={}", command.snap, command.limit);
     if !command.filter.is_empty() {
         query += &format!("&filter={}", path_segment(&command.filter));
+    }
+    if command.inside {
+        query += "&inside=true";
     }
     if let Some(stream) = command.stream {
         query += &format!("&stream={stream}");

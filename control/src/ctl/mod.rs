@@ -34,9 +34,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::{
-    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, JobInfo, ListenerInfo, LogInfo,
-    MpaChoice, PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent, Severity, Stats, Status,
-    StreamInfo, Via, WorkerInfo, path_segment,
+    AssociationInfo, Client, ConnectSpec, Done, Event, EventPage, IpsecPolicyInfo, IpsecSaInfo,
+    JobInfo, ListenerInfo, LogInfo, MpaChoice, PortInfo, RdmapChoice, RegionInfo, SendSpec, Sent,
+    Severity, Stats, Status, StreamInfo, Via, WorkerInfo, path_segment,
 };
 
 use crate::transport::Transport;
@@ -45,8 +45,8 @@ pub use exit::Exit;
 pub use url::{Peer, RegionAt, Url, UrlError};
 
 use args::{
-    Associations, Connect, Events, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd, Regions, Send,
-    SendTo, Streams,
+    Associations, Connect, Events, Ipsec, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd,
+    Regions, Send, SendTo, Streams,
 };
 use exit::Failure;
 
@@ -164,6 +164,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
             .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
         Command::Regions(command) => regions(command, &client()?, output),
         Command::Listeners { command } => listeners(command, &client()?, output),
+        Command::Ipsec(command) => ipsec(&command, &client()?, output),
         Command::Associations(command) => associations(&command, &client()?, output),
         Command::Streams(command) => streams(command, &client()?, output),
         Command::Top(command) => top::top(&command, client()?, output),
@@ -307,6 +308,23 @@ fn listeners(
         Listeners::Remove { name } => {
             client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
             output.done(format!("listener \"{name}\" is removed; its streams stay"))
+        }
+    }
+}
+
+fn ipsec(command: &Ipsec, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+    match command {
+        Ipsec::Sas => {
+            let list = client.get::<Vec<IpsecSaInfo>>("/v1/ipsec/sas")?;
+            output.answer(&list, |list| show::ipsec_sas(list))
+        }
+        Ipsec::Policies => {
+            let list = client.get::<Vec<IpsecPolicyInfo>>("/v1/ipsec/policies")?;
+            output.answer(&list, |list| show::ipsec_policies(list))
+        }
+        Ipsec::Counters => {
+            let counters = show::ipsec_counters(&client.get::<Stats>("/v1/stats")?);
+            output.answer(&counters, show::named_counters)
         }
     }
 }

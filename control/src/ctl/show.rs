@@ -1,5 +1,6 @@
 //! Answers for people.
 
+mod ipsec;
 mod streams;
 
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,6 +15,7 @@ use crate::api::{
 };
 use crate::config::show_size;
 
+pub(super) use ipsec::{ipsec_counters, ipsec_policies, ipsec_sas, named_counters};
 pub(super) use streams::{association, associations, rate, stream, stream_cell, streams, time};
 
 /// A table without lines: it reads well and cuts well.

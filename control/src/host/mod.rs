@@ -7,7 +7,7 @@
 //! The addresses of the interface stand on the TAP, which has the port's link-layer address. Where the kernel reads the
 //! port's device too, it would answer beside us: a table of nftables drops what the device receives, before the kernel's
 //! protocols see it and after packet sockets have. The table belongs to a socket of this process and is gone with it, as
-//! the TAP is. The ports from which streams are opened are reserved in the kernel, so that it opens nothing from them.
+//! the TAP is. Where there is IPsec, what the kernel sends and takes on the TAP is in clear: the data plane protects it. The ports from which streams are opened are reserved in the kernel, so that it opens nothing from them.
 
 mod filter;
 mod netlink;
@@ -65,7 +65,11 @@ pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, St
             _ => None,
         };
         devices.extend(device);
-        all.push(share_one(interface, section, name, device, *mac).map_err(wrong)?);
+        let shared = share_one(interface, section, name, device, *mac).map_err(wrong)?;
+        if config.ipsec.is_on() {
+            tap::leave_in_clear(name).map_err(wrong)?;
+        }
+        all.push(shared);
     }
     Ok(all)
 }

@@ -59,6 +59,30 @@ impl Tap {
     }
 }
 
+/// The kernel neither protects what it sends by this TAP nor asks for protection of what comes: the data plane does both. For
+/// IPv6 it cannot be told.
+///
+/// # Errors
+/// A sentence.
+pub(super) fn leave_in_clear(name: &str) -> Result<(), String> {
+    let failed = |error: io::Error| {
+        format!("the kernel cannot be kept from doing IPsec on {name} besides: {error}")
+    };
+    let index = index_of(name).ok_or_else(|| format!("{name} has vanished"))?;
+    let on = 1u32.to_ne_bytes();
+    let conf = Message::default().attribute(DEVCONF_NOXFRM, &on).attribute(DEVCONF_NOPOLICY, &on);
+    let inet = Message::default().nested(IFLA_INET_CONF, &conf);
+    let families = Message::default().nested(libc::AF_INET as u16, &inet);
+    let message = Message::link(index, 0, 0).nested(libc::IFLA_AF_SPEC, &families);
+    let mut socket = Socket::open(Protocol::Route).map_err(failed)?;
+    socket.request(&[message]).map_err(failed)
+}
+
+/// The settings of a device in IPv4, and two of them (`linux/ip.h`): `disable_xfrm` and `disable_policy`.
+const IFLA_INET_CONF: u16 = 1;
+const DEVCONF_NOXFRM: u16 = 15;
+const DEVCONF_NOPOLICY: u16 = 16;
+
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -118,6 +118,10 @@ pub(crate) fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
         let why = "interface.host: to make the TAP, and to keep the kernel off the device";
         needs.push(Need::required(Capability::NetAdmin, why));
     }
+    if config.ipsec.is_kernels() {
+        let why = "ipsec.keys = \"kernel\": to read the kernel's SAs, and to tell it what of them is used";
+        needs.push(Need::required(Capability::NetAdmin, why));
+    }
     if limit.is_some() {
         let why = "to lock regions beyond RLIMIT_MEMLOCK; not needed where that is unlimited";
         needs.push(Need::wanted(Capability::IpcLock, why));

@@ -167,6 +167,7 @@ fn written(config: &Config) -> Vec<PathBuf> {
         PortKind::Pcap { tx_file, .. } => tx_file.clone(),
         _ => None,
     }));
+    files.extend(config.ipsec.sas.iter().filter_map(|sa| sa.sequence_file.clone()));
     let directories = files.iter().map(|file| parent(file));
     let others = match &config.files.paths {
         Some(paths) => paths.clone(),
@@ -178,6 +179,7 @@ fn written(config: &Config) -> Vec<PathBuf> {
 /// What a configuration reads: the directory of its file, for reloads, and captures.
 fn read(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
+    paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
     // A link's target, as it is now.
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {

@@ -1,12 +1,14 @@
 //! Parameters of the dataplane at start. All have been checked by the reader of the configuration.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use port_kind::Secret;
 use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
+use super::ipsec::IpsecConfig;
 use super::transport::EndpointConfig;
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
@@ -23,6 +25,8 @@ pub struct DataplaneConfig {
     pub limits: Limits,
     /// The UDP port at which SCTP is expected in UDP, besides IP (RFC 6951); SCTP in UDP goes out from it.
     pub sctp_udp_port: Option<u16>,
+    /// IPsec, where there is some.
+    pub ipsec: Option<Arc<IpsecConfig>>,
     /// Seeds every keyed hash and random choice of the workers (initial sequence numbers, flow table,
     /// source ports). From the system's random source, never logged.
     pub secret: Secret<[u8; 32]>,
@@ -84,6 +88,8 @@ pub struct ListenerConfig {
     pub endpoint: EndpointConfig,
     /// What the IP headers of its streams carry, where that is not the interface's.
     pub ip: IpFields,
+    /// Streams must be protected by IPsec, their content encrypted with keys of so many bits; 0: integrity is enough.
+    pub require: Option<u16>,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,

@@ -191,6 +191,44 @@ counters! {
         /// Frames of the host not sent: too long or too short, the ring to the worker was full, or no packet buffer.
         host_sent_lost: Counter,
     }
+    /// IPsec.
+    ipsec: IpsecCounters {
+        /// Packets sealed.
+        ipsec_sealed: Counter,
+        /// Bytes of those before they were sealed, IP headers included.
+        ipsec_sealed_bytes: Counter Bytes,
+        /// Packets opened.
+        ipsec_opened: Counter,
+        /// Bytes of those after they were opened, IP headers included.
+        ipsec_opened_bytes: Counter Bytes,
+        /// Datagrams that keep the ports of NATs, received (RFC 3948 §2.3).
+        nat_keepalives_in: Counter,
+        /// The same, sent.
+        nat_keepalives_out: Counter,
+        /// Reports of routers about ESP that were taken: the path carries less.
+        ipsec_path_mtu_updates: Counter,
+        /// Frames not sent because there was no SA for them, and none came in time.
+        unsent_no_sa: Counter,
+        /// Frames not sent because a policy drops them, or none names them.
+        unsent_policy: Counter,
+        /// Frames not sent because they would have been longer than the MTU once sealed.
+        unsent_too_long: Counter,
+        /// Frames not sent because they could not be sealed: the SA is over, or has no sequence numbers left.
+        unsent_refused: Counter,
+        /// Reports to the host's kernel that a frame of its is too long once it is sealed.
+        host_too_long: Counter,
+        /// Frames of the host not sent because its kernel had sealed them by an SA of this appliance.
+        unsent_twice: Counter,
+        /// Frames of other workers, and those that keep the ports of NATs, not sent because the transmit ring was full.
+        unsent_full: Counter,
+        /// Frames sent on to the worker that has their SA, to be sealed there, and reports to the worker of a flow whose frame was too
+        /// long for that.
+        mesh_seal_out: Counter,
+        /// The same, from other workers.
+        mesh_seal_in: Counter,
+        /// Notices of IPsec past their rate limit, or lost because the control thread did not keep up.
+        ipsec_notices_lost: Counter,
+    }
     /// Streams of TCP and SCTP.
     streams: StreamCounters {
         /// Segments that streams took, SYNs that began one included. Those that they refused are counted as dropped.
@@ -271,7 +309,7 @@ impl Counters {
     /// ```text
     /// rx_frames + mesh_in + mesh_news_in
     ///     = segments + sctp_packets + cookies_sent + sctp_cookies_sent + fragments + echo_replies + group_queries
-    ///     + neighbour_claims + icmp_errors + mesh_out + host_frames + all drops
+    ///     + neighbour_claims + icmp_errors + mesh_out + host_frames + nat_keepalives_in + all drops
     /// ```
     pub fn unaccounted(&self) -> i64 {
         let (frames, ip) = (&self.frames, &self.ip);
@@ -288,6 +326,7 @@ impl Counters {
             &ip.icmp_errors,
             &frames.mesh_out,
             &self.host.host_frames,
+            &self.ipsec.nat_keepalives_in,
         ];
         let sum = |all: &[&Counter]| all.iter().map(|counter| counter.get()).sum::<u64>();
         sum(&taken).wrapping_sub(sum(&ends) + self.drops.total()).cast_signed()
@@ -417,6 +456,28 @@ drop_reasons! {
     Overload = "overload",
     /// For the host: its ring is full, or the burst has given it as many frames as it may.
     HostFull = "host_full",
+    /// In clear, where a policy of IPsec protects (RFC 4301 §5.2).
+    IpsecUnprotected = "ipsec_unprotected",
+    /// Came by an SA whose policy does not select it (RFC 4301 §5.2).
+    IpsecWrongProtection = "ipsec_wrong_protection",
+    /// A policy of IPsec drops it.
+    IpsecDiscarded = "ipsec_discarded",
+    /// There are policies of IPsec, and none names it.
+    IpsecNoPolicy = "ipsec_no_policy",
+    /// ESP of an SA that there is not (RFC 4303 §3.4.2).
+    EspUnknownSpi = "esp_unknown_spi",
+    /// ESP that came before, or is too old for the anti-replay window (RFC 4303 §3.4.3).
+    EspReplay = "esp_replay",
+    /// ESP whose integrity check fails (RFC 4303 §3.4.4.1).
+    EspIntegrity = "esp_integrity",
+    /// ESP that is malformed inside or outside.
+    EspMalformed = "esp_malformed",
+    /// ESP of an SA that is over.
+    EspExpired = "esp_expired",
+    /// ESP without a packet in it, which hides how much is sent (RFC 4303 §2.6).
+    EspDummy = "esp_dummy",
+    /// To a listener that requires more protection by IPsec than the stream would have.
+    NotProtected = "not_protected",
     /// For a port that the worker has no queue of.
     NoPort = "no_port",
     /// SYN to be answered with a cookie: no packet buffer, or no room in the transmit ring.

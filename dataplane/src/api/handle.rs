@@ -330,6 +330,7 @@ mod tests {
             interfaces: Vec::new(),
             limits: Limits::default(),
             sctp_udp_port: None,
+            ipsec: None,
             secret: [0; 32].into(),
         };
         let dataplane = Dataplane::new(vec![handle], &config, control);

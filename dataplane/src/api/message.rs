@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
 use ddp::{Access, Message, Msn, PdId, Qn, Stag, StagEntry, StagError, StreamId, TaggedOffset};
+use ipsec::sa::SaError;
 use tcp_lite::endpoint::UlpConfig;
 use tcp_lite::mpa::{EnhancedRepr, PrivateDataTooLong, Revision};
 
@@ -15,6 +16,7 @@ use super::config::ListenerConfig;
 use super::flow::FlowInfo;
 use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
+use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
 use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
@@ -29,6 +31,18 @@ pub enum Command {
     AddStag {
         /// The region as peers may reach it.
         entry: StagEntry<Memory>,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Changes the SAs of IPsec. Answered by [`Event::Done`].
+    Sa {
+        /// How.
+        change: SaChange,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Asks for the SAs that the worker has: [`Event::Sas`].
+    ListSas {
         /// For the answer.
         ticket: Ticket,
     },
@@ -301,6 +315,15 @@ pub enum Event {
     /// A peer did not become a stream: it failed before its request was reported. Not all are reported; all are in the
     /// counts of [`Event::Streams`].
     HandshakeFailed(Box<HandshakeFailed>),
+    /// What IPsec tells, of which not all is reported.
+    Ipsec(Box<IpsecNotice>),
+    /// The SAs of a worker.
+    Sas {
+        /// That of the [`Command::ListSas`].
+        ticket: Ticket,
+        /// Them, without keys.
+        sas: Vec<SaInfo>,
+    },
     /// Messages can flow in both directions.
     Established {
         /// The stream.
@@ -610,6 +633,15 @@ pub enum CommandError {
     /// The worker has no queue of the port.
     #[error("the worker has no queue of this port")]
     NoPort,
+    /// The dataplane was started without IPsec.
+    #[error("there is no IPsec")]
+    NoIpsec,
+    /// There is no such SA.
+    #[error("no such SA")]
+    NoSa,
+    /// There can be no such SA.
+    #[error("{0}")]
+    Sa(SaError),
 }
 
 /// A stream as the operator sees it.

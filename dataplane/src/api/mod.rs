@@ -7,6 +7,7 @@ mod flow;
 mod handle;
 mod handshake;
 mod ids;
+mod ipsec;
 mod load;
 mod message;
 mod recording;
@@ -23,6 +24,10 @@ pub use handle::{Dataplane, Full, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
 pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
+pub use ipsec::{
+    IpsecConfig, IpsecDrop, IpsecNotice, Protection, SaChange, SaConfig, SaDirection, SaId, SaInfo,
+    SaWay,
+};
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{
     Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, PostFailure,

@@ -30,7 +30,17 @@ pub(super) struct Headers {
     pub(super) inner: Option<(u16, u16)>,
 }
 
+/// ESP's number (RFC 4303 §2), and the port of ESP in UDP (RFC 3948 §2.1).
+const ESP: u8 = 50;
+const ESP_PORT: u16 = 4500;
+
 impl Headers {
+    /// ESP, also in UDP; IKE, which has the same port, too.
+    pub(super) fn is_sealed(&self) -> bool {
+        let in_udp = self.ports.is_some_and(|(from, to)| from == ESP_PORT || to == ESP_PORT);
+        self.protocol == Some(ESP) || self.protocol == Some(UDP) && in_udp
+    }
+
     pub(super) fn of(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
         // What is cut short leaves the rest as it is.

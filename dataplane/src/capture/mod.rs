@@ -114,6 +114,8 @@ pub struct Tap {
     filter: Arc<Filter>,
     snap: usize,
     counters: Arc<TapCounters>,
+    /// What IPsec protects is recorded as it is inside.
+    inside: bool,
     /// Nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: Held,
@@ -166,13 +168,42 @@ pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -
     let counters = Arc::new(TapCounters::default());
     let held = Held { headers: Headers::default(), time: 0, len: 0, bytes: vec![0; snap] };
     let drops = Drops::default().iter().map(|(_, _, count)| count).collect();
-    let tap = Tap { ring: producer, filter, snap, counters: counters.clone(), clock, held, drops };
+    let (inside, of) = (false, counters.clone());
+    let tap = Tap { ring: producer, filter, snap, counters: of, inside, clock, held, drops };
     (tap, Reader { ring: consumer, counters })
 }
 
 impl Tap {
-    /// A frame, with what became of it.
+    /// What IPsec protects is recorded as it is inside, and not as it is on the wire.
+    #[must_use]
+    pub fn inside(self) -> Tap {
+        Tap { inside: true, ..self }
+    }
+
+    /// A frame that the port sent, with what became of it.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
+        // It was recorded before it was sealed.
+        if self.inside && Headers::of(frame).is_sealed() {
+            return;
+        }
+        self.keep(direction, fate, frame);
+    }
+
+    /// A frame that is about to be sealed.
+    pub(crate) fn record_inside(&mut self, frame: &[u8]) {
+        if self.inside {
+            self.keep(Direction::Out, Fate::Passed, frame);
+        }
+    }
+
+    /// The frame that is held was opened, and is this one inside.
+    pub(crate) fn hold_inside(&mut self, frame: &[u8]) {
+        if self.inside {
+            self.take(frame);
+        }
+    }
+
+    fn keep(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
         TapCounters::add(&self.counters.seen);
         if self.filter.takes(&Headers::of(frame), direction, fate.is_drop()) {
             let bytes = &frame[..frame.len().min(self.snap)];
@@ -185,6 +216,12 @@ impl Tap {
 
     /// A received frame, before it is handled: [`release`](Self::release) follows, or it is held again later.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
+        self.take(frame);
+        let counts = drops.iter().map(|(_, _, count)| count);
+        self.drops.iter_mut().zip(counts).for_each(|(before, now)| *before = now);
+    }
+
+    fn take(&mut self, frame: &[u8]) {
         let headers = Headers::of(frame);
         self.held.bytes.clear();
         let wanted = |dropped| self.filter.takes(&headers, Direction::In, dropped);
@@ -194,8 +231,6 @@ impl Tap {
             self.held.len = frame.len();
             self.held.bytes.extend_from_slice(&frame[..frame.len().min(self.snap)]);
         }
-        let counts = drops.iter().map(|(_, _, count)| count);
-        self.drops.iter_mut().zip(counts).for_each(|(before, now)| *before = now);
     }
 
     /// The frame that was held has been handled; `drops` says whether it was dropped.

@@ -32,6 +32,17 @@ impl Frame for Mbuf {
         Mbuf::truncate(self, len);
     }
 
+    fn stretch(&mut self, front: usize, back: usize) -> bool {
+        let room = self.headroom() >= front && self.tailroom() >= back;
+        room && self.prepend(front).is_some() && self.append(back).is_some()
+    }
+
+    fn cut(&mut self, front: usize, len: usize) {
+        if self.trim_front(front) {
+            Mbuf::truncate(self, len);
+        }
+    }
+
     fn prefetch(&self) {
         self.prefetch_data(MOST_AHEAD);
     }
@@ -131,6 +142,23 @@ impl PortFacts {
             device_hash: info.rss.in_device,
             steering: Steering::new(&SYMMETRIC_KEY, table),
             workers: workers.to_vec(),
+        }
+    }
+
+    /// Those of a port whose device sees ESP where the flows are: its checksums would be those of the outside, and so
+    /// would its hashes.
+    #[must_use]
+    pub(crate) fn without_offloads(self) -> PortFacts {
+        let software = |by| match by {
+            ChecksumBy::Device => ChecksumBy::Software,
+            other => other,
+        };
+        let tcp = software(self.tx_checksum.tcp);
+        PortFacts {
+            tx_checksum: TxChecksum { ip_by_device: false, tcp },
+            rx_checksum: software(self.rx_checksum),
+            device_hash: false,
+            ..self
         }
     }
 }

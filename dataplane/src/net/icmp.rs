@@ -3,12 +3,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ipsec::guard::NAT_PORT;
 use smoltcp::wire::{
     Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv6Message, Icmpv6Packet, IpProtocol,
     Ipv4Packet, Ipv6Packet,
 };
 
-use super::demux::{ICMPV6, SCTP, UDP_HEADER};
+use super::demux::{ESP, ICMPV6, SCTP, UDP_HEADER};
 use super::interface::Interface;
 use super::neighbour::Mac;
 use super::{Outbox, checksum, path};
@@ -39,6 +40,8 @@ pub enum Quote {
     Sctp(u32),
     /// SCTP's INIT with this initiate tag, our own.
     SctpInit(u32),
+    /// ESP of this SPI, with the low half of its sequence number. The flow inside is not known.
+    Esp(u32, u32),
 }
 
 /// Why a segment did not arrive.
@@ -186,7 +189,7 @@ fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Troub
     }
 }
 
-/// Who the packet was from and to, by its first eight bytes of TCP or SCTP. The owner of the flow checks
+/// Who the packet was from and to, by its first eight bytes of TCP, SCTP or ESP. The owner of the flow, or of the SA, checks
 /// the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
 fn report(
     index: usize,
@@ -205,6 +208,12 @@ fn report(
         {
             (SCTP, bytes.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
         }
+        // RFC 3948 §2.1.
+        IpProtocol::Udp
+            if interface.guarded && bytes.get(2..4) == Some(&NAT_PORT.to_be_bytes()) =>
+        {
+            (ESP, bytes.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
+        }
         other => (other, bytes),
     };
     let &[s0, s1, d0, d1, q0, q1, q2, q3, ..] = bytes else { return Err(DropReason::Icmp) };
@@ -213,15 +222,22 @@ fn report(
         (IpProtocol::Tcp, seq) => Quote::Tcp(seq),
         (SCTP, 0) => Quote::SctpInit(initiate_tag(bytes).ok_or(DropReason::IcmpNotBelieved)?),
         (SCTP, tag) => Quote::Sctp(tag),
+        (ESP, sequence) if interface.guarded => {
+            Quote::Esp(u32::from_be_bytes([s0, s1, d0, d1]), sequence)
+        }
         _ => return Err(DropReason::IcmpNotBelieved),
     };
     if !interface.has(local) {
         return Err(DropReason::IcmpNotBelieved);
     }
+    let ports = match quote {
+        Quote::Esp(..) => [0, 0],
+        _ => [u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])],
+    };
     Ok(Icmp::Error(Report {
         interface: index,
-        local: SocketAddr::new(local, u16::from_be_bytes([s0, s1])),
-        remote: SocketAddr::new(remote, u16::from_be_bytes([d0, d1])),
+        local: SocketAddr::new(local, ports[0]),
+        remote: SocketAddr::new(remote, ports[1]),
         quote,
         trouble,
     }))
@@ -235,6 +251,43 @@ fn initiate_tag(packet: &[u8]) -> Option<u32> {
         &[INIT, _, _, _, t0, t1, t2, t3, ..] => Some(u32::from_be_bytes([t0, t1, t2, t3])),
         _ => None,
     }
+}
+
+/// Bytes of a packet that a report quotes, so that it fits in what every path carries (RFC 1812 §4.3.2.3, RFC 4443 §2.4).
+const QUOTED_V4: usize = 548;
+/// See [`QUOTED_V4`].
+const QUOTED_V6: usize = 1232;
+
+/// Writes the frame by which a router tells the sender of `packet` how many bytes its packets may have (RFC 1191 §4,
+/// RFC 4443 §3.2): to our own address, from the packet's destination.
+pub fn packet_too_big(
+    interface: &Interface,
+    packet: &[u8],
+    (local, remote): (IpAddr, IpAddr),
+    mtu: u16,
+    out: &mut Vec<u8>,
+) {
+    let (protocol, kind, code, quoted) = match local {
+        IpAddr::V4(_) => {
+            let code = u8::from(Icmpv4DstUnreachable::FragRequired);
+            (IpProtocol::Icmp, u8::from(Icmpv4Message::DstUnreachable), code, QUOTED_V4)
+        }
+        IpAddr::V6(_) => (IpProtocol::Icmpv6, u8::from(Icmpv6Message::PktTooBig), 0, QUOTED_V6),
+    };
+    let quote = &packet[..packet.len().min(quoted)];
+    let addresses = (remote, local);
+    let how = (protocol, HOP_LIMIT);
+    path::ip_frame(out, interface, interface.mac, addresses, how, 8 + quote.len(), |message| {
+        message[..8].fill(0);
+        (message[0], message[1]) = (kind, code);
+        message[6..8].copy_from_slice(&mtu.to_be_bytes());
+        message[8..].copy_from_slice(quote);
+        let sum = match protocol {
+            IpProtocol::Icmp => !checksum::sum(message),
+            _ => checksum::segment(remote, local, ICMPV6, message),
+        };
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+    });
 }
 
 /// Answers an echo request with its own bytes, to the link-layer address that it came from.

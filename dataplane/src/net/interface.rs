@@ -26,6 +26,8 @@ pub struct Interface {
     pub ip: IpFields,
     /// From which ports streams and associations are opened.
     pub local_ports: LocalPorts,
+    /// There are policies of IPsec: packets are looked up whole, and so put together before.
+    pub guarded: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
@@ -70,6 +72,7 @@ impl Interface {
             mac,
             mtu: config.mtu,
             encapsulation: None,
+            guarded: false,
             ip: config.ip,
             local_ports: config.local_ports,
             neighbours: NeighbourCache::new(neighbours, key),

@@ -139,7 +139,7 @@ impl Path {
         let l3 = ethernet(bytes, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
         ip.emit(&mut bytes[l3..], &ChecksumCapabilities::default());
-        let path = Path {
+        let mut path = Path {
             headers,
             interface: index as u16,
             port: interface.port as u16,
@@ -147,13 +147,30 @@ impl Path {
             l3: l3 as u8,
             addresses: checksum::addresses(source, destination),
         };
-        Some(path.with_fields(interface.ip))
+        path.set_fields(interface.ip);
+        Some(path)
     }
 
     /// With other fields of the IP header, where there are some; ECN is not among them (RFC 9293 §3.9.2 MUST-48,
     /// MUST-49).
     #[must_use]
-    pub fn with_fields(mut self, IpFields { dscp, ttl }: IpFields) -> Path {
+    #[inline]
+    pub fn with_fields(mut self, fields: IpFields) -> Path {
+        // Without any the sum is what it was.
+        if fields.dscp.is_some() || fields.ttl.is_some() {
+            self.set_other_fields(fields);
+        }
+        self
+    }
+
+    #[inline(never)]
+    fn set_other_fields(&mut self, fields: IpFields) {
+        self.set_fields(fields);
+    }
+
+    /// Sets these fields, and the sum.
+    #[inline(always)]
+    fn set_fields(&mut self, IpFields { dscp, ttl }: IpFields) {
         let (l3, is_v6) = (self.l2_len(), self.is_v6());
         let ip = &mut self.headers.bytes_mut()[l3..];
         if let Some(ttl) = ttl {
@@ -162,12 +179,12 @@ impl Path {
         if let Some(dscp) = dscp {
             ecn::set_dscp(ip, dscp);
         }
-        self.with_sum()
+        self.set_sum();
     }
 
     /// The field of IPv4's checksum holds the sum of all that is the same in every frame: the length is zero, the
     /// field too, and the sum is not complemented.
-    fn with_sum(mut self) -> Path {
+    fn set_sum(&mut self) {
         if let Headers::V4 { bytes, .. } = &mut self.headers {
             let ip = &mut bytes[self.l3.into()..self.len.into()];
             ip[IPV4_LEN].fill(0);
@@ -175,7 +192,6 @@ impl Path {
             let sum = checksum::sum(ip);
             ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
         }
-        self
     }
 
     /// Place of the interface.
@@ -200,7 +216,8 @@ impl Path {
     pub fn carrying(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.headers.bytes_mut()[at] = protocol.into();
-        self.with_sum()
+        self.set_sum();
+        self
     }
 
     /// The addresses, ours first.

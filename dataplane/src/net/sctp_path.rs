@@ -11,6 +11,7 @@ use super::checksum;
 use super::demux::{SCTP, UDP, UDP_HEADER};
 use super::neighbour::Mac;
 use super::path::{Path, TxChecksum};
+use crate::api::IpFields;
 use crate::port::ChecksumBy;
 
 /// UDP ports of an encapsulated association.
@@ -49,6 +50,12 @@ impl SctpPath {
     pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
         let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
         SctpPath { path: path.carrying(protocol), udp }
+    }
+
+    /// As [`Path::with_fields`].
+    #[must_use]
+    pub fn with_fields(self, fields: IpFields) -> Self {
+        SctpPath { path: self.path.with_fields(fields), ..self }
     }
 
     /// The UDP ports.

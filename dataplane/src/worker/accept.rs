@@ -24,8 +24,10 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
+use crate::net::demux::TCP;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::sctp_path::UdpPorts;
 
 /// Source ports that are tried at most; with `n` workers one of `n` fits.
 const PORT_TRIES: u32 = 4096;
@@ -59,11 +61,39 @@ impl<Io: PortIo> Core<Io> {
         };
         let Err(reason) = outcome else { return };
         self.env.control.counters().drops.count(reason);
-        let refused = matches!(reason, DropReason::NoStream | DropReason::NoListener)
-            && self.refuse(&flow, mac, segment, now);
-        if refused && reason == DropReason::NoListener {
-            self.no_listener(Transport::Tcp, &flow, now);
+        let answered = matches!(
+            reason,
+            DropReason::NoStream | DropReason::NoListener | DropReason::NotProtected
+        );
+        let refused = answered && self.refuse(&flow, mac, segment, now);
+        match reason {
+            DropReason::NoListener if refused => self.no_listener(Transport::Tcp, &flow, now),
+            DropReason::NotProtected if refused => {
+                self.not_protected(Transport::Tcp, (&flow, None), now)
+            }
+            _ => {}
         }
+    }
+
+    /// A peer that wants a stream was refused, because IPsec does not protect it as its listener requires.
+    #[cold]
+    pub(super) fn not_protected(
+        &mut self,
+        transport: Transport,
+        (flow, udp): (&FlowKey, Option<UdpPorts>),
+        now: Instant,
+    ) {
+        let interface = self.env.network.interface(usize::from(flow.interface)).id;
+        let listener = self.env.admission.listeners().find(transport, interface, flow.local);
+        let listener = listener.map(|listener| listener.id);
+        let failure = HandshakeFailure::new(transport.name(), "not_protected");
+        let seen = self.env.network.strength(transport, flow, udp);
+        let detail = || match seen {
+            None => "IPsec does not protect the stream".to_owned(),
+            Some(0) => "IPsec protects the stream's integrity, but does not encrypt it".to_owned(),
+            Some(bits) => format!("IPsec encrypts the stream with keys of {bits} bits"),
+        };
+        self.env.control.handshake_failed((transport, flow), listener, failure, detail, now);
     }
 
     /// A peer that wants a stream was refused, because nothing listens there.
@@ -95,6 +125,9 @@ impl<Io: PortIo> Core<Io> {
         if interface.next_hop(flow.remote.ip()).is_none() {
             return Err(DropReason::NoRoute);
         }
+        if !self.env.network.protects(&listener, &flow, None) {
+            return Err(DropReason::NotProtected);
+        }
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
@@ -124,12 +157,13 @@ impl<Io: PortIo> Core<Io> {
         self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
         // Last: most SYNs of a flood do not come so far.
         let at = usize::from(flow.interface);
-        let Some(path) = Path::new(at, self.env.network.interface(at), local, remote) else {
+        let Some(path) = self.env.network.path(at, TCP, local, remote) else {
             self.env.admission.listeners_mut().gone(listener, peer, stream, progress);
             return Err(DropReason::NoRoute);
         };
         let path = path.with_fields(ip);
-        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let ports = (local.port(), remote.port());
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports));
         let mut start = self.env.admission.start(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
@@ -184,20 +218,21 @@ impl<Io: PortIo> Core<Io> {
             Some(local) => local,
             None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
         };
-        let path = Path::new(at, interface, SocketAddr::new(local, 0), remote)
-            .ok_or(ConnectError::NoRoute)?
-            .with_fields(connect.ip);
+        let ip = connect.ip;
         let endpoint = match &connect.endpoint {
             EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
             EndpointConfig::Sctp(config) => {
                 let config = Arc::clone(config);
-                return self.connect_over_sctp(connect, config, path, now);
+                return self.connect_over_sctp(connect, config, (at, local), now);
             }
         };
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let local = self.choose_port(Transport::Tcp, at, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
-        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path));
+        let path = self.env.network.path(at, TCP, local, remote).ok_or(ConnectError::NoRoute)?;
+        let path = path.with_fields(ip);
+        let ports = (local.port(), remote.port());
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports));
         let start = self.env.admission.start(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);

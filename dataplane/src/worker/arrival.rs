@@ -47,11 +47,30 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// To be taken by another worker.
-    pub(super) fn message(self, port: usize) -> Message<F> {
+    /// To be taken by another worker, or (`sealed`) to be opened there.
+    pub(super) fn message(self, port: usize, sealed: bool) -> Message<F> {
         match self {
-            Packet::Frame(frame) => Message::Frame { port, frame },
-            Packet::Whole(bytes) => Message::Whole { port, bytes },
+            Packet::Frame(frame) => Message::Frame { port, frame, sealed },
+            Packet::Whole(bytes) => Message::Whole { port, bytes, sealed },
+        }
+    }
+
+    /// The bytes, to be opened.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Packet::Frame(frame) => frame.bytes_mut(),
+            Packet::Whole(bytes) => bytes,
+        }
+    }
+
+    /// As [`Frame::cut`].
+    pub(super) fn cut(&mut self, front: usize, len: usize) {
+        match self {
+            Packet::Frame(frame) => frame.cut(front, len),
+            Packet::Whole(bytes) => {
+                bytes.drain(..front);
+                bytes.truncate(len);
+            }
         }
     }
 }

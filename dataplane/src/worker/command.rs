@@ -89,6 +89,11 @@ impl<Io: PortIo> Core<Io> {
                 self.list_recordings(&streams, ticket, now);
             }
             Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
+            Command::Sa { change, ticket } => {
+                let result = self.change_sa(change, now);
+                self.done(ticket, result);
+            }
+            Command::ListSas { ticket } => self.list_sas(ticket),
             Command::Capture { port, tap, ticket } => {
                 let result = self.set_tap(port, tap);
                 self.done(ticket, result);

@@ -18,6 +18,7 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
+use crate::net::demux::TCP;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 
@@ -77,7 +78,7 @@ impl<Io: PortIo> Core<Io> {
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?.with_fields(ip);
         path.set_mac(mac);
-        let mss = self.env.network.mss(&path);
+        let mss = self.env.network.mss(&path, (local.port(), remote.port()));
         let slot = self.env.ports.get_mut(path.port());
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
@@ -119,8 +120,11 @@ impl<Io: PortIo> Core<Io> {
             self.env.control.counters().streams.cookies_failed.add(1);
             return Ok(false);
         };
-        let path = Path::new(at, interface, flow.local, flow.remote).ok_or(DropReason::NoRoute)?;
-        let path = path.with_fields(listener.ip);
+        if !self.env.network.protects(&listener, &flow, None) {
+            return Err(DropReason::NotProtected);
+        }
+        let path = self.env.network.path(at, TCP, flow.local, flow.remote);
+        let path = path.ok_or(DropReason::NoRoute)?.with_fields(listener.ip);
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
@@ -138,7 +142,8 @@ impl<Io: PortIo> Core<Io> {
             taken = listeners.take(listener.id, peer, stream, Progress::Starting);
         }
         taken?;
-        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path));
+        let ports = (flow.local.port(), flow.remote.port());
+        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path, ports));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };

@@ -45,6 +45,7 @@ impl<Io: PortIo> Driven<Io> {
             sctp_udp_port: config.sctp_udp_port,
             link,
             secret: *config.secret.expose(),
+            ipsec: config.ipsec.clone(),
         };
         Ok(Driven { core: Core::new(parts, now), handle })
     }
@@ -56,6 +57,6 @@ impl<Io: PortIo> Driven<Io> {
 
     /// The queue of the port at a place.
     pub fn port(&mut self, port: usize) -> Option<&mut Io> {
-        self.core.env.ports.get_mut(port).map(|slot| &mut slot.io)
+        self.core.env.ports.get_mut(port).map(|slot| slot.io.queues_mut())
     }
 }

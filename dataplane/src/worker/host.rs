@@ -196,10 +196,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn is_about_us(&self, report: &Report) -> bool {
+    pub(super) fn is_about_us(&self, report: &Report) -> bool {
         let transport = match report.quote {
             Quote::Tcp(_) => Transport::Tcp,
             Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
+            // Nobody else seals.
+            Quote::Esp(..) => return true,
         };
         self.env.is_our_port(transport, report.interface, report.local)
     }
@@ -238,6 +240,15 @@ impl<Io: PortIo> Env<Io> {
         let counters = self.control.counters();
         match self.host.give(interface, frame) {
             Ok(()) => counters.host.host_copies.add(1),
+            Err(_) => counters.host.host_copies_lost.add(1),
+        }
+    }
+
+    /// Reports something to the host about a frame of its.
+    pub(super) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
+        let counters = self.control.counters();
+        match self.host.give(interface, frame) {
+            Ok(()) => counters.ipsec.host_too_long.add(1),
             Err(_) => counters.host.host_copies_lost.add(1),
         }
     }

@@ -51,10 +51,12 @@ mod load;
 mod loads;
 mod lower;
 mod network;
+mod outlet;
 mod output;
 mod packets;
 mod ports;
 mod prefetch;
+mod protect;
 mod rdmap;
 mod reclaim;
 mod recorder;
@@ -69,6 +71,7 @@ mod watch;
 
 #[cfg(test)]
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
@@ -88,11 +91,12 @@ use self::lower::Lower;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
+use self::protect::Seals;
 use self::reclaim::Cursor;
 use self::schedule::{CarrierKind, Schedules};
 use self::streams::Streams;
 use self::tables::Tables;
-use crate::api::{Event, InterfaceConfig, Limits, WorkerId, WorkerLink};
+use crate::api::{Event, InterfaceConfig, IpsecConfig, Limits, WorkerId, WorkerLink};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
 #[cfg(test)]
@@ -133,6 +137,8 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: Hosts,
+    /// Frames that wait for an SA, and what else sealing keeps.
+    seals: Seals<Io::Frame>,
     /// When load generators with a rate post next.
     paced: load::Paced,
     /// Many streams share the ports.
@@ -156,6 +162,8 @@ pub(crate) struct CoreParts<Io: PortIo> {
     /// Root of all keys ([`keys`]). The same for all workers: any of them may get the segment that follows a
     /// SYN cookie.
     pub(crate) secret: [u8; 32],
+    /// What is protected, if anything may be.
+    pub(crate) ipsec: Option<Arc<IpsecConfig>>,
 }
 
 /// Phase of a worker's life.
@@ -186,12 +194,17 @@ impl<Io: PortIo> Core<Io> {
             sctp_udp_port,
             link,
             secret,
+            ipsec,
         } = parts;
         let key = |purpose| keys::derive(&secret, index, purpose);
-        let ports = Ports::new(ports);
+        let mut ports = Ports::new(ports);
+        if ipsec.is_some() {
+            ports.hold();
+        }
         let mac = |port| ports.get(port).map_or([0; 6], |slot| slot.facts.mac);
-        let interfaces =
+        let mut interfaces =
             network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
+        interfaces.iter_mut().for_each(|interface| interface.guarded = ipsec.is_some());
         let network_keys = network::Keys {
             resets: key(Purpose::ResetLimit),
             inits: key(Purpose::InitLimit),
@@ -209,10 +222,13 @@ impl<Io: PortIo> Core<Io> {
             key(Purpose::SctpSecrets),
             sctp_udp_port,
         );
+        let mut seals = Seals::new();
+        let guard = ipsec.map(|c| Box::new(protect::guard(index, &c, &mut seals, now)));
         let env = Env {
             index,
             phase: Phase::Running,
-            network: Network::new(interfaces, &limits, network_keys, now),
+            network: Network::new(interfaces, &limits, network_keys, guard, now),
+            seals,
             control: ControlLink::new(link),
             schedules: Schedules::new(ports.places(), now),
             ports,
@@ -262,6 +278,9 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.transmit(CarrierKind::Association, now);
         busy |= self.send_for_host();
         busy |= self.send_outbox();
+        if self.env.network.is_guarded() {
+            self.protect(now);
+        }
         self.wind_down();
         self.reclaim(now);
         busy |= !self.env.ports.flush();
@@ -298,6 +317,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.schedules.next_timer(),
             self.env.paced.next(),
             self.env.network.poll_timeout(),
+            self.env.seals.poll_timeout(),
         ];
         let ports = self.ports().filter_map(PortIo::poll_timeout);
         timers.into_iter().flatten().chain(ports).min()
@@ -357,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
     /// The ports' queues, for tests to put frames in and take them out.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
-        &mut self.env.ports.get_mut(port).expect("a port of this worker").io
+        self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()
     }
 
     /// The streams' endpoints, for tests to look at.
@@ -511,6 +531,7 @@ impl<Io: PortIo> Core<Io> {
         counters.streams.streams.set(self.streams.len() as u64);
         counters.sctp.associations.set(self.associations.len() as u64);
         counters.streams.half_open.set(u64::from(self.env.admission.listeners().half_open()));
+        self.env.network.publish_guard(counters);
         self.env.tables.publish(counters);
         self.env.network.publish(counters);
     }

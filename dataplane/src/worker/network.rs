@@ -1,13 +1,16 @@
 //! The network stack of one worker with its state: neighbours, packets in reassembly, path MTUs, and rate limits on
 //! what the worker sends because of unknown hosts.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use base::Instant;
+use ipsec::guard::Guard;
+use ipsec::policy;
 use tcp_lite::tcp::HEADER_LEN;
 
-use crate::api::{Counters, DropReason, InterfaceConfig, Limits};
-use crate::net::demux::Packet;
+use crate::api::{Counters, DropReason, InterfaceConfig, Limits, ListenerConfig, Transport};
+use crate::flow::FlowKey;
+use crate::net::demux::{Packet, SCTP, TCP, UDP};
 use crate::net::fragment::Identifications;
 use crate::net::interface::Interface;
 use crate::net::limit::{PeerLimit, RateLimit};
@@ -15,10 +18,14 @@ use crate::net::neighbour::{Claim, ClaimOutcome, Resolution};
 use crate::net::path::Path;
 use crate::net::path_mtu::{PathMtus, Peer};
 use crate::net::reassembly::{Fragment, Outcome, Reassembly};
+use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};
 
 /// Announcements of neighbours that are forwarded to the other workers, at most, per second.
 const NEWS: u32 = 2000;
+
+/// Bytes of a packet behind its IP header that an MTU leaves at least: an MSS of 536 (RFC 9293 §3.7.1).
+const LEAST: usize = HEADER_LEN + 536;
 
 /// Hash keys for tables that unknown hosts fill.
 pub(super) struct Keys {
@@ -47,6 +54,8 @@ pub(super) struct Network {
     news: RateLimit,
     resets: PeerLimit,
     inits: PeerLimit,
+    /// IPsec, where there is some.
+    guard: Option<Box<Guard>>,
 }
 
 impl Network {
@@ -54,6 +63,7 @@ impl Network {
         interfaces: Vec<Interface>,
         limits: &Limits,
         keys: Keys,
+        guard: Option<Box<Guard>>,
         now: Instant,
     ) -> Self {
         Network {
@@ -69,6 +79,7 @@ impl Network {
             news: RateLimit::new(NEWS, now),
             resets: PeerLimit::new(limits.resets_per_second, keys.resets, now),
             inits: PeerLimit::with_share(limits.inits_per_second, INITS_SHARE, keys.inits, now),
+            guard,
         }
     }
 
@@ -84,10 +95,125 @@ impl Network {
         &self.stack.interfaces[at]
     }
 
-    /// Bytes of the largest segment payload that a packet of the path's interface can carry (RFC 9293 §3.7.1).
-    pub(super) fn mss(&self, path: &Path) -> u16 {
-        let mtu = self.interface(path.interface()).mtu;
+    /// Bytes of the largest segment payload that a packet of the path's interface can carry (RFC 9293 §3.7.1), of a
+    /// connection between these ports.
+    #[inline]
+    pub(super) fn mss(&mut self, path: &Path, ports: (u16, u16)) -> u16 {
+        let mtu = self.mtu(path, TCP, ports);
         (path.segment_limit(mtu) - HEADER_LEN) as u16
+    }
+
+    /// Bytes of the largest IP packet of a flow that goes out by the path's interface: what IPsec adds is deducted.
+    #[inline]
+    pub(super) fn mtu(&mut self, path: &Path, protocol: u8, ports: (u16, u16)) -> u16 {
+        let mtu = self.interface(path.interface()).mtu;
+        if self.guard.is_none() {
+            return mtu;
+        }
+        self.guarded_mtu(path, protocol, ports)
+    }
+
+    #[inline(never)]
+    fn guarded_mtu(&mut self, path: &Path, protocol: u8, ports: (u16, u16)) -> u16 {
+        let mtu = self.interface(path.interface()).mtu;
+        let Some(guard) = &mut self.guard else { return mtu };
+        let (local, remote) = path.addresses();
+        let flow = policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None };
+        let largest = guard.largest(&flow, mtu.into(), path.l3_len());
+        // An MTU of which ESP leaves less than this is no MTU.
+        largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
+    }
+
+    /// The way from `local` to `remote` by the interface at this place: to the end of the tunnel, if there is one.
+    #[inline]
+    pub(super) fn path(
+        &mut self,
+        at: usize,
+        protocol: u8,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<Path> {
+        let interface = &self.stack.interfaces[at];
+        let Some(guard) = &mut self.guard else {
+            return Path::new(at, interface, local, remote);
+        };
+        let flow = policy::Flow {
+            local: local.ip(),
+            remote: remote.ip(),
+            protocol,
+            ports: Some((local.port(), remote.port())),
+            icmp: None,
+        };
+        let next_hop = interface.next_hop(guard.tunnel(&flow).unwrap_or(remote.ip()))?;
+        Path::by(at, interface, local.ip(), remote.ip(), next_hop)
+    }
+
+    /// The way of an association, and bytes of the largest SCTP packet along it.
+    pub(super) fn sctp_path(
+        &mut self,
+        at: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+        udp: Option<UdpPorts>,
+    ) -> Option<(SctpPath, usize)> {
+        let (protocol, ports) = match udp {
+            Some(udp) => (UDP, (udp.local, udp.remote)),
+            None => (SCTP.into(), (local.port(), remote.port())),
+        };
+        let [outer_local, outer_remote] = [(local, ports.0), (remote, ports.1)]
+            .map(|(end, port)| SocketAddr::new(end.ip(), port));
+        let path = self.path(at, protocol, outer_local, outer_remote)?;
+        let mtu = self.mtu(&path, protocol, ports);
+        let path = SctpPath::new(path, udp);
+        let room = path.packet_limit(mtu);
+        Some((path, room))
+    }
+
+    /// True unless a listener requires more protection by IPsec than a flow has; of SCTP in UDP these are the UDP ports.
+    #[inline]
+    pub(super) fn protects(
+        &mut self,
+        listener: &ListenerConfig,
+        flow: &FlowKey,
+        udp: Option<UdpPorts>,
+    ) -> bool {
+        let Some(bits) = listener.require else { return true };
+        self.strength(listener.endpoint.transport(), flow, udp).is_some_and(|has| has >= bits)
+    }
+
+    /// Bits of the encryption of a flow by IPsec; `None` where nothing protects it.
+    pub(super) fn strength(
+        &mut self,
+        transport: Transport,
+        flow: &FlowKey,
+        udp: Option<UdpPorts>,
+    ) -> Option<u16> {
+        let (local, remote) = (flow.local, flow.remote);
+        let (protocol, ports) = match (transport, udp) {
+            (Transport::Tcp, _) => (TCP, (local.port(), remote.port())),
+            (Transport::Sctp, None) => (SCTP.into(), (local.port(), remote.port())),
+            (Transport::Sctp, Some(udp)) => (UDP, (udp.local, udp.remote)),
+        };
+        let (local, remote) = (local.ip(), remote.ip());
+        let flow = policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None };
+        self.guard.as_mut()?.strength(&flow)
+    }
+
+    /// There is IPsec.
+    #[inline]
+    pub(super) fn is_guarded(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// The interfaces, and IPsec beside them.
+    #[inline]
+    pub(super) fn interfaces_and_guard(&mut self) -> (&[Interface], Option<&mut Guard>) {
+        (&self.stack.interfaces, self.guard.as_deref_mut())
+    }
+
+    /// IPsec, where there is some.
+    pub(super) fn guard(&mut self) -> Option<&mut Guard> {
+        self.guard.as_deref_mut()
     }
 
     /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in answer.
@@ -230,6 +356,17 @@ impl Network {
         let mut out = Outbox::default();
         self.stack.resolve(0, address, now, &mut out);
         out.iter().next().expect("a solicitation").1.to_vec()
+    }
+
+    /// What IPsec has done so far.
+    pub(super) fn publish_guard(&self, counters: &Counters) {
+        let Some(guard) = &self.guard else { return };
+        let (counts, counters) = (guard.counts(), &counters.ipsec);
+        counters.ipsec_sealed.set(counts.sealed);
+        counters.ipsec_sealed_bytes.set(counts.sealed_bytes);
+        counters.ipsec_opened.set(counts.opened);
+        counters.ipsec_opened_bytes.set(counts.opened_bytes);
+        counters.ipsec_notices_lost.set(counts.notices_lost);
     }
 
     /// Sets the gauges.

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::Instant;
 
+use super::outlet::Outlet;
+use crate::api::WorkerId;
 use crate::io::{BURST, PortFacts, PortIo};
+use crate::net::icmp::{Quote, Report};
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {
     /// Its queues.
-    pub(crate) io: Io,
+    pub(crate) io: Outlet<Io>,
     /// What is the same for all workers.
     pub(crate) facts: Arc<PortFacts>,
     /// Frames received for the next turn.
@@ -20,7 +23,7 @@ pub(crate) struct PortSlot<Io: PortIo> {
 impl<Io: PortIo> PortSlot<Io> {
     /// These queues of a port.
     pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
-        PortSlot { io, facts, arrived: ArrayVec::new() }
+        PortSlot { io: Outlet::new(io), facts, arrived: ArrayVec::new() }
     }
 
     /// Looks for frames. Returns whether there are any.
@@ -66,12 +69,12 @@ impl<Io: PortIo> Ports<Io> {
 
     /// The queues of this worker.
     pub(super) fn queues(&self) -> impl Iterator<Item = &Io> {
-        self.0.iter().flatten().map(|slot| &slot.io)
+        self.0.iter().flatten().map(|slot| slot.io.queues())
     }
 
     /// The same, to change them.
     pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Io> {
-        self.0.iter_mut().flatten().map(|slot| &mut slot.io)
+        self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
     /// Polls for frames and keeps them for the next turn. Returns whether there are any.
@@ -81,6 +84,22 @@ impl<Io: PortIo> Ports<Io> {
             arrived |= slot.receive(now);
         }
         arrived
+    }
+
+    /// The worker of the flow that a report is about, as far as its ports tell.
+    pub(super) fn owner_of(&self, port: usize, report: &Report) -> Option<WorkerId> {
+        let steering = &self.get(port)?.facts.steering;
+        Some(match report.quote {
+            Quote::Tcp(_) => steering.owner(report.remote, report.local),
+            Quote::Sctp(_) | Quote::SctpInit(_) | Quote::Esp(..) => {
+                steering.owner_by_ports(report.remote, report.local)
+            }
+        })
+    }
+
+    /// What is sent is held from now on, to be protected.
+    pub(super) fn hold(&mut self) {
+        self.0.iter_mut().flatten().for_each(|slot| slot.io.hold());
     }
 
     /// Passes what was sent to the devices. Returns whether they took all.

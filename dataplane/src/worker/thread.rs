@@ -139,6 +139,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             sctp_udp_port: config.sctp_udp_port,
             link,
             secret: *config.secret.expose(),
+            ipsec: config.ipsec.clone(),
         };
         let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
@@ -220,7 +221,11 @@ fn distribute<Io: PortIo>(
     let mut out: Vec<Vec<Option<PortSlot<Io>>>> =
         config.workers.iter().map(|_| Vec::new()).collect();
     for (attachment, port) in config.ports.iter().zip(ports) {
-        let facts = Arc::new(port.facts);
+        let facts = match config.ipsec {
+            Some(_) => port.facts.without_offloads(),
+            None => port.facts,
+        };
+        let facts = Arc::new(facts);
         for slots in &mut out {
             slots.push(None);
         }

@@ -45,7 +45,7 @@ impl<Io: PortIo> Core<Io> {
             let (meshed, left) = (counters.mesh_out.get(), strangers.len());
             self.hold(port, frame.bytes());
             let mut arrivals = Arrivals::new();
-            self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+            self.take(port, Packet::Frame(frame), now, &mut arrivals);
             known += self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
             // A packet that fragments were put together to is not a frame: its last fragment is recorded now.
             let later = strangers.get(left).is_some_and(|a| matches!(a.frame, Packet::Frame(_)));
@@ -68,6 +68,13 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         known
+    }
+
+    /// A received frame that was opened, as it is inside.
+    pub(super) fn watch_opened(&mut self, port: usize, frame: &[u8]) {
+        if let Some(tap) = self.env.ports.get_mut(port).and_then(|slot| slot.io.tap()) {
+            tap.hold_inside(frame);
+        }
     }
 
     fn hold(&mut self, port: usize, frame: &[u8]) {

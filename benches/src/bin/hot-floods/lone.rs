@@ -50,6 +50,12 @@ impl Frame for Buffer {
         }
     }
 
+    fn stretch(&mut self, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn cut(&mut self, _: usize, _: usize) {}
+
     fn hash(&self) -> Option<u32> {
         None
     }

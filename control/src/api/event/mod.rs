@@ -222,6 +222,48 @@ pub enum EventKind {
         /// The other host's link-layer address.
         other: String,
     },
+    /// A packet was dropped by IPsec in a way that RFC 4301 and RFC 4303 call auditable. At most 16 a second of each worker
+    /// are told; the counters have all.
+    IpsecDropped {
+        /// Why: `unprotected`, `wrong_protection`, `policy_discarded`, `no_policy`, `unknown_spi`, `too_old`, `duplicate`,
+        /// `integrity`, `fragment`.
+        why: String,
+        /// The SPI, if it came by ESP.
+        spi: Option<u32>,
+        /// The sequence number as it stands in the packet, if it came by ESP.
+        sequence: Option<u32>,
+        /// Where it went; with the port, if there is one.
+        local: String,
+        /// Where it came from.
+        remote: String,
+    },
+    /// A packet is to be protected, and there is no SA for it. Told once a second at most for each policy.
+    IpsecNoSa {
+        /// The policy.
+        policy: String,
+        /// The peer.
+        remote: String,
+    },
+    /// The lifetime of an SA.
+    IpsecSa {
+        /// Its SPI.
+        spi: u32,
+        /// `in` or `out`.
+        direction: String,
+        /// Its name in the configuration; empty if it does not stand there.
+        name: String,
+        /// `added` and `removed`, of those of the kernel; `soft`: it is to be replaced soon; `over`: it takes nothing more.
+        state: String,
+    },
+    /// A policy or an SA of the kernel is not served as it stands there. What such a policy protects is dropped.
+    IpsecRefused {
+        /// `policy` or `sa`.
+        what: String,
+        /// Its selector, or its SPI and addresses.
+        name: String,
+        /// Why.
+        reason: String,
+    },
     /// A bench has begun to load its streams.
     BenchStarted {
         /// Its job.
@@ -313,7 +355,11 @@ impl EventKind {
             | EventKind::RegionBusy { .. }
             | EventKind::LinkChanged { up: false, .. }
             | EventKind::AddressConflict { .. }
+            | EventKind::IpsecDropped { .. }
+            | EventKind::IpsecNoSa { .. }
+            | EventKind::IpsecRefused { .. }
             | EventKind::Warning { .. } => Severity::Warning,
+            EventKind::IpsecSa { state, .. } if state == "over" => Severity::Warning,
             _ => Severity::Info,
         }
     }
@@ -323,6 +369,8 @@ impl EventKind {
         match self {
             EventKind::StreamRefused { .. }
             | EventKind::HandshakeFailed { .. }
+            | EventKind::IpsecDropped { .. }
+            | EventKind::IpsecNoSa { .. }
             | EventKind::RegionBusy { .. } => Ring::Attempts,
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }

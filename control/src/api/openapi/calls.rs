@@ -185,6 +185,18 @@ fn objects() -> Vec<Words> {
             "An SCTP association",
             json::<AssociationInfo>(),
         ),
+        words(
+            "GET /v1/ipsec/sas",
+            "listIpsecSas",
+            "Security associations of IPsec, without their keys",
+            json::<Vec<IpsecSaInfo>>(),
+        ),
+        words(
+            "GET /v1/ipsec/policies",
+            "listIpsecPolicies",
+            "Policies of IPsec, in the order in which they are looked at",
+            json::<Vec<IpsecPolicyInfo>>(),
+        ),
     ]
 }
 

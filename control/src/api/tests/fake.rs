@@ -257,6 +257,32 @@ impl Control {
             }
             Request::Stream(_) => Ok(Reply::Stream(stream())),
             Request::CloseStream { .. } => Ok(Reply::DONE),
+            Request::IpsecSas => Ok(Reply::IpsecSas(vec![IpsecSaInfo {
+                spi: 0x1001,
+                direction: "out".into(),
+                name: Some("to-b".into()),
+                policy: "peers".into(),
+                algorithm: "aes128gcm16".into(),
+                tunnel: Some(["192.0.2.1".into(), "192.0.2.2".into()]),
+                udp: true,
+                sequence: 7,
+                packets: 7,
+                bytes: 700,
+                refused: None,
+            }])),
+            Request::IpsecPolicies => Ok(Reply::IpsecPolicies(vec![IpsecPolicyInfo {
+                name: "peers".into(),
+                direction: Some("in".into()),
+                priority: Some(367_232),
+                refused: None,
+                local: "0.0.0.0/0".into(),
+                remote: "192.0.2.0/24".into(),
+                protocol: Some(6),
+                local_ports: [0, u16::MAX],
+                remote_ports: [4791, 4791],
+                action: "protect".into(),
+                tunnel: Some(["192.0.2.1".into(), "192.0.2.2".into()]),
+            }])),
             Request::Associations => Ok(Reply::Associations(vec![association()])),
             Request::Association(id) if id != association().id => {
                 Err(ApiError::not_found(format!("there is no association {id}")))

@@ -91,6 +91,8 @@ impl Captures {
         let pairs = workers.iter().map(|_| {
             capture::pair(filter.clone(), spec.snap as usize, capture::RING, nanos_since_1970)
         });
+        let pairs =
+            pairs.map(|(tap, reader)| (if spec.inside { tap.inside() } else { tap }, reader));
         let (taps, readers): (Vec<_>, Vec<_>) = pairs.unzip();
         let description = env.facts.config.ports.get(usize::from(port.0));
         let description = description

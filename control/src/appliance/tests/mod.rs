@@ -146,6 +146,7 @@ fn room() -> Room {
 fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
     let workers: Vec<WorkerId> = (0..WORKERS as u16).map(WorkerId).collect();
     Setup {
+        ipsec: Default::default(),
         counters: workers.iter().map(|_| Arc::new(Counters::default())).collect(),
         served: config.interfaces.iter().map(|_| workers.clone()).collect(),
         ports: Vec::new(),

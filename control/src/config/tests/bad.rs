@@ -114,7 +114,7 @@ fn keys_and_types() {
         (
             "colour = 1",
             "t.toml:1: colour: is not a known key: remove it; the sections are name, memory, workers, \
-             port, interface, region, listener, tcp, mpa, sctp, limits, files, management",
+             port, interface, region, listener, tcp, mpa, sctp, ipsec, limits, files, management",
         ),
         ("limit = 1", "t.toml:1: limit: is not a known key: did you mean `limits`?"),
         ("name = 5", "t.toml:1: name: is an integer, but must be a name in quotes"),
@@ -489,4 +489,94 @@ fn files_of_one_process_against_each_other() {
         "a.toml:8: port.link: \"l\" has one end only: start ddpd with the file of the other end too \
          (--config twice)"
     );
+}
+
+#[test]
+fn ipsec() {
+    let policy =
+        |rest: &str| format!("[[ipsec.policy]]\nname = \"p\"\nremote = \"192.0.2.0/24\"\n{rest}\n");
+    let sa = |name: &str, direction: &str, rest: &str| {
+        format!(
+            "[[ipsec.sa]]\nname = \"{name}\"\npolicy = \"p\"\ndirection = \"{direction}\"\nspi = 999\nalgorithm = \
+             \"null-sha256\"\nkey_file = \"/k\"\n{rest}\n"
+        )
+    };
+    let protect = policy("action = \"protect\"");
+    let good = format!(
+        "[ipsec]\nlaboratory = true\n{protect}{}{}",
+        sa("a", "in", ""),
+        sa("b", "out", "sequence_file = \"/s\"")
+    );
+    for (text, sentence) in [
+        (protect.clone(), "there is no [[ipsec.sa]] with policy = \"p\" and direction = \"in\""),
+        (good.replace("laboratory = true", ""), "RFC 7146 §3 forbids outside of laboratories"),
+        (good.replace("sequence_file = \"/s\"", ""), "ipsec.sa.sequence_file: is missing"),
+        (format!("{good}{}", sa("a", "out", "")), "\"a\" is there twice"),
+        (format!("{good}{}", sa("c", "out", "")), "is that of \"b\", too"),
+        (
+            good.replacen("direction = \"in\"", "direction = \"in\"\nsequence_file = \"/s\"", 1),
+            "of no use",
+        ),
+        (good.replace("policy = \"p\"", "policy = \"q\""), "\"q\" does not exist"),
+        (good.replace("protect", "bypass"), "does not protect"),
+        (good.replace("spi = 999", "spi = 255"), "must be from 256"),
+        (format!("{good}{}", policy("action = \"bypass\"")), "\"p\" is there twice"),
+        (
+            format!("{good}{}", policy("action = \"bypass\"").replace("\"p\"", "\"q\"")),
+            "\"q\" gets no packet: \"p\" before it takes all of its packets",
+        ),
+        (policy("action = \"bypass\"\nlocal_ports = 5"), "has no ports, but"),
+        (
+            policy("action = \"bypass\"\nprotocol = \"tcp\"\nlocal_ports = \"9-5\""),
+            "its last port before",
+        ),
+        (policy("action = \"bypass\"\nlocal = \"::/0\""), "another address family"),
+        (policy("action = \"bypass\"\nprotocol = \"dccp\""), "write \"any\""),
+        (policy("action = \"bypass\"\nmode = \"tunnel\""), "has no meaning for action \"bypass\""),
+        (
+            policy("action = \"protect\"\nmode = \"tunnel\""),
+            "ipsec.policy.tunnel_local: is missing",
+        ),
+        (
+            policy(
+                "action = \"protect\"\nmode = \"tunnel\"\ntunnel_local = \"::1:1\"\ntunnel_remote = \"192.0.2.9\"",
+            ),
+            "of another address family than what it carries",
+        ),
+    ] {
+        let text = format!("{MINIMAL}\n{text}");
+        let errors = parse(&text).expect_err(sentence).to_string();
+        assert!(errors.contains(sentence), "{errors}\n{text}");
+    }
+    parse(&format!("{MINIMAL}\n{good}")).unwrap();
+}
+
+#[test]
+fn ipsec_of_the_kernel() {
+    let kernel = "[ipsec]\nkeys = \"kernel\"\n";
+    let policy =
+        "[[ipsec.policy]]\nname = \"p\"\nremote = \"192.0.2.0/24\"\naction = \"protect\"\n";
+    let sa = "[[ipsec.sa]]\nname = \"a\"\npolicy = \"p\"\ndirection = \"in\"\nspi = 999\nalgorithm = \
+              \"null-sha256\"\nkey_file = \"/k\"\n";
+    let listener =
+        "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\nrequire = \"ipsec-128\"\n";
+    for (text, sentence) in [
+        (format!("{kernel}{policy}{sa}"), "takes all SAs from the kernel: remove it"),
+        (
+            format!("{kernel}{policy}mode = \"transport\"\n"),
+            "ipsec.policy.mode: has no meaning for keys = \"kernel\"",
+        ),
+        (listener.to_owned(), "listener.require: asks for IPsec, but there is no [[ipsec.policy]]"),
+        (
+            format!("{kernel}{}", listener.replace("ipsec-128", "ipsec-64")),
+            "\"ipsec-64\", but must be",
+        ),
+        ("[ipsec]\nkeys = \"vault\"\n".to_owned(), "ipsec.keys: is \"vault\""),
+        ("[ipsec]\nnat_keepalive = \"1ms\"\n".to_owned(), "ipsec.nat_keepalive"),
+    ] {
+        let errors = parse(&format!("{MINIMAL}\n{text}")).expect_err(sentence).to_string();
+        assert!(errors.contains(sentence), "{errors}\n{text}");
+    }
+    // Policies for what the kernel's leave over need no SAs.
+    parse(&format!("{MINIMAL}\n{kernel}{policy}{listener}")).unwrap();
 }

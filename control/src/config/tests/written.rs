@@ -111,6 +111,7 @@ name = "ddp"
 interface = "lan"
 address = "10.0.0.1"
 port = 1
+require = "ipsec-256"
 dscp = 1
 ttl = 2
 revisions = [0]
@@ -172,6 +173,66 @@ bad_crc_tries = 3
 [sctp]
 heartbeat = "off"
 udp_encapsulation = 9899
+[ipsec]
+laboratory = true
+window = 64
+[[ipsec.policy]]
+name = "ssh"
+local = "192.0.2.1/32"
+remote = "192.0.2.0/24"
+protocol = "tcp"
+local_ports = 22
+action = "bypass"
+[[ipsec.policy]]
+name = "streams"
+remote = "192.0.2.0/24"
+protocol = 6
+remote_ports = "4000-5000"
+action = "protect"
+[[ipsec.policy]]
+name = "all"
+remote = "2001:db8::/32"
+action = "protect"
+mode = "tunnel"
+tunnel_local = "2001:db8::1"
+tunnel_remote = "2001:db8::2"
+[[ipsec.policy]]
+name = "rest"
+remote = "192.0.2.0/24"
+protocol = "250"
+action = "discard"
+[[ipsec.sa]]
+name = "to"
+policy = "streams"
+direction = "out"
+spi = 4097
+algorithm = "aes128gcm16"
+key_file = "/etc/ddpd/to.key"
+sequence_file = "/var/lib/ddpd/to.sequence"
+[[ipsec.sa]]
+name = "from"
+policy = "streams"
+direction = "in"
+spi = 4098
+algorithm = "aes256-sha256"
+esn = false
+udp = true
+key_file = "/etc/ddpd/from.key"
+[[ipsec.sa]]
+name = "to-6"
+policy = "all"
+direction = "out"
+spi = 4099
+algorithm = "null-sha1"
+key_file = "/etc/ddpd/to6.key"
+sequence_file = "/var/lib/ddpd/to6.sequence"
+[[ipsec.sa]]
+name = "from-6"
+policy = "all"
+direction = "in"
+spi = 4099
+algorithm = "null-sha1"
+key_file = "/etc/ddpd/from6.key"
 [limits]
 streams_per_peer = 5
 memory = "2 GiB"

@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
         if may_forward && steering.only().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.env.index {
-                let message = frame.message(port);
+                let message = frame.message(port, false);
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -178,13 +178,18 @@ impl<Io: PortIo> Core<Io> {
         };
         let listeners = self.env.admission.listeners();
         let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
-        let jar = listener.as_ref().and_then(|listener| match &listener.endpoint {
-            EndpointConfig::Sctp(config) if self.env.phase == Phase::Running => {
-                let secrets = self.associations.secrets();
-                Some(Listener::new(Arc::clone(&config.sctp), secrets))
-            }
-            _ => None,
+        let protected = listener.as_ref().is_none_or(|listener| {
+            let udp = self.associations.udp_ports(from.udp);
+            self.env.network.protects(listener, &from.flow, udp)
         });
+        let jar =
+            listener.as_ref().filter(|_| protected).and_then(|listener| match &listener.endpoint {
+                EndpointConfig::Sctp(config) if self.env.phase == Phase::Running => {
+                    let secrets = self.associations.secrets();
+                    Some(Listener::new(Arc::clone(&config.sctp), secrets))
+                }
+                _ => None,
+            });
         // Answers to unknown senders are bounded by address. Those to INITs have a bound of their own, which leaves room
         // for many honest peers: an INIT that is not answered comes again.
         let begins = jar.is_some() && begins_with_init(packet);
@@ -221,7 +226,10 @@ impl<Io: PortIo> Core<Io> {
             Arrived::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
-                if answered && begins_with_init(packet) {
+                if answered && begins_with_init(packet) && !protected {
+                    let udp = self.associations.udp_ports(from.udp);
+                    self.not_protected(Transport::Sctp, (&from.flow, udp), now);
+                } else if answered && begins_with_init(packet) {
                     self.init_refused(&from, listener.as_deref(), packet, reason, now);
                 }
             }
@@ -247,7 +255,7 @@ impl<Io: PortIo> Core<Io> {
         let ours = match quote {
             Quote::Sctp(tag) => sctp.is_quoted(Tag(tag), None),
             Quote::SctpInit(tag) => sctp.is_quoted(Tag::NONE, Some(Tag(tag))),
-            Quote::Tcp(_) => false,
+            Quote::Tcp(_) | Quote::Esp(..) => false,
         };
         if !ours {
             return Err(DropReason::IcmpNotInFlight);

@@ -1,6 +1,6 @@
 //! Associations begin and end: cookies of peers, connects of the control thread, and the taking apart.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
@@ -16,7 +16,6 @@ use crate::api::{
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
-use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
 use crate::worker::associations::{Association, Counts};
 use crate::worker::carrier::Carrier;
@@ -48,11 +47,10 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::EventRing);
         }
         let at = usize::from(from.flow.interface);
-        let interface = self.env.network.interface(at);
-        let path = Path::new(at, interface, from.flow.local, from.flow.remote);
-        let path = path.ok_or(DropReason::NoRoute)?.with_fields(listener.ip);
-        let path = SctpPath::new(path, self.associations.udp_ports(from.udp));
-        let room = path.packet_limit(interface.mtu);
+        let udp = self.associations.udp_ports(from.udp);
+        let path = self.env.network.sctp_path(at, from.flow.local, from.flow.remote, udp);
+        let (path, room) = path.ok_or(DropReason::NoRoute)?;
+        let path = path.with_fields(listener.ip);
         if self.associations.vacancy().is_none() {
             self.evict_association(None, now);
         }
@@ -78,13 +76,11 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         connect: Connect,
         config: Arc<SctpConfig>,
-        path: Path,
+        (at, local): (usize, IpAddr),
         now: Instant,
     ) -> Result<(), ConnectError> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
-        let at = path.interface();
-        let deadline = now + connect.timeout;
-        let (local, _) = path.addresses();
+        let (deadline, ip) = (now + connect.timeout, connect.ip);
         let shared = self.association_for(at, connect.local, connect.remote, &config);
         let retry = shared.map(|_| Box::new(connect.clone()));
         let Connect { ticket, remote, pd, stags, ulp, service, private_data, .. } = connect;
@@ -103,7 +99,9 @@ impl<Io: PortIo> Core<Io> {
                 if config.udp.is_some() && udp.is_none() {
                     return Err(ConnectError::NoUdpPort);
                 }
-                let path = SctpPath::new(path.clone(), udp);
+                let path = self.env.network.sctp_path(at, local, remote, udp);
+                let (path, room) = path.ok_or(ConnectError::NoRoute)?;
+                let path = (path.with_fields(ip), room);
                 self.open_association((at, local, remote), config, path, (stream, open), now)?
             }
         };
@@ -163,13 +161,12 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         (interface, local, remote): (usize, SocketAddr, SocketAddr),
         config: Arc<SctpConfig>,
-        path: SctpPath,
+        (path, room): (SctpPath, usize),
         (stream, open): (ddp::StreamId, Open),
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
         self.evict_for_open(now);
         self.associations.vacancy().ok_or(ConnectError::TooManyStreams)?;
-        let room = path.packet_limit(self.env.network.interface(interface).mtu);
         let secrets = self.associations.secrets();
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let ends = Ends { local, remote };

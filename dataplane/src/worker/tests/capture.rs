@@ -175,3 +175,33 @@ fn a_port_that_is_not_there_is_refused() {
     assert_eq!(set(&mut net, 1, 5, tap), Err(CommandError::NoPort));
     assert!(reader.is_over());
 }
+
+/// What IPsec protects is either in the file as it is on the wire, or as it is inside.
+#[test]
+fn what_is_sealed_is_captured_outside_or_inside() {
+    use super::ipsec;
+    for inside in [false, true] {
+        let mut net = ipsec::net(ipsec::PLAIN, |_| {});
+        let stream = ipsec::open(&mut net, false, false);
+        let mut readers = [0, 1].map(|host| {
+            let filter = Arc::new(Filter::parse("not arp").unwrap());
+            let (tap, reader) = pair(filter, 65_535, 4 << 20, || 0);
+            let tap = if inside { tap.inside() } else { tap };
+            set(&mut net, host, 0, Some(Box::new(tap))).unwrap();
+            reader
+        });
+        ipsec::write(&mut net, stream, 10, 50_000);
+        let [sent, received] = [0, 1].map(|host| {
+            let all = records(&mut readers[host]);
+            let wanted = if host == 0 { Direction::Out } else { Direction::In };
+            let of = all.into_iter().filter(|record| record.direction == wanted);
+            of.map(|record| record.bytes).collect::<Vec<_>>()
+        });
+        assert!(sent.len() > 30);
+        assert!(sent == received, "other frames came than went");
+        for frame in &sent {
+            let (_, protocol) = ipsec::protocol(frame).unwrap();
+            assert_eq!(protocol, if inside { 6 } else { 50 });
+        }
+    }
+}

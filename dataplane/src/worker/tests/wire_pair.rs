@@ -45,6 +45,15 @@ impl Frame for TestFrame {
     fn truncate(&mut self, len: usize) {
         self.0.truncate(len);
     }
+    fn stretch(&mut self, front: usize, back: usize) -> bool {
+        self.0.splice(..0, vec![0xdd; front]);
+        self.0.resize(self.0.len() + back, 0xdd);
+        true
+    }
+    fn cut(&mut self, front: usize, len: usize) {
+        self.0.drain(..front);
+        self.0.truncate(len);
+    }
     fn hash(&self) -> Option<u32> {
         None
     }
@@ -117,6 +126,8 @@ pub(super) enum Rss {
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
+    /// What its listeners require of IPsec from now on.
+    pub(super) require: Option<u16>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,
     pub(super) events: Vec<(usize, Event)>,
@@ -146,6 +157,7 @@ pub(super) struct Plan {
     pub(super) local_ports: LocalPorts,
     /// The port is shared with the host.
     pub(super) shared: bool,
+    pub(super) ipsec: Option<Arc<api::IpsecConfig>>,
 }
 
 impl Plan {
@@ -162,6 +174,7 @@ impl Plan {
             udp: None,
             local_ports: LocalPorts::default(),
             shared: false,
+            ipsec: None,
         }
     }
 }
@@ -229,6 +242,7 @@ impl Host {
                 sctp_udp_port: plan.udp,
                 link,
                 secret: [plan.number; 32],
+                ipsec: plan.ipsec.clone(),
             };
             Core::new(parts, START)
         });
@@ -241,6 +255,7 @@ impl Host {
             kernel: end,
             steering,
             rss: plan.rss,
+            require: None,
             tickets: 0,
         }
     }
@@ -280,6 +295,7 @@ impl Host {
         endpoint: impl Into<api::EndpointConfig>,
     ) {
         let listener = Arc::new(ListenerConfig {
+            require: self.require,
             ip: self.ip,
             id: ListenerId(u32::from(port)),
             interface: None,

@@ -25,6 +25,10 @@ impl Frame for NoFrame {
         &mut []
     }
     fn truncate(&mut self, _: usize) {}
+    fn stretch(&mut self, _: usize, _: usize) -> bool {
+        false
+    }
+    fn cut(&mut self, _: usize, _: usize) {}
     fn hash(&self) -> Option<u32> {
         None
     }
@@ -122,6 +126,7 @@ fn config(workers: u16) -> DataplaneConfig {
         interfaces: Vec::new(),
         limits: Limits::default(),
         sctp_udp_port: None,
+        ipsec: None,
         secret: [1; 32].into(),
     }
 }

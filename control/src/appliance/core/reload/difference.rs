@@ -56,6 +56,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         (by_key_name("tcp"), differs("tcp")),
         (by_key_name("mpa"), differs("mpa")),
         (by_key_name("sctp"), differs("sctp")),
+        ("[ipsec]".to_owned(), old.ipsec != new.ipsec),
         (by_key_name("limits"), differs("limits")),
         (by_key_name("files"), differs("files")),
         (by_key_name("management"), differs("management")),

@@ -1,0 +1,78 @@
+//! The protection by IPsec of a row: AES-GCM-128 with ESN in transport mode, as `[ipsec]` of both files has it. The keys
+//! are made here and not read from files.
+
+use std::sync::Arc;
+
+use control::config::Config;
+use dataplane::{IpsecConfig, Protection, SaConfig, SaId, SaWay, WorkerId};
+use ipsec::crypto::{Algorithm, Keys};
+use ipsec::guard::Direction;
+use ipsec::sa::{Lifetime, Mode, Parameters};
+
+use crate::rig::{RigConfig, Side};
+
+/// What protects.
+pub const ALGORITHM: Algorithm = Algorithm::AesGcm128;
+
+/// SPI of packets from a side.
+fn spi(from: Side) -> u32 {
+    0x1001 + from as u32
+}
+
+/// The sections of a side's file, in their order.
+pub(crate) fn sections(rig: &RigConfig, side: Side) -> [(&'static str, String); 3] {
+    let peers = if rig.network.v6 { "fd00:9::/64" } else { "10.9.0.0/16" };
+    let policy = format!("name = \"peers\"\nremote = \"{peers}\"\naction = \"protect\"");
+    let peer = if side == Side::Asking { Side::Asked } else { Side::Asking };
+    let sa = |name: &str, from: Side, more: &str| {
+        format!(
+            "name = \"{name}\"\npolicy = \"peers\"\ndirection = \"{name}\"\nspi = {}\n\
+             algorithm = \"aes128gcm16\"\nkey_file = \"none-{name}\"{more}",
+            spi(from)
+        )
+    };
+    let sas = [
+        sa("out", side, "\nsequence_file = \"none\""),
+        "[[ipsec.sa]]".to_owned(),
+        sa("in", peer, ""),
+    ];
+    [
+        ("ipsec", "laboratory = true".to_owned()),
+        ("ipsec.policy", policy),
+        ("ipsec.sa", sas.join("\n")),
+    ]
+}
+
+/// What the worker gets.
+pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>> {
+    let section = &config.ipsec;
+    if !section.is_on() {
+        return Ok(None);
+    }
+    let policies = section.database().map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+    let sas = section.sas.iter().zip(0..).map(|(sa, id)| SaConfig {
+        id: SaId(id),
+        protection: Protection(0),
+        parameters: Arc::new(Parameters {
+            spi: sa.spi,
+            algorithm: sa.algorithm,
+            keys: Keys::new(vec![sa.spi as u8; sa.algorithm.key_len()], Vec::new()),
+            mode: Mode::Transport,
+            esn: sa.esn,
+            encapsulation: None,
+            soft: Lifetime::default(),
+            hard: Lifetime::default(),
+        }),
+        way: match sa.direction {
+            Direction::In => SaWay::In { window: section.keys.window, top: 0 },
+            // Nobody reserves more under way.
+            Direction::Out => SaWay::Out { reserve: Some((1, 1 << 40)), keepalive: None },
+        },
+    });
+    Ok(Some(Arc::new(IpsecConfig {
+        policies,
+        owners: vec![WorkerId(0)],
+        sas: sas.collect(),
+        alone: false,
+    })))
+}

@@ -1,0 +1,273 @@
+//! The kernel's policies and SAs, which IKE daemons install: the workers get them, and the kernel learns what is used.
+//!
+//! ```text
+//!   IKE daemon ── XFRM ── kernel ── netlink ── [`Kernel`] ── commands ──> workers
+//!                                     <── wanted, used, over, reserved ──
+//! ```
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use dataplane::{Protection, SaDirection, SaId, SaInfo};
+use ipsec::policy::{Action, Flow};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use xfrm::{Event, Mirror, MirrorConfig, PolicyInfo, ProtectionInfo};
+
+use super::socket::{Received, Socket};
+
+/// Datagrams that are taken before others are scheduled.
+const BATCH: usize = 256;
+/// The kernel answers at once; a defect shall not stop the start for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often the time is looked at meanwhile.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How often the kernel is told what of the SAs was used.
+const TELL: Duration = Duration::from_secs(1);
+/// Sequence numbers that are reserved at a time: a second's worth and more.
+const AT_A_TIME: u64 = 1 << 24;
+
+/// The mirror with its socket.
+pub(in crate::appliance) struct Kernel {
+    socket: Socket,
+    mirror: Mirror,
+    sas: HashMap<SaId, Sa>,
+    protections: Vec<ProtectionInfo>,
+    /// Of the first answer.
+    first: Vec<Event>,
+    tell_at: Option<Instant>,
+    /// The workers have been asked what they used.
+    asked: bool,
+    /// The socket failed: told once.
+    broken: bool,
+}
+
+/// An SA that the workers have.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::appliance) struct Sa {
+    pub(in crate::appliance) spi: u32,
+    pub(in crate::appliance) direction: SaDirection,
+    pub(in crate::appliance) protection: Protection,
+    /// Packets that the kernel was told of.
+    told: u64,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").field("sas", &self.sas).finish_non_exhaustive()
+    }
+}
+
+impl Kernel {
+    /// Asks the kernel for what it has.
+    ///
+    /// # Errors
+    /// A sentence: there is no socket, or no answer.
+    pub(super) fn open(window: u16) -> Result<Kernel, String> {
+        let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: AT_A_TIME });
+        let mut kernel = Kernel {
+            socket: Socket::open()?,
+            mirror,
+            sas: HashMap::new(),
+            protections: Vec::new(),
+            first: Vec::new(),
+            tell_at: None,
+            asked: false,
+            broken: false,
+        };
+        kernel.mirror.begin();
+        kernel.first_answer()?;
+        Ok(kernel)
+    }
+
+    /// Waits for the first answer, whose events the first turn returns.
+    fn first_answer(&mut self) -> Result<(), String> {
+        let (mut events, until) = (Vec::new(), Instant::now() + PATIENCE);
+        while !self.mirror.is_synced() {
+            events.extend(self.turn().0);
+            if self.broken || Instant::now() >= until {
+                let last = events.iter().rev().find_map(|event| match event {
+                    Event::Warning(warning) => Some(warning.as_str()),
+                    _ => None,
+                });
+                let why = last.unwrap_or("it does not answer");
+                return Err(format!(
+                    "[ipsec] keys = \"kernel\": the kernel's XFRM cannot be read: {why}"
+                ));
+            }
+            if !self.mirror.is_synced() {
+                let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+                // A signal, or nothing yet: the time is looked at again.
+                let _ = poll(&mut fds, Some(&LOOK));
+            }
+        }
+        self.first = events;
+        Ok(())
+    }
+
+    /// To wait on.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// What the kernel had at first is on its way to the workers.
+    pub(super) fn is_ready(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// Takes what the kernel has sent, sends what it is to know, and returns what has changed. True when there may be more.
+    pub(in crate::appliance) fn turn(&mut self) -> (Vec<Event>, bool) {
+        let mut more = true;
+        for _ in 0..BATCH {
+            self.transmit();
+            let mirror = &mut self.mirror;
+            let received = self.socket.receive(|received| match received {
+                Received::Datagram(datagram) => {
+                    mirror.input(datagram);
+                    true
+                }
+                Received::Lost => {
+                    mirror.begin();
+                    true
+                }
+                Received::Nothing => false,
+            });
+            more = self.checked(received).unwrap_or_default();
+            if !more {
+                break;
+            }
+        }
+        let mut events = std::mem::take(&mut self.first);
+        while let Some(event) = self.mirror.poll_event() {
+            self.note(&event);
+            events.push(event);
+        }
+        (events, more)
+    }
+
+    fn transmit(&mut self) {
+        while let Some(request) = self.mirror.poll_transmit() {
+            let sent = self.socket.send(&request);
+            if self.checked(sent).is_none() {
+                // It counts as sent: all is asked again.
+                return self.mirror.restart();
+            }
+        }
+    }
+
+    fn checked<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => {
+                self.broken = false;
+                Some(value)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.broken, true) {
+                    tracing::error!("ipsec: the kernel's XFRM cannot be used: {error}");
+                }
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Policies { protections, .. } => self.protections.clone_from(protections),
+            Event::AddSa { id, direction, protection, parameters, .. } => {
+                let (direction, protection) = (*direction, *protection);
+                let sa = Sa { spi: parameters.spi, direction, protection, told: 0 };
+                self.sas.insert(*id, sa);
+            }
+            _ => {}
+        }
+    }
+
+    /// An SA that the workers have, or are about to lose.
+    pub(in crate::appliance) fn sa(&self, id: SaId) -> Option<&Sa> {
+        self.sas.get(&id)
+    }
+
+    /// An SA has gone.
+    pub(in crate::appliance) fn forget(&mut self, id: SaId) -> Option<Sa> {
+        self.sas.remove(&id)
+    }
+
+    /// A packet needs an SA: the IKE daemons are asked.
+    pub(in crate::appliance) fn wanted(&mut self, protection: Protection, flow: &Flow) {
+        self.mirror.wanted(protection, flow);
+    }
+
+    /// A lifetime is over.
+    pub(in crate::appliance) fn over(&mut self, id: SaId, hard: bool) {
+        self.mirror.over(id, hard);
+    }
+
+    /// An SA needs more sequence numbers.
+    pub(in crate::appliance) fn reserve(&mut self, id: SaId) {
+        self.mirror.reserve(id);
+    }
+
+    /// When the use of SAs is to be asked for.
+    pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
+        self.tell_at
+    }
+
+    /// True if it is time, and the time after that begins.
+    pub(in crate::appliance) fn is_time(&mut self, now: Instant) -> bool {
+        let due = self.tell_at.is_none_or(|at| now >= at);
+        if due {
+            self.tell_at = Some(now + TELL);
+        }
+        // One question at a time.
+        let asks = due && !self.asked && !self.sas.is_empty();
+        self.asked |= asks;
+        asks
+    }
+
+    /// What the workers have used.
+    pub(in crate::appliance) fn used(&mut self, all: &[SaInfo]) {
+        self.asked = false;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        for info in all {
+            if let Some(sa) = self.sas.get_mut(&info.id)
+                && sa.told != info.used.packets
+            {
+                sa.told = info.used.packets;
+                let (packets, bytes) = (info.used.packets, info.used.bytes);
+                self.mirror.used(info.id, packets, bytes, info.sequence, now);
+            }
+        }
+    }
+
+    /// What policies ask for by this number.
+    pub(in crate::appliance) fn protection(
+        &self,
+        protection: Protection,
+    ) -> Option<&ProtectionInfo> {
+        self.protections.iter().find(|known| known.protection == protection)
+    }
+
+    /// What a protection is called.
+    pub(in crate::appliance) fn name(&self, protection: Protection) -> Option<String> {
+        self.protection(protection).map(ToString::to_string)
+    }
+
+    /// The kernel's policies as an operator sees them.
+    pub(in crate::appliance) fn policies(&self) -> impl Iterator<Item = PolicyInfo> {
+        self.mirror.policies()
+    }
+
+    /// SAs of the kernel that no worker has, with the reason.
+    pub(in crate::appliance) fn others(&self) -> impl Iterator<Item = xfrm::SaInfo> {
+        self.mirror.sas().filter(|sa| sa.id.is_none())
+    }
+}
+
+/// What the policies ask for, the owner of each to be chosen: the highest number of a protection and one.
+pub(in crate::appliance) fn protections(list: &[ipsec::policy::Policy<Protection>]) -> usize {
+    let numbers = list.iter().filter_map(|policy| match policy.action {
+        Action::Protect(protection) => Some(usize::from(protection.0) + 1),
+        Action::Bypass | Action::Discard => None,
+    });
+    numbers.max().unwrap_or_default()
+}

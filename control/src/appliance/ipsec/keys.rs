@@ -1,0 +1,93 @@
+//! Keys of SAs from files.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use ipsec::crypto::{Algorithm, Keys};
+use zeroize::Zeroizing;
+
+/// Bytes of such a file at most.
+const MOST: u64 = 1024;
+
+/// The keys as bytes, wiped in the end.
+pub(super) struct KeyText {
+    encryption: Zeroizing<Vec<u8>>,
+    authentication: Zeroizing<Vec<u8>>,
+}
+
+impl KeyText {
+    /// Another SA has the key of the encryption, too.
+    pub(super) fn is_same_key(&self, other: &KeyText) -> bool {
+        !self.encryption.is_empty() && self.encryption == other.encryption
+    }
+
+    pub(super) fn keys(&self) -> Keys {
+        Keys::new(self.encryption.to_vec(), self.authentication.to_vec())
+    }
+}
+
+/// Reads a file that others than its owner cannot read: a line for the encryption with its salt, a line for the
+/// authentication, whichever the algorithm has, in hexadecimal.
+///
+/// # Errors
+/// One sentence, without anything of the keys.
+pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String> {
+    let shown = path.display();
+    let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+    let file = File::open(path).map_err(cannot)?;
+    let facts = file.metadata().map_err(cannot)?;
+    if !facts.is_file() {
+        return Err(format!("{shown} is no file"));
+    }
+    if facts.mode() & 0o077 != 0 {
+        return Err(format!("{shown} can be used by others than its owner: chmod 600 it"));
+    }
+    let ours = rustix::process::geteuid().as_raw();
+    if facts.uid() != ours && facts.uid() != 0 {
+        return Err(format!("{shown} belongs to user {}: it must be ours or root's", facts.uid()));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(MOST as usize + 1));
+    file.take(MOST + 1).read_to_string(&mut text).map_err(cannot)?;
+    if text.len() as u64 > MOST {
+        return Err(format!("{shown} has more than {MOST} bytes: it is no key"));
+    }
+    let wanted = [algorithm.key_len(), algorithm.auth_key_len()];
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut keys = Vec::new();
+    for (len, what) in wanted.into_iter().zip(["encryption, its salt included", "authentication"]) {
+        if len == 0 {
+            keys.push(Zeroizing::new(Vec::new()));
+            continue;
+        }
+        let line = lines.next().ok_or_else(|| {
+            format!("{shown} has no key of {what}: write its {len} bytes in hexadecimal on a line")
+        })?;
+        let key = bytes(line)
+            .ok_or_else(|| format!("{shown}: the key of {what} is not in hexadecimal"))?;
+        if key.len() != len {
+            let have = key.len();
+            return Err(format!("{shown}: the key of {what} has {have} bytes, but needs {len}"));
+        }
+        keys.push(key);
+    }
+    if lines.next().is_some() {
+        return Err(format!("{shown} has more keys than the algorithm needs"));
+    }
+    let [encryption, authentication]: [_; 2] =
+        keys.try_into().map_err(|_| format!("{shown} has not two keys"))?;
+    Ok(KeyText { encryption, authentication })
+}
+
+fn bytes(line: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let digits = line.strip_prefix("0x").unwrap_or(line);
+    if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
+        return None;
+    }
+    let mut out = Zeroizing::new(Vec::with_capacity(digits.len() / 2));
+    for at in (0..digits.len()).step_by(2) {
+        out.push(u8::from_str_radix(&digits[at..at + 2], 16).ok()?);
+    }
+    Some(out)
+}

@@ -1,0 +1,196 @@
+//! SAs with keys from files: what the workers get of them at the start, and their sequence numbers, which are reserved
+//! ahead.
+
+mod kernel;
+mod keys;
+mod sequence;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use dataplane::{IpsecConfig, Protection, SaConfig, SaDirection, SaId, SaWay, WorkerId};
+use ipsec::policy::{Spd, Unselected};
+use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
+
+pub(super) use self::kernel::{Kernel, protections};
+use self::keys::KeyText;
+use self::sequence::Sequence;
+use crate::config::{Config, PolicyAction, PolicySection, SaSection};
+
+/// UDP port of ESP in UDP (RFC 3948 §2.1).
+const NAT_PORT: u16 = 4500;
+/// Time to live of outer packets.
+const TTL: u8 = 64;
+
+/// Where the SAs come from that are in force.
+#[derive(Debug, Default)]
+pub struct Ipsec {
+    sas: Vec<Static>,
+    kernel: Option<Kernel>,
+}
+
+#[derive(Debug)]
+struct Static {
+    section: SaSection,
+    sequence: Option<Sequence>,
+}
+
+/// What the workers get, and what stays here; nothing of either without policies.
+///
+/// # Errors
+/// A sentence about a file that cannot be used.
+pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec), String> {
+    let section = &config.ipsec;
+    if !section.is_on() {
+        return Ok((None, Ipsec::default()));
+    }
+    if section.is_kernels() {
+        Owners::of(config)?;
+        let kernel = Some(Kernel::open(section.keys.window)?);
+        // Until the kernel has answered nothing passes but IKE and neighbour discovery.
+        let policies = Spd::of_others(Vec::new(), Unselected::DROP);
+        let config = IpsecConfig { policies, owners: Vec::new(), sas: Vec::new(), alone: true };
+        return Ok((Some(Arc::new(config)), Ipsec { sas: Vec::new(), kernel }));
+    }
+    let mut read: Vec<(Static, KeyText)> = Vec::new();
+    let mut sas = Vec::new();
+    for sa in &section.sas {
+        let of = |error: String| format!("[[ipsec.sa]] {}: {error}", sa.name);
+        let text = keys::read(&sa.key_file, sa.algorithm).map_err(of)?;
+        if sa.algorithm.nonce_is_sequence()
+            && let Some((other, _)) = read.iter().find(|(_, other)| other.is_same_key(&text))
+        {
+            return Err(of(format!(
+                "has the key of {}: sequence numbers that are used twice under one key break {}; give each SA a key of its \
+                 own (RFC 4106 §2)",
+                other.section.name,
+                crate::config::algorithm_name(sa.algorithm)
+            )));
+        }
+        let sequence = sa.sequence_file.as_deref().map(|file| Sequence::open(file, sa.spi));
+        let mut sequence = sequence.transpose().map_err(of)?;
+        let reserve = sequence.as_mut().map(|sequence| sequence.more()).transpose().map_err(of)?;
+        let Some((at, policy)) = protection(config, &sa.policy) else { continue };
+        let way = match sa.direction {
+            SaDirection::In => SaWay::In { window: section.keys.window, top: 0 },
+            SaDirection::Out => SaWay::Out { reserve, keepalive: section.keys.nat_keepalive },
+        };
+        let (id, parameters) = (id_of(read.len()), Arc::new(parameters(sa, policy, &text)));
+        sas.push(SaConfig { id, protection: at, parameters, way });
+        read.push((Static { section: sa.clone(), sequence }, text));
+    }
+    let policies = section
+        .database()
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    let owners = Owners::of(config)?.first(section.protecting().count());
+    let ipsec = Ipsec { sas: read.into_iter().map(|(sa, _)| sa).collect(), kernel: None };
+    Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, alone: false })), ipsec))
+}
+
+/// The workers that may have SAs: what they seal and open passes any port.
+pub(super) struct Owners(Vec<u16>);
+
+impl Owners {
+    /// Those that have a queue of each port.
+    ///
+    /// # Errors
+    /// There is none: a sentence.
+    pub(super) fn of(config: &Config) -> Result<Owners, String> {
+        let all = 0..config.workers.len();
+        let everywhere =
+            |worker: &usize| config.ports.iter().all(|port| port.workers.contains(worker));
+        let owners: Vec<u16> = all.filter(everywhere).map(|worker| worker as u16).collect();
+        match owners.is_empty() {
+            true => Err("[ipsec]: no worker has a queue of every port, as SAs need: give the ports a worker in common (port.workers)".into()),
+            false => Ok(Owners(owners)),
+        }
+    }
+
+    /// One for each of so many protections.
+    pub(super) fn first(&self, protections: usize) -> Vec<WorkerId> {
+        (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
+    }
+}
+
+/// The policy with this name and its place among those that protect.
+fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
+    let mut all = (0..).map(Protection).zip(config.ipsec.protecting());
+    all.find(|(_, policy)| policy.name == name)
+}
+
+fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Parameters {
+    let mode = match policy.action {
+        PolicyAction::Protect(Some(ends)) => {
+            let (source, destination) = match sa.direction {
+                SaDirection::Out => (ends.local, ends.remote),
+                SaDirection::In => (ends.remote, ends.local),
+            };
+            let fragments = Fragments::Copy;
+            Mode::Tunnel(Tunnel { source, destination, ttl: TTL, dscp: None, ecn: true, fragments })
+        }
+        _ => Mode::Transport,
+    };
+    Parameters {
+        spi: sa.spi,
+        algorithm: sa.algorithm,
+        keys: keys.keys(),
+        mode,
+        esn: sa.esn,
+        encapsulation: sa.udp.then_some(Encapsulation { source: NAT_PORT, destination: NAT_PORT }),
+        soft: Lifetime::default(),
+        hard: Lifetime::default(),
+    }
+}
+
+/// SAs of files are named by their place.
+fn id_of(at: usize) -> SaId {
+    SaId(at as u64)
+}
+
+impl Ipsec {
+    /// Reserves more sequence numbers for an SA; `None` if it has no file. Returns the last that may be used.
+    ///
+    /// # Errors
+    /// A sentence: the file cannot be written.
+    pub(super) fn reserve(&mut self, id: SaId) -> Option<Result<u64, String>> {
+        let sequence = self.sas.get_mut(usize::try_from(id.0).ok()?)?.sequence.as_mut()?;
+        Some(sequence.more().map(|(first, numbers)| first + numbers - 1))
+    }
+
+    /// The kernel's, if SAs are its.
+    pub(super) fn kernel(&mut self) -> Option<&mut Kernel> {
+        self.kernel.as_mut()
+    }
+
+    /// The same, to look at.
+    pub(super) fn kernels(&self) -> Option<&Kernel> {
+        self.kernel.as_ref()
+    }
+
+    /// SPI, direction and name of an SA: that of the configuration, or what it protects.
+    pub(super) fn sa(&self, id: SaId) -> Option<(u32, SaDirection, String)> {
+        if let Some(kernel) = &self.kernel {
+            let sa = kernel.sa(id)?;
+            return Some((sa.spi, sa.direction, kernel.name(sa.protection).unwrap_or_default()));
+        }
+        self.section(id).map(|section| (section.spi, section.direction, section.name.clone()))
+    }
+
+    /// To wait on.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.kernel.as_ref().map(Kernel::fd)
+    }
+
+    /// The workers have, or are about to get, what is in force.
+    pub(super) fn is_ready(&self) -> bool {
+        self.kernel.as_ref().is_none_or(Kernel::is_ready)
+    }
+
+    /// An SA as the configuration has it.
+    pub(super) fn section(&self, id: SaId) -> Option<&SaSection> {
+        self.sas.get(usize::try_from(id.0).ok()?).map(|sa| &sa.section)
+    }
+}

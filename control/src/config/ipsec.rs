@@ -1,0 +1,593 @@
+//! `[ipsec]`: which packets are protected, and SAs for laboratories.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipsec::crypto::Algorithm;
+use ipsec::guard::{Direction, Protection};
+use ipsec::policy::{Action, Policy, PolicyError, Selector, Spd};
+use serde_json::json;
+use toml::de::DeValue;
+
+use super::errors::Places;
+use super::keys::{Key, keys, section};
+use super::reader::Section;
+use super::rule::{Parsed, Rule, Shape};
+use super::values::{self, boolean, by, duration_or_off, int, one_of, quoted};
+use super::written::Table;
+
+/// SPIs below are reserved (RFC 4303 §2.1).
+const LEAST_SPI: u32 = 256;
+
+/// Protocols that have a name here.
+const PROTOCOLS: [(&str, u8); 5] =
+    [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
+
+section! {
+    /// Keys of `[ipsec]` itself.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct IpsecKeys in "ipsec" {
+        /// Where keys come from: of `[[ipsec.sa]]`, for laboratories, or of the kernel, in which IKE daemons keep SAs and policies.
+        keys: KeySource = one_of(&SOURCES), or KeySource::Files;
+        /// SAs with keys from files are allowed. For laboratories only: nobody renews such keys, which RFC 7146 §3
+        /// forbids elsewhere.
+        laboratory: bool = boolean(), or false;
+        /// Packets of the anti-replay window (RFC 4303 §3.4.3).
+        window: u16 = int(64, 4096), or 1024;
+        /// SAs with keys from files that go in UDP: without a packet for so long one is sent that keeps the ports of NATs on the way
+        /// (RFC 3948 §4). IKE daemons send their own.
+        nat_keepalive: Option<Duration> = duration_or_off(Duration::from_secs(1), Duration::from_secs(3600)), or Some(Duration::from_secs(20));
+    }
+}
+
+/// Where keys come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// Of files, for laboratories.
+    Files,
+    /// Of the kernel's XFRM.
+    Kernel,
+}
+
+const SOURCES: [(&str, KeySource); 2] =
+    [("files", KeySource::Files), ("kernel", KeySource::Kernel)];
+
+/// `[ipsec]` with its policies and SAs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpsecSection {
+    /// Its own keys.
+    pub keys: IpsecKeys,
+    /// `[[ipsec.policy]]`, in their order; without any there is no IPsec.
+    pub policies: Vec<PolicySection>,
+    /// `[[ipsec.sa]]`.
+    pub sas: Vec<SaSection>,
+}
+
+/// `[[ipsec.policy]]`: what becomes of some packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicySection {
+    /// Unique name.
+    pub name: String,
+    /// Which packets.
+    pub selector: Selector,
+    /// What becomes of them.
+    pub action: PolicyAction,
+}
+
+/// What becomes of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyAction {
+    /// They are protected, in transport mode or in a tunnel.
+    Protect(Option<TunnelEnds>),
+    /// They pass in clear.
+    Bypass,
+    /// They are dropped.
+    Discard,
+}
+
+/// Ours and the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelEnds {
+    /// Our end.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+}
+
+/// `[[ipsec.sa]]`: an SA with keys from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaSection {
+    /// Unique name.
+    pub name: String,
+    /// Name of the policy that it serves.
+    pub policy: String,
+    /// Which way it carries packets.
+    pub direction: Direction,
+    /// Its name at its receiver.
+    pub spi: u32,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The keys, in hexadecimal: encryption with its salt, then authentication.
+    pub key_file: PathBuf,
+    /// Sequence numbers have 64 bits.
+    pub esn: bool,
+    /// In UDP, at port 4500 on both sides.
+    pub udp: bool,
+    /// Where sequence numbers are reserved.
+    pub sequence_file: Option<PathBuf>,
+}
+
+/// Names of algorithms, as IKE daemons have them.
+const ALGORITHMS: [(&str, Algorithm); 11] = [
+    ("aes128gcm16", Algorithm::AesGcm128),
+    ("aes256gcm16", Algorithm::AesGcm256),
+    ("chacha20poly1305", Algorithm::ChaCha20Poly1305),
+    ("aes128gmac", Algorithm::AesGmac128),
+    ("aes256gmac", Algorithm::AesGmac256),
+    ("aes128-sha256", Algorithm::AesCbc128HmacSha256),
+    ("aes256-sha256", Algorithm::AesCbc256HmacSha256),
+    ("aes128-sha1", Algorithm::AesCbc128HmacSha1),
+    ("aes256-sha1", Algorithm::AesCbc256HmacSha1),
+    ("null-sha256", Algorithm::NullHmacSha256),
+    ("null-sha1", Algorithm::NullHmacSha1),
+];
+
+/// What an algorithm is called.
+pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
+    ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
+}
+
+impl IpsecSection {
+    /// Some packets are protected or dropped, or may be.
+    pub fn is_on(&self) -> bool {
+        self.is_kernels() || !self.policies.is_empty()
+    }
+
+    /// SAs and policies are the kernel's.
+    pub fn is_kernels(&self) -> bool {
+        self.keys.keys == KeySource::Kernel
+    }
+
+    /// What becomes of packets that no policy of the kernel selects: what is to be protected is dropped.
+    pub fn behind_the_kernels(&self) -> Vec<Policy<Protection>> {
+        let policies = self.policies.iter().map(|policy| Policy {
+            direction: None,
+            selector: policy.selector.clone(),
+            action: match policy.action {
+                PolicyAction::Bypass => Action::Bypass,
+                PolicyAction::Protect(_) | PolicyAction::Discard => Action::Discard,
+            },
+        });
+        policies.collect()
+    }
+
+    /// The policies that protect, by [`Protection`].
+    pub fn protecting(&self) -> impl Iterator<Item = &PolicySection> {
+        self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
+    }
+
+    /// The policies as workers have them, which were checked.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
+        let mut next = (0..).map(Protection);
+        let policies = self.policies.iter().map(|policy| Policy {
+            direction: None,
+            selector: policy.selector.clone(),
+            action: match policy.action {
+                PolicyAction::Protect(_) => {
+                    Action::Protect(next.next().unwrap_or(Protection(u16::MAX)))
+                }
+                PolicyAction::Bypass => Action::Bypass,
+                PolicyAction::Discard => Action::Discard,
+            },
+        });
+        Spd::new(policies.collect())
+    }
+
+    pub(super) fn written(&self, tables: &mut Vec<Table>) {
+        tables.push(Table { section: "ipsec", of: Vec::new(), keys: self.keys.written() });
+        tables.extend(self.policies.iter().map(|policy| Table {
+            section: "ipsec.policy",
+            of: vec![policy.name.clone()],
+            keys: policy.written(self.is_kernels()),
+        }));
+        tables.extend(self.sas.iter().map(|sa| Table {
+            section: "ipsec.sa",
+            of: vec![sa.name.clone()],
+            keys: sa.written(),
+        }));
+    }
+}
+
+impl PolicySection {
+    fn written(&self, kernel: bool) -> Vec<(&'static str, serde_json::Value)> {
+        let selector = &self.selector;
+        let protocol = match selector.protocol {
+            None => "any".to_owned(),
+            Some(number) => {
+                let known = PROTOCOLS.iter().find(|(_, known)| *known == number);
+                known.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
+            }
+        };
+        let ports =
+            |ports: &RangeInclusive<u16>| json!(format!("{}-{}", ports.start(), ports.end()));
+        let mut keys = vec![
+            ("name", json!(self.name)),
+            ("local", json!(selector.local.to_string())),
+            ("remote", json!(selector.remote.to_string())),
+            ("protocol", json!(protocol)),
+            ("local_ports", ports(&selector.local_ports)),
+            ("remote_ports", ports(&selector.remote_ports)),
+        ];
+        let action = match self.action {
+            PolicyAction::Protect(_) => "protect",
+            PolicyAction::Bypass => "bypass",
+            PolicyAction::Discard => "discard",
+        };
+        keys.push(("action", json!(action)));
+        match self.action {
+            PolicyAction::Protect(None) if kernel => {}
+            PolicyAction::Protect(None) => keys.push(("mode", json!("transport"))),
+            PolicyAction::Protect(Some(TunnelEnds { local, remote })) => keys.extend([
+                ("mode", json!("tunnel")),
+                ("tunnel_local", json!(local)),
+                ("tunnel_remote", json!(remote)),
+            ]),
+            PolicyAction::Bypass | PolicyAction::Discard => {}
+        }
+        keys
+    }
+}
+
+impl SaSection {
+    fn written(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let mut keys = vec![
+            ("name", json!(self.name)),
+            ("policy", json!(self.policy)),
+            ("direction", json!(if self.direction == Direction::In { "in" } else { "out" })),
+            ("spi", json!(self.spi)),
+            ("algorithm", json!(algorithm_name(self.algorithm))),
+            ("key_file", json!(self.key_file)),
+            ("esn", json!(self.esn)),
+            ("udp", json!(self.udp)),
+        ];
+        keys.extend(self.sequence_file.as_ref().map(|file| ("sequence_file", json!(file))));
+        keys
+    }
+}
+
+/// `[[ipsec.policy]]`.
+mod policy {
+    use super::*;
+    keys! { keys_of in "ipsec.policy", reload: false {
+        /// Unique name.
+        name: String = by(Shape::Name, values::name), "";
+        /// Our addresses.
+        local: IpNet = by(NETWORK, values::network), "all of the family";
+        /// The peer's.
+        remote: IpNet = by(NETWORK, values::network), "";
+        /// The protocol above IP.
+        protocol: Option<u8> = by(Shape::Text("`any`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6` or a number"), read_protocol), "\"any\"";
+        /// Our ports, of a protocol that has some.
+        local_ports: RangeInclusive<u16> = by(PORTS, read_ports), "\"0-65535\"";
+        /// The peer's.
+        remote_ports: RangeInclusive<u16> = by(PORTS, read_ports), "\"0-65535\"";
+        /// What becomes of the packets, in both directions. The first policy that fits decides; what fits none is dropped,
+        /// once there is a policy. IKE, ARP and neighbour discovery pass always. With keys = "kernel" these policies are for what
+        /// no policy of the kernel selects: with `protect` it is dropped.
+        action: &'static str = one_of(&[("protect", "protect"), ("bypass", "bypass"), ("discard", "discard")]), "";
+        /// For `protect`: how.
+        mode: &'static str = one_of(&[("transport", "transport"), ("tunnel", "tunnel")]), "\"transport\"";
+        /// For `tunnel`: our end.
+        tunnel_local: IpAddr = by(ADDRESS, values::host_ip), "";
+        /// For `tunnel`: the peer's end.
+        tunnel_remote: IpAddr = by(ADDRESS, values::host_ip), "";
+    }}
+}
+
+/// `[[ipsec.sa]]`.
+mod sa {
+    use super::*;
+    keys! { keys_of in "ipsec.sa", reload: false {
+        /// Unique name.
+        name: String = by(Shape::Name, values::name), "";
+        /// The policy that it serves.
+        policy: String = by(Shape::Text("the name of a section"), values::string), "";
+        /// Which way it carries packets.
+        direction: Direction = one_of(&[("in", Direction::In), ("out", Direction::Out)]), "";
+        /// Its name at its receiver.
+        spi: u32 = int(LEAST_SPI, u32::MAX), "";
+        /// Encryption and integrity.
+        algorithm: Algorithm = one_of(&ALGORITHMS), "";
+        /// The keys, in hexadecimal: of encryption with its salt, and on a second line of authentication, where there is one.
+        /// Others than its owner must not be able to read the file.
+        key_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        /// Sequence numbers have 64 bits; both ends must say the same.
+        esn: bool = boolean(), "true";
+        /// In UDP, at port 4500 on both sides (RFC 3948).
+        udp: bool = boolean(), "false";
+        /// For `out`, where it must be: the file in which sequence numbers are reserved ahead, so that none is used twice under one
+        /// key, whatever ends the program (RFC 4106 §2).
+        sequence_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+    }}
+}
+
+const NETWORK: Shape = Shape::Text("an address with its prefix length, such as 192.0.2.0/24");
+const ADDRESS: Shape = Shape::Text("an IP address");
+const PORTS: Shape = Shape::Text("a port, or the first and the last, such as \"1-1023\"");
+
+/// All keys.
+pub(super) fn descriptors() -> Vec<Key> {
+    [IpsecKeys::keys(), policy::keys_of(), sa::keys_of()].concat()
+}
+
+fn read_protocol(value: &DeValue<'_>) -> Parsed<Option<u8>> {
+    if let Some(text) = value.as_str() {
+        if text == "any" {
+            return Ok(None);
+        }
+        if let Some((_, number)) = PROTOCOLS.iter().find(|(name, _)| *name == text) {
+            return Ok(Some(*number));
+        }
+        if let Ok(number) = text.parse() {
+            return Ok(Some(number));
+        }
+        let what = quoted(text);
+        return Err(format!(
+            "is {what}: write \"any\", \"tcp\", \"udp\", \"sctp\", \"icmp\", \"icmpv6\" or a number up to 255"
+        ));
+    }
+    let rule: Rule<u8> = int(0, u8::MAX);
+    super::rule::Read::read(&rule, value).map(Some)
+}
+
+fn read_ports(value: &DeValue<'_>) -> Parsed<RangeInclusive<u16>> {
+    let wrong = || "must be a port, or the first and the last, such as \"1-1023\"".to_owned();
+    if value.as_integer().is_some() {
+        let rule: Rule<u16> = int(0, u16::MAX);
+        return super::rule::Read::read(&rule, value).map(|port| port..=port);
+    }
+    let text = value.as_str().ok_or_else(wrong)?;
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
+    Ok(port(first)?..=port(last)?)
+}
+
+/// Reads `[ipsec]`.
+pub(super) fn ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Places) {
+    let keys = IpsecKeys::read(&mut section);
+    let kernel = keys.keys == KeySource::Kernel;
+    let (mut policies, mut policy_places) = (Vec::<PolicySection>::new(), Vec::new());
+    let mut wrong = false;
+    for table in section.tables("policy") {
+        let (read, table) = read_policy(table, kernel);
+        match read {
+            Some(policy) if policies.iter().any(|other| other.name == policy.name) => {
+                table.fail("name", format!("\"{}\" is there twice: rename one", policy.name));
+            }
+            Some(policy) => {
+                policies.push(policy);
+                policy_places.push(table);
+                continue;
+            }
+            None => wrong = true,
+        }
+        table.finish();
+    }
+    let mut sas = Vec::<SaSection>::new();
+    for table in section.tables("sa") {
+        let (sa, table) = read_sa(table, &policies, &sas, keys.laboratory || kernel, wrong);
+        if kernel {
+            table.fail("name", "is an SA with a key of its own, but keys = \"kernel\" takes all SAs from the kernel: remove it");
+        }
+        sas.extend(sa);
+        table.finish();
+    }
+    let all = IpsecSection { keys, policies, sas };
+    check(&all, &policy_places, wrong);
+    policy_places.into_iter().for_each(|table| drop(table.finish()));
+    (all, section.finish())
+}
+
+/// What shows only when all is read.
+fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
+    if incomplete {
+        return;
+    }
+    for error in all.database().err().into_iter().flatten() {
+        let name = |at: usize| &all.policies[at].name;
+        let (at, key, sentence) = match error {
+            PolicyError::TooMany(n) => (0, "name", format!("is the first of {n} policies: {error}")),
+            PolicyError::Families(at) => {
+                (at, "remote", "is of another address family than `local`: use the same".into())
+            }
+            PolicyError::Ports(at) => {
+                (at, "local_ports", "or `remote_ports` has its last port before its first".into())
+            }
+            PolicyError::PortsOfOthers(at) => (
+                at,
+                "protocol",
+                "has no ports, but `local_ports` or `remote_ports` are given: remove them, or name a protocol that has some"
+                    .into(),
+            ),
+            PolicyError::Shadowed { earlier, later } => (
+                later,
+                "name",
+                format!(
+                    "\"{}\" gets no packet: \"{}\" before it takes all of its packets; put it first, or remove it",
+                    name(later),
+                    name(earlier)
+                ),
+            ),
+        };
+        if let Some(table) = places.get(at) {
+            table.fail(key, sentence);
+        }
+    }
+    if all.is_kernels() {
+        return;
+    }
+    let protecting = all.policies.iter().zip(places);
+    let protecting = protecting.filter(|(p, _)| matches!(p.action, PolicyAction::Protect(_)));
+    for (policy, table) in protecting {
+        let has = |direction| {
+            all.sas.iter().any(|sa| sa.policy == policy.name && sa.direction == direction)
+        };
+        for (direction, word) in [(Direction::In, "in"), (Direction::Out, "out")] {
+            if !has(direction) {
+                let sentence = format!(
+                    "is \"protect\", but there is no [[ipsec.sa]] with policy = \"{}\" and direction = \"{word}\": nothing \
+                     would pass",
+                    policy.name
+                );
+                table.fail("action", sentence);
+            }
+        }
+    }
+}
+
+fn read_policy<'s, 'i>(
+    mut table: Section<'s, 'i>,
+    kernel: bool,
+) -> (Option<PolicySection>, Section<'s, 'i>) {
+    let name =
+        table.required("name", "give the policy a name, such as name = \"peers\"", values::name);
+    let remote = table.required(
+        "remote",
+        "write the peers' network, such as \"192.0.2.0/24\"",
+        policy::remote(),
+    );
+    let local = table.optional("local", policy::local());
+    let protocol = table.or("protocol", None, policy::protocol());
+    let local_ports = table.or("local_ports", 0..=u16::MAX, policy::local_ports());
+    let remote_ports = table.or("remote_ports", 0..=u16::MAX, policy::remote_ports());
+    let action =
+        table.required("action", "write \"protect\", \"bypass\" or \"discard\"", policy::action());
+    let action = match action {
+        Some("protect") if kernel => {
+            table.only_for(&["mode", "tunnel_local", "tunnel_remote"], "for keys = \"kernel\"");
+            Some(PolicyAction::Protect(None))
+        }
+        Some("protect") => read_mode(&mut table, remote),
+        Some(word) => {
+            let reason = format!("for action \"{word}\"");
+            table.only_for(&["mode", "tunnel_local", "tunnel_remote"], &reason);
+            Some(if word == "bypass" { PolicyAction::Bypass } else { PolicyAction::Discard })
+        }
+        None => {
+            table.allow(&["mode", "tunnel_local", "tunnel_remote"]);
+            None
+        }
+    };
+    let policy = name.zip(remote).zip(action).map(|((name, remote), action)| {
+        let all = match remote {
+            IpNet::V4(_) => Ipv4Net::default().into(),
+            IpNet::V6(_) => Ipv6Net::default().into(),
+        };
+        let local = local.unwrap_or(all);
+        let selector = Selector { local, remote, protocol, local_ports, remote_ports };
+        PolicySection { name, selector, action }
+    });
+    (policy, table)
+}
+
+fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<PolicyAction> {
+    if table.or("mode", "transport", policy::mode()) == "transport" {
+        table.only_for(&["tunnel_local", "tunnel_remote"], "for mode \"transport\"");
+        return Some(PolicyAction::Protect(None));
+    }
+    let local =
+        table.required("tunnel_local", "write our end of the tunnel", policy::tunnel_local());
+    let end = table.required(
+        "tunnel_remote",
+        "write the peer's end of the tunnel",
+        policy::tunnel_remote(),
+    );
+    let ends = TunnelEnds { local: local?, remote: end? };
+    for (key, end) in [("tunnel_local", ends.local), ("tunnel_remote", ends.remote)] {
+        if remote.is_some_and(|remote| remote.addr().is_ipv4() != end.is_ipv4()) {
+            table.fail(key, format!("is {end}, of another address family than what it carries"));
+        }
+    }
+    Some(PolicyAction::Protect(Some(ends)))
+}
+
+fn read_sa<'s, 'i>(
+    mut table: Section<'s, 'i>,
+    policies: &[PolicySection],
+    others: &[SaSection],
+    laboratory: bool,
+    incomplete: bool,
+) -> (Option<SaSection>, Section<'s, 'i>) {
+    let name = table.required("name", "give the SA a name, such as name = \"to-b\"", values::name);
+    let policy =
+        table.required("policy", "name the [[ipsec.policy]] that it serves", values::string);
+    let direction = table.required("direction", "write \"in\" or \"out\"", sa::direction());
+    let spi = table.required("spi", "write a number that both ends use, above 255", sa::spi());
+    let algorithm =
+        table.required("algorithm", "write one, such as \"aes128gcm16\"", sa::algorithm());
+    let key_file = table.required("key_file", "name the file with the keys", values::path);
+    let esn = table.or("esn", true, sa::esn());
+    let udp = table.or("udp", false, sa::udp());
+    let sequence_file = table.optional("sequence_file", sa::sequence_file());
+    if !laboratory {
+        table.fail(
+            "key_file",
+            "has keys that nobody renews, which RFC 7146 §3 forbids outside of laboratories: write laboratory = true in \
+             [ipsec] if this is one",
+        );
+    }
+    if let Some(policy) = &policy {
+        match policies.iter().find(|known| known.name == *policy) {
+            Some(known) if !matches!(known.action, PolicyAction::Protect(_)) => {
+                table.fail("policy", format!("\"{policy}\" does not protect: name one that does"));
+            }
+            None if !incomplete => {
+                table.fail(
+                    "policy",
+                    format!("\"{policy}\" does not exist: add an [[ipsec.policy]]"),
+                );
+            }
+            _ => {}
+        }
+    }
+    if let Some(other) = others.iter().find(|other| Some(&other.name) == name.as_ref()) {
+        table.fail("name", format!("\"{}\" is there twice: rename one", other.name));
+    }
+    let same = |other: &&SaSection| Some(other.spi) == spi && Some(other.direction) == direction;
+    if let Some(other) = others.iter().find(same) {
+        table.fail("spi", format!("is that of \"{}\", too: each SA needs its own", other.name));
+    }
+    match direction {
+        Some(Direction::In) if sequence_file.is_some() => {
+            table.fail("sequence_file", "is of no use for direction \"in\": remove it");
+        }
+        Some(Direction::Out) if sequence_file.is_none() => {
+            table.fail(
+                "sequence_file",
+                "is missing: no sequence number may be used twice under one key, after a restart neither (RFC 4303 §3.3.3, RFC \
+                 4106 §2); name a file that the program may write",
+            );
+        }
+        _ => {}
+    }
+    let sa = name.zip(policy).zip(direction).zip(spi).zip(algorithm).zip(key_file).map(
+        |(((((name, policy), direction), spi), algorithm), key_file)| SaSection {
+            name,
+            policy,
+            direction,
+            spi,
+            algorithm,
+            key_file,
+            esn,
+            udp,
+            sequence_file,
+        },
+    );
+    (sa, table)
+}

@@ -1,0 +1,118 @@
+//! Where a worker's frames leave by a port. Where there are policies of IPsec they are held in clear until the streams
+//! of a turn have been served, and are protected then, in one place and whoever sends them.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use arrayvec::ArrayVec;
+use base::Instant;
+
+use crate::capture::Tap;
+use crate::io::{BURST, PortIo};
+
+/// Frames that are held at most.
+const HELD: usize = 1024;
+
+/// The queues of a port.
+pub(crate) struct Outlet<Io: PortIo> {
+    io: Io,
+    /// `None`: nothing is held.
+    held: Option<VecDeque<Io::Frame>>,
+}
+
+impl<Io: PortIo> Outlet<Io> {
+    /// These queues; nothing is held.
+    pub(super) fn new(io: Io) -> Self {
+        Outlet { io, held: None }
+    }
+
+    /// What is sent is held from now on.
+    pub(super) fn hold(&mut self) {
+        self.held.get_or_insert_default();
+    }
+
+    /// The frame that has been held longest.
+    pub(super) fn take_held(&mut self) -> Option<Io::Frame> {
+        self.held.as_mut()?.pop_front()
+    }
+
+    /// Sends a frame that was held.
+    pub(super) fn pass(&mut self, frame: Io::Frame) {
+        self.io.send(frame);
+    }
+
+    /// The queues.
+    pub(super) fn queues(&self) -> &Io {
+        &self.io
+    }
+
+    /// The same, to change them.
+    pub(super) fn queues_mut(&mut self) -> &mut Io {
+        &mut self.io
+    }
+}
+
+impl<Io: PortIo> PortIo for Outlet<Io> {
+    type Frame = Io::Frame;
+
+    #[inline]
+    fn receive(&mut self, now: Instant, out: &mut ArrayVec<Io::Frame, BURST>) {
+        self.io.receive(now, out);
+    }
+
+    #[inline]
+    fn allocate(&mut self, len: usize) -> Option<Io::Frame> {
+        self.io.allocate(len)
+    }
+
+    #[inline]
+    fn room(&mut self) -> usize {
+        match &self.held {
+            None => self.io.room(),
+            // What is held has its room.
+            Some(held) => self.io.room().min(HELD).saturating_sub(held.len()),
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, frame: Io::Frame) {
+        match &mut self.held {
+            None => self.io.send(frame),
+            Some(held) => held.push_back(frame),
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) -> bool {
+        self.io.flush()
+    }
+
+    fn can_wake(&self) -> bool {
+        self.io.can_wake()
+    }
+
+    fn rest(&mut self) {
+        self.io.rest();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.io.descriptor()
+    }
+
+    fn rested(&mut self) {
+        self.io.rested();
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.io.poll_timeout()
+    }
+
+    #[inline]
+    fn tap(&mut self) -> Option<&mut Tap> {
+        self.io.tap()
+    }
+
+    fn set_tap(&mut self, tap: Option<Box<Tap>>) {
+        self.io.set_tap(tap);
+    }
+}

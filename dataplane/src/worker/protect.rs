@@ -1,0 +1,460 @@
+//! IPsec in the worker: a received frame is opened before anything else looks at it, and what is sent is sealed after
+//! everything else is done with it. What a policy protects never passes in clear, whoever sent it.
+//!
+//! An SA belongs to one worker. ESP for another's goes there by the mesh, as do frames that another is to seal; the flow
+//! of what was opened may belong to a third. A frame for which there is no SA yet waits for one for a moment.
+
+mod keepalive;
+mod waiting;
+
+use std::net::{IpAddr, SocketAddr};
+
+use base::Instant;
+use ipsec::guard::{Drop, Guard, Incoming, Outgoing, Protection};
+use ipsec::ip::Header;
+use ipsec::policy::{Denied, Flow};
+
+use self::keepalive::Keepalives;
+use self::waiting::Waiting;
+use super::arrival::{Arrivals, Packet};
+use super::{Core, Env};
+use crate::api::{CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaWay, Ticket};
+use crate::capture::Tap;
+use crate::io::{Frame, PortIo};
+use crate::mesh::Message;
+use crate::net::demux;
+use crate::net::icmp::{self, Quote, Report, Trouble};
+use crate::net::interface::Interface;
+
+/// Bytes of both MAC addresses, behind which EtherType or tag is.
+const ADDRESSES: usize = 12;
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+const VLAN: [u8; 2] = [0x81, 0x00];
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+
+/// What a worker keeps of frames that it seals.
+pub(super) struct Seals<F> {
+    /// Those that wait for an SA.
+    waiting: Waiting<F>,
+    keepalives: Keepalives,
+}
+
+impl<F: Frame> Seals<F> {
+    pub(super) fn new() -> Self {
+        Seals { waiting: Waiting::new(), keepalives: Keepalives::default() }
+    }
+
+    /// When something is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.waiting.poll_timeout(), self.keepalives.poll_timeout()].into_iter().flatten().min()
+    }
+}
+
+/// A worker's part of a configuration.
+pub(super) fn guard<F: Frame>(
+    worker: u16,
+    config: &IpsecConfig,
+    seals: &mut Seals<F>,
+    now: Instant,
+) -> Guard {
+    let owners = config.owners.iter().map(|owner| owner.0);
+    let mut guard = Guard::new(worker, config.policies.clone(), owners);
+    if config.alone {
+        guard.seals_alone();
+    }
+    for sa in &config.sas {
+        // They were checked; what is refused all the same is not there, and nothing passes by it.
+        let _ = add(&mut guard, seals, sa, now);
+    }
+    guard
+}
+
+fn add<F: Frame>(
+    guard: &mut Guard,
+    seals: &mut Seals<F>,
+    sa: &SaConfig,
+    now: Instant,
+) -> Result<(), CommandError> {
+    let SaConfig { id, protection, ref parameters, way } = *sa;
+    let added = match way {
+        SaWay::In { window, top } => guard.add_inbound(id, protection, parameters, (window, top)),
+        SaWay::Out { reserve, keepalive } => {
+            if let Some(every) = keepalive.filter(|_| parameters.encapsulation.is_some()) {
+                seals.keepalives.add(id, every, now);
+            }
+            guard.add_outbound(id, protection, parameters, reserve)
+        }
+    };
+    added.map_err(CommandError::Sa)
+}
+
+/// Where the IP packet of a frame begins; `None` for what is not IP, which no policy concerns.
+#[inline]
+fn ip_at(frame: &[u8]) -> Option<usize> {
+    let at = match frame.get(ADDRESSES..ETHERNET)? == VLAN {
+        true => ETHERNET + TAG,
+        false => ETHERNET,
+    };
+    let kind = frame.get(at - 2..at)?;
+    (kind == IPV4 || kind == IPV6).then_some(at)
+}
+
+/// Writes the EtherType in front of the packet at `at`, which may be of the other version by now.
+fn retype(frame: &mut [u8], at: usize) {
+    let kind = if frame[at] >> 4 == 6 { IPV6 } else { IPV4 };
+    frame[at - 2..at].copy_from_slice(&kind);
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// A frame, or a packet that was put together, to be looked up if there are policies, and sorted.
+    pub(super) fn take(
+        &mut self,
+        port: usize,
+        packet: Packet<Io::Frame>,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        match self.env.network.is_guarded() {
+            true => self.admit(port, packet, now, arrivals),
+            false => self.sort(port, packet, now, true, arrivals),
+        }
+    }
+
+    /// A frame from the wire, or for an SA of this worker: what is protected is opened, what passes is sorted.
+    #[inline(never)]
+    pub(super) fn admit(
+        &mut self,
+        port: usize,
+        mut packet: Packet<Io::Frame>,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        let counters = self.env.control.counters();
+        let (interfaces, guard) = self.env.network.interfaces_and_guard();
+        let Some(guard) = guard else { return };
+        let reaches = |at: &usize| demux::reaches_us(packet.bytes(), *at, port, interfaces);
+        let Some(at) = ip_at(packet.bytes()).filter(reaches) else {
+            return self.sort(port, packet, now, true, arrivals);
+        };
+        let bytes = packet.bytes_mut();
+        let end = bytes.len();
+        let opened = match guard.incoming(&bytes[at..], now) {
+            Ok(Incoming::Clear) => return self.sort(port, packet, now, true, arrivals),
+            Ok(Incoming::Piece) => {
+                let judged = match demux::is_put_together_here(bytes, port, interfaces) {
+                    true => Ok(()),
+                    false => guard.piece(&bytes[at..], now),
+                };
+                match judged {
+                    Ok(()) => return self.sort(port, packet, now, true, arrivals),
+                    Err(why) => Err(why),
+                }
+            }
+            // It has done what it is for.
+            Ok(Incoming::Keepalive) => return counters.ipsec.nat_keepalives_in.add(1),
+            Ok(Incoming::Elsewhere(owner)) => {
+                let message = packet.message(port, true);
+                return self.mesh.send(usize::from(owner), message, counters);
+            }
+            Ok(Incoming::Protected(spi)) => guard.open(spi, bytes, at..end, now),
+            Err(why) => Err(why),
+        };
+        match opened {
+            Ok(range) => {
+                let front = range.start - at;
+                bytes.copy_within(..at, front);
+                retype(&mut bytes[front..], at);
+                packet.cut(front, at + range.len());
+                self.watch_opened(port, packet.bytes());
+                self.sort(port, packet, now, true, arrivals);
+            }
+            Err(why) => counters.drops.count(why.into()),
+        }
+    }
+
+    /// Protects what is to be sent, and passes it to the ports. What policies and SAs refuse is counted.
+    #[inline(never)]
+    pub(super) fn protect(&mut self, now: Instant) {
+        for port in 0..self.env.ports.places() {
+            while let Some(frame) =
+                self.env.ports.get_mut(port).and_then(|slot| slot.io.take_held())
+            {
+                self.protect_frame(port, frame, now, None);
+            }
+        }
+        let expired = self.env.seals.waiting.expire(now);
+        self.env.control.counters().ipsec.unsent_no_sa.add(expired);
+        self.send_keepalives(now);
+        self.tell_notices();
+    }
+
+    /// Protects one frame; one that has waited already waits until `until` at most.
+    #[inline]
+    fn protect_frame(
+        &mut self,
+        port: usize,
+        mut frame: Io::Frame,
+        now: Instant,
+        until: Option<Instant>,
+    ) {
+        let Some(slot) = self.env.ports.get_mut(port) else { return };
+        let (interfaces, guard) = self.env.network.interfaces_and_guard();
+        let Some(guard) = guard else { return };
+        let counters = self.env.control.counters();
+        let why = match out(guard, interfaces, port, &mut frame, slot.io.tap(), now) {
+            Ok(Way::Clear) => return slot.io.pass(frame),
+            Ok(Way::Sealed(protection)) => {
+                self.env.seals.keepalives.sent(guard, protection, (port, frame.bytes()), now);
+                return slot.io.pass(frame);
+            }
+            Ok(Way::Wait(protection)) => {
+                let until = until.unwrap_or(now + waiting::LONGEST);
+                if !self.env.seals.waiting.push(protection, (port, frame), until) {
+                    counters.ipsec.unsent_no_sa.add(1);
+                }
+                return;
+            }
+            Ok(Way::TooLong(report)) => {
+                counters.ipsec.unsent_too_long.add(1);
+                return self.report_too_long(port, report, &frame, now);
+            }
+            Ok(Way::Elsewhere(owner)) => {
+                let message = Message::Seal { port, frame };
+                return self.mesh.send(usize::from(owner), message, counters);
+            }
+            Err(why) => why,
+        };
+        match why {
+            Drop::NoSa => counters.ipsec.unsent_no_sa.add(1),
+            Drop::Denied(_) => counters.ipsec.unsent_policy.add(1),
+            Drop::Twice => counters.ipsec.unsent_twice.add(1),
+            Drop::Refused(_) | Drop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
+        }
+    }
+
+    /// The sender of a frame that would be too long once it is sealed is told how long it may be, as by a router that sees it
+    /// in clear (RFC 4301 §8.2.1): a flow of ours, or the host's kernel.
+    #[cold]
+    fn report_too_long(&mut self, port: usize, told: TooLong, frame: &Io::Frame, now: Instant) {
+        let TooLong { interface, mtu, ends, flow } = told;
+        let shared = self.env.host.is_shared(interface);
+        if let Some(report) = flow.filter(|report| !shared || self.is_about_us(report)) {
+            match self.env.ports.owner_of(port, &report).filter(|of| of.0 != self.env.index) {
+                Some(owner) => {
+                    let message = Message::TooLong(report);
+                    self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
+                }
+                // A flow that has gone need not know.
+                None => drop(self.reported(&report, now)),
+            }
+        } else if shared {
+            let Some(at) = ip_at(frame.bytes()) else { return };
+            let (mut report, packet) = (Vec::new(), &frame.bytes()[at..]);
+            let here = self.env.network.interface(interface);
+            icmp::packet_too_big(here, packet, ends, mtu, &mut report);
+            self.env.report_to_host(interface, &report);
+        }
+    }
+
+    /// There may be an SA now for frames that wait.
+    fn retry_waiting(&mut self, now: Instant) {
+        for (port, frame, until) in self.env.seals.waiting.take() {
+            self.protect_frame(port, frame, now, Some(until));
+        }
+    }
+
+    /// Keeps the ports of NATs on the way.
+    fn send_keepalives(&mut self, now: Instant) {
+        while let Some((port, bytes)) = self.env.seals.keepalives.due(now) {
+            let Some(slot) = self.env.ports.get_mut(port) else { continue };
+            let counters = &self.env.control.counters().ipsec;
+            match (slot.io.room() > 0).then(|| slot.io.allocate(bytes.len())).flatten() {
+                Some(mut frame) => {
+                    frame.bytes_mut().copy_from_slice(&bytes);
+                    slot.io.pass(frame);
+                    counters.nat_keepalives_out.add(1);
+                }
+                None => counters.unsent_full.add(1),
+            }
+        }
+    }
+
+    /// Tells the control thread what it is to know, as far as its ring has room.
+    fn tell_notices(&mut self) {
+        let Some(guard) = self.env.network.guard() else { return };
+        if !guard.has_notices() {
+            return;
+        }
+        while !self.env.control.is_short()
+            && let Some(notice) = self.env.network.guard().and_then(Guard::take_notice)
+        {
+            self.env.control.send(Event::Ipsec(Box::new(notice)));
+        }
+    }
+
+    /// Changes policies or SAs.
+    ///
+    /// # Errors
+    /// Why they are as they were.
+    pub(super) fn change_sa(&mut self, change: SaChange, now: Instant) -> Result<(), CommandError> {
+        let guard = self.env.network.guard().ok_or(CommandError::NoIpsec)?;
+        match change {
+            SaChange::Policies { policies, owners } => {
+                guard.set_policies((*policies).clone(), owners.iter().map(|owner| owner.0));
+                self.retry_waiting(now);
+            }
+            SaChange::Add(sa) => {
+                add(guard, &mut self.env.seals, &sa, now)?;
+                self.retry_waiting(now);
+            }
+            SaChange::Remove(id, direction) => {
+                // Of SAs to peers only their owner knows.
+                guard.remove(id, direction);
+                self.env.seals.keepalives.remove(id);
+            }
+            SaChange::Select(id) => guard.select(id),
+            SaChange::Reserve(id, last) => guard.reserve(id, last),
+        }
+        Ok(())
+    }
+
+    /// Reports the SAs of this worker.
+    pub(super) fn list_sas(&mut self, ticket: Ticket) {
+        let sas = self.env.network.guard().map(|guard| guard.sas().collect());
+        self.env.control.send(Event::Sas { ticket, sas: sas.unwrap_or_default() });
+    }
+}
+
+/// What becomes of a frame that is to be sent.
+enum Way {
+    Clear,
+    /// It has been sealed.
+    Sealed(Protection),
+    /// There is no SA yet.
+    Wait(Protection),
+    Elsewhere(u16),
+    /// It would be longer than the path carries.
+    TooLong(TooLong),
+}
+
+/// What the sender of a frame is to know.
+struct TooLong {
+    interface: usize,
+    /// Bytes that its packets may have.
+    mtu: u16,
+    /// Our address and the peer's.
+    ends: (IpAddr, IpAddr),
+    /// If it is TCP or SCTP, as a stream of ours is told.
+    flow: Option<Report>,
+}
+
+fn out<F: Frame>(
+    guard: &mut Guard,
+    interfaces: &[Interface],
+    port: usize,
+    frame: &mut F,
+    tap: Option<&mut Tap>,
+    now: Instant,
+) -> Result<Way, Drop> {
+    let bytes = frame.bytes();
+    let Some(at) = ip_at(bytes) else { return Ok(Way::Clear) };
+    let len = bytes.len();
+    match guard.outgoing(&bytes[at..], now)? {
+        Outgoing::Clear => Ok(Way::Clear),
+        Outgoing::Elsewhere(owner) => Ok(Way::Elsewhere(owner)),
+        Outgoing::Wait(protection) => Ok(Way::Wait(protection)),
+        Outgoing::Protect { protection, ahead, total, path_mtu } => {
+            let vlan = (at > ETHERNET)
+                .then(|| u16::from_be_bytes([bytes[ETHERNET], bytes[ETHERNET + 1]]) & 0xfff);
+            let here = interfaces.iter().position(|i| i.port == port && i.vlan == vlan);
+            if let Some(here) = here {
+                let most = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
+                if total > usize::from(most) {
+                    return too_long(guard, here, most, &bytes[at..]).map(Way::TooLong);
+                }
+            }
+            let longest = at + ahead + total;
+            if let Some(tap) = tap {
+                tap.record_inside(bytes);
+            }
+            if !frame.stretch(ahead, longest.saturating_sub(ahead + len)) {
+                return Err(ipsec::esp::Refused::NoRoom.into());
+            }
+            let bytes = frame.bytes_mut();
+            bytes.copy_within(ahead..ahead + at, 0);
+            // The IP header is copied by the sealing.
+            let range = guard.seal(protection, bytes, at + ahead..ahead + len, now)?;
+            retype(bytes, at);
+            frame.cut(0, at + range.len());
+            Ok(Way::Sealed(protection))
+        }
+    }
+}
+
+/// A packet of which the path takes `mtu` bytes once it is sealed.
+#[cold]
+fn too_long(guard: &mut Guard, interface: usize, mtu: u16, packet: &[u8]) -> Result<TooLong, Drop> {
+    let header = Header::read(packet).map_err(ipsec::esp::Refused::from)?;
+    let flow = Flow::read(packet, false).ok_or(ipsec::esp::Refused::Malformed)?;
+    let mtu = guard.largest(&flow, mtu.into(), header.len).unwrap_or_default() as u16;
+    let word = |at: usize| {
+        let bytes = packet.get(header.len + at..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*bytes))
+    };
+    let quote = match flow.protocol {
+        6 => word(4).map(Quote::Tcp),
+        132 => word(4).map(Quote::Sctp),
+        _ => None,
+    };
+    let report = quote.zip(flow.ports).map(|(quote, (local, remote))| Report {
+        interface,
+        local: SocketAddr::new(flow.local, local),
+        remote: SocketAddr::new(flow.remote, remote),
+        quote,
+        trouble: Trouble::TooBig(mtu),
+    });
+    Ok(TooLong { interface, mtu, ends: (flow.local, flow.remote), flow: report })
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// A frame of another worker that goes by an SA of this one.
+    pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame) {
+        let slot = self.ports.get_mut(port);
+        match slot.and_then(|slot| (slot.io.room() > 0).then_some(slot)) {
+            Some(slot) => slot.io.send(frame),
+            None => self.control.counters().ipsec.unsent_full.add(1),
+        }
+    }
+}
+
+impl From<Drop> for DropReason {
+    fn from(why: Drop) -> DropReason {
+        use ipsec::esp::Refused;
+        match why {
+            Drop::UnknownSpi | Drop::NoSa | Drop::Twice => DropReason::EspUnknownSpi,
+            Drop::Denied(Denied::Unprotected) => DropReason::IpsecUnprotected,
+            Drop::Denied(Denied::WrongProtection) => DropReason::IpsecWrongProtection,
+            Drop::Denied(Denied::Discarded) => DropReason::IpsecDiscarded,
+            Drop::Denied(Denied::NoPolicy) => DropReason::IpsecNoPolicy,
+            Drop::Refused(refused) => match refused {
+                Refused::TooOld | Refused::Duplicate | Refused::ImpossibleSequence => {
+                    DropReason::EspReplay
+                }
+                Refused::Integrity => DropReason::EspIntegrity,
+                Refused::Expired | Refused::SequenceExhausted => DropReason::EspExpired,
+                Refused::Dummy => DropReason::EspDummy,
+                Refused::Malformed
+                | Refused::Fragment
+                | Refused::NoRoom
+                | Refused::TooLong
+                | Refused::Unreserved
+                | Refused::NotOfSa
+                | Refused::Padding
+                | Refused::NextHeader
+                | Refused::NotEct => DropReason::EspMalformed,
+            },
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What keeps the ports that a NAT on the way has given to ESP in UDP (RFC 3948 §2.3, §4): a datagram of one byte where
+//! nothing else was sent for a while.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use base::Instant;
+use ipsec::guard::{Guard, Protection, SaId};
+use ipsec::ip;
+use ipsec::sa::UDP_HEADER;
+
+use super::ip_at;
+
+/// Bytes of the headers before what UDP carries: of Ethernet with a tag, IPv6 and UDP.
+const HEADERS: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
+/// RFC 3948 §2.3.
+const CONTENT: u8 = 0xff;
+
+/// SAs for which somebody is to send, and none else does: that of an IKE daemon sends its own.
+#[derive(Default)]
+pub(super) struct Keepalives(HashMap<SaId, Kept>);
+
+struct Kept {
+    every: Duration,
+    /// When something was sent last, or is to be looked at again.
+    last: Instant,
+    /// Where: the port, and the headers of what was sent first. Nothing is kept alive before.
+    headers: Option<(usize, ArrayVec<u8, HEADERS>)>,
+}
+
+impl Keepalives {
+    pub(super) fn add(&mut self, id: SaId, every: Duration, now: Instant) {
+        self.0.insert(id, Kept { every, last: now, headers: None });
+    }
+
+    pub(super) fn remove(&mut self, id: SaId) {
+        self.0.remove(&id);
+    }
+
+    /// A frame was sealed by the newest SA of a protection.
+    #[inline]
+    pub(super) fn sent(
+        &mut self,
+        guard: &Guard,
+        protection: Protection,
+        (port, frame): (usize, &[u8]),
+        now: Instant,
+    ) {
+        if self.0.is_empty() {
+            return;
+        }
+        let Some(kept) = guard.behind_nat(protection).and_then(|id| self.0.get_mut(&id)) else {
+            return;
+        };
+        kept.last = now;
+        if kept.headers.is_none() {
+            kept.headers = headers(frame).map(|headers| (port, headers));
+        }
+    }
+
+    /// A frame that is to be sent now, and its port.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        let is_due = |kept: &&mut Kept| kept.headers.is_some() && now >= kept.last + kept.every;
+        let kept = self.0.values_mut().find(is_due)?;
+        kept.last = now;
+        let (port, headers) = kept.headers.as_ref()?;
+        Some((*port, datagram(headers)))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let due = |kept: &Kept| kept.headers.as_ref().map(|_| kept.last + kept.every);
+        self.0.values().filter_map(due).min()
+    }
+}
+
+/// Those of a frame with ESP in UDP.
+fn headers(frame: &[u8]) -> Option<ArrayVec<u8, HEADERS>> {
+    let at = ip_at(frame)?;
+    let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;
+    ArrayVec::try_from(frame.get(..at + header.len + UDP_HEADER)?).ok()
+}
+
+fn datagram(headers: &[u8]) -> Vec<u8> {
+    let mut frame = [headers, &[CONTENT]].concat();
+    let Some(at) = ip_at(&frame) else { return frame };
+    let packet = &mut frame[at..];
+    let (len, v6) = (packet.len(), packet[0] >> 4 == 6);
+    let udp = len - 1 - UDP_HEADER;
+    packet[udp + 4..udp + 6].copy_from_slice(&(UDP_HEADER as u16 + 1).to_be_bytes());
+    packet[udp + 6..udp + 8].fill(0);
+    if v6 {
+        packet[4..6].copy_from_slice(&((len - ip::IPV6_HEADER) as u16).to_be_bytes());
+        ip::write_udp_checksum(packet, udp);
+    } else {
+        packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+        ip::write_checksum(&mut packet[..udp]);
+    }
+    frame
+}

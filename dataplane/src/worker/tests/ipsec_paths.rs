@@ -1,0 +1,340 @@
+//! What is around SAs: frames that wait for one, the ports of NATs, path MTUs, listeners that require protection, and the
+//! host's kernel on a shared port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory as _, Stag};
+use ipsec::crypto::Algorithm;
+use ipsec::policy::{Spd, Unselected};
+
+use super::ipsec::*;
+use super::paths::icmp;
+use super::sctp::config as sctp;
+use super::wire_pair::*;
+use crate::api::{
+    Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, SaChange, SaConfig,
+    SaDirection, SaId, SaWay, WorkerId,
+};
+use crate::net::checksum;
+
+fn change(net: &mut Net, host: usize, change: SaChange) {
+    net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
+    net.settle();
+}
+
+fn remove_out(net: &mut Net, host: usize, n: u32) {
+    let id = SaId(spi(host as u8 + 1, false, n).into());
+    change(net, host, SaChange::Remove(id, SaDirection::Out));
+}
+
+fn add_out(net: &mut Net, n: u32) {
+    let [inbound, _] = sas(PLAIN, 2, 1, false, n);
+    change(net, 1, SaChange::Add(inbound));
+    let [_, outbound] = sas(PLAIN, 1, 2, false, n);
+    change(net, 0, SaChange::Add(outbound));
+}
+
+// Make-before-break is the daemons'; where they delete first, nothing is lost all the same.
+#[test]
+fn frames_wait_for_the_next_sa_but_not_for_long() {
+    let mut net = net(PLAIN, |_| {});
+    let stream = open(&mut net, false, false);
+    write(&mut net, stream, 10, 50_000);
+    let from = net.hosts[0].region(20, 8000, Access::NONE);
+    let to = net.hosts[1].region(21, 8000, Access::REMOTE_WRITE);
+    from.write(0, &pattern(8000));
+    remove_out(&mut net, 0, 1);
+    let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(21), 8000);
+    net.settle();
+    let retransmitted = net.hosts[0].count("retransmitted_segments");
+    add_out(&mut net, 2);
+    net.wait_sent(0, ticket);
+    assert!(bytes_of(&to) == pattern(8000));
+    // What waited was sent as soon as it could be: TCP had nothing to repair.
+    assert_eq!(net.hosts[0].count("retransmitted_segments"), retransmitted);
+    assert_eq!(net.hosts[0].count("unsent_no_sa"), 0);
+    // For long it does not wait, and TCP repairs it.
+    remove_out(&mut net, 0, 2);
+    let to = net.hosts[1].region(22, 8000, Access::REMOTE_WRITE);
+    let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(22), 8000);
+    net.pass(Duration::from_secs(8));
+    assert!(net.hosts[0].count("unsent_no_sa") >= 6);
+    add_out(&mut net, 3);
+    net.wait_sent(0, ticket);
+    assert!(bytes_of(&to) == pattern(8000));
+}
+
+// RFC 3948 §4: a NAT forgets a port by which nothing goes.
+#[test]
+fn the_ports_of_nats_are_kept() {
+    for v6 in [false, true] {
+        let mut net = net(Suite { udp: true, ..PLAIN }, |_| {});
+        net.pass(Duration::from_secs(60));
+        assert_eq!(net.hosts[0].count("nat_keepalives_out"), 0, "nothing to keep yet");
+        let stream = open(&mut net, false, v6);
+        write(&mut net, stream, 10, 50_000);
+        let seen = std::rc::Rc::new(std::cell::Cell::new(0));
+        let count = seen.clone();
+        net.loses = Box::new(move |_, frame| {
+            let Some((at, protocol)) = protocol(frame) else { return false };
+            let header = if v6 { 40 } else { 20 };
+            if protocol == 17 && frame.len() == at + header + 9 {
+                assert_eq!(frame[at + header..][..6], [0x11, 0x94, 0x11, 0x94, 0, 9]);
+                assert_eq!(frame[at + header + 8], 0xff);
+                if !v6 {
+                    assert_eq!(checksum::sum(&frame[at..at + 20]), 0xffff);
+                }
+                count.set(count.get() + 1);
+            }
+            false
+        });
+        net.pass(Duration::from_secs(90));
+        let sent: Vec<u64> = net.hosts.iter().map(|h| h.count("nat_keepalives_out")).collect();
+        assert!(sent.iter().all(|sent| (3..=4).contains(sent)), "{sent:?}");
+        assert_eq!(seen.get(), sent[0] + sent[1]);
+        for (host, sent) in [(1, sent[0]), (0, sent[1])] {
+            assert_eq!(net.hosts[host].count("nat_keepalives_in"), sent);
+            assert_eq!(net.hosts[host].count("drops"), 0);
+        }
+        // Each frame of the stream does, too.
+        write(&mut net, stream, 20, 50_000);
+    }
+}
+
+// RFC 4301 §8.2.1: a router sees ESP alone.
+#[test]
+fn a_router_reports_that_esp_is_too_long_for_the_path() {
+    for workers in [1, 2] {
+        let mut net = net(PLAIN, |plan| plan.workers = workers);
+        let (stream, _) = net.open(0, usize::from(workers) - 1, 1, (v4(2), PORT).into());
+        write(&mut net, stream, 10, 100_000);
+        let long = std::rc::Rc::new(std::cell::RefCell::new(None));
+        let keep = long.clone();
+        net.loses = Box::new(move |from, frame| {
+            let is_long = from == 0 && frame.len() > 14 + 1300;
+            if is_long {
+                keep.borrow_mut().get_or_insert_with(|| frame.to_vec());
+            }
+            is_long
+        });
+        let from = net.hosts[0].region(20, 100_000, Access::NONE);
+        let to = net.hosts[1].region(21, 100_000, Access::REMOTE_WRITE);
+        from.write(0, &pattern(100_000));
+        let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(21), 100_000);
+        net.pass(Duration::from_millis(50));
+        let quoted = long.borrow_mut().take().expect("a long frame");
+        let mut forged = quoted.clone();
+        forged[34] ^= 1;
+        net.hosts[0].arrive(icmp(3, 4, 1000, &forged));
+        net.hosts[0].arrive(icmp(3, 4, 1300, &quoted));
+        net.wait_sent(0, ticket);
+        assert!(bytes_of(&to) == pattern(100_000));
+        assert_eq!(net.hosts[0].count("ipsec_path_mtu_updates"), 1);
+        // What follows fits at once.
+        *long.borrow_mut() = None;
+        write(&mut net, stream, 30, 100_000);
+        assert!(long.borrow().is_none());
+    }
+}
+
+fn require(net: &mut Net, port: u16, over_sctp: bool, bits: u16) {
+    net.hosts[1].require = Some(bits);
+    match over_sctp {
+        false => net.hosts[1].listen(port),
+        true => net.hosts[1].listen_as(port, 100, 100, sctp()),
+    }
+    net.settle();
+}
+
+#[test]
+fn a_listener_that_requires_protection_takes_no_other_streams() {
+    for (over_sctp, port) in [(false, 5000), (true, 5001)] {
+        let remote = SocketAddr::new(v4(2), port);
+        let name = if over_sctp { "sctp" } else { "tcp" };
+        for (algorithm, bits, good) in [
+            (Algorithm::AesGcm128, 0, true),
+            (Algorithm::AesGcm128, 128, true),
+            (Algorithm::AesGcm128, 256, false),
+            (Algorithm::AesGcm256, 256, true),
+            (Algorithm::NullHmacSha256, 0, true),
+            (Algorithm::NullHmacSha256, 128, false),
+        ] {
+            let mut net = net(Suite { algorithm, ..PLAIN }, |_| {});
+            require(&mut net, port, over_sctp, bits);
+            if good {
+                match over_sctp {
+                    false => drop(net.open(0, 0, 1, remote)),
+                    true => drop(net.open_as(0, 0, 1, remote, sctp())),
+                }
+                continue;
+            }
+            refused(&mut net, remote, over_sctp, name);
+        }
+        // Without any policy, too.
+        let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+        require(&mut net, port, over_sctp, 0);
+        refused(&mut net, remote, over_sctp, name);
+    }
+}
+
+fn refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'static str) {
+    match over_sctp {
+        false => net.hosts[0].connect(0, remote),
+        true => net.hosts[0].connect_as(0, remote, sctp()),
+    };
+    let report = net.until("a refusal", |net| {
+        net.hosts[1].take(|event| match event {
+            Event::HandshakeFailed(failed) => Some((**failed).clone()),
+            _ => None,
+        })
+    });
+    assert_eq!(report.failure, HandshakeFailure::new(name, "not_protected"));
+    assert!(report.listener.is_some());
+    let failed = net.until("the end", |net| {
+        net.hosts[0].take(|event| match event {
+            Event::ConnectFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    });
+    assert!(!matches!(failed, ConnectError::Timeout), "{failed}");
+}
+
+// The lists of an IKE daemon: at first there are none, and nothing passes in clear meanwhile.
+#[test]
+fn policies_come_and_change_while_streams_run() {
+    let empty = |_: u8| {
+        Arc::new(IpsecConfig {
+            policies: Spd::of_others(Vec::new(), Unselected::DROP),
+            owners: Vec::new(),
+            sas: Vec::new(),
+            alone: false,
+        })
+    };
+    let mut plans = [Plan::new(1), Plan::new(2)];
+    for plan in &mut plans {
+        plan.workers = 2;
+        plan.ipsec = Some(empty(plan.number));
+    }
+    let mut net = Net::new(&plans);
+    net.hosts[1].listen(PORT);
+    net.settle();
+    watch(&mut net, false);
+    net.hosts[0].connect(1, (v4(2), PORT).into());
+    net.pass(Duration::from_millis(100));
+    assert!(net.hosts[0].count("unsent_policy") > 0);
+    for host in 0..2 {
+        let of = config(PLAIN, host as u8 + 1, 2);
+        let owners: Arc<[WorkerId]> = of.owners.clone().into();
+        let policies = Arc::new(of.policies.clone());
+        change(&mut net, host, SaChange::Policies { policies, owners });
+        for sa in &of.sas {
+            change(&mut net, host, SaChange::Add(sa.clone()));
+        }
+    }
+    let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
+    write(&mut net, stream, 10, 50_000);
+    // A rekey whose loser is taken back: the older SA is chosen again (RFC 7296 §2.8.1).
+    let [inbound, outbound] =
+        [sas(PLAIN, 2, 1, false, 2)[0].clone(), sas(PLAIN, 1, 2, false, 2)[1].clone()];
+    change(&mut net, 1, SaChange::Add(inbound));
+    let newest = outbound.id;
+    change(&mut net, 0, SaChange::Add(outbound));
+    write(&mut net, stream, 20, 50_000);
+    let first = SaId(spi(1, false, 1).into());
+    change(&mut net, 0, SaChange::Select(first));
+    change(&mut net, 0, SaChange::Remove(newest, SaDirection::Out));
+    change(&mut net, 1, SaChange::Remove(newest, SaDirection::In));
+    write(&mut net, stream, 30, 50_000);
+    assert_eq!(net.hosts[1].count("esp_unknown_spi"), 0);
+}
+
+/// What the kernel of a shared port sends is sealed, or it is told why not.
+#[test]
+fn the_host_of_a_shared_port_is_protected_too() {
+    let mut net = net(PLAIN, |plan| plan.shared = plan.number == 1);
+    let stream = open(&mut net, false, false);
+    write(&mut net, stream, 10, 50_000);
+    let got = |net: &mut Net| {
+        let end = net.hosts[0].kernel.as_mut().unwrap();
+        std::iter::from_fn(|| end.take()).collect::<Vec<_>>()
+    };
+    got(&mut net);
+    let udp = |len: usize| {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+        let total = (28 + len) as u16;
+        frame.extend([0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        let sum = !checksum::sum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame.extend([0, 7, 0, 9]);
+        frame.extend((8 + len as u16).to_be_bytes());
+        frame.resize(42 + len, 0);
+        frame
+    };
+    let sealed = net.hosts[0].count("ipsec_sealed");
+    net.hosts[0].kernel.as_mut().unwrap().give(&udp(100));
+    net.settle();
+    assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
+    assert!(got(&mut net).is_empty());
+    // One that does not fit any more once it is sealed: as by a router.
+    net.hosts[0].kernel.as_mut().unwrap().give(&udp(1472));
+    net.settle();
+    assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
+    let [report] = &got(&mut net)[..] else { panic!() };
+    assert_eq!((report[23], report[34], report[35]), (1, 3, 4));
+    assert_eq!(report[26..34], [10, 0, 0, 2, 10, 0, 0, 1]);
+    let mtu = u16::from_be_bytes([report[40], report[41]]);
+    assert!((1440..1500).contains(&mtu), "{mtu}");
+    assert_eq!(checksum::sum(&report[34..]), 0xffff);
+    net.hosts[0].kernel.as_mut().unwrap().give(&udp(usize::from(mtu) - 28));
+    net.settle();
+    assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
+    // What its kernel sealed itself by an SA of ours must not go out.
+    let mut esp = udp(100);
+    esp[23] = 50;
+    esp[34..38].copy_from_slice(&spi(1, false, 1).to_be_bytes());
+    esp[24..26].fill(0);
+    let sum = !checksum::sum(&esp[14..34]);
+    esp[24..26].copy_from_slice(&sum.to_be_bytes());
+    net.hosts[0].kernel.as_mut().unwrap().give(&esp);
+    net.settle();
+    assert_eq!(net.hosts[0].count("unsent_twice"), 1);
+}
+
+/// What other hosts send each other is none of our policies' business.
+#[test]
+fn frames_for_others_are_neither_opened_nor_told() {
+    let mut net = net(PLAIN, |_| {});
+    let mut clear = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
+    clear.0[5] = 77;
+    let before = net.hosts[1].count("not_our_mac");
+    net.hosts[1].arrive(clear.clone());
+    net.settle();
+    assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
+    assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
+    // A damaged header is not repaired by what opens the rest.
+    let mut damaged = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
+    damaged.0[22] ^= 1;
+    net.hosts[1].arrive(damaged);
+    net.settle();
+    assert_eq!(net.hosts[1].count("ip_checksum"), 1);
+}
+
+#[test]
+fn an_sa_of_no_protection_is_refused() {
+    let mut net = net(PLAIN, |_| {});
+    let [inbound, _] = sas(PLAIN, 1, 2, false, 3);
+    let wrong = SaConfig { protection: Protection(9), ..inbound };
+    assert!(matches!(wrong.way, SaWay::In { .. }));
+    let ticket =
+        net.hosts[0].command(0, |ticket| Command::Sa { change: SaChange::Add(wrong), ticket });
+    let result = net.until("an answer", |net| {
+        net.hosts[0].take(|event| match event {
+            Event::Done { ticket: of, result } if *of == ticket => Some(result.clone()),
+            _ => None,
+        })
+    });
+    assert!(result.is_err());
+}

@@ -1,0 +1,150 @@
+//! What IPsec makes of packets: from strangers, from a peer that has the keys and seals what it likes, and of our own.
+
+use base::Instant;
+use ipsec::crypto::{Algorithm, Keys, Transform};
+use ipsec::guard::{Guard, Incoming, Outgoing, Protection, SaId};
+use ipsec::ip;
+use ipsec::policy::{Action, Policy, Selector, Spd};
+use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
+
+const SPI: u32 = 0x0102_0304;
+/// Room before and behind a packet.
+const ROOM: usize = 160;
+
+/// How both ends are configured: of the first byte of an input.
+struct Suite {
+    algorithm: Algorithm,
+    tunnel: bool,
+    udp: bool,
+    esn: bool,
+}
+
+impl Suite {
+    fn of(byte: u8) -> Suite {
+        let algorithm = Algorithm::ALL[usize::from(byte & 15) % Algorithm::ALL.len()];
+        Suite { algorithm, tunnel: byte & 16 != 0, udp: byte & 32 != 0, esn: byte & 64 != 0 }
+    }
+
+    fn keys(&self) -> Keys {
+        let algorithm = self.algorithm;
+        Keys::new(vec![1; algorithm.key_len()], vec![2; algorithm.auth_key_len()])
+    }
+
+    fn parameters(&self) -> Parameters {
+        let tunnel = Tunnel {
+            source: [192, 0, 2, 1].into(),
+            destination: [192, 0, 2, 2].into(),
+            ttl: 64,
+            dscp: None,
+            ecn: true,
+            fragments: Fragments::Copy,
+        };
+        Parameters {
+            spi: SPI,
+            algorithm: self.algorithm,
+            keys: self.keys(),
+            mode: if self.tunnel { Mode::Tunnel(tunnel) } else { Mode::Transport },
+            esn: self.esn,
+            encapsulation: self.udp.then_some(Encapsulation { source: 4500, destination: 4500 }),
+            soft: Lifetime::default(),
+            hard: Lifetime::default(),
+        }
+    }
+}
+
+/// Everything is protected but UDP to port 9.
+fn guard(suite: &Suite) -> Guard {
+    let policy = |net: &str, protocol, port: Option<u16>, action| {
+        let net = net.parse().unwrap();
+        let ports = port.map_or(0..=u16::MAX, |port| port..=port);
+        let (local_ports, remote_ports) = (0..=u16::MAX, ports);
+        let selector = Selector { local: net, remote: net, protocol, local_ports, remote_ports };
+        Policy { direction: None, selector, action }
+    };
+    let policies = vec![
+        policy("0.0.0.0/0", Some(17), Some(9), Action::Bypass),
+        policy("0.0.0.0/0", None, None, Action::Protect(Protection(0))),
+        policy("::/0", None, None, Action::Protect(Protection(0))),
+    ];
+    let mut guard = Guard::new(0, Spd::new(policies).unwrap(), [0]);
+    let parameters = suite.parameters();
+    guard.add_outbound(SaId(1), Protection(0), &parameters, None).unwrap();
+    guard.add_inbound(SaId(2), Protection(0), &parameters, (64, 0)).unwrap();
+    guard
+}
+
+/// Takes a packet; what comes out of it is in the buffer.
+fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
+    let Ok(Incoming::Protected(spi)) = guard.incoming(packet, Instant::ZERO) else { return None };
+    let mut buffer = packet.to_vec();
+    let out = guard.open(spi, &mut buffer, 0..packet.len(), Instant::ZERO).ok()?;
+    assert!(out.start <= out.end && out.end <= packet.len(), "{out:?}");
+    Some(buffer[out].to_vec())
+}
+
+pub(crate) fn esp(data: &[u8]) {
+    let Some((&first, packet)) = data.split_first() else { return };
+    let suite = Suite::of(first);
+    strangers(&suite, packet);
+    peers(&suite, packet);
+    ours(&suite, packet);
+}
+
+/// The packet as it is.
+fn strangers(suite: &Suite, packet: &[u8]) {
+    let mut guard = guard(suite);
+    receive(&mut guard, packet);
+    while guard.take_notice().is_some() {}
+}
+
+/// What is behind the IP header is in ESP that a peer sealed, trailer and padding as they come.
+fn peers(suite: &Suite, content: &[u8]) {
+    let algorithm = suite.algorithm;
+    let block = algorithm.block();
+    let len = content.len().min(1400) / block * block;
+    let front = if suite.udp { 8 } else { 0 };
+    let header = 20 + front;
+    let body = header + 8 + algorithm.iv_len();
+    let total = body + len + algorithm.icv_len();
+    let mut out = vec![0; total];
+    out[0] = 0x45;
+    out[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+    (out[8], out[9]) = (64, if suite.udp { ip::UDP } else { ip::ESP });
+    out[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+    ip::write_checksum(&mut out[..20]);
+    if suite.udp {
+        out[20..28].copy_from_slice(&[0x11, 0x94, 0x11, 0x94, 0, 0, 0, 0]);
+    }
+    out[header..header + 4].copy_from_slice(&SPI.to_be_bytes());
+    out[header + 7] = 1;
+    out[body..body + len].copy_from_slice(&content[..len]);
+    let transform = Transform::new(algorithm, &suite.keys()).unwrap();
+    if transform.seal(&mut out, header, body + len, 1, suite.esn).is_ok() {
+        let mut guard = guard(suite);
+        let inner = receive(&mut guard, &out);
+        assert!(inner.is_none_or(|inner| inner.len() <= total));
+        // Once is enough.
+        assert!(receive(&mut guard, &out).is_none(), "replayed");
+    }
+}
+
+/// What we seal opens to what it was.
+fn ours(suite: &Suite, packet: &[u8]) {
+    let mut guard = guard(suite);
+    let Ok(Outgoing::Protect { protection, ahead, total, .. }) =
+        guard.outgoing(packet, Instant::ZERO)
+    else {
+        return;
+    };
+    let mut buffer = [&[0; ROOM][..], packet, &[0; ROOM]].concat();
+    let at = ROOM..ROOM + packet.len();
+    let Ok(out) = guard.seal(protection, &mut buffer, at, Instant::ZERO) else { return };
+    assert_eq!((out.start, out.len()), (ROOM - ahead, total));
+    let sealed = buffer[out].to_vec();
+    // Padding behind a packet is not part of it.
+    if let Some(opened) = receive(&mut guard, &sealed)
+        && packet[0] >> 4 == 6
+    {
+        assert_eq!(opened, packet[..opened.len()]);
+    }
+}

@@ -2,7 +2,9 @@
 # Makes the guest that plays the peer in scripts/interop siw and sctp: Debian's own kernel, rdma-core and perftest, and
 # the kernel's siw driver, compiled from Debian's kernel source because Debian leaves it out.
 #
-# usage: scripts/siw-guest/build.sh        prints the directory with vmlinuz, initrd and versions
+# usage: scripts/siw-guest/build.sh [initrd]     prints the directory with vmlinuz, initrd and versions
+#        scripts/siw-guest/build.sh initrd.ike   besides, initrd.ike is there: the same with strongSwan and libdpdk, for
+#                                                scripts/interop ipsec
 #
 # Downloads and builds once, into $XDG_CACHE_HOME/ddpd/siw-guest (or ~/.cache/...); a change of a file in this
 # directory remakes the initrd. It keeps about 220 MB, of one kernel; while it builds, it takes 500 MB more.
@@ -14,12 +16,28 @@ here=$repo/scripts/siw-guest
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddpd/siw-guest
 
 # What runs in the guest. The libraries that it needs are found among the packages' files.
-programs=(rping udaddy ibv_devinfo rdma ss ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
+programs=(ip rping udaddy ibv_devinfo rdma ss ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat)
 guest_packages=(busybox-static rdma-core rdmacm-utils ibverbs-utils ibverbs-providers libibverbs1 librdmacm1
     libibumad3 libnl-3-200 libnl-route-3-200 perftest iproute2 libpci3 libc6 libmnl0 libbpf1 libelf1 libcap2
     libbsd0 libmd0 zlib1g libselinux1 libpcre2-8-0 libudev1 libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
     libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1 libssl3 libdb5.3 libxtables12 libgcc-s1)
-modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp tcp_dctcp tcp_diag)
+modules=(virtio_net 9p 9pnet_virtio ib_uverbs rdma_ucm rdma_cm iw_cm ib_core libcrc32c crc32c_generic crc32c-intel sctp tcp_dctcp tcp_diag
+    # IPsec, and what it asks the kernel's cryptography for.
+    esp4 esp6 xfrm_user gcm ghash-generic ctr cbc seqiv echainiv authenc authencesn hmac sha1_generic sha256_generic
+    aes_generic crypto_null chacha20poly1305 chacha_generic poly1305_generic cmac)
+
+# What initrd.ike has besides: charon with the plugins that it needs for IKEv2, swanctl, and what ddpd is linked with and loads.
+ike_packages=(strongswan-charon strongswan-libcharon strongswan-swanctl strongswan-pki libcharon-extra-plugins libstrongswan
+    libstrongswan-standard-plugins
+    libgmp10 libsystemd0 liblzma5 liblz4-1 libgcrypt20 libgpg-error0
+    librte-eal23 librte-ethdev23 librte-kvargs23 librte-telemetry23 librte-mbuf23 librte-mempool23 librte-ring23 librte-net23
+    librte-meter23 librte-pci23 librte-hash23 librte-rcu23 librte-cryptodev23 librte-dmadev23 librte-vhost23 librte-stack23
+    librte-timer23 librte-eventdev23 librte-security23 librte-sched23
+    librte-bus-vdev23 librte-bus-pci23 librte-mempool-ring23 librte-mempool-stack23 librte-net-af-packet23 librte-net-ring23
+    librte-net-vhost23 libnuma1 libfdt1)
+ike_plugins=(random nonce x509 revocation constraints pubkey pkcs1 pkcs8 pem openssl hmac kdf sha1 sha2 aes gcm
+    kernel-netlink socket-default vici)
+ike_modules=(tun nf_tables xfrm_interface aesni-intel ghash-clmulni-intel)
 
 # fetch DIR PACKAGE...: downloads what is missing and unpacks it into DIR; DIR/.have/PACKAGE has its version.
 fetch() {
@@ -73,8 +91,10 @@ add_knobs() { # DIR
 }
 
 # add_program FILE: into the tree, with the libraries that it names, and those that they name.
+# Into the directory $tree.
+tree=root
 add_program() {
-    local file=$1 target=root/usr/bin/${1##*/} library
+    local file=$1 target=$tree/usr/bin/${1##*/}
     [ -e "$target" ] || install -m 755 "$file" "$target"
     add_libraries "$file"
 }
@@ -82,29 +102,34 @@ add_program() {
 add_libraries() { # FILE
     local library found
     for library in $(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }'); do
-        [ ! -e "root/usr/lib/x86_64-linux-gnu/$library" ] || continue
-        found=$(find user/lib user/usr/lib user/lib64 -name "$library" | head -n 1)
+        [ ! -e "$tree/usr/lib/x86_64-linux-gnu/$library" ] || continue
+        # No link that leads to /etc/alternatives.
+        found=$(find -L user/lib user/usr/lib user/lib64 -name "$library" -type f | head -n 1)
         [ -n "$found" ] || die "no package of the guest has $library, which ${1##*/} needs"
-        cp -L "$found" "root/usr/lib/x86_64-linux-gnu/$library"
+        cp -L "$found" "$tree/usr/lib/x86_64-linux-gnu/$library"
         add_libraries "$found"
     done
 }
 
-add_modules() { # VERSION
-    local tree=$PWD/kernel/lib/modules/$1 path file module
+# add_modules VERSION MODULE...: with what they need.
+add_modules() {
+    local from=$PWD/kernel/lib/modules/$1 to=$tree/usr/lib/modules/$1 path file module
     depmod -b "$PWD/kernel" "$1"
-    for module in "${modules[@]}"; do
+    for module in "${@:2}"; do
         modprobe -d "$PWD/kernel" -S "$1" --show-depends "$module" 2>/dev/null || true
     done | awk '$1 == "insmod" { print $2 }' | sort -u | while read -r path; do
-        file=root/usr/lib/modules/$1/${path#"$tree"/}
+        file=$to/${path#"$from"/}
         mkdir -p "${file%/*}"
         xz -dc "$path" >"${file%.xz}"
     done
+    cp "$from"/modules.builtin "$from"/modules.builtin.modinfo "$from"/modules.order "$to/"
+    depmod -b "$PWD/$tree" "$1"
+}
+
+add_siw() { # VERSION
     mkdir -p "root/usr/lib/modules/$1/extra" root/knobs
     strip --strip-debug -o "root/usr/lib/modules/$1/extra/siw.ko" "build/stock-$1/siw.ko"
     strip --strip-debug -o root/knobs/siw.ko "build/knobs-$1/siw.ko"
-    cp "$tree"/modules.builtin "$tree"/modules.builtin.modinfo "$tree"/modules.order "root/usr/lib/modules/$1/"
-    depmod -b "$PWD/root" "$1"
 }
 
 make_initrd() { # VERSION
@@ -122,6 +147,8 @@ make_initrd() { # VERSION
     done
     ln -sf ../bin/busybox root/usr/sbin/modprobe # for the kernel's request_module
     for program in "${programs[@]}"; do
+        # Not busybox's.
+        rm -f "root/usr/bin/$program"
         add_program "$(find user/bin user/sbin user/usr/bin user/usr/sbin -name "$program" | head -n 1)"
     done
     for program in user/usr/lib/x86_64-linux-gnu/libibverbs/libsiw*; do
@@ -134,11 +161,39 @@ make_initrd() { # VERSION
     add_program build/siwverbs
     # A thread that ends loads it by itself.
     cp -L "$(find user/lib user/usr/lib -name libgcc_s.so.1 | head -n 1)" root/usr/lib/x86_64-linux-gnu/
-    add_modules "$1"
+    add_siw "$1"
+    add_modules "$1" "${modules[@]}"
     install -m 755 "$here/init" root/init
-    (cd root && find . -print0 | cpio -0 -o -H newc --quiet) | gzip -1 >initrd.new
+    pack root initrd
     cp "kernel/boot/vmlinuz-$1" vmlinuz
-    mv initrd.new initrd
+}
+
+pack() { # DIR FILE
+    (cd "$1" && find . -print0 | cpio -0 -o -H newc --quiet) | gzip -1 >"$2.new"
+    mv "$2.new" "$2"
+}
+
+make_ike() { # VERSION
+    local file plugin
+    tree=root-ike
+    rm -rf "$tree"
+    cp -a root "$tree"
+    mkdir -p "$tree"/usr/lib/ipsec/plugins "$tree"/etc/swanctl "$tree/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0"
+    mkdir -p "$tree"/var
+    ln -s ../run "$tree/var/run"
+    for plugin in "${ike_plugins[@]}"; do
+        file=user/usr/lib/ipsec/plugins/libstrongswan-$plugin.so
+        install -m 644 "$file" "$tree/usr/lib/ipsec/plugins/"
+        add_libraries "$file"
+    done
+    for file in user/usr/lib/ipsec/charon user/usr/sbin/swanctl user/usr/bin/pki; do add_program "$file"; done
+    # DPDK loads the drivers from there, by full names; each may be in memory once, so the links to them stay links.
+    cp -a user/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/. "$tree/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/"
+    cp -a user/usr/lib/x86_64-linux-gnu/librte_*.so.* "$tree/usr/lib/x86_64-linux-gnu/"
+    for file in user/usr/lib/x86_64-linux-gnu/librte_*.so.23; do add_libraries "$file"; done
+    add_modules "$1" "${modules[@]}" "${ike_modules[@]}"
+    pack "$tree" initrd.ike
+    rm -rf "$tree"
 }
 
 # name_versions VERSION: what the table of results names.
@@ -169,6 +224,20 @@ if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
         name_versions "$version" >versions
         rm -rf debs headers source
         echo "$stamp" >stamp
+    )
+fi
+if [ "${1:-}" = initrd.ike ] && [ "$(cat "$cache/stamp.ike" 2>/dev/null)" != "$stamp" ]; then
+    (
+        cd "$cache"
+        exec 9>lock
+        flock 9
+        version=$(sed -n 's/^kernel //p' versions)
+        say "making the guest with strongSwan in $cache"
+        rm -f stamp.ike
+        fetch user "${ike_packages[@]}"
+        make_ike "$version"
+        rm -rf debs
+        echo "$stamp" >stamp.ike
     )
 fi
 echo "$cache"

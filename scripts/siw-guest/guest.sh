@@ -4,25 +4,41 @@
 #
 #   guest_boot NS TAP IP/LEN MTU     boots it (TCG, about 5 s); its network is TAP in namespace NS. With GUEST_VHOST=SOCKET
 #                                    it has a second interface, eth1, at a vhost-user backend that listens there
+#   guest_start ..., guest_ready     the same in two steps, for two guests that boot at once
 #   guest_run SECONDS COMMAND        runs a shell command there, prints its output, returns its status
 #   guest_begin TAG SECONDS COMMAND  starts one in the background; one TAG is used once
 #   guest_end TAG SECONDS            waits for it, prints its output, returns its status
 #   guest_halt                       ends it
+#   guest_use NAME                   what follows is about the guest NAME: for suites with more than one
 #   guest_died                       succeeds when it has ended by itself
 #   guest_attempt COMMAND...         runs a part of a suite; when the guest dies in it, boots another guest and
 #                                    runs the part again, without the rows of the first time
 #
 # A command that is not over in time is ended in the guest and counts as status 124; a guest that died as 125.
+# Before guest_boot: GUEST_IMAGE (initrd), GUEST_MEMORY (768M), GUEST_MAC (52:54:00:77:00:02), GUEST_WORDS (for the kernel's
+# command line).
 # Linux's SCTP was seen once to panic in the emulated machine while usrsctp was its peer. The console of a guest that
 # died is shown, and kept in target/guest-console-N. More than two deaths make a suite fail.
 
-guest_dir='' guest_pid='' guest_bell='' guest_runs=0 guest_deaths=0 guest_args=()
+guest_dir='' guest_pid='' guest_bell='' guest_runs=0 guest_deaths=0 guest_args=() guest_name=''
+declare -A guest_others=()
+
+guest_use() {
+    guest_others[_$guest_name]="$guest_dir|$guest_pid|$guest_bell"
+    guest_name=$1
+    IFS='|' read -r guest_dir guest_pid guest_bell <<<"${guest_others[_$1]:-||}"
+}
 
 guest_boot() {
-    local ns=$1 tap=$2 address=$3 mtu=$4 image deadline
+    guest_start "$@"
+    guest_ready
+}
+
+guest_start() {
+    local ns=$1 tap=$2 address=$3 mtu=$4 image
     guest_args=("$@")
-    image=$("$repo/scripts/siw-guest/build.sh") || die "there is no guest"
-    guest_dir=$work/guest
+    image=$("$repo/scripts/siw-guest/build.sh" "${GUEST_IMAGE:-initrd}") || die "there is no guest"
+    guest_dir=$work/guest${guest_name:+-$guest_name}
     mkdir -p "$guest_dir/share"
     # Of a guest before this one.
     rm -f "$guest_dir"/bell.* "$guest_dir/share/ready" "$guest_dir"/share/*.{rc,out,part,sh,command}
@@ -32,27 +48,30 @@ guest_boot() {
     plain+=,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off
     # An emulated timer on a busy host fails the check that the kernel would stop at.
     local words="console=ttyS0 quiet panic=-1 no_timer_check mitigations=off audit=0 ipv6.disable=${GUEST_NO_IPV6:-1}"
-    words+=" GUEST_IP=$address GUEST_MTU=$mtu"
+    words+=" GUEST_IP=$address GUEST_MTU=$mtu ${GUEST_WORDS:-}"
     local extra=()
     if [ -n "${GUEST_VHOST:-}" ]; then
         # Its memory is shared, and what it can offload is what the backend offers. QEMU 7.2 without KVM crashes when a
         # vhost device with MSI-X starts: it has no vectors.
-        extra=(-object memory-backend-memfd,id=ram,size=768M,share=on -machine memory-backend=ram
+        extra=(-object "memory-backend-memfd,id=ram,size=${GUEST_MEMORY:-768M},share=on" -machine memory-backend=ram
             -chardev "socket,id=vhost,path=$GUEST_VHOST,reconnect=1" -netdev vhost-user,id=vhost,chardev=vhost
             -device virtio-net-pci,netdev=vhost,mac=52:54:00:78:00:02,host_mtu=9000,vectors=0,romfile=)
     fi
-    ip netns exec "$ns" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m 768 \
+    ip netns exec "$ns" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 1 -m "${GUEST_MEMORY:-768M}" \
         -nodefaults -no-reboot -display none -serial "file:$guest_dir/console" \
-        -kernel "$image/vmlinuz" -initrd "$image/initrd" -append "$words" \
+        -kernel "$image/vmlinuz" -initrd "$image/${GUEST_IMAGE:-initrd}" -append "$words" \
         -netdev "tap,id=net,ifname=$tap,script=no,downscript=no" \
-        -device "virtio-net-pci,netdev=net,mac=52:54:00:77:00:02,host_mtu=9000,romfile=,$plain" \
+        -device "virtio-net-pci,netdev=net,mac=${GUEST_MAC:-52:54:00:77:00:02},host_mtu=9000,romfile=,$plain" \
         -device virtio-serial-pci -chardev "pipe,id=bell,path=$guest_dir/bell" \
         -device virtserialport,chardev=bell,name=bell \
         -fsdev "local,id=share,path=$guest_dir/share,security_model=none" \
         -device virtio-9p-pci,fsdev=share,mount_tag=host "${extra[@]}" >"$guest_dir/qemu.log" 2>&1 </dev/null &
     guest_pid=$!
     exec {guest_bell}<>"$guest_dir/bell.in"
-    deadline=$((SECONDS + 240))
+}
+
+guest_ready() {
+    local deadline=$((SECONDS + 240))
     until [ -s "$guest_dir/share/ready" ]; do
         if ! kill -0 "$guest_pid" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then
             cat "$guest_dir/qemu.log" "$guest_dir/console" >&2

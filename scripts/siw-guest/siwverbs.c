@@ -4,6 +4,7 @@
  *   siwverbs client ADDRESS PORT [KEY=N]... OP...     one connection, its operations in order
  *   siwverbs many ADDRESS PORT [KEY=N]... COUNT       COUNT connections at once; each writes and reads a slot
  *   siwverbs cycle ADDRESS PORT [KEY=N]... COUNT      connects and disconnects COUNT times
+ *   siwverbs encap PORT                               takes ESP in UDP at PORT, IPv4 and IPv6, until it is ended (RFC 3948)
  *   siwverbs serve PORT [KEY=N]... [fill=FILE] [dump=FILE] [count=N] [echo=1]
  *
  * Keys: ird, ord (of the connection), recv (receives posted), len (bytes of each).
@@ -28,16 +29,19 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include <rdma/rdma_cma.h>
 
 #define BUFFER (4u << 20)
 #define SLOT 4096u
@@ -599,6 +603,28 @@ static int key(char *word)
 	return 0;
 }
 
+/* The kernel opens ESP in UDP only where a socket has asked for it, as those of IKE daemons do. */
+static int encap(int port)
+{
+	int kind = UDP_ENCAP_ESPINUDP, one = 1;
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port) };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	struct { int family; struct sockaddr *at; socklen_t len; } all[] = {
+		{ AF_INET, (struct sockaddr *)&v4, sizeof v4 }, { AF_INET6, (struct sockaddr *)&v6, sizeof v6 },
+	};
+
+	for (int i = 0; i < 2; i++) {
+		int fd = socket(all[i].family, SOCK_DGRAM, 0);
+		/* A guest may have no IPv6. */
+		if (fd < 0 && i) break;
+		if (i) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+		if (fd < 0 || bind(fd, all[i].at, all[i].len) || setsockopt(fd, IPPROTO_UDP, UDP_ENCAP, &kind, sizeof kind))
+			return perror("encap"), 1;
+	}
+	printf("listening\n");
+	for (;;) pause();
+}
+
 int main(int argc, char **argv)
 {
 	char *rest[argc];
@@ -610,6 +636,7 @@ int main(int argc, char **argv)
 		if (!key(argv[i])) rest[n++] = argv[i];
 	if (nrecv > MAX_RECV) nrecv = MAX_RECV;
 	if (n == 2 && !strcmp(rest[0], "serve")) return serve(atoi(rest[1])), 0;
+	if (n == 2 && !strcmp(rest[0], "encap")) return encap(atoi(rest[1]));
 	if (n < 4) return fprintf(stderr, "siwverbs client|many|cycle ADDRESS PORT ... | serve PORT ...\n"), 2;
 	if (strcmp(rest[0], "client")) {
 		count = atoi(rest[3]);

@@ -582,11 +582,11 @@ case_rekey() {
     check "put to a while CHILD_SAs are replaced" end_to_a "$seconds"
     check "put to b while CHILD_SAs are replaced" end_to_b "$seconds"
     after=$(sas_made)
-    local least=$((seconds / 6))
-    if [ $((after - before)) -gt "$least" ]; then
+    # How many there are in that time is up to the guests, which a busy machine slows down.
+    if [ $((after - before)) -ge 2 ]; then
         row "CHILD_SAs made meanwhile: $((after - before))" ok
     else
-        row "CHILD_SAs made meanwhile" "BAD: $((after - before)), not more than $least"
+        row "CHILD_SAs made meanwhile" "BAD: $((after - before)), not two"
     fi
     rekey=1h
     configure

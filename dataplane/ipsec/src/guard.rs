@@ -398,7 +398,10 @@ impl Guard {
                 }
             },
             None if esp::is_keepalive(packet, NAT_PORT) => Ok(Incoming::Keepalive),
-            None => self.in_clear(packet, now),
+            None => match self.flows.recall(packet, Direction::In) {
+                Some(Decision::Bypass) => Ok(Incoming::Clear),
+                _ => self.in_clear(packet, now),
+            },
         }
     }
 
@@ -474,7 +477,22 @@ impl Guard {
     }
 
     /// RFC 4301 §5.2: what came by an SA must be what its policy selects.
+    #[inline]
     fn check_opened(
+        &mut self,
+        protection: Protection,
+        spi: u32,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<(), Drop> {
+        match self.flows.recall(packet, Direction::In) {
+            Some(Decision::Protect(asked)) if asked == protection => Ok(()),
+            _ => self.decide_opened(protection, spi, packet, now),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_opened(
         &mut self,
         protection: Protection,
         spi: u32,
@@ -501,22 +519,13 @@ impl Guard {
     /// Why it is dropped.
     #[inline]
     pub fn outgoing(&mut self, packet: &[u8], now: Instant) -> Result<Outgoing, Drop> {
-        let (flow, part) = Flow::see(packet, false).ok_or(Refused::Malformed)?;
-        let sealed = esp::spi_of(packet, &flow);
-        if sealed.is_some_and(|spi| self.alone || self.sending.contains_key(&spi)) {
-            return Err(Drop::Twice);
-        }
-        if part != Part::Whole {
-            // RFC 4303 §3.3.4: ESP takes no fragments, and in clear only what no policy may protect goes.
-            return match self.flows.piece(&flow, part, Direction::Out) {
-                Ok(()) => Ok(Outgoing::Clear),
-                Err(denied) => Err(denied.into()),
-            };
-        }
-        let protection = match self.flows.decide(&flow, Direction::Out) {
+        let decision = match self.flows.recall(packet, Direction::Out) {
+            Some(decision) => decision,
+            None => self.decide_outgoing(packet)?,
+        };
+        let protection = match decision {
             Decision::Bypass => return Ok(Outgoing::Clear),
             Decision::Denied(denied) => return Err(denied.into()),
-            Decision::Protect(_) if sealed.is_some() => return Ok(Outgoing::Clear),
             Decision::Protect(protection) => protection,
         };
         let protected = &mut self.protected[usize::from(protection.0)];
@@ -525,6 +534,7 @@ impl Guard {
         }
         let Some((_, newest)) = protected.outbound.last() else {
             if is_time(&mut protected.asked, now) {
+                let flow = Flow::read(packet, false).ok_or(Refused::Malformed)?;
                 self.notices.push(Notice::Wanted { protection, flow });
             }
             return Ok(Outgoing::Wait(protection));
@@ -533,6 +543,25 @@ impl Guard {
         let header = Header::read(packet).map_err(Refused::from)?;
         let total = shape.sealed_len(header.total, header.len);
         Ok(Outgoing::Protect { protection, ahead: shape.ahead(), total, path_mtu })
+    }
+
+    /// What the policies say of a packet to the wire, whatever it is. What is ESP already passes where they protect.
+    #[inline(never)]
+    fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, Drop> {
+        let (flow, part) = Flow::see(packet, false).ok_or(Refused::Malformed)?;
+        let sealed = esp::spi_of(packet, &flow);
+        if sealed.is_some_and(|spi| self.alone || self.sending.contains_key(&spi)) {
+            return Err(Drop::Twice);
+        }
+        if part != Part::Whole {
+            // RFC 4303 §3.3.4: ESP takes no fragments, and in clear only what no policy may protect goes.
+            self.flows.piece(&flow, part, Direction::Out)?;
+            return Ok(Decision::Bypass);
+        }
+        Ok(match self.flows.decide(&flow, Direction::Out) {
+            Decision::Protect(_) if sealed.is_some() => Decision::Bypass,
+            decision => decision,
+        })
     }
 
     /// Seals the packet that stands in `at` of a buffer.

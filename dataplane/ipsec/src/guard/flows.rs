@@ -4,11 +4,16 @@
 use std::net::IpAddr;
 
 use super::Protection;
-use crate::ip::Part;
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, Part};
 use crate::policy::{Decision, Denied, Direction, Flow, Spd};
 
 /// Flows whose policy is remembered. Direct-mapped: one takes another's place.
 const FLOWS: usize = 256;
+
+const TCP: u8 = 6;
+const SCTP: u8 = 132;
+/// Bytes of both ports.
+const PORTS: usize = 4;
 
 /// A flow and a direction, in words: compared with each packet, without a way through memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,19 +42,71 @@ impl Key {
             IpAddr::V6(address) => u128::from_ne_bytes(address.octets()),
         };
         let flag = |is: bool, flag: u64| if is { flag } else { 0 };
-        let (local, remote) = flow.ports.unwrap_or_default();
-        let icmp = flow.icmp.unwrap_or_default();
-        let rest = u64::from(local) << 48
-            | u64::from(remote) << 32
-            | u64::from(flow.protocol) << 24
-            | u64::from(icmp) << 16
-            | flag(flow.ports.is_some(), Key::HAS_PORTS)
+        let flags = flag(flow.ports.is_some(), Key::HAS_PORTS)
             | flag(flow.icmp.is_some(), Key::HAS_ICMP)
             | flag(flow.local.is_ipv6(), Key::LOCAL_V6)
             | flag(flow.remote.is_ipv6(), Key::REMOTE_V6)
             | flag(direction == Direction::Out, Key::OUT)
             | Key::USED;
+        let ports = flow.ports.unwrap_or_default();
+        let rest = Key::rest(ports, flow.protocol, flow.icmp.unwrap_or_default(), flags);
         Key { local: number(&flow.local), remote: number(&flow.remote), rest }
+    }
+
+    /// Of a packet like most: TCP or SCTP, whole, without IP options or extension headers. The same as by [`Flow::see`],
+    /// without a flow on the way: to write one and read it in wider words costs more than all the rest. `None` for any other.
+    #[inline]
+    fn read(packet: &[u8], direction: Direction) -> Option<Key> {
+        let (ends, protocol, ports, families) = match packet.first()? {
+            0x45 => {
+                let header = packet.first_chunk::<{ IPV4_HEADER + PORTS }>()?;
+                let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+                let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+                if fragment || total < header.len() || total > packet.len() {
+                    return None;
+                }
+                let number = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().unwrap());
+                let ends = [number(12), number(16)].map(u128::from);
+                (ends, header[9], header.last_chunk::<PORTS>()?, 0)
+            }
+            first if first >> 4 == 6 => {
+                let header = packet.first_chunk::<{ IPV6_HEADER + PORTS }>()?;
+                let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+                if payload < PORTS || IPV6_HEADER + payload > packet.len() {
+                    return None;
+                }
+                let number = |at: usize| u128::from_ne_bytes(*header[at..].first_chunk().unwrap());
+                let families = Key::LOCAL_V6 | Key::REMOTE_V6;
+                ([number(8), number(24)], header[6], header.last_chunk::<PORTS>()?, families)
+            }
+            _ => return None,
+        };
+        if protocol != TCP && protocol != SCTP {
+            return None;
+        }
+        let [source, destination] = ends;
+        let &[s0, s1, d0, d1] = ports;
+        let ports = (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]));
+        let flags = families | Key::HAS_PORTS | Key::USED;
+        Some(match direction {
+            Direction::Out => {
+                let rest = Key::rest(ports, protocol, 0, flags | Key::OUT);
+                Key { local: source, remote: destination, rest }
+            }
+            Direction::In => {
+                let rest = Key::rest((ports.1, ports.0), protocol, 0, flags);
+                Key { local: destination, remote: source, rest }
+            }
+        })
+    }
+
+    #[inline]
+    fn rest((local, remote): (u16, u16), protocol: u8, icmp: u8, flags: u64) -> u64 {
+        u64::from(local) << 48
+            | u64::from(remote) << 32
+            | u64::from(protocol) << 24
+            | u64::from(icmp) << 16
+            | flags
     }
 
     /// Where it is remembered.
@@ -70,6 +127,18 @@ pub(super) struct Flows {
 impl Flows {
     pub(super) fn new(spd: Spd<Protection>) -> Flows {
         Flows { spd, known: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
+    }
+
+    /// What is remembered of the flow of a packet, if it is one like most; `None`: see [`Flows::decide`].
+    #[inline]
+    pub(super) fn recall(
+        &self,
+        packet: &[u8],
+        direction: Direction,
+    ) -> Option<Decision<Protection>> {
+        let key = Key::read(packet, direction)?;
+        let (known, decision) = &self.known[key.place()];
+        (*known == key).then_some(*decision)
     }
 
     #[inline]
@@ -109,7 +178,61 @@ impl Flows {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// A packet of TCP, UDP, SCTP or ESP in IPv4 or IPv6, with a byte here and there that is another.
+    fn packets() -> impl Strategy<Value = Vec<u8>> {
+        let protocol = prop_oneof![4 => Just(TCP), 4 => Just(SCTP), 1 => any::<u8>()];
+        let changes = prop::collection::vec((0..48usize, any::<u8>()), 0..3);
+        let ends = any::<[u8; 32]>();
+        (any::<bool>(), protocol, ends, 0..12usize, 0..4usize, changes).prop_map(
+            |(v6, protocol, ends, payload, behind, changes)| {
+                let (header, at) = if v6 { (IPV6_HEADER, 8) } else { (IPV4_HEADER, 12) };
+                let mut packet = vec![0; header];
+                if v6 {
+                    (packet[0], packet[5], packet[6]) = (0x60, payload as u8, protocol);
+                } else {
+                    (packet[0], packet[3], packet[9]) = (0x45, (header + payload) as u8, protocol);
+                }
+                packet[at..].copy_from_slice(&ends[..header - at]);
+                packet.extend((1..).take(payload + behind));
+                for (at, byte) in changes {
+                    if let Some(place) = packet.get_mut(at) {
+                        *place = byte;
+                    }
+                }
+                packet
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// The short way finds what the long way does, of whole TCP and SCTP packets only.
+        #[test]
+        fn both_ways_read_the_same_key(packet in packets()) {
+            for direction in [Direction::In, Direction::Out] {
+                let seen = Flow::see(&packet, direction == Direction::In);
+                if let Some(key) = Key::read(&packet, direction) {
+                    let (flow, part) = seen.unwrap();
+                    prop_assert_eq!(key, Key::new(&flow, direction));
+                    prop_assert_eq!(part, Part::Whole);
+                    prop_assert!([TCP, SCTP].contains(&flow.protocol));
+                } else if let Some((flow, Part::Whole)) = seen {
+                    // Options and extension headers take the long way.
+                    let direct = match packet[0] {
+                        0x45 => packet[9] == flow.protocol,
+                        first => first >> 4 == 6 && packet[6] == flow.protocol,
+                    };
+                    let taken = [TCP, SCTP].contains(&flow.protocol) && flow.ports.is_some();
+                    prop_assert!(!(direct && taken), "the short way leaves {:?} out", flow);
+                }
+            }
+        }
+    }
 
     /// What differs in anything is another key, also where a field is there and zero.
     #[test]

@@ -7,26 +7,32 @@
 //! Nothing here waits or sends. What others should know is a [`Notice`], of which a bounded number is kept.
 
 mod flows;
+mod info;
 mod notice;
+mod path;
+mod spi;
+mod verdict;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::net::IpAddr;
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::time::Duration;
 
 use base::Instant;
 
 use self::flows::Flows;
+pub use self::info::{Counts, SaInfo};
 pub use self::notice::Notice;
 use self::notice::Notices;
+use self::spi::SpiHasher;
+pub use self::verdict::{Drop, Incoming, Outgoing};
 use crate::crypto::Algorithm;
 pub use crate::esp::NAT_PORT;
 use crate::esp::{self, Done, Refused};
 use crate::ip::{Header, Part};
 pub use crate::policy::Direction;
 use crate::policy::{Decision, Denied, Flow, Spd};
-use crate::sa::{Inbound, Left, Mode, Outbound, Parameters, SaError, Shape, Use};
+use crate::sa::{Inbound, Left, Outbound, Parameters, SaError, Shape};
 
 /// What one policy asks of SAs, by its place in the list of policies that protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,91 +40,9 @@ pub struct Protection(pub u16);
 
 /// A missing SA is asked for this often at most.
 const ASK: Duration = Duration::from_secs(1);
-/// A path MTU that a router reported is forgotten after this (RFC 1191 §6.3, RFC 8201 §4).
-const PATH_MTU_AGE: Duration = Duration::from_secs(600);
-/// A router quotes a packet that is among the last so many of its SA, or it is not believed.
-const QUOTED: u64 = 1 << 16;
-
 /// Names an SA among those of a data plane; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId(pub u64);
-
-/// What is to be done with a packet from the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
-    /// It is taken as it is.
-    Clear,
-    /// It is to be opened by this SA of ours: see [`Guard::open`].
-    Protected(u32),
-    /// It is to be opened by this worker.
-    Elsewhere(u16),
-    /// It is a fragment in clear. It is put together and looked up then; what is not put together, see [`Guard::piece`].
-    Piece,
-    /// It keeps the ports of NATs, and nothing else (RFC 3948 §2.3).
-    Keepalive,
-}
-
-/// What is to be done with a packet to the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outgoing {
-    /// It is sent as it is.
-    Clear,
-    /// It is to be sealed: see [`Guard::seal`].
-    Protect {
-        /// By an SA of this.
-        protection: Protection,
-        /// Bytes that it grows by in front.
-        ahead: usize,
-        /// Bytes of what it becomes.
-        total: usize,
-        /// Bytes that the path carries, as far as a router has reported it.
-        path_mtu: Option<u16>,
-    },
-    /// There is no SA for it yet: it waits for one, or is dropped.
-    Wait(Protection),
-    /// It is to be sealed by this worker.
-    Elsewhere(u16),
-}
-
-/// Why a packet is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Drop {
-    /// By the policies.
-    Denied(Denied),
-    /// By ESP.
-    Refused(Refused),
-    /// It came by an SA that there is not (RFC 4303 §3.4.2).
-    UnknownSpi,
-    /// There is no SA that it may go by.
-    NoSa,
-    /// Somebody else has sealed it by an SA of ours: two that send by one would repeat sequence numbers.
-    Twice,
-}
-
-impl Drop {
-    /// Stable name for counters.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Drop::Denied(denied) => denied.name(),
-            Drop::Refused(refused) => refused.name(),
-            Drop::UnknownSpi => "unknown_spi",
-            Drop::NoSa => "no_sa",
-            Drop::Twice => "twice",
-        }
-    }
-}
-
-impl From<Denied> for Drop {
-    fn from(denied: Denied) -> Drop {
-        Drop::Denied(denied)
-    }
-}
-
-impl From<Refused> for Drop {
-    fn from(refused: Refused) -> Drop {
-        Drop::Refused(refused)
-    }
-}
 
 /// What is known of the SAs of a protection.
 #[derive(Debug)]
@@ -161,67 +85,6 @@ struct Known {
     algorithm: Algorithm,
     /// `None`: the owner of its protection has it.
     ours: Option<Box<Inbound>>,
-}
-
-/// An SA as the operator sees it: no keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SaInfo {
-    /// Which it is.
-    pub id: SaId,
-    /// Its name at its receiver.
-    pub spi: u32,
-    /// Which way it carries packets.
-    pub direction: Direction,
-    /// Whose it is.
-    pub protection: Protection,
-    /// The algorithm.
-    pub algorithm: Algorithm,
-    /// The mode.
-    pub mode: Mode,
-    /// It has UDP around it.
-    pub udp: bool,
-    /// The last sequence number sent, or the highest received.
-    pub sequence: u64,
-    /// What has been used of it.
-    pub used: Use,
-}
-
-/// How many packets went which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Packets sealed.
-    pub sealed: u64,
-    /// Bytes of those before.
-    pub sealed_bytes: u64,
-    /// Packets opened.
-    pub opened: u64,
-    /// Bytes of those after.
-    pub opened_bytes: u64,
-    /// Notices that were not kept.
-    pub notices_lost: u64,
-}
-
-/// Of SPIs of SAs from peers, which we choose ourselves: no peer makes them collide.
-#[derive(Default)]
-struct SpiHasher(u64);
-
-impl Hasher for SpiHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(byte.into());
-        }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, spi: u32) {
-        let product = (self.0 ^ u64::from(spi)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ product >> 32;
-    }
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// One worker's part of IPsec.
@@ -539,7 +402,7 @@ impl Guard {
             }
             return Ok(Outgoing::Wait(protection));
         };
-        let (shape, path_mtu) = (&newest.sa.shape, current(protected.path_mtu, now));
+        let (shape, path_mtu) = (&newest.sa.shape, protected.path_mtu(now));
         let header = Header::read(packet).map_err(Refused::from)?;
         let total = shape.sealed_len(header.total, header.len);
         Ok(Outgoing::Protect { protection, ahead: shape.ahead(), total, path_mtu })
@@ -614,97 +477,6 @@ impl Guard {
         sa.shape().udp.then_some(*id)
     }
 
-    /// What protects a flow that we send, if anything.
-    pub fn protection(&mut self, flow: &Flow) -> Option<Protection> {
-        match self.flows.decide(flow, Direction::Out) {
-            Decision::Protect(protection) => Some(protection),
-            Decision::Bypass | Decision::Denied(_) => None,
-        }
-    }
-
-    /// Bits of the weakest encryption that protects a flow, both ways; 0 for integrity alone. `None` where it is not protected,
-    /// or has no SA yet.
-    pub fn strength(&mut self, flow: &Flow) -> Option<u16> {
-        let protection = self.protection(flow)?;
-        if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
-            return None;
-        }
-        let out = self.protected[usize::from(protection.0)].shape?.algorithm;
-        let inbound = self.inbound.values().filter(|known| known.protection == protection);
-        let bits = inbound.map(|known| known.algorithm.confidentiality_bits()).min()?;
-        Some(bits.min(out.confidentiality_bits()))
-    }
-
-    /// The longest packet of a flow, bytes, that fits `mtu` as it goes out, with a header of `header` bytes. `None` where
-    /// its header alone does not fit.
-    pub fn largest(&mut self, flow: &Flow, mtu: usize, header: usize) -> Option<usize> {
-        let protected = self.protection(flow).map(|of| &self.protected[usize::from(of.0)]);
-        let Some(Protected { shape: Some(shape), path_mtu, .. }) = protected else {
-            return Some(mtu);
-        };
-        let path = path_mtu.map_or(usize::MAX, |(path, _)| path.into());
-        shape.largest(mtu.min(path), header)
-    }
-
-    /// A router reports that the path carries no more than `mtu` bytes, and quotes a packet of this SA to `destination` (RFC 4301
-    /// §8.2.1). It is believed of a packet that was sent not long ago: an attacker would have to guess its SPI and number.
-    /// Returns whether it is.
-    pub fn too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
-        for protected in &mut self.protected {
-            for (_, sa) in &protected.outbound {
-                // How far behind the last one the quoted one is.
-                let behind = u64::from((sa.sequence() as u32).wrapping_sub(sequence));
-                if sa.spi() == spi && behind < QUOTED.min(sa.sequence()) {
-                    let known = current(protected.path_mtu, now).unwrap_or(u16::MAX);
-                    protected.path_mtu = Some((mtu.min(known), now + PATH_MTU_AGE));
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// The other end of the tunnel that a flow goes by, if it does.
-    pub fn tunnel(&mut self, flow: &Flow) -> Option<IpAddr> {
-        let protection = self.protection(flow)?;
-        match self.protected[usize::from(protection.0)].shape?.mode {
-            Mode::Transport => None,
-            Mode::Tunnel(tunnel) => Some(tunnel.destination),
-        }
-    }
-
-    /// The SAs that this worker has.
-    pub fn sas(&self) -> impl Iterator<Item = SaInfo> {
-        let info = |id, spi, direction, protection, shape: Shape, sequence, used| SaInfo {
-            id,
-            spi,
-            direction,
-            protection,
-            algorithm: shape.algorithm,
-            mode: shape.mode,
-            udp: shape.udp,
-            sequence,
-            used,
-        };
-        let inbound = self.inbound.iter().filter_map(move |(&spi, known)| {
-            let sa = known.ours.as_ref()?;
-            let (of, shape) = (known.protection, sa.shape());
-            Some(info(known.id, spi, Direction::In, of, shape, sa.top(), sa.used()))
-        });
-        let outbound = (0..).zip(&self.protected).flat_map(move |(at, protected)| {
-            protected.outbound.iter().map(move |(id, sa)| {
-                let (of, sequence) = (Protection(at), sa.sequence());
-                info(*id, sa.spi(), Direction::Out, of, sa.shape(), sequence, sa.used())
-            })
-        });
-        inbound.chain(outbound)
-    }
-
-    /// What was done so far.
-    pub fn counts(&self) -> Counts {
-        Counts { notices_lost: self.notices.lost(), ..self.counts }
-    }
-
     /// The oldest thing that others should know.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop()
@@ -731,9 +503,4 @@ fn is_time(asked: &mut Option<Instant>, now: Instant) -> bool {
         *asked = Some(now);
     }
     time
-}
-
-/// What counts of it by now.
-fn current(known: Option<(u16, Instant)>, now: Instant) -> Option<u16> {
-    known.filter(|(_, until)| now < *until).map(|(mtu, _)| mtu)
 }

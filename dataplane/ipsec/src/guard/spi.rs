@@ -1,0 +1,26 @@
+//! SPIs as keys of a table.
+
+use std::hash::Hasher;
+
+/// Of SPIs of SAs from peers, which we choose ourselves: no peer makes them collide.
+#[derive(Default)]
+pub(super) struct SpiHasher(u64);
+
+impl Hasher for SpiHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, spi: u32) {
+        let product = (self.0 ^ u64::from(spi)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ product >> 32;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

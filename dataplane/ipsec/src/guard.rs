@@ -40,6 +40,7 @@ pub struct Protection(pub u16);
 
 /// A missing SA is asked for this often at most.
 const ASK: Duration = Duration::from_secs(1);
+
 /// Names an SA among those of a data plane; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId(pub u64);

@@ -5,7 +5,11 @@ use std::net::IpAddr;
 /// Protocol numbers.
 pub const ESP: u8 = 50;
 /// See [`ESP`].
+pub const TCP: u8 = 6;
+/// See [`ESP`].
 pub const UDP: u8 = 17;
+/// See [`ESP`].
+pub const SCTP: u8 = 132;
 /// IPv4 in a tunnel.
 pub const IPV4: u8 = 4;
 /// IPv6 in a tunnel.

@@ -9,14 +9,14 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use crate::ip::{self, Part, Upper};
+use crate::ip::{self, Part, SCTP, TCP, UDP, Upper};
 
 /// Policies of one database at most: each look-up may look at all of them, once per flow.
 pub const MOST: usize = 1024;
 
 const ICMP: u8 = 1;
+const DCCP: u8 = 33;
 const ICMPV6: u8 = 58;
-const UDP: u8 = 17;
 /// IKE, and IKE beside ESP in UDP (RFC 7296 §2, RFC 3948 §2.2).
 const IKE: [u16; 2] = [500, 4500];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
@@ -69,8 +69,8 @@ impl Flow {
         let (source, destination) = ip::addresses(packet)?;
         let Upper { protocol, at, end, part } = ip::upper(packet)?;
         let above = packet.get(at..end)?;
-        let ports = match (protocol, above) {
-            (6 | 17 | 33 | 132, &[s0, s1, d0, d1, ..]) => {
+        let ports = match above {
+            &[s0, s1, d0, d1, ..] if has_ports(protocol) => {
                 Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
             }
             _ => None,
@@ -85,6 +85,11 @@ impl Flow {
         };
         Some((flow, part))
     }
+}
+
+/// True for a protocol whose header begins with two ports.
+const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | DCCP | SCTP)
 }
 
 impl Selector {
@@ -256,7 +261,7 @@ impl<T: PartialEq> Spd<T> {
             if both.iter().any(|ports| ports.is_empty()) {
                 wrong.push(PolicyError::Ports(at));
             } else if both.iter().any(|ports| !is_all(ports))
-                && !matches!(selector.protocol, Some(6 | 17 | 33 | 132))
+                && !selector.protocol.is_some_and(has_ports)
             {
                 wrong.push(PolicyError::PortsOfOthers(at));
             }

@@ -3,11 +3,15 @@
 //! A CRC is a `u32` in and out: the CRC32c of the bytes so far, zero before the first; a [`Sum`] likewise.
 //! The bytes may be cut anywhere.
 //!
-//! Three engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
+//! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
-//! `unsafe` is in `wide` and in the calls of it below.
+//! `unsafe` is in `half`, `wide` and `pass`, and in the calls of them below.
 
+#[cfg(target_arch = "x86_64")]
+mod half;
+#[cfg(target_arch = "x86_64")]
+mod pass;
 mod sum;
 #[cfg(test)]
 mod tests;
@@ -15,6 +19,13 @@ mod tests;
 mod wide;
 
 pub use sum::Sum;
+
+#[cfg(target_arch = "x86_64")]
+use half::Half;
+#[cfg(target_arch = "x86_64")]
+use pass::Pass as _;
+#[cfg(target_arch = "x86_64")]
+use wide::Wide;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use crc_fast::{CrcAlgorithm, Digest};
@@ -27,9 +38,10 @@ pub enum Path {
     Instruction = 1,
     /// Carry-less multiplication as `crc-fast` does it, which has its own dispatch.
     Multiply = 2,
-    /// Carry-less multiplication in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ). Its fused operations
-    /// are one pass.
-    Wide = 3,
+    /// Carry-less multiplication in 256-bit registers (AVX2, VPCLMULQDQ). Its fused operations are one pass.
+    Half = 3,
+    /// The same in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ).
+    Wide = 4,
 }
 
 /// Below so many bytes the instruction is fastest on every CPU.
@@ -37,36 +49,38 @@ const SHORT: usize = Path::Wide.pays_from();
 
 impl Path {
     /// Every path.
-    pub const ALL: [Path; 3] = [Path::Instruction, Path::Multiply, Path::Wide];
+    pub const ALL: [Path; 4] = [Path::Instruction, Path::Multiply, Path::Half, Path::Wide];
 
     /// Bytes from which on it is faster than the instruction; `examples/paired.rs` measures it.
     const fn pays_from(self) -> usize {
         match self {
             Path::Instruction => 0,
             Path::Multiply => 384,
-            Path::Wide => 224,
+            Path::Half | Path::Wide => 224,
         }
     }
 }
 
-/// A path that this CPU has. Its methods take this path for every length (below 4 bytes [`Path::Wide`] uses the
-/// instruction too); outside of tests and benchmarks the free functions are better.
+/// A path that this CPU has. Its methods take this path for every length (what is too short for [`Path::Half`], 144 bytes, and
+/// [`Path::Wide`], 4, the instruction takes); outside of tests and benchmarks the free functions are better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
 
 impl Engine {
     /// The engine of `path`; none if this CPU does not have it.
     pub fn with_path(path: Path) -> Option<Engine> {
-        (path != Path::Wide || wide_is_there()).then_some(Engine(path))
+        is_there(path).then_some(Engine(path))
     }
 
     /// The fastest path of this CPU for long runs of bytes.
     #[inline]
     pub fn best() -> Engine {
         const WIDE: u8 = Path::Wide as u8;
+        const HALF: u8 = Path::Half as u8;
         const MULTIPLY: u8 = Path::Multiply as u8;
         match BEST.load(Ordering::Relaxed) {
             WIDE => Engine(Path::Wide),
+            HALF => Engine(Path::Half),
             MULTIPLY => Engine(Path::Multiply),
             _ => detect(),
         }
@@ -83,9 +97,14 @@ impl Engine {
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if bytes.len() >= wide::LEAST => {
-                // SAFETY: an engine of this path exists only where `wide_is_there`.
-                unsafe { wide::update(crc, bytes) }
+            Path::Wide if bytes.len() >= Wide::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`].
+                unsafe { pass::update::<Wide>(crc, bytes) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Path::Half if bytes.len() >= Half::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`].
+                unsafe { pass::update::<Half>(crc, bytes) }
             }
             Path::Multiply => multiply(crc, bytes),
             _ => crc32c_hw::update(crc, bytes),
@@ -97,9 +116,14 @@ impl Engine {
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if bytes.len() >= wide::LEAST => {
-                // SAFETY: an engine of this path exists only where `wide_is_there`.
-                unsafe { wide::crc_sum(crc, sum, bytes) }
+            Path::Wide if bytes.len() >= Wide::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`].
+                unsafe { pass::crc_sum::<Wide>(crc, sum, bytes) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Path::Half if bytes.len() >= Half::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`].
+                unsafe { pass::crc_sum::<Half>(crc, sum, bytes) }
             }
             _ => (self.update(crc, bytes), sum.with(bytes)),
         }
@@ -111,9 +135,14 @@ impl Engine {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if from.len() >= wide::LEAST => {
-                // SAFETY: an engine of this path exists only where `wide_is_there`; the lengths are equal.
-                unsafe { wide::copy_crc(crc, from, to) }
+            Path::Wide if from.len() >= Wide::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
+                unsafe { pass::copy_crc::<Wide>(crc, from, to) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Path::Half if from.len() >= Half::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
+                unsafe { pass::copy_crc::<Half>(crc, from, to) }
             }
             _ => {
                 to.copy_from_slice(from);
@@ -128,9 +157,14 @@ impl Engine {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if from.len() >= wide::LEAST => {
-                // SAFETY: an engine of this path exists only where `wide_is_there`; the lengths are equal.
-                unsafe { wide::copy_crc_sum(crc, sum, from, to) }
+            Path::Wide if from.len() >= Wide::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
+                unsafe { pass::copy_crc_sum::<Wide>(crc, sum, from, to) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Path::Half if from.len() >= Half::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
+                unsafe { pass::copy_crc_sum::<Half>(crc, sum, from, to) }
             }
             _ => {
                 to.copy_from_slice(from);
@@ -151,8 +185,11 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
 fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the best path is this one only where `wide_is_there`; there are more than `LEAST` bytes.
-        Path::Wide => unsafe { wide::update(crc, bytes) },
+        // SAFETY: the best path is this one only where [`is_there`]; there are more than `LEAST` bytes.
+        Path::Wide => unsafe { pass::update::<Wide>(crc, bytes) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Path::Half => unsafe { pass::update::<Half>(crc, bytes) },
         path if bytes.len() >= path.pays_from() => multiply(crc, bytes),
         _ => crc32c_hw::update(crc, bytes),
     }
@@ -188,19 +225,23 @@ static BEST: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
 fn detect() -> Engine {
-    let path = if wide_is_there() { Path::Wide } else { Path::Multiply };
+    let fast = [Path::Wide, Path::Half].into_iter().find(|&path| is_there(path));
+    let path = fast.unwrap_or(Path::Multiply);
     BEST.store(path as u8, Ordering::Relaxed);
     Engine(path)
 }
 
-#[cfg(target_arch = "x86_64")]
-fn wide_is_there() -> bool {
-    wide::is_there()
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn wide_is_there() -> bool {
-    false
+/// True if this CPU has what the path takes.
+fn is_there(path: Path) -> bool {
+    match path {
+        Path::Instruction | Path::Multiply => true,
+        #[cfg(target_arch = "x86_64")]
+        Path::Half => half::is_there(),
+        #[cfg(target_arch = "x86_64")]
+        Path::Wide => wide::is_there(),
+        #[cfg(not(target_arch = "x86_64"))]
+        Path::Half | Path::Wide => false,
+    }
 }
 
 fn multiply(crc: u32, bytes: &[u8]) -> u32 {

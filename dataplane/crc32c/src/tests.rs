@@ -52,7 +52,7 @@ fn aligned(bytes: &mut [u8]) -> &mut [u8] {
     &mut bytes[at..]
 }
 
-/// The paths of this CPU; the CI's machines without AVX-512 test the others.
+/// The paths of this CPU; machines without AVX-512 or VPCLMULQDQ test the others.
 fn engines() -> impl Iterator<Item = Engine> {
     Path::ALL.into_iter().filter_map(Engine::with_path)
 }

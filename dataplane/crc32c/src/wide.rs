@@ -15,13 +15,8 @@
 
 use core::arch::x86_64::*;
 
-use crate::sum::{Sum, fold};
-
-/// Fewest bytes: the state takes four.
-pub(crate) const LEAST: usize = 4;
-
-/// Most bytes of one pass: a sum of so many words is below 2^32.
-const MOST: usize = 1 << 16;
+use crate::pass::{MOST, Pass, factors};
+use crate::sum::fold;
 
 const VECTOR: usize = 64;
 
@@ -37,81 +32,29 @@ pub(crate) fn is_there() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// CRC32c of at least [`LEAST`] bytes.
-///
-/// # Safety
-/// [`is_there`].
-#[inline]
-pub(crate) unsafe fn update(crc: u32, bytes: &[u8]) -> u32 {
-    let none = core::ptr::null_mut();
-    // SAFETY: the CPU has the features; the bytes may be read; nothing is written.
-    unsafe { pass::<false, false>(crc, bytes.as_ptr(), none, bytes.len()).0 }
-}
+/// See the module.
+pub(crate) struct Wide;
 
-/// CRC32c of at least [`LEAST`] bytes that are copied.
-///
-/// # Safety
-/// [`is_there`]; `to` has the length of `from`.
-#[inline]
-pub(crate) unsafe fn copy_crc(crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
-    debug_assert_eq!(from.len(), to.len());
-    // SAFETY: the CPU has the features; `from` may be read and `to`, of its length, be written.
-    unsafe { pass::<true, false>(crc, from.as_ptr(), to.as_mut_ptr(), from.len()).0 }
-}
+impl Pass for Wide {
+    // The state takes four.
+    const LEAST: usize = 4;
 
-/// CRC32c and sum of at least [`LEAST`] bytes.
-///
-/// # Safety
-/// [`is_there`].
-#[inline]
-pub(crate) unsafe fn crc_sum(mut crc: u32, mut sum: Sum, bytes: &[u8]) -> (u32, Sum) {
-    let mut done = 0;
-    while done < bytes.len() {
-        let piece = &bytes[done..done + step(bytes.len() - done)];
-        let none = core::ptr::null_mut();
-        // SAFETY: the CPU has the features; the piece may be read; nothing is written.
-        let (c, words) = unsafe { pass::<false, true>(crc, piece.as_ptr(), none, piece.len()) };
-        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
-        done += piece.len();
+    #[inline]
+    unsafe fn pass<const COPY: bool, const SUM: bool>(
+        crc: u32,
+        src: *const u8,
+        dst: *mut u8,
+        len: usize,
+    ) -> (u32, u16) {
+        // SAFETY: the same is asked for.
+        unsafe { pass::<COPY, SUM>(crc, src, dst, len) }
     }
-    (crc, sum)
-}
-
-/// CRC32c and sum of at least [`LEAST`] bytes that are copied.
-///
-/// # Safety
-/// [`is_there`]; `to` has the length of `from`.
-#[inline]
-pub(crate) unsafe fn copy_crc_sum(
-    mut crc: u32,
-    mut sum: Sum,
-    from: &[u8],
-    to: &mut [u8],
-) -> (u32, Sum) {
-    debug_assert_eq!(from.len(), to.len());
-    let mut done = 0;
-    while done < from.len() {
-        let range = done..done + step(from.len() - done);
-        let (piece, copy) = (&from[range.clone()], &mut to[range]);
-        // SAFETY: the CPU has the features; `piece` may be read and `copy`, of its length, be written.
-        let (c, words) =
-            unsafe { pass::<true, true>(crc, piece.as_ptr(), copy.as_mut_ptr(), piece.len()) };
-        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
-        done += piece.len();
-    }
-    (crc, sum)
-}
-
-/// Bytes of the next pass with a sum: what remains after it is nothing or at least [`LEAST`].
-fn step(left: usize) -> usize {
-    if left <= MOST { left } else { MOST.min(left - LEAST) }
 }
 
 /// The CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY` are copied.
 ///
 /// # Safety
-/// The CPU has the features; `len` is at least [`LEAST`], with `SUM` at most [`MOST`]; `src` may be read and, with
-/// `COPY`, `dst` written for `len` bytes, without overlap.
+/// [`Pass::pass`]'s, with [`is_there`].
 #[target_feature(
     enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
 )]
@@ -121,7 +64,7 @@ unsafe fn pass<const COPY: bool, const SUM: bool>(
     dst: *mut u8,
     len: usize,
 ) -> (u32, u16) {
-    debug_assert!(len >= LEAST && (!SUM || len <= MOST));
+    debug_assert!(len >= Wide::LEAST && (!SUM || len <= MOST));
     let vectors = len.div_ceil(VECTOR);
     // Zeros in front of the message in the head, 0 to 63.
     let lead = vectors * VECTOR - len;
@@ -289,24 +232,6 @@ impl Sums {
         let words = _mm512_add_epi32(all(self.even), _mm512_slli_epi32::<8>(all(self.odd)));
         _mm512_reduce_add_epi32(words) as u32
     }
-}
-
-/// The factors that move a lane by `bits`: of its first and of its last 8 bytes.
-const fn factors(bits: u32) -> [u64; 2] {
-    // Reflected values: the product of two is one bit short, which the shift makes good; reduction by the CRC
-    // instruction multiplies by x^32.
-    [(power(bits + 32) as u64) << 1, (power(bits - 32) as u64) << 1]
-}
-
-/// x^`exponent` modulo the polynomial, reflected.
-const fn power(exponent: u32) -> u32 {
-    let mut value = 1 << 31;
-    let mut i = 0;
-    while i < exponent {
-        value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
-        i += 1;
-    }
-    value
 }
 
 /// By one step of the loop.

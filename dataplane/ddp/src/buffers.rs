@@ -23,8 +23,11 @@ use std::net::IpAddr;
 
 /// Most buffers kept for reuse.
 const MAX_SPARE: usize = 64;
-/// Longest buffer kept for reuse, in bytes.
-const MAX_SPARE_LEN: usize = 64 * 1024;
+/// Bytes of all of them.
+const MAX_SPARE_BYTES: usize = 4 << 20;
+/// From so many bytes on a buffer is long. Long ones are for long messages alone: pages that come anew from the system
+/// with each take longer than their bytes; and who is given a short message must not hold a long buffer.
+const LONG: usize = 64 * 1024;
 
 /// Who is at the other end of the LLP: streams with the same one share what one peer may have. Every bound by peer, on
 /// streams, half-open ones, buffers, fragments and answers, is by this.
@@ -97,7 +100,36 @@ pub struct BufferPool {
     refused_share: u64,
     /// Peers that have anything.
     peers: HashMap<PeerId, Use>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
+}
+
+/// Empty vectors that were used before.
+#[derive(Debug, Default)]
+struct Spare {
+    short: Vec<Vec<u8>>,
+    long: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Spare {
+    fn of(&mut self, len: usize) -> &mut Vec<Vec<u8>> {
+        if len > LONG { &mut self.long } else { &mut self.short }
+    }
+
+    fn put(&mut self, mut data: Vec<u8>) {
+        let (len, number) = (data.capacity(), self.short.len() + self.long.len());
+        if number < MAX_SPARE && len > 0 && self.bytes + len <= MAX_SPARE_BYTES {
+            data.clear();
+            self.bytes += len;
+            self.of(len).push(data);
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        let data = self.of(len).pop().unwrap_or_default();
+        self.bytes -= data.capacity();
+        data
+    }
 }
 
 impl BufferPool {
@@ -112,7 +144,7 @@ impl BufferPool {
             refused_full: 0,
             refused_share: 0,
             peers: HashMap::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -148,11 +180,8 @@ impl BufferPool {
     }
 
     /// Gives back the bytes of a delivered message, to be cleared and used again.
-    pub fn recycle(&mut self, mut data: Vec<u8>) {
-        if self.spare.len() < MAX_SPARE && data.capacity() <= MAX_SPARE_LEN && data.capacity() > 0 {
-            data.clear();
-            self.spare.push(data);
-        }
+    pub fn recycle(&mut self, data: Vec<u8>) {
+        self.spare.put(data);
     }
 
     /// Whether there is room for a buffer of `size` bytes that is released at once: its message is whole.
@@ -217,9 +246,20 @@ impl BufferPool {
         self.release(account, beyond, false);
     }
 
-    /// An empty vector, used before or new.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+    /// An empty vector for a message of at most `len` bytes, used before or new.
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
+        self.spare.take(len)
+    }
+
+    /// A message that is complete, without a long buffer around a short one.
+    pub(crate) fn fit(&mut self, data: Vec<u8>) -> Vec<u8> {
+        if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
+            return data;
+        }
+        let mut fitting = self.take(data.len().min(LONG));
+        fitting.extend_from_slice(&data);
+        self.recycle(data);
+        fitting
     }
 }
 
@@ -321,9 +361,9 @@ mod tests {
     fn a_recycled_buffer_is_empty() {
         let mut pool = BufferPool::new(0);
         pool.recycle(vec![7; 100]);
-        let data = pool.take();
+        let data = pool.take(100);
         assert!(data.is_empty() && data.capacity() >= 100);
-        assert_eq!(pool.take().capacity(), 0);
+        assert_eq!(pool.take(100).capacity(), 0);
     }
 
     #[test]
@@ -332,7 +372,31 @@ mod tests {
         for _ in 0..2 * MAX_SPARE {
             pool.recycle(vec![0; 10]);
         }
-        pool.recycle(vec![0; MAX_SPARE_LEN + 1]);
-        assert_eq!(pool.spare.len(), MAX_SPARE);
+        assert_eq!((pool.spare.short.len(), pool.spare.bytes), (MAX_SPARE, 10 * MAX_SPARE));
+        let mut pool = BufferPool::new(0);
+        for _ in 0..8 {
+            pool.recycle(vec![0; 1 << 20]);
+        }
+        assert_eq!((pool.spare.long.len(), pool.spare.bytes), (4, MAX_SPARE_BYTES));
+        pool.recycle(vec![0; 10]);
+        assert!(pool.spare.short.is_empty());
+        assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
+        assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_short_message_keeps_no_long_buffer() {
+        let mut pool = BufferPool::new(0);
+        pool.recycle(vec![0; 1 << 20]);
+        assert_eq!(pool.take(10).capacity(), 0);
+        let mut data = pool.take(1 << 20);
+        data.extend_from_slice(&[7; 100]);
+        let fitting = pool.fit(data);
+        assert_eq!(fitting, [7; 100]);
+        assert!(fitting.capacity() <= LONG);
+        assert_eq!(pool.spare.long.len(), 1);
+        let mut long = pool.take(1 << 20);
+        long.resize(1 << 20, 1);
+        assert_eq!(pool.fit(long).capacity(), 1 << 20);
     }
 }

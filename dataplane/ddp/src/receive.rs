@@ -410,7 +410,7 @@ impl<E: Copy> Receiver<E> {
         queue.admit_whole(header, segment.len, env.buffers)?;
         env.checks.admit(&segment.header, segment.len)?;
         self.version = Some(segment.header.version());
-        let mut data = env.buffers.take();
+        let mut data = env.buffers.take(segment.len as usize);
         data.reserve(segment.len as usize);
         ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
         queue.use_up();

@@ -20,6 +20,7 @@ use super::load::SENDS;
 use super::recorder::note_session;
 use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
+use crate::memory::Memory;
 
 impl<Io: PortIo> Env<Io> {
     /// One event of a stream's RDMAP.
@@ -36,14 +37,10 @@ impl<Io: PortIo> Env<Io> {
                     Event::Received { stream, data, solicited, invalidated }
                 }
                 Service::Echo | Service::Sink => {
-                    let source = Source::Bytes(Arc::from(data));
-                    let answer = WorkRequest::Send {
-                        source,
-                        solicited,
-                        invalidate: None,
-                        cookie: Cookie::SERVICE,
-                    };
-                    self.serve_message(of, SENDS, Answer::Rdmap(answer));
+                    self.serve_bytes(of, SENDS, data, |source| {
+                        let (invalidate, cookie) = (None, Cookie::SERVICE);
+                        Answer::Rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
+                    });
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
                         None => return,
@@ -128,21 +125,46 @@ impl<Io: PortIo> Env<Io> {
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
-        let source = Source::Bytes(Arc::from(data.as_slice()));
-        self.tables.recycle(data);
-        // docs/protocol.md §4
-        let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
-        let answer = Message::Untagged { qn: to, rsvd_ulp, source, cookie };
-        self.serve_message(stream, qn, Answer::Ddp(qn, answer));
+        self.serve_bytes(stream, qn, data, |source| {
+            // docs/protocol.md §4
+            let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
+            Answer::Ddp(qn, Message::Untagged { qn: to, rsvd_ulp, source, cookie })
+        });
         None
     }
 
-    /// A message of a stream that the worker serves itself.
+    /// A message of a stream that the worker serves itself, with bytes: only an Echo copies them.
+    fn serve_bytes(
+        &mut self,
+        stream: &mut Stream<'_>,
+        qn: Qn,
+        data: Vec<u8>,
+        answer: impl FnOnce(Source<Memory>) -> Answer,
+    ) {
+        match stream.conn.service {
+            Service::Echo => {
+                let answer = answer(Source::Bytes(Arc::from(data.as_slice())));
+                self.tables.recycle(data);
+                self.serve_message(stream, qn, answer);
+            }
+            _ => {
+                self.tables.recycle(data);
+                self.release_buffer(stream, qn);
+            }
+        }
+    }
+
+    /// The same, with what an Echo answers.
     fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: Answer) {
         if stream.conn.service == Service::Echo {
             stream.conn.pending.answers.push_back(answer);
             return self.post_answers(stream);
         }
+        self.release_buffer(stream, qn);
+    }
+
+    /// The buffer of a message that is done with may take another.
+    fn release_buffer(&mut self, stream: &mut Stream<'_>, qn: Qn) {
         stream.post_buffers(qn, 1);
         self.make_ready(stream);
     }

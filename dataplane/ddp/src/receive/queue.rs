@@ -125,7 +125,8 @@ impl Queue {
                 if !buffers.reserve(account, self.buffer_size, in_order) {
                     return Err(Reject::Refused);
                 }
-                let (data, ranges) = (buffers.take(), Ranges::default());
+                let data = buffers.take(self.buffer_size as usize);
+                let ranges = Ranges::default();
                 let assembly = Assembly { msn: header.msn, data, ranges, last: None, in_order };
                 self.assemblies.insert(at, assembly);
                 at
@@ -260,7 +261,7 @@ impl Queue {
         self.use_up();
         let mut data = assembly.data;
         data.truncate(assembly.ranges.prefix() as usize);
-        data
+        buffers.fit(data)
     }
 
     /// The next message is delivered: RFC 5041 §4.3, MSN grows by one with each.

@@ -250,8 +250,8 @@ fn another_workers_packets_go_there() {
     assert_eq!(b.sas().count(), 0);
     // It knows how long packets become all the same.
     let flow = Flow::read(&packet(6, 2, 1, 100), false).unwrap();
-    assert_eq!(b.largest(&flow, 1500, 20), a.largest(&flow, 1500, 20));
-    assert!(b.largest(&flow, 1500, 20).unwrap() < 1500);
+    assert_eq!(b.largest(&flow, 1500, 20, NOW), a.largest(&flow, 1500, 20, NOW));
+    assert!(b.largest(&flow, 1500, 20, NOW).unwrap() < 1500);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_flow_knows_its_tunnel() {
     assert_eq!(a.tunnel(&flow), Some(IpAddr::from([192, 0, 2, 2])));
     let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
     assert_eq!(a.tunnel(&udp), None);
-    assert_eq!(a.largest(&udp, 1500, 20), Some(1500));
+    assert_eq!(a.largest(&udp, 1500, 20, NOW), Some(1500));
 }
 
 // The lists of an IKE daemon change while packets pass: what stays protected keeps its SAs.
@@ -370,7 +370,7 @@ fn a_receiver_goes_on_where_another_was() {
 fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
     let (mut a, _) = pair(transport);
     let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
-    let whole = a.largest(&flow, 1500, 20).unwrap();
+    let whole = a.largest(&flow, 1500, 20, NOW).unwrap();
     // Nothing was sent yet: nobody can have seen anything.
     assert!(!a.too_big(1001, 1, 1400, NOW));
     (0..3).for_each(|_| drop(send(&mut a, &packet(6, 1, 2, 40), NOW)));
@@ -380,7 +380,7 @@ fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
     assert!(a.too_big(1001, 2, 1400, NOW));
     // A later report of more does not take it back.
     assert!(a.too_big(1001, 3, 1450, NOW));
-    assert_eq!(a.largest(&flow, 1500, 20), Some(whole - 100));
+    assert_eq!(a.largest(&flow, 1500, 20, NOW), Some(whole - 100));
     let Ok(Outgoing::Protect { path_mtu, .. }) = a.outgoing(&packet(6, 1, 2, 40), NOW) else {
         panic!()
     };
@@ -390,6 +390,7 @@ fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
         panic!()
     };
     assert_eq!(path_mtu, None);
+    assert_eq!(a.largest(&flow, 1500, 20, later), Some(whole));
 }
 
 #[test]

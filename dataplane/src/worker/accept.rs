@@ -163,7 +163,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let path = path.with_fields(ip);
         let ports = (local.port(), remote.port());
-        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports));
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
         let mut start = self.env.admission.start(&tuple, now);
         // RFC 9293 §3.6.1: beyond what the last incarnation used, which may have run ahead of the clock.
         if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
@@ -232,7 +232,7 @@ impl<Io: PortIo> Core<Io> {
         let path = self.env.network.path(at, TCP, local, remote).ok_or(ConnectError::NoRoute)?;
         let path = path.with_fields(ip);
         let ports = (local.port(), remote.port());
-        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports));
+        let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
         let start = self.env.admission.start(&tuple, now);
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);

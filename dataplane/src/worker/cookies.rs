@@ -78,7 +78,7 @@ impl<Io: PortIo> Core<Io> {
         let path = Path::by(at, interface, local.ip(), remote.ip(), remote.ip());
         let mut path = path.ok_or(DropReason::NoRoute)?.with_fields(ip);
         path.set_mac(mac);
-        let mss = self.env.network.mss(&path, (local.port(), remote.port()));
+        let mss = self.env.network.mss(&path, (local.port(), remote.port()), now);
         let slot = self.env.ports.get_mut(path.port());
         let slot = slot.ok_or(DropReason::NoRoute)?;
         let how = slot.facts.tx_checksum;
@@ -143,7 +143,7 @@ impl<Io: PortIo> Core<Io> {
         }
         taken?;
         let ports = (flow.local.port(), flow.remote.port());
-        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path, ports));
+        let (config, mss) = (Arc::clone(endpoint), self.env.network.mss(&path, ports, now));
         let endpoint = Endpoint::accept_cookie(config, stream, tuple, mss, &cookie, now);
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };

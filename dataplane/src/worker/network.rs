@@ -98,28 +98,34 @@ impl Network {
     /// Bytes of the largest segment payload that a packet of the path's interface can carry (RFC 9293 §3.7.1), of a
     /// connection between these ports.
     #[inline]
-    pub(super) fn mss(&mut self, path: &Path, ports: (u16, u16)) -> u16 {
-        let mtu = self.mtu(path, TCP, ports);
+    pub(super) fn mss(&mut self, path: &Path, ports: (u16, u16), now: Instant) -> u16 {
+        let mtu = self.mtu(path, TCP, ports, now);
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
     /// Bytes of the largest IP packet of a flow that goes out by the path's interface: what IPsec adds is deducted.
     #[inline]
-    pub(super) fn mtu(&mut self, path: &Path, protocol: u8, ports: (u16, u16)) -> u16 {
+    pub(super) fn mtu(
+        &mut self,
+        path: &Path,
+        protocol: u8,
+        ports: (u16, u16),
+        now: Instant,
+    ) -> u16 {
         let mtu = self.interface(path.interface()).mtu;
         if self.guard.is_none() {
             return mtu;
         }
-        self.guarded_mtu(path, protocol, ports)
+        self.guarded_mtu(path, protocol, ports, now)
     }
 
     #[inline(never)]
-    fn guarded_mtu(&mut self, path: &Path, protocol: u8, ports: (u16, u16)) -> u16 {
+    fn guarded_mtu(&mut self, path: &Path, protocol: u8, ports: (u16, u16), now: Instant) -> u16 {
         let mtu = self.interface(path.interface()).mtu;
         let Some(guard) = &mut self.guard else { return mtu };
         let (local, remote) = path.addresses();
         let flow = policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None };
-        let largest = guard.largest(&flow, mtu.into(), path.l3_len());
+        let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
         // An MTU of which ESP leaves less than this is no MTU.
         largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
     }
@@ -155,6 +161,7 @@ impl Network {
         local: SocketAddr,
         remote: SocketAddr,
         udp: Option<UdpPorts>,
+        now: Instant,
     ) -> Option<(SctpPath, usize)> {
         let (protocol, ports) = match udp {
             Some(udp) => (UDP, (udp.local, udp.remote)),
@@ -163,7 +170,7 @@ impl Network {
         let [outer_local, outer_remote] = [(local, ports.0), (remote, ports.1)]
             .map(|(end, port)| SocketAddr::new(end.ip(), port));
         let path = self.path(at, protocol, outer_local, outer_remote)?;
-        let mtu = self.mtu(&path, protocol, ports);
+        let mtu = self.mtu(&path, protocol, ports, now);
         let path = SctpPath::new(path, udp);
         let room = path.packet_limit(mtu);
         Some((path, room))

@@ -355,7 +355,7 @@ fn out<F: Frame>(
             if let Some(here) = here {
                 let most = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
                 if total > usize::from(most) {
-                    let report = too_long(guard, here, most, &bytes[at..])?;
+                    let report = too_long(guard, here, most, &bytes[at..], now)?;
                     return Ok(Way::Aside(Aside::TooLong(report)));
                 }
             }
@@ -379,10 +379,16 @@ fn out<F: Frame>(
 
 /// A packet of which the path takes `mtu` bytes once it is sealed.
 #[cold]
-fn too_long(guard: &mut Guard, interface: usize, mtu: u16, packet: &[u8]) -> Result<TooLong, Drop> {
+fn too_long(
+    guard: &mut Guard,
+    interface: usize,
+    mtu: u16,
+    packet: &[u8],
+    now: Instant,
+) -> Result<TooLong, Drop> {
     let header = Header::read(packet).map_err(ipsec::esp::Refused::from)?;
     let flow = Flow::read(packet, false).ok_or(ipsec::esp::Refused::Malformed)?;
-    let mtu = guard.largest(&flow, mtu.into(), header.len).unwrap_or_default() as u16;
+    let mtu = guard.largest(&flow, mtu.into(), header.len, now).unwrap_or_default() as u16;
     let word = |at: usize| {
         let bytes = packet.get(header.len + at..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes))

@@ -38,12 +38,18 @@ impl Guard {
 
     /// The longest packet of a flow, bytes, that fits `mtu` as it goes out, with a header of `header` bytes. `None` where
     /// its header alone does not fit.
-    pub fn largest(&mut self, flow: &Flow, mtu: usize, header: usize) -> Option<usize> {
+    pub fn largest(
+        &mut self,
+        flow: &Flow,
+        mtu: usize,
+        header: usize,
+        now: Instant,
+    ) -> Option<usize> {
         let protected = self.protection(flow).map(|of| &self.protected[usize::from(of.0)]);
-        let Some(Protected { shape: Some(shape), path_mtu, .. }) = protected else {
+        let Some(protected @ Protected { shape: Some(shape), .. }) = protected else {
             return Some(mtu);
         };
-        let path = path_mtu.map_or(usize::MAX, |(path, _)| path.into());
+        let path = protected.path_mtu(now).map_or(usize::MAX, usize::from);
         shape.largest(mtu.min(path), header)
     }
 

@@ -48,7 +48,7 @@ impl<Io: PortIo> Core<Io> {
         }
         let at = usize::from(from.flow.interface);
         let udp = self.associations.udp_ports(from.udp);
-        let path = self.env.network.sctp_path(at, from.flow.local, from.flow.remote, udp);
+        let path = self.env.network.sctp_path(at, from.flow.local, from.flow.remote, udp, now);
         let (path, room) = path.ok_or(DropReason::NoRoute)?;
         let path = path.with_fields(listener.ip);
         if self.associations.vacancy().is_none() {
@@ -99,7 +99,7 @@ impl<Io: PortIo> Core<Io> {
                 if config.udp.is_some() && udp.is_none() {
                     return Err(ConnectError::NoUdpPort);
                 }
-                let path = self.env.network.sctp_path(at, local, remote, udp);
+                let path = self.env.network.sctp_path(at, local, remote, udp, now);
                 let (path, room) = path.ok_or(ConnectError::NoRoute)?;
                 let path = (path.with_fields(ip), room);
                 self.open_association((at, local, remote), config, path, (stream, open), now)?

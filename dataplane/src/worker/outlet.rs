@@ -1,5 +1,5 @@
-//! Where a worker's frames leave by a port. Where there are policies of IPsec they are held in clear until they are
-//! protected, in one place and whoever sends them: a stream's after every few, all others at the end of the turn.
+//! Where a worker's frames leave by a port. Where there are policies of IPsec they are held in clear until the streams
+//! of a turn have been served, and are protected then, in one place and whoever sends them.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -34,13 +34,6 @@ impl<Io: PortIo> Outlet<Io> {
     /// The frame that has been held longest.
     pub(super) fn take_held(&mut self) -> Option<Io::Frame> {
         self.held.as_mut()?.pop_front()
-    }
-
-    /// Holds a frame again, before all others.
-    pub(super) fn put_back(&mut self, frame: Io::Frame) {
-        if let Some(held) = &mut self.held {
-            held.push_front(frame);
-        }
     }
 
     /// Sends a frame that was held.

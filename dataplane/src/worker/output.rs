@@ -17,9 +17,6 @@ use crate::net::neighbour::Resolution;
 
 /// Segments that a carrier may send before the next one is served.
 const QUOTA: usize = 32;
-/// Segments that are protected at a time where there are policies of IPsec: they are still in the L1 cache then, and the
-/// peer opens them while the next ones are written.
-const PROTECTED: usize = 8;
 /// Segments of all carriers of one kind in one turn of the worker.
 const FRAMES: u64 = 256;
 
@@ -184,40 +181,24 @@ impl<Io: PortIo> Env<Io> {
             Resolution::Failed | Resolution::Full => return Turn::Unreachable,
         }
         let port = carrier.path().as_ref().port();
-        let Some(PortSlot { facts, .. }) = self.ports.get_mut(port) else { return Turn::Done };
-        let checksum = facts.tx_checksum;
-        let guarded = self.network.is_guarded();
-        let (mut quota, mut any) = (QUOTA, false);
-        let ended = loop {
-            let part = if guarded { quota.min(PROTECTED) } else { quota };
-            quota -= part;
-            let Some(PortSlot { io, .. }) = self.ports.get_mut(port) else { return Turn::Done };
-            let out = Transmit {
-                io,
-                checksum,
-                counters: self.control.counters(),
-                identifications: self.network.identifications(),
-                quota: part,
-                keep_limit: u64::MAX,
-                shared: self.shared,
-            };
-            let transmitted = carrier.transmit(out, self.tables.keep(), now);
-            any |= transmitted.any;
-            if guarded {
-                self.protect_held(port, now);
-            }
-            match transmitted.refused {
-                None => return Turn::Done,
-                Some(Refusal::Quota) if quota > 0 => {}
-                Some(ended) => break ended,
-            }
-        };
+        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(port) else { return Turn::Done };
         let counters = self.control.counters();
+        let out = Transmit {
+            io,
+            checksum: facts.tx_checksum,
+            counters,
+            identifications: self.network.identifications(),
+            quota: QUOTA,
+            keep_limit: u64::MAX,
+            shared: self.shared,
+        };
+        let transmitted = carrier.transmit(out, self.tables.keep(), now);
+        let Some(ended) = transmitted.refused else { return Turn::Done };
         match ended {
             Refusal::RingFull => counters.frames.tx_stalls.add(1),
             Refusal::NoBuffer => counters.frames.tx_no_buffer.add(1),
             Refusal::Quota => {}
         }
-        if any { Turn::More } else { Turn::Blocked }
+        if transmitted.any { Turn::More } else { Turn::Blocked }
     }
 }

@@ -191,23 +191,46 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Protects one frame; one that has waited already waits until `until` at most.
+    #[inline]
     fn protect_frame(
         &mut self,
         port: usize,
-        frame: Io::Frame,
+        mut frame: Io::Frame,
         now: Instant,
         until: Option<Instant>,
     ) {
-        match self.env.protect_frame(port, frame, now, until) {
-            None => {}
-            Some((frame, Aside::Elsewhere(owner))) => {
+        let Some(slot) = self.env.ports.get_mut(port) else { return };
+        let (interfaces, guard) = self.env.network.interfaces_and_guard();
+        let Some(guard) = guard else { return };
+        let counters = self.env.control.counters();
+        let why = match out(guard, interfaces, port, &mut frame, slot.io.tap(), now) {
+            Ok(Way::Clear) => return slot.io.pass(frame),
+            Ok(Way::Sealed(protection)) => {
+                self.env.seals.keepalives.sent(guard, protection, (port, frame.bytes()), now);
+                return slot.io.pass(frame);
+            }
+            Ok(Way::Wait(protection)) => {
+                let until = until.unwrap_or(now + waiting::LONGEST);
+                if !self.env.seals.waiting.push(protection, (port, frame), until) {
+                    counters.ipsec.unsent_no_sa.add(1);
+                }
+                return;
+            }
+            Ok(Way::TooLong(report)) => {
+                counters.ipsec.unsent_too_long.add(1);
+                return self.report_too_long(port, report, &frame, now);
+            }
+            Ok(Way::Elsewhere(owner)) => {
                 let message = Message::Seal { port, frame };
-                self.mesh.send(usize::from(owner), message, self.env.control.counters());
+                return self.mesh.send(usize::from(owner), message, counters);
             }
-            Some((frame, Aside::TooLong(report))) => {
-                self.env.control.counters().ipsec.unsent_too_long.add(1);
-                self.report_too_long(port, report, &frame, now);
-            }
+            Err(why) => why,
+        };
+        match why {
+            Drop::NoSa => counters.ipsec.unsent_no_sa.add(1),
+            Drop::Denied(_) => counters.ipsec.unsent_policy.add(1),
+            Drop::Twice => counters.ipsec.unsent_twice.add(1),
+            Drop::Refused(_) | Drop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
         }
     }
 
@@ -311,12 +334,6 @@ enum Way {
     Sealed(Protection),
     /// There is no SA yet.
     Wait(Protection),
-    Aside(Aside),
-}
-
-/// What becomes of a frame that does not leave here.
-enum Aside {
-    /// This worker has the SA.
     Elsewhere(u16),
     /// It would be longer than the path carries.
     TooLong(TooLong),
@@ -346,7 +363,7 @@ fn out<F: Frame>(
     let len = bytes.len();
     match guard.outgoing(&bytes[at..], now)? {
         Outgoing::Clear => Ok(Way::Clear),
-        Outgoing::Elsewhere(owner) => Ok(Way::Aside(Aside::Elsewhere(owner))),
+        Outgoing::Elsewhere(owner) => Ok(Way::Elsewhere(owner)),
         Outgoing::Wait(protection) => Ok(Way::Wait(protection)),
         Outgoing::Protect { protection, ahead, total, path_mtu } => {
             let vlan = (at > ETHERNET)
@@ -355,8 +372,7 @@ fn out<F: Frame>(
             if let Some(here) = here {
                 let most = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
                 if total > usize::from(most) {
-                    let report = too_long(guard, here, most, &bytes[at..], now)?;
-                    return Ok(Way::Aside(Aside::TooLong(report)));
+                    return too_long(guard, here, most, &bytes[at..], now).map(Way::TooLong);
                 }
             }
             let longest = at + ahead + total;
@@ -409,63 +425,6 @@ fn too_long(
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Protects what is held for a port, up to a frame that concerns others than this port: that one and what follows it
-    /// are left to [`Core::protect`].
-    #[inline(never)]
-    pub(super) fn protect_held(&mut self, port: usize, now: Instant) {
-        while let Some(frame) = self.ports.get_mut(port).and_then(|slot| slot.io.take_held()) {
-            if let Some((frame, _)) = self.protect_frame(port, frame, now, None) {
-                if let Some(slot) = self.ports.get_mut(port) {
-                    slot.io.put_back(frame);
-                }
-                return;
-            }
-        }
-    }
-
-    /// Protects one frame and passes it to its port, or keeps it for an SA, or drops it and counts why. What is left to
-    /// do with it otherwise is returned, and is the same when it is asked again.
-    #[inline]
-    fn protect_frame(
-        &mut self,
-        port: usize,
-        mut frame: Io::Frame,
-        now: Instant,
-        until: Option<Instant>,
-    ) -> Option<(Io::Frame, Aside)> {
-        let slot = self.ports.get_mut(port)?;
-        let (interfaces, guard) = self.network.interfaces_and_guard();
-        let guard = guard?;
-        let counters = self.control.counters();
-        let why = match out(guard, interfaces, port, &mut frame, slot.io.tap(), now) {
-            Ok(Way::Clear) => {
-                slot.io.pass(frame);
-                return None;
-            }
-            Ok(Way::Sealed(protection)) => {
-                self.seals.keepalives.sent(guard, protection, (port, frame.bytes()), now);
-                slot.io.pass(frame);
-                return None;
-            }
-            Ok(Way::Wait(protection)) => {
-                let until = until.unwrap_or(now + waiting::LONGEST);
-                if !self.seals.waiting.push(protection, (port, frame), until) {
-                    counters.ipsec.unsent_no_sa.add(1);
-                }
-                return None;
-            }
-            Ok(Way::Aside(aside)) => return Some((frame, aside)),
-            Err(why) => why,
-        };
-        match why {
-            Drop::NoSa => counters.ipsec.unsent_no_sa.add(1),
-            Drop::Denied(_) => counters.ipsec.unsent_policy.add(1),
-            Drop::Twice => counters.ipsec.unsent_twice.add(1),
-            Drop::Refused(_) | Drop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
-        }
-        None
-    }
-
     /// A frame of another worker that goes by an SA of this one.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame) {
         let slot = self.ports.get_mut(port);

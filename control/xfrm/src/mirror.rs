@@ -78,6 +78,8 @@ pub struct Mirror {
     /// Of the last request.
     sequence: u32,
     synced: bool,
+    /// The kernel refused the last dump.
+    refused: bool,
     /// Policies or SAs have changed since events were made.
     changed: bool,
     counts: Counts,
@@ -95,6 +97,7 @@ impl Mirror {
             events: Events::default(),
             sequence: 0,
             synced: false,
+            refused: false,
             changed: false,
             counts: Counts::default(),
         }
@@ -111,6 +114,13 @@ impl Mirror {
                 self.dump.again = true;
             }
             _ => self.step(Step::Defaults),
+        }
+    }
+
+    /// Some time has passed: a dump that the kernel refused is requested again.
+    pub fn retry(&mut self) {
+        if self.refused && self.dump.step == Step::Idle {
+            self.begin();
         }
     }
 
@@ -336,14 +346,18 @@ impl Mirror {
                 self.sas.end_dump(&mut self.events);
                 self.step(Step::Idle);
                 self.synced = true;
+                self.refused = false;
                 self.changed = true;
             }
         }
     }
 
     fn failed(&mut self, code: i32) {
-        let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
-        self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));
+        // Told once, however often it is tried.
+        if !std::mem::replace(&mut self.refused, true) {
+            let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
+            self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));
+        }
         let again = self.dump.again;
         self.step(if again { Step::Defaults } else { Step::Idle });
     }

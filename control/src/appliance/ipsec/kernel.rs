@@ -96,6 +96,7 @@ impl Kernel {
                 ));
             }
             if !self.mirror.is_synced() {
+                self.mirror.retry();
                 let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
                 // A signal, or nothing yet: the time is looked at again.
                 let _ = poll(&mut fds, Some(&LOOK));
@@ -212,11 +213,13 @@ impl Kernel {
         self.tell_at
     }
 
-    /// True if it is time, and the time after that begins.
+    /// True if it is time to ask what was used, and the time after that begins. What the kernel refused to list is asked again, too.
     pub(in crate::appliance) fn is_time(&mut self, now: Instant) -> bool {
         let due = self.tell_at.is_none_or(|at| now >= at);
         if due {
             self.tell_at = Some(now + TELL);
+            self.mirror.retry();
+            self.transmit();
         }
         // One question at a time.
         let asks = due && !self.asked && !self.sas.is_empty();

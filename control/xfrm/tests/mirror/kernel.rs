@@ -19,6 +19,7 @@ use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo};
 
 pub(crate) const ESRCH: i32 = 3;
 pub(crate) const EINVAL: i32 = 22;
+pub(crate) const ENOMEM: i32 = 12;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// Of [`key`].
@@ -216,6 +217,8 @@ pub(crate) struct Kernel {
     pub(crate) old: bool,
     /// Answer of XFRM_MSG_NEWAE if not 0.
     pub(crate) refuse: i32,
+    /// Error of dumps.
+    pub(crate) refuse_dumps: i32,
     /// Entries of a dump in a datagram.
     pub(crate) chunk: usize,
     pub(crate) socket: VecDeque<Vec<u8>>,
@@ -317,6 +320,10 @@ impl Kernel {
                 assert!(self.dump.is_none(), "one dump at a time");
                 let policies = kind == XFRM_MSG_GETPOLICY;
                 self.asked.push(if policies { Asked::DumpPolicies } else { Asked::DumpSas });
+                if self.refuse_dumps != 0 {
+                    let answer = number(NLMSG_ERROR, 0, sequence, -self.refuse_dumps);
+                    return self.socket.push_back(answer);
+                }
                 let ids = match policies {
                     true => self.policies.iter().map(|(id, _)| *id).collect(),
                     false => {

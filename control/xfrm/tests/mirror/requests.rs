@@ -174,6 +174,27 @@ fn without_the_kernels_consent_no_number_is_used() {
 }
 
 #[test]
+fn a_dump_that_was_refused_is_asked_for_again_after_a_while() {
+    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+    kernel.add_sa(outbound(300, 1));
+    kernel.socket.clear();
+    kernel.refuse_dumps = ENOMEM;
+    mirror.begin();
+    let events = kernel.run(&mut mirror);
+    assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("does not list")));
+    mirror.retry();
+    assert_eq!(kernel.run(&mut mirror).len(), 0, "told once");
+    kernel.refuse_dumps = 0;
+    assert_eq!(kernel.run(&mut mirror).len(), 0, "not by itself");
+    mirror.retry();
+    assert_eq!(names(&kernel.run(&mut mirror)).len(), 1);
+    kernel.take_asked();
+    mirror.retry();
+    kernel.run(&mut mirror);
+    assert!(kernel.take_asked().is_empty(), "all is known");
+}
+
+#[test]
 fn a_lost_acknowledgement_is_asked_for_again() {
     let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));

@@ -21,10 +21,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Most buffers kept for reuse.
-const MAX_SPARE: usize = 64;
-/// Bytes of all of them.
-const MAX_SPARE_BYTES: usize = 4 << 20;
+/// Most buffers kept for reuse that are not [`LONG`].
+const MAX_SHORT: usize = 64;
+/// Most bytes of those that are.
+const MAX_LONG_BYTES: usize = 4 << 20;
 /// From so many bytes on a buffer is long. Long ones are for long messages alone: pages that come anew from the system
 /// with each take longer than their bytes; and who is given a short message must not hold a long buffer.
 const LONG: usize = 64 * 1024;
@@ -108,26 +108,30 @@ pub struct BufferPool {
 struct Spare {
     short: Vec<Vec<u8>>,
     long: Vec<Vec<u8>>,
-    bytes: usize,
+    /// Of the long ones.
+    long_bytes: usize,
 }
 
 impl Spare {
-    fn of(&mut self, len: usize) -> &mut Vec<Vec<u8>> {
-        if len > LONG { &mut self.long } else { &mut self.short }
-    }
-
     fn put(&mut self, mut data: Vec<u8>) {
-        let (len, number) = (data.capacity(), self.short.len() + self.long.len());
-        if number < MAX_SPARE && len > 0 && self.bytes + len <= MAX_SPARE_BYTES {
-            data.clear();
-            self.bytes += len;
-            self.of(len).push(data);
+        let len = data.capacity();
+        data.clear();
+        if len > LONG {
+            if self.long_bytes + len <= MAX_LONG_BYTES {
+                self.long_bytes += len;
+                self.long.push(data);
+            }
+        } else if len > 0 && self.short.len() < MAX_SHORT {
+            self.short.push(data);
         }
     }
 
     fn take(&mut self, len: usize) -> Vec<u8> {
-        let data = self.of(len).pop().unwrap_or_default();
-        self.bytes -= data.capacity();
+        if len <= LONG {
+            return self.short.pop().unwrap_or_default();
+        }
+        let data = self.long.pop().unwrap_or_default();
+        self.long_bytes -= data.capacity();
         data
     }
 }
@@ -369,19 +373,17 @@ mod tests {
     #[test]
     fn spare_buffers_are_bounded() {
         let mut pool = BufferPool::new(0);
-        for _ in 0..2 * MAX_SPARE {
+        for _ in 0..2 * MAX_SHORT {
             pool.recycle(vec![0; 10]);
         }
-        assert_eq!((pool.spare.short.len(), pool.spare.bytes), (MAX_SPARE, 10 * MAX_SPARE));
-        let mut pool = BufferPool::new(0);
         for _ in 0..8 {
             pool.recycle(vec![0; 1 << 20]);
         }
-        assert_eq!((pool.spare.long.len(), pool.spare.bytes), (4, MAX_SPARE_BYTES));
-        pool.recycle(vec![0; 10]);
-        assert!(pool.spare.short.is_empty());
+        assert_eq!((pool.spare.short.len(), pool.spare.long.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
-        assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.bytes), (0, 0));
+        assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
+        // Neither kind takes the other's place.
+        assert!((0..MAX_SHORT).all(|_| pool.take(LONG).capacity() == 10));
     }
 
     #[test]

@@ -90,19 +90,6 @@ impl Account {
     }
 }
 
-/// The pool of one worker.
-#[derive(Debug)]
-pub struct BufferPool {
-    capacity: u64,
-    used: Use,
-    high_water: u64,
-    refused_full: u64,
-    refused_share: u64,
-    /// Peers that have anything.
-    peers: HashMap<PeerId, Use>,
-    spare: Spare,
-}
-
 /// Empty vectors that were used before.
 #[derive(Debug, Default)]
 struct Spare {
@@ -134,6 +121,19 @@ impl Spare {
         self.long_bytes -= data.capacity();
         data
     }
+}
+
+/// The pool of one worker.
+#[derive(Debug)]
+pub struct BufferPool {
+    capacity: u64,
+    used: Use,
+    high_water: u64,
+    refused_full: u64,
+    refused_share: u64,
+    /// Peers that have anything.
+    peers: HashMap<PeerId, Use>,
+    spare: Spare,
 }
 
 impl BufferPool {

@@ -20,7 +20,6 @@ use super::load::SENDS;
 use super::recorder::note_session;
 use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
-use crate::memory::Memory;
 
 impl<Io: PortIo> Env<Io> {
     /// One event of a stream's RDMAP.
@@ -37,10 +36,12 @@ impl<Io: PortIo> Env<Io> {
                     Event::Received { stream, data, solicited, invalidated }
                 }
                 Service::Echo | Service::Sink => {
-                    self.serve_bytes(of, SENDS, data, |source| {
+                    self.serve_message(of, SENDS, || {
+                        let source = Source::Bytes(Arc::from(data.as_slice()));
                         let (invalidate, cookie) = (None, Cookie::SERVICE);
                         Answer::Rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
                     });
+                    self.tables.recycle(data);
                     match invalidated {
                         Some(stag) => Event::Invalidated { stream, stag },
                         None => return,
@@ -50,9 +51,10 @@ impl<Io: PortIo> Env<Io> {
             RdmapEvent::Immediate { data, solicited } => match service {
                 Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
                 Service::Echo | Service::Sink => {
-                    let answer =
-                        WorkRequest::Immediate { data, solicited, cookie: Cookie::SERVICE };
-                    return self.serve_message(of, SENDS, Answer::Rdmap(answer));
+                    return self.serve_message(of, SENDS, || {
+                        let cookie = Cookie::SERVICE;
+                        Answer::Rdmap(WorkRequest::Immediate { data, solicited, cookie })
+                    });
                 }
             },
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
@@ -125,46 +127,22 @@ impl<Io: PortIo> Env<Io> {
         if !matches!(service, Service::Echo | Service::Sink) || qn == ERROR_QUEUE {
             return Some(data);
         }
-        self.serve_bytes(stream, qn, data, |source| {
+        self.serve_message(stream, qn, || {
+            let source = Source::Bytes(Arc::from(data.as_slice()));
             // docs/protocol.md §4
             let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
             Answer::Ddp(qn, Message::Untagged { qn: to, rsvd_ulp, source, cookie })
         });
+        self.tables.recycle(data);
         None
     }
 
-    /// A message of a stream that the worker serves itself, with bytes: only an Echo copies them.
-    fn serve_bytes(
-        &mut self,
-        stream: &mut Stream<'_>,
-        qn: Qn,
-        data: Vec<u8>,
-        answer: impl FnOnce(Source<Memory>) -> Answer,
-    ) {
-        match stream.conn.service {
-            Service::Echo => {
-                let answer = answer(Source::Bytes(Arc::from(data.as_slice())));
-                self.tables.recycle(data);
-                self.serve_message(stream, qn, answer);
-            }
-            _ => {
-                self.tables.recycle(data);
-                self.release_buffer(stream, qn);
-            }
-        }
-    }
-
-    /// The same, with what an Echo answers.
-    fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: Answer) {
+    /// A message of a stream that the worker serves itself. Only an Echo makes an `answer`.
+    fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
         if stream.conn.service == Service::Echo {
-            stream.conn.pending.answers.push_back(answer);
+            stream.conn.pending.answers.push_back(answer());
             return self.post_answers(stream);
         }
-        self.release_buffer(stream, qn);
-    }
-
-    /// The buffer of a message that is done with may take another.
-    fn release_buffer(&mut self, stream: &mut Stream<'_>, qn: Qn) {
         stream.post_buffers(qn, 1);
         self.make_ready(stream);
     }

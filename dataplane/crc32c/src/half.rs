@@ -10,8 +10,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::pass::{MOST, Pass, factors};
-use crate::sum::fold;
+use crate::pass::{MOST, Pass, factors, of_message, reduced};
 
 const LANE: usize = 16;
 const VECTOR: usize = 32;
@@ -33,148 +32,112 @@ impl Pass for Half {
     // A first step, and the last lane.
     const LEAST: usize = STEP + LANE;
 
-    #[inline]
+    #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
     unsafe fn pass<const COPY: bool, const SUM: bool>(
         crc: u32,
         src: *const u8,
         dst: *mut u8,
         len: usize,
     ) -> (u32, u16) {
-        // SAFETY: the same is asked for.
-        unsafe { pass::<COPY, SUM>(crc, src, dst, len) }
-    }
-}
+        debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
+        let lanes = len.div_ceil(LANE);
+        // Zeros in front of the message in the head, 0 to 15.
+        let lead = lanes * LANE - len;
+        // Lane 0 begins in front of the message: only the others are accessed by these.
+        let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
+        let state = !crc;
+        let mut sums = Sums::new();
 
-/// The CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY` are copied.
-///
-/// # Safety
-/// [`Pass::pass`]'s, with [`is_there`].
-#[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
-unsafe fn pass<const COPY: bool, const SUM: bool>(
-    crc: u32,
-    src: *const u8,
-    dst: *mut u8,
-    len: usize,
-) -> (u32, u16) {
-    debug_assert!(len >= Half::LEAST && (!SUM || len <= MOST));
-    let lanes = len.div_ceil(LANE);
-    // Zeros in front of the message in the head, 0 to 15.
-    let lead = lanes * LANE - len;
-    // Lane 0 begins in front of the message: only the others are accessed by these.
-    let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
-    let state = !crc;
-    let mut sums = Sums::new();
+        // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head are copied
+        // again and counted here alone.
+        let one = |at: usize| {
+            // SAFETY: the lane is inside the message.
+            let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
+            if COPY {
+                // SAFETY: as above, for writing.
+                unsafe { _mm_storeu_si128(to.add(at * LANE).cast(), lane) };
+            }
+            lane
+        };
+        let two = |at: usize| {
+            // SAFETY: both lanes are inside the message.
+            let vector = unsafe { _mm256_loadu_si256(from.add(at * LANE).cast()) };
+            if COPY {
+                // SAFETY: as above, for writing.
+                unsafe { _mm256_storeu_si256(to.add(at * LANE).cast(), vector) };
+            }
+            vector
+        };
 
-    // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head are copied
-    // again and counted here alone.
-    let one = |at: usize| {
-        // SAFETY: the lane is inside the message.
-        let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
+        // SAFETY: the message has at least `LEAST` bytes.
+        let first = unsafe { _mm_loadu_si128(src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.
-            unsafe { _mm_storeu_si128(to.add(at * LANE).cast(), lane) };
+            unsafe { _mm_storeu_si128(dst.cast(), first) };
         }
-        lane
-    };
-    let two = |at: usize| {
-        // SAFETY: both lanes are inside the message.
-        let vector = unsafe { _mm256_loadu_si256(from.add(at * LANE).cast()) };
-        if COPY {
-            // SAFETY: as above, for writing.
-            unsafe { _mm256_storeu_si256(to.add(at * LANE).cast(), vector) };
-        }
-        vector
-    };
-
-    // SAFETY: the message has at least `LEAST` bytes.
-    let first = unsafe { _mm_loadu_si128(src.cast()) };
-    if COPY {
-        // SAFETY: as above, for writing.
-        unsafe { _mm_storeu_si128(dst.cast(), first) };
-    }
-    // SAFETY: at most 15 bytes before the last 16 of the table.
-    let up = unsafe { _mm_loadu_si128(UP.as_ptr().add(LANE - lead).cast()) };
-    let second = one(1);
-    if SUM {
-        sums.add::<0>(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)));
-    }
-    // The state on the first four bytes; of a head of fewer what is over goes to the lane after it.
-    let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
-    let in_head = LANE - lead;
-    let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
-    let second = _mm_xor_si128(second, _mm_cvtsi32_si128(over as i32));
-    let mut acc = [_mm256_set_m128i(second, head), two(2), two(4), two(6)];
-    if SUM {
-        sums.add::<1>(acc[1]);
-        sums.add::<0>(acc[2]);
-        sums.add::<1>(acc[3]);
-    }
-
-    let by = _mm256_broadcastsi128_si256(_mm_set_epi64x(BY[1] as i64, BY[0] as i64));
-    let last = lanes - 1;
-    let mut at = 8;
-    while at + 8 <= last {
-        // One after the other: sixteen registers do not hold four vectors more.
-        let new = two(at);
+        // SAFETY: at most 15 bytes before the last 16 of the table.
+        let up = unsafe { _mm_loadu_si128(UP.as_ptr().add(LANE - lead).cast()) };
+        let second = one(1);
         if SUM {
-            sums.add::<0>(new);
+            sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
         }
-        acc[0] = fold_onto(acc[0], by, new);
-        let new = two(at + 2);
+        // The state on the first four bytes; of a head of fewer what is over goes to the lane after it.
+        let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
+        let in_head = LANE - lead;
+        let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
+        let second = _mm_xor_si128(second, _mm_cvtsi32_si128(over as i32));
+        let mut acc = [_mm256_set_m128i(second, head), two(2), two(4), two(6)];
         if SUM {
-            sums.add::<1>(new);
+            acc.iter().enumerate().skip(1).for_each(|(i, new)| sums.add(*new, i));
         }
-        acc[1] = fold_onto(acc[1], by, new);
-        let new = two(at + 4);
-        if SUM {
-            sums.add::<0>(new);
-        }
-        acc[2] = fold_onto(acc[2], by, new);
-        let new = two(at + 6);
-        if SUM {
-            sums.add::<1>(new);
-        }
-        acc[3] = fold_onto(acc[3], by, new);
-        at += 8;
-    }
 
-    // Each lane by its distance to the last one.
-    let left = last - at;
-    let place = |lane: usize| {
-        // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
-        unsafe { _mm256_loadu_si256(TO_LAST.as_ptr().add(lane).cast()) }
-    };
-    let zero = _mm256_setzero_si256();
-    let mut a = fold_onto(acc[0], place(8 - left), zero);
-    let mut b = fold_onto(acc[1], place(10 - left), zero);
-    a = fold_onto(acc[2], place(12 - left), a);
-    b = fold_onto(acc[3], place(14 - left), b);
-    while at + 2 <= last {
-        let new = two(at);
-        if SUM {
-            sums.add::<0>(new);
+        let by = _mm256_broadcastsi128_si256(_mm_set_epi64x(BY[1] as i64, BY[0] as i64));
+        let last = lanes - 1;
+        let mut at = 8;
+        while at + 8 <= last {
+            // One after the other: sixteen registers do not hold four vectors more.
+            for (i, acc) in acc.iter_mut().enumerate() {
+                let new = two(at + 2 * i);
+                if SUM {
+                    sums.add(new, i);
+                }
+                *acc = fold_onto(*acc, by, new);
+            }
+            at += 8;
         }
-        a = fold_onto(new, place(16 - (last - at)), a);
-        at += 2;
-    }
-    let end = one(last);
-    let single = if at < last { one(at) } else { _mm_setzero_si128() };
-    if SUM {
-        sums.add::<1>(_mm256_set_m128i(end, single));
-    }
-    // Nothing, or the lane before the last.
-    let by = _mm256_set_epi64x(0, 0, NEXT[1] as i64, NEXT[0] as i64);
-    let onto = _mm256_inserti128_si256::<1>(zero, end);
-    b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
 
-    let all = _mm256_xor_si256(a, b);
-    let lane = _mm_xor_si128(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
-    let state = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
-    let state = _mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32;
+        // Each lane by its distance to the last one.
+        let left = last - at;
+        let place = |lane: usize| {
+            // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
+            unsafe { _mm256_loadu_si256(TO_LAST.as_ptr().add(lane).cast()) }
+        };
+        let zero = _mm256_setzero_si256();
+        let mut a = fold_onto(acc[0], place(8 - left), zero);
+        let mut b = fold_onto(acc[1], place(10 - left), zero);
+        a = fold_onto(acc[2], place(12 - left), a);
+        b = fold_onto(acc[3], place(14 - left), b);
+        while at + 2 <= last {
+            let new = two(at);
+            if SUM {
+                sums.add(new, 0);
+            }
+            a = fold_onto(new, place(16 - (last - at)), a);
+            at += 2;
+        }
+        let end = one(last);
+        let single = if at < last { one(at) } else { _mm_setzero_si128() };
+        if SUM {
+            sums.add(_mm256_set_m128i(end, single), 1);
+        }
+        // Nothing, or the lane before the last.
+        let by = _mm256_set_epi64x(0, 0, NEXT[1] as i64, NEXT[0] as i64);
+        let onto = _mm256_inserti128_si256::<1>(zero, end);
+        b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
 
-    let words = if SUM { fold(sums.total()) } else { 0 };
-    // Words began at the head's first byte; a message that begins at an odd one has them swapped.
-    (!state, if lead % 2 == 1 { words.swap_bytes() } else { words })
+        let words = if SUM { of_message(sums.total(), lead) } else { 0 };
+        (reduced(_mm256_xor_si256(a, b)), words)
+    }
 }
 
 /// `acc` moved by the distance of `by`, and `onto` added.
@@ -202,10 +165,10 @@ impl Sums {
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn add<const GROUP: usize>(&mut self, vector: __m256i) {
-        let even = _mm256_and_si256(vector, _mm256_set1_epi32(0xffff));
-        self.even[GROUP] = _mm256_add_epi32(self.even[GROUP], even);
-        self.odd[GROUP] = _mm256_add_epi32(self.odd[GROUP], _mm256_srli_epi32::<16>(vector));
+    fn add(&mut self, vector: __m256i, number: usize) {
+        let (even, odd) = (&mut self.even[number % 2], &mut self.odd[number % 2]);
+        *even = _mm256_add_epi32(*even, _mm256_and_si256(vector, _mm256_set1_epi32(0xffff)));
+        *odd = _mm256_add_epi32(*odd, _mm256_srli_epi32::<16>(vector));
     }
 
     /// Of the words; below 2^32 for [`MOST`] bytes.

@@ -27,6 +27,7 @@ use pass::Pass as _;
 #[cfg(target_arch = "x86_64")]
 use wide::Wide;
 
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -95,81 +96,71 @@ impl Engine {
     /// [`update`](crate::update) on this path.
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Path::Wide if bytes.len() >= Wide::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`].
-                unsafe { pass::update::<Wide>(crc, bytes) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Path::Half if bytes.len() >= Half::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`].
-                unsafe { pass::update::<Half>(crc, bytes) }
-            }
-            Path::Multiply => multiply(crc, bytes),
-            _ => crc32c_hw::update(crc, bytes),
+        // SAFETY: nothing is copied.
+        let run = unsafe { self.run::<false, false>(crc, Sum::default(), bytes, null_mut()) };
+        match run {
+            Some((crc, _)) => crc,
+            None if self.0 == Path::Multiply => multiply(crc, bytes),
+            None => crc32c_hw::update(crc, bytes),
         }
     }
 
     /// [`crc_sum`](crate::crc_sum) on this path.
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Path::Wide if bytes.len() >= Wide::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`].
-                unsafe { pass::crc_sum::<Wide>(crc, sum, bytes) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Path::Half if bytes.len() >= Half::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`].
-                unsafe { pass::crc_sum::<Half>(crc, sum, bytes) }
-            }
-            _ => (self.update(crc, bytes), sum.with(bytes)),
-        }
+        // SAFETY: nothing is copied.
+        let run = unsafe { self.run::<false, true>(crc, sum, bytes, null_mut()) };
+        run.unwrap_or_else(|| (self.update(crc, bytes), sum.with(bytes)))
     }
 
     /// [`copy_crc`](crate::copy_crc) on this path.
     #[inline]
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Path::Wide if from.len() >= Wide::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
-                unsafe { pass::copy_crc::<Wide>(crc, from, to) }
-            }
-            #[cfg(target_arch = "x86_64")]
-            Path::Half if from.len() >= Half::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
-                unsafe { pass::copy_crc::<Half>(crc, from, to) }
-            }
-            _ => {
-                to.copy_from_slice(from);
-                self.update(crc, to)
-            }
-        }
+        // SAFETY: the lengths are equal.
+        let run = unsafe { self.run::<true, false>(crc, Sum::default(), from, to.as_mut_ptr()) };
+        run.map(|(crc, _)| crc).unwrap_or_else(|| {
+            to.copy_from_slice(from);
+            self.update(crc, to)
+        })
     }
 
     /// [`copy_crc_sum`](crate::copy_crc_sum) on this path.
     #[inline]
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
+        // SAFETY: the lengths are equal.
+        let run = unsafe { self.run::<true, true>(crc, sum, from, to.as_mut_ptr()) };
+        run.unwrap_or_else(|| {
+            to.copy_from_slice(from);
+            (self.update(crc, to), sum.with(to))
+        })
+    }
+
+    /// All in one pass, if this path has one for so many bytes.
+    ///
+    /// # Safety
+    /// With `COPY`, `to` may be written for as many bytes as there are, without overlap.
+    #[inline]
+    unsafe fn run<const COPY: bool, const SUM: bool>(
+        self,
+        crc: u32,
+        sum: Sum,
+        bytes: &[u8],
+        to: *mut u8,
+    ) -> Option<(u32, Sum)> {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if from.len() >= Wide::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
-                unsafe { pass::copy_crc_sum::<Wide>(crc, sum, from, to) }
+            Path::Wide if bytes.len() >= Wide::LEAST => {
+                // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
+                Some(unsafe { pass::run::<Wide, COPY, SUM>(crc, sum, bytes, to) })
             }
             #[cfg(target_arch = "x86_64")]
-            Path::Half if from.len() >= Half::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the lengths are equal.
-                unsafe { pass::copy_crc_sum::<Half>(crc, sum, from, to) }
+            Path::Half if bytes.len() >= Half::LEAST => {
+                // SAFETY: as above.
+                Some(unsafe { pass::run::<Half, COPY, SUM>(crc, sum, bytes, to) })
             }
-            _ => {
-                to.copy_from_slice(from);
-                (self.update(crc, to), sum.with(to))
-            }
+            _ => None,
         }
     }
 }
@@ -178,20 +169,10 @@ impl Engine {
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     // Short runs are many: they do not look for an engine.
-    if bytes.len() < SHORT { crc32c_hw::update(crc, bytes) } else { update_long(crc, bytes) }
-}
-
-#[inline]
-fn update_long(crc: u32, bytes: &[u8]) -> u32 {
-    match Engine::best().0 {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the best path is this one only where [`is_there`]; there are more than `LEAST` bytes.
-        Path::Wide => unsafe { pass::update::<Wide>(crc, bytes) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Path::Half => unsafe { pass::update::<Half>(crc, bytes) },
-        path if bytes.len() >= path.pays_from() => multiply(crc, bytes),
-        _ => crc32c_hw::update(crc, bytes),
+    if bytes.len() < SHORT {
+        crc32c_hw::update(crc, bytes)
+    } else {
+        Engine::best_for(bytes.len()).update(crc, bytes)
     }
 }
 

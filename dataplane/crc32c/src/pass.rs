@@ -1,6 +1,8 @@
 //! What the engines of carry-less multiplication have in common: one pass over bytes, and pieces of them.
 
-use crate::sum::Sum;
+use core::arch::x86_64::*;
+
+use crate::sum::{Sum, fold};
 
 /// Most bytes of one pass with a sum: one of so many words is below 2^32.
 pub(crate) const MOST: usize = 1 << 16;
@@ -23,67 +25,30 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// CRC32c of at least [`Pass::LEAST`] bytes.
+/// CRC32c, and with `SUM` the sum, of at least [`Pass::LEAST`] bytes, which with `COPY` are copied.
 ///
 /// # Safety
-/// The CPU has what the engine is compiled for.
+/// The CPU has what the engine is compiled for; with `COPY`, `to` may be written for as many bytes, without overlap.
 #[inline]
-pub(crate) unsafe fn update<P: Pass>(crc: u32, bytes: &[u8]) -> u32 {
-    let none = core::ptr::null_mut();
-    // SAFETY: the CPU has the features; the bytes may be read; nothing is written.
-    unsafe { P::pass::<false, false>(crc, bytes.as_ptr(), none, bytes.len()).0 }
-}
-
-/// CRC32c of at least [`Pass::LEAST`] bytes that are copied.
-///
-/// # Safety
-/// The CPU has what the engine is compiled for; `to` has the length of `from`.
-#[inline]
-pub(crate) unsafe fn copy_crc<P: Pass>(crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
-    debug_assert_eq!(from.len(), to.len());
-    // SAFETY: the CPU has the features; `from` may be read and `to`, of its length, be written.
-    unsafe { P::pass::<true, false>(crc, from.as_ptr(), to.as_mut_ptr(), from.len()).0 }
-}
-
-/// CRC32c and sum of at least [`Pass::LEAST`] bytes.
-///
-/// # Safety
-/// The CPU has what the engine is compiled for.
-#[inline]
-pub(crate) unsafe fn crc_sum<P: Pass>(mut crc: u32, mut sum: Sum, bytes: &[u8]) -> (u32, Sum) {
-    let mut done = 0;
-    while done < bytes.len() {
-        let piece = &bytes[done..done + step::<P>(bytes.len() - done)];
-        let none = core::ptr::null_mut();
-        // SAFETY: the CPU has the features; the piece may be read; nothing is written.
-        let (c, words) = unsafe { P::pass::<false, true>(crc, piece.as_ptr(), none, piece.len()) };
-        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
-        done += piece.len();
-    }
-    (crc, sum)
-}
-
-/// CRC32c and sum of at least [`Pass::LEAST`] bytes that are copied.
-///
-/// # Safety
-/// The CPU has what the engine is compiled for; `to` has the length of `from`.
-#[inline]
-pub(crate) unsafe fn copy_crc_sum<P: Pass>(
+pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     mut crc: u32,
     mut sum: Sum,
-    from: &[u8],
-    to: &mut [u8],
+    mut bytes: &[u8],
+    to: *mut u8,
 ) -> (u32, Sum) {
-    debug_assert_eq!(from.len(), to.len());
-    let mut done = 0;
-    while done < from.len() {
-        let range = done..done + step::<P>(from.len() - done);
-        let (piece, copy) = (&from[range.clone()], &mut to[range]);
-        // SAFETY: the CPU has the features; `piece` may be read and `copy`, of its length, be written.
-        let (c, words) =
-            unsafe { P::pass::<true, true>(crc, piece.as_ptr(), copy.as_mut_ptr(), piece.len()) };
+    if !SUM {
+        // SAFETY: the caller's; the bytes may be read.
+        let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, bytes.as_ptr(), to, bytes.len()) };
+        return (crc, sum);
+    }
+    let mut to = to;
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(step::<P>(bytes.len()));
+        // SAFETY: the caller's; the piece may be read.
+        let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, piece.as_ptr(), to, piece.len()) };
         (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
-        done += piece.len();
+        to = to.wrapping_add(piece.len());
+        bytes = rest;
     }
     (crc, sum)
 }
@@ -91,6 +56,23 @@ pub(crate) unsafe fn copy_crc_sum<P: Pass>(
 /// Bytes of the next pass with a sum: what remains after it is nothing or at least [`Pass::LEAST`].
 fn step<P: Pass>(left: usize) -> usize {
     if left <= MOST { left } else { MOST.min(left - P::LEAST) }
+}
+
+/// The CRC of a message of which all is brought to the last lane of two that are added.
+#[target_feature(enable = "avx2,sse4.2")]
+#[inline]
+pub(crate) fn reduced(lanes: __m256i) -> u32 {
+    let lane = _mm_xor_si128(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    let state = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
+    !(_mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32)
+}
+
+/// The folded sum of the words of a message, which were counted from `lead` bytes before it on: of one that begins at an
+/// odd byte they are swapped.
+#[inline]
+pub(crate) fn of_message(words: u64, lead: usize) -> u16 {
+    let words = fold(words);
+    if lead % 2 == 1 { words.swap_bytes() } else { words }
 }
 
 /// The factors that move a lane by `bits`: of its first and of its last 8 bytes.

@@ -15,8 +15,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::pass::{MOST, Pass, factors};
-use crate::sum::fold;
+use crate::pass::{MOST, Pass, factors, of_message, reduced};
 
 const VECTOR: usize = 64;
 
@@ -39,136 +38,117 @@ impl Pass for Wide {
     // The state takes four.
     const LEAST: usize = 4;
 
-    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
+    )]
     unsafe fn pass<const COPY: bool, const SUM: bool>(
         crc: u32,
         src: *const u8,
         dst: *mut u8,
         len: usize,
     ) -> (u32, u16) {
-        // SAFETY: the same is asked for.
-        unsafe { pass::<COPY, SUM>(crc, src, dst, len) }
-    }
-}
+        debug_assert!(len >= Self::LEAST && (!SUM || len <= MOST));
+        let vectors = len.div_ceil(VECTOR);
+        // Zeros in front of the message in the head, 0 to 63.
+        let lead = vectors * VECTOR - len;
+        let mask = !0u64 << lead;
+        // Both point in front of the message: only what the mask leaves is accessed.
+        let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
+        let state = !crc;
+        let mut sums = Sums::new();
 
-/// The CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY` are copied.
-///
-/// # Safety
-/// [`Pass::pass`]'s, with [`is_there`].
-#[target_feature(
-    enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
-)]
-unsafe fn pass<const COPY: bool, const SUM: bool>(
-    crc: u32,
-    src: *const u8,
-    dst: *mut u8,
-    len: usize,
-) -> (u32, u16) {
-    debug_assert!(len >= Wide::LEAST && (!SUM || len <= MOST));
-    let vectors = len.div_ceil(VECTOR);
-    // Zeros in front of the message in the head, 0 to 63.
-    let lead = vectors * VECTOR - len;
-    let mask = !0u64 << lead;
-    // Both point in front of the message: only what the mask leaves is accessed.
-    let (src, dst) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
-    let state = !crc;
-    let mut sums = Sums::new();
-
-    // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, fewer than all or all.
-    let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
-    if COPY {
-        // SAFETY: as above, for writing.
-        unsafe { _mm512_mask_storeu_epi8(dst.cast(), mask, head) };
-    }
-    if SUM {
-        sums.add::<3>(head);
-    }
-    let take = |at: usize| {
-        // SAFETY: every vector but the head, which is no `at` here, is inside the message.
-        let vector = unsafe { _mm512_loadu_si512(src.add(at * VECTOR).cast()) };
+        // SAFETY: the mask leaves the bytes from `lead` on, which are the first of the message, fewer than all or all.
+        let head = unsafe { _mm512_maskz_loadu_epi8(mask, src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.
-            unsafe { _mm512_storeu_si512(dst.add(at * VECTOR).cast(), vector) };
+            unsafe { _mm512_mask_storeu_epi8(dst.cast(), mask, head) };
         }
-        vector
-    };
-
-    // The state on the first four bytes; of a head of fewer what is over goes to the vector after it.
-    let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
-    let in_head = VECTOR - lead;
-    let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
-
-    let zero = _mm512_setzero_si512();
-    let mut acc = [zero; 4];
-    let mut at = (vectors - 1) % 4 + 1;
-    match at {
-        1 => acc[3] = head,
-        2 => {
-            let a = take(1);
-            acc = [zero, zero, head, a];
-        }
-        3 => {
-            let (a, b) = (take(1), take(2));
-            acc = [zero, head, a, b];
-        }
-        _ => {
-            let (a, b, c) = (take(1), take(2), take(3));
-            acc = [head, a, b, c];
-        }
-    }
-    if SUM {
-        // The head is counted; without the state on it.
-        if at == 2 {
-            sums.add::<0>(acc[3]);
-        } else if at == 3 {
-            sums.add::<0>(acc[2]);
-            sums.add::<1>(acc[3]);
-        } else if at == 4 {
-            sums.add::<0>(acc[1]);
-            sums.add::<1>(acc[2]);
-            sums.add::<2>(acc[3]);
-        }
-    }
-    if at > 1 {
-        let second = 5 - at;
-        acc[1] = _mm512_xor_si512(acc[1], if second == 1 { over } else { zero });
-        acc[2] = _mm512_xor_si512(acc[2], if second == 2 { over } else { zero });
-        acc[3] = _mm512_xor_si512(acc[3], if second == 3 { over } else { zero });
-        over = zero;
-    }
-
-    let by = _mm512_broadcast_i32x4(lane(STEP));
-    while at < vectors {
-        let new = [take(at), take(at + 1), take(at + 2), take(at + 3)];
         if SUM {
-            sums.add::<0>(new[0]);
-            sums.add::<1>(new[1]);
-            sums.add::<2>(new[2]);
-            sums.add::<3>(new[3]);
+            sums.add::<3>(head);
         }
-        acc[0] = fold_onto(acc[0], by, _mm512_xor_si512(new[0], over));
-        acc[1] = fold_onto(acc[1], by, new[1]);
-        acc[2] = fold_onto(acc[2], by, new[2]);
-        acc[3] = fold_onto(acc[3], by, new[3]);
-        over = zero;
-        at += 4;
+        let take = |at: usize| {
+            // SAFETY: every vector but the head, which is no `at` here, is inside the message.
+            let vector = unsafe { _mm512_loadu_si512(src.add(at * VECTOR).cast()) };
+            if COPY {
+                // SAFETY: as above, for writing.
+                unsafe { _mm512_storeu_si512(dst.add(at * VECTOR).cast(), vector) };
+            }
+            vector
+        };
+
+        // The state on the first four bytes; of a head of fewer what is over goes to the vector after it.
+        let head = _mm512_xor_si512(head, _mm512_maskz_expand_epi8(mask, scalar(state)));
+        let in_head = VECTOR - lead;
+        let mut over = scalar(if in_head < 4 { state >> (8 * in_head) } else { 0 });
+
+        let zero = _mm512_setzero_si512();
+        let mut acc = [zero; 4];
+        let mut at = (vectors - 1) % 4 + 1;
+        match at {
+            1 => acc[3] = head,
+            2 => {
+                let a = take(1);
+                acc = [zero, zero, head, a];
+            }
+            3 => {
+                let (a, b) = (take(1), take(2));
+                acc = [zero, head, a, b];
+            }
+            _ => {
+                let (a, b, c) = (take(1), take(2), take(3));
+                acc = [head, a, b, c];
+            }
+        }
+        if SUM {
+            // The head is counted; without the state on it.
+            if at == 2 {
+                sums.add::<0>(acc[3]);
+            } else if at == 3 {
+                sums.add::<0>(acc[2]);
+                sums.add::<1>(acc[3]);
+            } else if at == 4 {
+                sums.add::<0>(acc[1]);
+                sums.add::<1>(acc[2]);
+                sums.add::<2>(acc[3]);
+            }
+        }
+        if at > 1 {
+            let second = 5 - at;
+            acc[1] = _mm512_xor_si512(acc[1], if second == 1 { over } else { zero });
+            acc[2] = _mm512_xor_si512(acc[2], if second == 2 { over } else { zero });
+            acc[3] = _mm512_xor_si512(acc[3], if second == 3 { over } else { zero });
+            over = zero;
+        }
+
+        let by = _mm512_broadcast_i32x4(lane(STEP));
+        while at < vectors {
+            let new = [take(at), take(at + 1), take(at + 2), take(at + 3)];
+            if SUM {
+                sums.add::<0>(new[0]);
+                sums.add::<1>(new[1]);
+                sums.add::<2>(new[2]);
+                sums.add::<3>(new[3]);
+            }
+            acc[0] = fold_onto(acc[0], by, _mm512_xor_si512(new[0], over));
+            acc[1] = fold_onto(acc[1], by, new[1]);
+            acc[2] = fold_onto(acc[2], by, new[2]);
+            acc[3] = fold_onto(acc[3], by, new[3]);
+            over = zero;
+            at += 4;
+        }
+
+        // The last lane of the last accumulator is where the others are brought.
+        let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
+        let a = fold_onto(acc[0], lanes(&LAST[0]), last);
+        let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
+        let a = fold_onto(acc[2], lanes(&LAST[2]), a);
+        let b = fold_onto(acc[3], lanes(&LAST[3]), b);
+        let all = _mm512_xor_si512(a, b);
+        let half =
+            _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+        let words = if SUM { of_message(sums.total().into(), lead) } else { 0 };
+        (reduced(half), words)
     }
-
-    // The last lane of the last accumulator is where the others are brought.
-    let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
-    let a = fold_onto(acc[0], lanes(&LAST[0]), last);
-    let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
-    let a = fold_onto(acc[2], lanes(&LAST[2]), a);
-    let b = fold_onto(acc[3], lanes(&LAST[3]), b);
-    let all = _mm512_xor_si512(a, b);
-    let half = _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
-    let lane = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half));
-    let state = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
-    let state = _mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32;
-
-    let words = if SUM { fold(sums.total().into()) } else { 0 };
-    // Words began at the head's first byte; a message that begins at an odd one has them swapped.
-    (!state, if lead % 2 == 1 { words.swap_bytes() } else { words })
 }
 
 /// `acc` moved by the distance of `by`, and `onto` added.

@@ -213,7 +213,8 @@ impl Kernel {
         self.tell_at
     }
 
-    /// True if it is time to ask what was used, and the time after that begins. What the kernel refused to list is asked again, too.
+    /// True if it is time to ask what was used, and the time after that begins. What the kernel refused to list is asked
+    /// for again, too.
     pub(in crate::appliance) fn is_time(&mut self, now: Instant) -> bool {
         let due = self.tell_at.is_none_or(|at| now >= at);
         if due {

@@ -2,12 +2,15 @@
 //! Lengths and offsets are bytes; the caller has checked them, debug builds check again.
 
 pub(super) mod kernel;
+mod stream;
 
 use std::ffi::c_void;
 use std::io::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use wire::crc32c::Digest;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -28,6 +31,13 @@ const AHEAD: usize = 4096;
 /// The most bytes that are prefetched for one piece: the CPU has few fill buffers and stalls when they are full, and
 /// its own prefetcher loads the rest of a long copy.
 const MOST: usize = 1536;
+
+/// Mappings of so many bytes and more do not stay in a core's caches while peers fill them: long pieces are written past
+/// the caches. A program that reads them finds them in memory, as with a NIC that does not write to a cache.
+const STREAMED: usize = 8 << 20;
+
+/// The fewest bytes that are written so: of a short piece the part lines at its ends cost more than the others save.
+pub(super) const LEAST_STREAMED: usize = 4096;
 
 /// Readable and writable memory of this process, mapped for as long as the value lives.
 pub(super) struct Mapping {
@@ -110,9 +120,20 @@ impl Mapping {
         locked.is_ok()
     }
 
+    /// True if pieces of [`LEAST_STREAMED`] bytes and more are written past the caches.
+    pub(super) fn is_streamed(&self) -> bool {
+        self.len >= STREAMED
+    }
+
     /// Copies `bytes` to `at`, and expects as many to follow there.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
+        if bytes.len() >= LEAST_STREAMED && self.is_streamed() {
+            // SAFETY: as below.
+            return unsafe {
+                stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
+            };
+        }
         // SAFETY: the destination lies inside the mapping, checked above; `bytes` cannot overlap it,
         // because no reference into a mapping is ever made. Others may race: bytes have no
         // invalid values, and the copy is not relied on to be one.
@@ -131,6 +152,15 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }
+        let (ahead, len) = self.ahead(at, out.len());
+        dpdk::prefetch::read(ahead, len);
+    }
+
+    /// As [`read`](Self::read), and takes the bytes copied into `digest`.
+    pub(super) fn read_digested(&self, at: usize, out: &mut [u8], digest: &mut Digest) {
+        assert!(out.len() <= self.len && at <= self.len - out.len());
+        // SAFETY: as in `read`. The digest is of the bytes that were copied, whoever writes meanwhile.
+        unsafe { digest.copy_from(self.start.as_ptr().add(at), out) };
         let (ahead, len) = self.ahead(at, out.len());
         dpdk::prefetch::read(ahead, len);
     }

@@ -24,8 +24,9 @@ use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
-use map::Mapping;
 pub use map::kernel::CopyKernel;
+use map::{LEAST_STREAMED, Mapping};
+use wire::crc32c::Digest;
 
 /// What backs a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +237,8 @@ impl RegionMemory for Memory {
         len: usize,
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
     ) {
-        if (TOGETHER..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
+        let least = if self.0.mapping.is_streamed() { LEAST_STREAMED } else { TOGETHER };
+        if (least..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
             return self.write_together(offset, pieces);
         }
         let mut at = offset;
@@ -249,6 +251,11 @@ impl RegionMemory for Memory {
     fn read(&self, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
         self.0.mapping.read(at, out);
+    }
+
+    fn read_digested(&self, offset: u64, out: &mut [u8], digest: &mut Digest) {
+        let at = self.check(offset, out.len());
+        self.0.mapping.read_digested(at, out, digest);
     }
 
     fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
@@ -267,9 +274,9 @@ impl RegionMemory for Memory {
     }
 }
 
-/// From so many bytes on, pieces are put together and copied as one. So long a copy is a string instruction, which
-/// takes the lines that it fills without fetching them first; that is worth more than another copy in the first
-/// cache costs. Of shorter copies it is not.
+/// From so many bytes on, pieces are put together and copied as one. So long a copy is a string instruction on some CPUs,
+/// which takes the lines that it fills without fetching them first; that is worth more than another copy in the first
+/// cache costs. Of shorter copies it is not. Where stores pass the caches by, [`LEAST_STREAMED`] decides.
 const TOGETHER: usize = 8192;
 
 /// Most bytes that are put together: a jumbo frame's.

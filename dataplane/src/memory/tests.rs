@@ -85,6 +85,36 @@ proptest! {
     }
 }
 
+/// Regions that are written past the caches have what others have, at every alignment and on both sides of the length
+/// from which on it is done.
+#[test]
+fn large_regions_are_as_small_ones() {
+    let (large, small) = (anonymous(8 << 20), anonymous(20_000));
+    let bytes: Vec<u8> = (0..9000u32).map(|i| (i * 7 >> 2) as u8).collect();
+    let same = |at: usize, len: usize| {
+        let (mut a, mut b) = (vec![0; 20_000], vec![0; 20_000]);
+        large.read(0, &mut a);
+        small.read(0, &mut b);
+        assert!(a == b, "{at} {len}");
+    };
+    for (at, len) in (0..64).map(|at| (100 + at, 4000 + 17 * at)).chain([(64, 4096), (1, 9000)]) {
+        for memory in [&large, &small] {
+            memory.write(0, &[0; 20_000]);
+            memory.write(at as u64, &bytes[..len]);
+        }
+        same(at, len);
+        for memory in [&large, &small] {
+            memory.write_pieces(at as u64, len, bytes[..len].chunks(508));
+        }
+        same(at, len);
+    }
+    // The last bytes, and none behind them.
+    large.write(large.len() - 9000, &bytes);
+    let mut end = vec![0; 9000];
+    large.read(large.len() - 9000, &mut end);
+    assert!(end == bytes);
+}
+
 #[test]
 #[should_panic(expected = "copy of 2 bytes at 9 outside a region of 10 bytes")]
 fn a_write_across_the_end_panics() {
@@ -101,6 +131,29 @@ fn a_read_at_the_top_of_the_numbers_panics() {
 #[should_panic(expected = "outside a region")]
 fn the_rest_of_the_last_page_is_outside() {
     anonymous(10).read(10, &mut [0]);
+}
+
+/// What is read with its digest is what is read without, and the digest is of these bytes.
+#[test]
+fn a_read_with_its_digest() {
+    let memory = anonymous(3000);
+    let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i >> 3) as u8).collect();
+    memory.write(0, &bytes);
+    for (at, len) in [(0, 3000), (1, 2999), (7, 1448), (2990, 10), (100, 200), (3000, 0)] {
+        for summed in [false, true] {
+            let (mut out, mut digest) = (vec![0xee; len], Digest::new(summed));
+            memory.read_digested(at as u64, &mut out, &mut digest);
+            let mut expected = Digest::new(summed);
+            expected.add(&bytes[at..at + len]);
+            assert_eq!((&out[..], digest), (&bytes[at..at + len], expected), "{at} {len}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "outside a region")]
+fn a_read_with_its_digest_across_the_end_panics() {
+    anonymous(3000).read_digested(2999, &mut [0; 2], &mut Digest::new(true));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Ways to copy bytes into a mapping and out of it, to find the fastest: the benchmark's
-//! hand-off takes the best of them at each length. The product copies as [`CopyKernel::LibraryAhead`].
+//! hand-off takes the best of them at each length. The product copies as [`CopyKernel::LibraryAhead`], and long pieces
+//! into large mappings as [`CopyKernel::Streaming`].
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].
 
@@ -20,7 +21,7 @@ pub enum CopyKernel {
     StringAhead,
     /// Registers of 64 bytes (AVX-512), and a prefetch of what follows.
     Wide,
-    /// The same with stores that pass the caches by.
+    /// Stores that pass the caches by.
     Streaming,
 }
 
@@ -43,7 +44,7 @@ impl CopyKernel {
             CopyKernel::String => "rep movsb",
             CopyKernel::StringAhead => "rep movsb, prefetch",
             CopyKernel::Wide => "AVX-512, prefetch",
-            CopyKernel::Streaming => "AVX-512, non-temporal",
+            CopyKernel::Streaming => "non-temporal",
         }
     }
 
@@ -51,8 +52,10 @@ impl CopyKernel {
     pub fn is_available(self) -> bool {
         match self {
             CopyKernel::LibraryAhead | CopyKernel::Library => true,
-            CopyKernel::String | CopyKernel::StringAhead => cfg!(target_arch = "x86_64"),
-            CopyKernel::Wide | CopyKernel::Streaming => has_wide(),
+            CopyKernel::String | CopyKernel::StringAhead | CopyKernel::Streaming => {
+                cfg!(target_arch = "x86_64")
+            }
+            CopyKernel::Wide => has_wide(),
         }
     }
 
@@ -111,9 +114,8 @@ unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
             #[cfg(target_arch = "x86_64")]
             CopyKernel::String | CopyKernel::StringAhead => x86::string(from, to, len),
             #[cfg(target_arch = "x86_64")]
-            CopyKernel::Wide => x86::wide::<false>(from, to, len),
-            #[cfg(target_arch = "x86_64")]
-            CopyKernel::Streaming => x86::wide::<true>(from, to, len),
+            CopyKernel::Wide => x86::wide(from, to, len),
+            CopyKernel::Streaming => super::stream::copy(from, to, len),
             #[cfg(not(target_arch = "x86_64"))]
             _ => ptr::copy_nonoverlapping(from, to, len),
         }
@@ -124,8 +126,8 @@ unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
 mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::{
-        __m512i, _mm_sfence, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
-        _mm512_storeu_si512, _mm512_stream_si512,
+        __m512i, _mm512_loadu_si512, _mm512_mask_storeu_epi8, _mm512_maskz_loadu_epi8,
+        _mm512_storeu_si512,
     };
 
     const LINE: usize = 64;
@@ -149,11 +151,7 @@ mod x86 {
     /// # Safety
     /// As [`super::copy`]; the CPU has AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn wide<const STREAM: bool>(
-        mut from: *const u8,
-        mut to: *mut u8,
-        mut len: usize,
-    ) {
+    pub(super) unsafe fn wide(mut from: *const u8, mut to: *mut u8, mut len: usize) {
         // Stores begin at a line: none of them crosses one.
         let first = to.align_offset(LINE).min(len);
         // SAFETY: `first <= len`.
@@ -165,19 +163,13 @@ mod x86 {
             // SAFETY: a whole line is left on both sides, and `to` is at a line's begin.
             unsafe {
                 let line = _mm512_loadu_si512(from.cast::<__m512i>());
-                match STREAM {
-                    true => _mm512_stream_si512(to.cast::<__m512i>(), line),
-                    false => _mm512_storeu_si512(to.cast::<__m512i>(), line),
-                }
+                _mm512_storeu_si512(to.cast::<__m512i>(), line);
                 (from, to) = (from.add(LINE), to.add(LINE));
             }
             len -= LINE;
         }
         // SAFETY: what is left is less than a line.
         unsafe { piece(from, to, len) };
-        if STREAM {
-            _mm_sfence();
-        }
     }
 
     /// Less than a line.

@@ -2,6 +2,7 @@
 //! (offset 0) in 64 bits; sequence numbers stay inside TCP.
 
 use base::Instant;
+use wire::crc32c::Sum;
 
 /// What became of a span of received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,12 @@ pub trait SegmentSource {
         0
     }
 
+    /// The Internet checksum of what the last [`fill`](Self::fill) or [`fill_probe`](Self::fill_probe) wrote, if it is
+    /// known without a pass over it.
+    fn text_sum(&self) -> Option<Sum> {
+        None
+    }
+
     /// How many of the bytes from `offset` on, sent before and not acknowledged, make a good segment of at
     /// most `most`; more than `most` are to be sent again. Not zero, at most `most`.
     fn cut(&self, offset: u64, most: usize) -> usize {
@@ -101,4 +108,16 @@ pub trait TxBatch {
     /// zero and the owner of the batch fills it in. Never called without a preceding `segment`; a
     /// `segment` not committed is dropped.
     fn commit(&mut self, len: usize);
+
+    /// True if [`commit_summed`](Self::commit_summed) saves a pass over the segment.
+    fn wants_sum(&self) -> bool {
+        false
+    }
+
+    /// [`commit`](Self::commit) of a segment of which the Internet checksum without the pseudo-header is `sum`, if it is
+    /// known.
+    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
+        let _ = sum;
+        self.commit(len);
+    }
 }

@@ -170,7 +170,7 @@ impl Channel {
             return;
         }
         room.resize(mss.max(MIN_ROOM), 0);
-        let n = op.sender.fill(&mut op.stream, self.sent, false, room);
+        let n = op.sender.fill(&mut op.stream, self.sent, false, room, &mut None);
         room.truncate(n);
         self.sent += n as u64;
     }

@@ -6,8 +6,10 @@
 //! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
-//! `unsafe` is in `half`, `wide` and `pass`, and in the calls of them below.
+//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, and in a [`Digest`]'s copy of bytes that others
+//! may write to.
 
+mod digest;
 #[cfg(target_arch = "x86_64")]
 mod half;
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +20,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+pub use digest::Digest;
 pub use sum::Sum;
 
 #[cfg(target_arch = "x86_64")]
@@ -29,7 +32,7 @@ use wide::Wide;
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::CrcAlgorithm;
 
 /// How a CRC is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,8 +99,9 @@ impl Engine {
     /// [`update`](crate::update) on this path.
     #[inline]
     pub fn update(self, crc: u32, bytes: &[u8]) -> u32 {
-        // SAFETY: nothing is copied.
-        let run = unsafe { self.run::<false, false>(crc, Sum::default(), bytes, null_mut()) };
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the bytes may be read, and nothing is copied.
+        let run = unsafe { self.run::<false, false>(crc, Sum::default(), from, null_mut(), len) };
         match run {
             Some((crc, _)) => crc,
             None if self.0 == Path::Multiply => multiply(crc, bytes),
@@ -108,31 +112,65 @@ impl Engine {
     /// [`crc_sum`](crate::crc_sum) on this path.
     #[inline]
     pub fn crc_sum(self, crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
-        // SAFETY: nothing is copied.
-        let run = unsafe { self.run::<false, true>(crc, sum, bytes, null_mut()) };
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        // SAFETY: the bytes may be read, and nothing is copied.
+        let run = unsafe { self.run::<false, true>(crc, sum, from, null_mut(), len) };
         run.unwrap_or_else(|| (self.update(crc, bytes), sum.with(bytes)))
     }
 
-    /// [`copy_crc`](crate::copy_crc) on this path.
+    /// Copies `from` to `to` and returns the CRC32c with the bytes copied: the CRC is that of the copy even if another
+    /// program writes to the source.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     #[inline]
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         // SAFETY: the lengths are equal.
-        let run = unsafe { self.run::<true, false>(crc, Sum::default(), from, to.as_mut_ptr()) };
+        unsafe { self.copy_crc_from(crc, from.as_ptr(), to) }
+    }
+
+    /// # Safety
+    /// As many bytes as `to` has may be read at `from`, and `to` is not among them.
+    #[inline]
+    unsafe fn copy_crc_from(self, crc: u32, from: *const u8, to: &mut [u8]) -> u32 {
+        let (none, len) = (Sum::default(), to.len());
+        // SAFETY: the caller's.
+        let run = unsafe { self.run::<true, false>(crc, none, from, to.as_mut_ptr(), len) };
         run.map(|(crc, _)| crc).unwrap_or_else(|| {
-            to.copy_from_slice(from);
+            // SAFETY: the caller's.
+            unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
             self.update(crc, to)
         })
     }
 
-    /// [`copy_crc_sum`](crate::copy_crc_sum) on this path.
+    /// [`copy_crc`](Self::copy_crc) and the Internet checksum of the bytes copied.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     #[inline]
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         // SAFETY: the lengths are equal.
-        let run = unsafe { self.run::<true, true>(crc, sum, from, to.as_mut_ptr()) };
+        unsafe { self.copy_crc_sum_from(crc, sum, from.as_ptr(), to) }
+    }
+
+    /// # Safety
+    /// As many bytes as `to` has may be read at `from`, and `to` is not among them.
+    #[inline]
+    unsafe fn copy_crc_sum_from(
+        self,
+        crc: u32,
+        sum: Sum,
+        from: *const u8,
+        to: &mut [u8],
+    ) -> (u32, Sum) {
+        let len = to.len();
+        // SAFETY: the caller's.
+        let run = unsafe { self.run::<true, true>(crc, sum, from, to.as_mut_ptr(), len) };
         run.unwrap_or_else(|| {
-            to.copy_from_slice(from);
+            // SAFETY: the caller's.
+            unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
             (self.update(crc, to), sum.with(to))
         })
     }
@@ -140,25 +178,26 @@ impl Engine {
     /// All in one pass, if this path has one for so many bytes.
     ///
     /// # Safety
-    /// With `COPY`, `to` may be written for as many bytes as there are, without overlap.
+    /// `from` may be read and, with `COPY`, `to` written for `len` bytes, without overlap.
     #[inline]
     unsafe fn run<const COPY: bool, const SUM: bool>(
         self,
         crc: u32,
         sum: Sum,
-        bytes: &[u8],
+        from: *const u8,
         to: *mut u8,
+        len: usize,
     ) -> Option<(u32, Sum)> {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if bytes.len() >= Wide::LEAST => {
+            Path::Wide if len >= Wide::LEAST => {
                 // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
-                Some(unsafe { pass::run::<Wide, COPY, SUM>(crc, sum, bytes, to) })
+                Some(unsafe { pass::run::<Wide, COPY, SUM>(crc, sum, from, to, len) })
             }
             #[cfg(target_arch = "x86_64")]
-            Path::Half if bytes.len() >= Half::LEAST => {
+            Path::Half if len >= Half::LEAST => {
                 // SAFETY: as above.
-                Some(unsafe { pass::run::<Half, COPY, SUM>(crc, sum, bytes, to) })
+                Some(unsafe { pass::run::<Half, COPY, SUM>(crc, sum, from, to, len) })
             }
             _ => None,
         }
@@ -176,13 +215,14 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
 #[inline]
 fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (sum, none) = (Sum::default(), null_mut());
+    let (from, len) = (bytes.as_ptr(), bytes.len());
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the best path is this one only where [`is_there`]; there are more than `LEAST` bytes.
-        Path::Wide => unsafe { pass::run::<Wide, false, false>(crc, sum, bytes, none).0 },
+        Path::Wide => unsafe { pass::run::<Wide, false, false>(crc, sum, from, none, len).0 },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Path::Half => unsafe { pass::run::<Half, false, false>(crc, sum, bytes, none).0 },
+        Path::Half => unsafe { pass::run::<Half, false, false>(crc, sum, from, none, len).0 },
         path if bytes.len() >= path.pays_from() => multiply(crc, bytes),
         _ => crc32c_hw::update(crc, bytes),
     }
@@ -192,25 +232,6 @@ fn update_long(crc: u32, bytes: &[u8]) -> u32 {
 #[inline]
 pub fn crc_sum(crc: u32, sum: Sum, bytes: &[u8]) -> (u32, Sum) {
     Engine::best_for(bytes.len()).crc_sum(crc, sum, bytes)
-}
-
-/// Copies `from` to `to` and returns the CRC32c with the bytes copied: each byte is read once, so the CRC is that of
-/// the copy even if another program writes to the source.
-///
-/// # Panics
-/// If the lengths differ.
-#[inline]
-pub fn copy_crc(crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
-    Engine::best_for(from.len()).copy_crc(crc, from, to)
-}
-
-/// [`copy_crc`] and the Internet checksum of the bytes copied.
-///
-/// # Panics
-/// If the lengths differ.
-#[inline]
-pub fn copy_crc_sum(crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
-    Engine::best_for(from.len()).copy_crc_sum(crc, sum, from, to)
 }
 
 /// The [`Path`] of [`Engine::best`]; zero before it is known.
@@ -238,7 +259,8 @@ fn is_there(path: Path) -> bool {
 }
 
 fn multiply(crc: u32, bytes: &[u8]) -> u32 {
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
+    let mut digest =
+        crc_fast::Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
     digest.update(bytes);
     digest.finalize() as u32
 }

@@ -25,30 +25,32 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// CRC32c, and with `SUM` the sum, of at least [`Pass::LEAST`] bytes, which with `COPY` are copied.
+/// CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::LEAST`], which with `COPY` are copied.
 ///
 /// # Safety
-/// The CPU has what the engine is compiled for; with `COPY`, `to` may be written for as many bytes, without overlap.
+/// The CPU has what the engine is compiled for; `from` may be read and, with `COPY`, `to` written for `len` bytes,
+/// without overlap.
 #[inline]
 pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     mut crc: u32,
     mut sum: Sum,
-    mut bytes: &[u8],
+    from: *const u8,
     to: *mut u8,
+    len: usize,
 ) -> (u32, Sum) {
     if !SUM {
-        // SAFETY: the caller's; the bytes may be read.
-        let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, bytes.as_ptr(), to, bytes.len()) };
+        // SAFETY: the caller's.
+        let (crc, _) = unsafe { P::pass::<COPY, SUM>(crc, from, to, len) };
         return (crc, sum);
     }
-    let mut to = to;
-    while !bytes.is_empty() {
-        let (piece, rest) = bytes.split_at(step::<P>(bytes.len()));
-        // SAFETY: the caller's; the piece may be read.
-        let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, piece.as_ptr(), to, piece.len()) };
-        (crc, sum) = (c, sum.add_words(words.into(), piece.len()));
-        to = to.wrapping_add(piece.len());
-        bytes = rest;
+    let mut at = 0;
+    while at < len {
+        let piece = step::<P>(len - at);
+        let (src, dst) = (from.wrapping_add(at), to.wrapping_add(at));
+        // SAFETY: the caller's; the piece ends within `len`.
+        let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, src, dst, piece) };
+        (crc, sum) = (c, sum.add_words(words.into(), piece));
+        at += piece;
     }
     (crc, sum)
 }

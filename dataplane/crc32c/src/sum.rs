@@ -17,6 +17,22 @@ impl Sum {
         self.words.swap_bytes()
     }
 
+    /// Of big-endian numbers of 16, 32 or 64 bits, an even number of bytes together, of which `total` is the sum: the
+    /// fields of a header that are in registers.
+    #[inline]
+    pub fn of_fields(total: u64) -> Sum {
+        Sum { words: fold(total).swap_bytes(), odd: false }
+    }
+
+    /// With the bytes of `later` that follow.
+    #[inline]
+    #[must_use]
+    pub fn then(self, later: Sum) -> Sum {
+        let piece = if self.odd { later.words.swap_bytes() } else { later.words };
+        let words = fold(u64::from(self.words) + u64::from(piece));
+        Sum { words, odd: self.odd ^ later.odd }
+    }
+
     /// With the bytes that follow, in a pass of their own.
     #[inline]
     pub fn with(self, bytes: &[u8]) -> Sum {
@@ -30,10 +46,7 @@ impl Sum {
     /// With `len` bytes that follow, of whose little-endian words the sum is `total`, from the first of them on.
     #[inline]
     pub(crate) fn add_words(self, total: u64, len: usize) -> Sum {
-        let piece = fold(total);
-        let piece = if self.odd { piece.swap_bytes() } else { piece };
-        let words = fold(u64::from(self.words) + u64::from(piece));
-        Sum { words, odd: self.odd ^ (len % 2 == 1) }
+        self.then(Sum { words: fold(total), odd: len % 2 == 1 })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every path against a table, for every length and alignment.
 
-use super::{Engine, Path, Sum, copy_crc, copy_crc_sum, crc_sum, update};
+use super::{Digest, Engine, Path, Sum, crc_sum, update};
 
 const MOST: usize = 4096;
 const ALIGNMENTS: usize = 64;
@@ -157,7 +157,7 @@ fn pieces() {
             let (c, s) = engine.crc_sum(0, Sum::default(), a);
             let (c, s) = engine.crc_sum(c, s, b);
             assert_eq!((c, s.value()), (crc, sum), "{engine:?} {cut}");
-            let (c, s) = copy_crc_sum(0, Sum::default(), a, &mut to[..cut]);
+            let (c, s) = engine.copy_crc_sum(0, Sum::default(), a, &mut to[..cut]);
             let (c, s) = engine.copy_crc_sum(c, s, b, &mut to[cut..]);
             assert_eq!((c, s.value()), (crc, sum), "{engine:?} {cut}");
             assert!(to == bytes);
@@ -205,12 +205,39 @@ fn dispatched() {
         let (bytes, to) = (&bytes[..len], &mut to[..len]);
         let expected = (by_table(9, bytes), by_words(bytes));
         assert_eq!(update(9, bytes), expected.0);
-        assert_eq!(copy_crc(9, bytes, to), expected.0);
         let (crc, sum) = crc_sum(9, Sum::default(), bytes);
         assert_eq!((crc, sum.value()), expected);
-        let (crc, sum) = copy_crc_sum(9, Sum::default(), bytes, to);
-        assert_eq!((crc, sum.value()), expected);
+        let expected = (by_table(0, bytes), by_words(bytes));
+        for (summed, cut) in [(false, 0), (true, 0), (true, len / 3), (false, len - len / 3)] {
+            to.fill(0xee);
+            let mut digest = Digest::new(summed);
+            digest.add(&bytes[..cut]);
+            to[..cut].copy_from_slice(&bytes[..cut]);
+            digest.copy(&bytes[cut..], &mut to[cut..]);
+            assert_eq!(digest.crc(), expected.0, "{len} {summed} {cut}");
+            assert_eq!(digest.sum().map(Sum::value), summed.then_some(expected.1), "{len} {cut}");
+            assert!(to == bytes);
+            digest.add_to_sum(&[1]);
+            assert_eq!(digest.crc(), expected.0);
+            let more = [bytes, &[1]].concat();
+            assert_eq!(digest.sum().map(Sum::value), summed.then(|| by_words(&more)));
+        }
     }
+}
+
+/// Sums of parts, and of a header's fields, are put together whatever the lengths.
+#[test]
+fn sums_of_parts() {
+    let bytes = noise(64, 17);
+    for cut in 0..=bytes.len() {
+        let (a, b) = bytes.split_at(cut);
+        let sum = Sum::default().with(a).then(Sum::default().with(b));
+        assert_eq!(sum, Sum::default().with(&bytes), "{cut}");
+    }
+    let fields = [u64::from(u32::MAX), 0x0102_0304, 0xffff];
+    let bytes: Vec<u8> =
+        [&[0xff; 4][..], &[1, 2, 3, 4], &[0xff; 2]].into_iter().flatten().copied().collect();
+    assert_eq!(Sum::of_fields(fields.iter().sum()).value(), by_words(&bytes));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use wire::crc32c::Digest;
+
 /// A cheap handle on a region's bytes, shared by every worker's replica of the STag table.
 ///
 /// Peers, local programs and several workers may touch the same bytes at the same time, so access is
@@ -43,6 +45,14 @@ pub trait RegionMemory: Clone + 'static {
 
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
+
+    /// [`read`](Self::read) that takes the bytes into `digest` as they were copied, whoever writes to the region
+    /// meanwhile.
+    #[inline]
+    fn read_digested(&self, offset: u64, out: &mut [u8], digest: &mut Digest) {
+        self.read(offset, out);
+        digest.add(out);
+    }
 
     /// Replaces the 64 bits at `offset`, in the byte order of this machine, by what `update` makes of
     /// them, and returns what they were. No other atomic of any stream on any core comes between

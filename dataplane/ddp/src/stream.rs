@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{Lazy, LazyDeque};
+use wire::crc32c::Digest;
 use wire::{DdpVersion, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -379,6 +380,11 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     ) {
         self.sender.read_pieces(token, at, pieces);
+    }
+
+    #[inline]
+    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
+        self.sender.read_digested(token, at, out, digest);
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
 use base::Prefetch;
+use wire::crc32c::Digest;
 use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -436,6 +437,14 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
         match self {
             Ulp::Ddp(stream) => stream.read_pieces(token, at, pieces),
             Ulp::Rdmap(stream) => stream.read_pieces(token, at, pieces),
+        }
+    }
+
+    #[inline]
+    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
+        match self {
+            Ulp::Ddp(stream) => stream.read_digested(token, at, out, digest),
+            Ulp::Rdmap(stream) => stream.read_digested(token, at, out, digest),
         }
     }
 

@@ -120,10 +120,11 @@ mod tests {
             options: Default::default(),
             payload,
             ce: false,
+            text_crc: None,
         };
         let mut frame = vec![0; path.header_len() + segment.wire_len()];
         segment.emit(&mut frame[path.header_len()..]);
-        path.finish(&mut frame, TxChecksum::SOFTWARE, ect);
+        path.finish(&mut frame, TxChecksum::SOFTWARE, ect, None);
         (frame, b)
     }
 

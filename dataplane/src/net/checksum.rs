@@ -84,9 +84,9 @@ pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) 
     !add(pseudo_header(source, destination, protocol, bytes.len()), sum(bytes))
 }
 
-/// The same with the part of both addresses known.
-pub fn segment_between(addresses: u16, protocol: u8, bytes: &[u8]) -> u16 {
-    !add(pseudo_header_between(addresses, protocol, bytes.len()), sum(bytes))
+/// The same of a segment of `len` bytes of which the sum is known, with the part of both addresses known.
+pub fn segment_of(addresses: u16, protocol: u8, len: usize, sum: u16) -> u16 {
+    !add(pseudo_header_between(addresses, protocol, len), sum)
 }
 
 fn fold(mut sum: u64) -> u16 {

@@ -19,6 +19,7 @@ use super::neighbour::Mac;
 use super::{checksum, ecn};
 use crate::api::IpFields;
 use crate::port::ChecksumBy;
+use wire::crc32c::Sum;
 
 /// Most bytes of headers in front of a segment.
 pub const MAX_HEADERS: usize = 14 + 4 + 40;
@@ -268,13 +269,16 @@ impl Path {
     }
 
     /// Completes `frame`, which has room for the headers in front and a TCP segment with a checksum of
-    /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5).
-    pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
+    /// zero in the rest. `ect`: it is sent as ECN-capable (RFC 3168 §5). `sum`: of the segment, if it is known.
+    pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool, sum: Option<Sum>) {
         self.finish_ip(frame, how, ect);
         let at = self.header_len();
         let len = frame.len() - at;
         let sum = match how.tcp {
-            ChecksumBy::Software => checksum::segment_between(self.addresses, TCP, &frame[at..]),
+            ChecksumBy::Software => {
+                let sum = sum.map_or_else(|| checksum::sum(&frame[at..]), Sum::value);
+                checksum::segment_of(self.addresses, TCP, len, sum)
+            }
             // The device adds the rest to what it finds in the field.
             ChecksumBy::Device => checksum::pseudo_header_between(self.addresses, TCP, len),
             ChecksumBy::Nobody => return,
@@ -416,6 +420,7 @@ mod tests {
             options: Default::default(),
             payload: b"a short text.",
             ce: false,
+            text_crc: None,
         };
         for vlan in [None, Some(42)] {
             for (from, to) in [("10.0.0.1", "10.0.0.2"), ("2001:db8::1", "2001:db8::2")] {
@@ -437,7 +442,14 @@ mod tests {
                 path.set_mac(b.mac);
                 let mut frame = vec![0; path.header_len() + segment.wire_len()];
                 segment.emit(&mut frame[path.header_len()..]);
-                path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some());
+                let at = path.header_len();
+                let sum = Sum::default().with(&frame[at..]);
+                path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), None);
+                // A sum that is known gives the same frame.
+                let summed = frame.clone();
+                segment.emit(&mut frame[at..]);
+                path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), Some(sum));
+                assert_eq!(frame, summed);
                 let packet = demux(&frame, 0, L4Check::Unknown, &[b]).unwrap();
                 let range = path.header_len()..frame.len();
                 assert_eq!(
@@ -462,7 +474,7 @@ mod tests {
             let seen = |path: Path, ect: bool| {
                 let path = path.carrying(IpProtocol::Unknown(132));
                 let mut frame = vec![0; path.header_len() + 40];
-                path.finish(&mut frame, TxChecksum::SOFTWARE, ect);
+                path.finish(&mut frame, TxChecksum::SOFTWARE, ect, None);
                 let ip = &frame[14..];
                 if path.is_v6() {
                     let ip = Ipv6Packet::new_checked(ip).unwrap();
@@ -486,7 +498,7 @@ mod tests {
         let path = Path::new(0, &a, local, remote).unwrap();
         let written = |how| {
             let mut frame = vec![0; path.header_len() + 30];
-            path.finish(&mut frame, how, false);
+            path.finish(&mut frame, how, false, None);
             (frame[24..26].to_vec(), frame[50..52].to_vec())
         };
         let device = TxChecksum { ip_by_device: true, tcp: ChecksumBy::Device };

@@ -4,6 +4,7 @@
 use base::Instant;
 use tcp_lite::endpoint::Endpoint;
 use tcp_lite::seam::TxBatch;
+use wire::crc32c::Sum;
 
 use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
 use super::schedule::CarrierKind;
@@ -11,6 +12,7 @@ use crate::api::Counters;
 use crate::io::{Frame, PortIo};
 use crate::memory::Memory;
 use crate::net::path::{Path, TxChecksum};
+use crate::port::ChecksumBy;
 
 /// The segments of one flow on their way into a port's transmit queue, while the flow is served.
 pub(super) struct Batch<'a, Io: PortIo> {
@@ -93,9 +95,17 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
     }
 
     fn commit(&mut self, len: usize) {
+        self.commit_summed(len, None);
+    }
+
+    fn wants_sum(&self) -> bool {
+        self.how.tcp == ChecksumBy::Software
+    }
+
+    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
         let Some(mut frame) = self.frame.take() else { return };
         frame.truncate(self.path.header_len() + len);
-        self.path.finish(frame.bytes_mut(), self.how, core::mem::take(&mut self.ect));
+        self.path.finish(frame.bytes_mut(), self.how, core::mem::take(&mut self.ect), sum);
         if self.how.needs_device() {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
             frame.offload(self.how, l2, l3, self.path.is_v6());

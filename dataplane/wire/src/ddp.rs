@@ -473,6 +473,19 @@ impl PackedHeader {
         }
     }
 
+    /// Its bytes behind a 16-bit number, as an FPDU has them.
+    #[inline]
+    pub fn bytes_behind(&self, number: u16) -> ArrayVec<u8, { 2 + UNTAGGED_HEADER_LEN }> {
+        const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
+        let mut bytes = [0; 2 + UNTAGGED_HEADER_LEN];
+        bytes[..8].copy_from_slice(&(u64::from(number) << 48 | self.head).to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.middle.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.tail.to_be_bytes());
+        let mut bytes = ArrayVec::from(bytes);
+        bytes.truncate(2 + self.len());
+        bytes
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> ArrayVec<u8, UNTAGGED_HEADER_LEN> {
         let mut bytes = ArrayVec::from([0; UNTAGGED_HEADER_LEN]);

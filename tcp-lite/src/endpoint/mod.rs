@@ -194,7 +194,7 @@ impl<M: RegionMemory> Endpoint<M> {
         segment: &Segment<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
-        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        let call = &mut UpperCall::taking(&mut self.upper, cx, segment);
         let result = self.conn.input(now, segment, call);
         self.after(now, cx);
         result
@@ -202,7 +202,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Writes the segments that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let mut call = UpperCall::sending(&mut self.upper, tx.keep_limit());
+        let mut call = UpperCall::sending(&mut self.upper, tx);
         self.conn.poll_transmit(now, &mut call, tx);
         if call.keep.has_refused() {
             tx.keep_limited();

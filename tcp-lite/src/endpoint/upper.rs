@@ -5,7 +5,8 @@ use crate::mpa::{
     EnhancedRepr, HoldBudget, Params, Peer, Progress, Receiver, Request, Revision, Sender, Startup,
     StartupError,
 };
-use crate::seam::{SegmentSource, SpanSink, Taken};
+use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
+use crate::tcp::Segment;
 use base::{Instant, Prefetch};
 use ddp::llp::{KeepLimit, UlpduSource};
 use ddp::{
@@ -13,6 +14,7 @@ use ddp::{
     VersionPolicy,
 };
 use std::sync::Arc;
+use wire::crc32c::Sum;
 
 /// Bytes behind a request that are kept until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
@@ -358,18 +360,27 @@ impl<M: RegionMemory> Upper<M> {
                 if rest.is_empty() {
                     return Taken::All;
                 }
-                self.full_span(offset + used as u64, rest, cx).behind(offset)
+                self.full_span(offset + used as u64, rest, None, cx).behind(offset)
             }
         }
     }
 
-    fn full_span(&mut self, offset: u64, bytes: &[u8], cx: &mut Context<'_, M>) -> Taken {
+    fn full_span(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        crc: Option<u32>,
+        cx: &mut Context<'_, M>,
+    ) -> Taken {
         let Stage::Full(full) = &mut self.stage else { return Taken::All };
         let Full { receiver, stream, .. } = &mut **full;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
+        let hold = &mut *cx.hold;
         match stream {
-            Ulp::Ddp(stream) => receiver.span(offset, bytes, &mut stream.sink(ddp), cx.hold),
-            Ulp::Rdmap(stream) => receiver.span(offset, bytes, &mut stream.sink(ddp), cx.hold),
+            Ulp::Ddp(stream) => receiver.span_with(offset, bytes, crc, &mut stream.sink(ddp), hold),
+            Ulp::Rdmap(stream) => {
+                receiver.span_with(offset, bytes, crc, &mut stream.sink(ddp), hold)
+            }
         }
     }
 }
@@ -391,17 +402,36 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
+    /// See [`TxBatch::wants_sum`](crate::seam::TxBatch::wants_sum).
+    wants_sum: bool,
+    /// See [`SegmentSource::text_sum`].
+    text_sum: Option<Sum>,
+    /// The length of a segment's text and its [CRC](Segment::text_crc).
+    text_crc: Option<(usize, u32)>,
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// For a call that hands up spans.
     pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
-        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE }
+        let (wants_sum, text_sum, text_crc) = (false, None, None);
+        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, wants_sum, text_sum, text_crc }
     }
 
-    /// For a call that asks for segments.
-    pub(super) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
-        UpperCall { upper, cx: None, keep: KeepLimit::new(keep_limit) }
+    /// For a call that takes a segment.
+    pub(super) fn taking(
+        upper: &'a mut Upper<M>,
+        cx: &'a mut Context<'c, M>,
+        segment: &Segment<'_>,
+    ) -> Self {
+        let text_crc = segment.text_crc.map(|crc| (segment.payload.len(), crc));
+        UpperCall { text_crc, ..UpperCall::receiving(upper, cx) }
+    }
+
+    /// For a call that asks for segments of that batch.
+    pub(super) fn sending(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
+        let keep = KeepLimit::new(tx.keep_limit());
+        let (wants_sum, text_sum, text_crc) = (tx.wants_sum(), None, None);
+        UpperCall { upper, cx: None, keep, wants_sum, text_sum, text_crc }
     }
 }
 
@@ -413,7 +443,11 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         }
         match &self.upper.stage {
             Stage::Startup(_) => self.upper.startup_span(offset, bytes, in_order, cx),
-            Stage::Full(_) => self.upper.full_span(offset, bytes, cx),
+            Stage::Full(_) => {
+                // It is that of the whole text.
+                let crc = self.text_crc.filter(|(len, _)| *len == bytes.len()).map(|(_, crc)| crc);
+                self.upper.full_span(offset, bytes, crc, cx)
+            }
             Stage::Over => Taken::All,
         }
     }
@@ -451,6 +485,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     }
 
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
+        self.text_sum = None;
         let Upper { begin, prologue_sent, stage, .. } = &mut *self.upper;
         let prologue = begin.as_ref().and_then(|begin| begin.prologue.get(offset as usize..));
         if let Some(rest) = prologue.filter(|rest| !rest.is_empty()) {
@@ -470,14 +505,17 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         }
         let Full { sender, stream, .. } = &mut **full;
         sender.emss_changed(emss);
+        self.text_sum = self.wants_sum.then(Sum::default);
+        let sum = &mut self.text_sum;
         // The kind is matched once and not for each FPDU.
         match stream {
-            Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out),
-            Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out),
+            Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
+            Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
         }
     }
 
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
+        self.text_sum = None;
         let Upper { prologue_sent, prologue_len, stage, .. } = &mut *self.upper;
         match stage {
             Stage::Full(full)
@@ -491,6 +529,10 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
             }
             Stage::Startup(_) | Stage::Full(_) | Stage::Over => 0,
         }
+    }
+
+    fn text_sum(&self) -> Option<Sum> {
+        self.text_sum
     }
 
     fn cut(&self, offset: u64, most: usize) -> usize {

@@ -17,7 +17,7 @@
 //! length and ULPDU are padded, so a marker never splits the length field, nor the CRC.
 
 use super::MAX_MULPDU;
-use wire::mpa::{FPDU_OVERHEAD, MARKER_INTERVAL, MARKER_LEN, MIN_MULPDU, fpdu_len};
+use wire::mpa::{FPDU_OVERHEAD, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MIN_MULPDU, fpdu_len};
 
 const MARKER: u64 = MARKER_LEN as u64;
 const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
@@ -123,9 +123,25 @@ pub fn mulpdu(emss: usize, markers: bool) -> usize {
     emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
+/// True if the length field at the begin of `text`, the bytes of a segment, says that it is one FPDU, whether there are
+/// markers or not. To be used as a hint: bytes that are no FPDU, or two of them, may look so.
+#[inline]
+pub fn looks_like_one_fpdu(text: &[u8]) -> bool {
+    // RFC 5044 §4.3: a marker in front of the length field points at itself.
+    let at = if text.starts_with(&[0; MARKER_LEN]) { MARKER_LEN } else { 0 };
+    let Some(&[high, low]) = text.get(at..at + LENGTH_LEN) else { return false };
+    let fpdu = fpdu_len(u16::from_be_bytes([high, low]).into());
+    let least = text.len() / MARKER_INTERVAL as usize;
+    text.len().checked_sub(fpdu).is_some_and(|markers| {
+        markers == 0
+            || markers % MARKER_LEN == 0 && (least..least + 2).contains(&(markers / MARKER_LEN))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mpa::testing::{Stream, ulpdu};
     use proptest::prelude::*;
 
     /// RFC 5044 §4.5: the formulas, at the sizes that Ethernet gives.
@@ -177,6 +193,26 @@ mod tests {
         assert_eq!(framing.header(512), 516);
         assert_eq!(framing.fpdu_of(516), 512);
         assert_eq!(framing.fpdu_of(520), 520);
+    }
+
+    /// Every FPDU that fills a segment looks so, wherever the markers are.
+    #[test]
+    fn one_fpdu_looks_like_one() {
+        for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
+        {
+            for len in [1, 18, 128, 490, 1000, 1428, 1434, 8900] {
+                let mut stream = Stream::new(markers, true);
+                stream.fpdu(&ulpdu(7, 4 * phase + 14));
+                let first = stream.bytes.len();
+                stream.fpdu(&ulpdu(3, len));
+                let text = &stream.bytes[first..];
+                assert!(looks_like_one_fpdu(text), "{markers} {phase} {len}");
+                let two = [text, text].concat();
+                assert!(len < 18 || !looks_like_one_fpdu(&two), "{markers} {phase} {len}");
+                assert!(len < 18 || !looks_like_one_fpdu(&text[..text.len() / 2]));
+            }
+        }
+        assert!(!looks_like_one_fpdu(&[]) && !looks_like_one_fpdu(&[0; 5]));
     }
 
     proptest! {

@@ -13,7 +13,7 @@
 //! and what they are given or asked for is bytes at an offset. So they work as well above a kernel
 //! socket, where bytes only ever come in order.
 //!
-//! Left out: IPsec (RFC 5044 §9.4), which is the host's.
+//! Left out: IPsec (RFC 5044 §9.4), which is below TCP.
 
 mod config;
 mod error;
@@ -32,7 +32,7 @@ pub use ddp::HoldBudget;
 pub use ddp::enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
 pub use foreign::Foreign;
-pub use framing::{Framing, mulpdu};
+pub use framing::{Framing, looks_like_one_fpdu, mulpdu};
 pub use peer::Peer;
 pub use receiver::{Receiver, ReceiverStats};
 pub use sender::{Sender, SenderStats};

@@ -433,7 +433,7 @@ impl Connection {
         })
     }
 
-    /// Writes the header of a segment with data, which is behind it already.
+    /// Writes the header of a segment with data, which is behind it already, and returns the sum of its fields.
     #[inline(always)]
     pub(super) fn head(
         &self,
@@ -442,10 +442,10 @@ impl Connection {
         flags: Flags,
         window: u16,
         out: &mut [u8],
-    ) {
+    ) -> u64 {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
         let numbers = (seq.wire(), self.recv.nxt.wire());
-        emit_data_header(out, self.ports(), numbers, flags, window, self.stamps(now));
+        emit_data_header(out, self.ports(), numbers, flags, window, self.stamps(now))
     }
 
     /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the
@@ -468,6 +468,7 @@ impl Connection {
             options: Options { timestamps, ..Options::default() },
             payload: &[],
             ce: false,
+            text_crc: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use transport::limits::Limit;
 use transport::recorder::Kind;
 use transport::recovery::{Choice, NextSeg};
 use transport::seq::{ExtSeq, SeqNumber};
+use wire::crc32c::Sum;
 
 use super::connection::Connection;
 use super::receiver::Receiver;
@@ -19,6 +20,14 @@ use crate::seam::{SegmentSource, SpanSink, TxBatch};
 
 /// Wait before a small segment is sent into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
 const OVERRIDE: Nanos = Nanos::from_millis(200);
+
+/// A header that was written in front of new data.
+#[derive(Clone, Copy)]
+struct Head {
+    fin: bool,
+    /// Of the whole segment, if that of the text is known.
+    sum: Option<Sum>,
+}
 
 /// Outcome of one attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -354,8 +363,8 @@ impl Connection {
         if len == 0 {
             return Sent::Declined;
         }
-        let fin = self.head_new(now, len, up, out);
-        self.commit_new(now, len, fin, tx);
+        let head = self.head_new(now, len, up, out);
+        self.commit_new(now, len, head, tx);
         if len > self.send.emss() {
             self.probe_sent(now, start, len);
         }
@@ -379,19 +388,19 @@ impl Connection {
         if len == 0 {
             return Sent::Declined;
         }
-        let fin = self.head_new(now, len, up, out);
-        self.commit_new(now, len, fin, tx);
+        let head = self.head_new(now, len, up, out);
+        self.commit_new(now, len, head, tx);
         Sent::Yes
     }
 
-    /// Writes the header of a segment with `len` bytes of new data; returns whether it carries the FIN.
+    /// Writes the header of a segment with `len` bytes of new data.
     fn head_new(
         &mut self,
         now: Instant,
         len: usize,
         up: &(impl SegmentSource + SpanSink),
         out: &mut [u8],
-    ) -> bool {
+    ) -> Head {
         let last = !up.has_data();
         let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
         // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
@@ -404,18 +413,18 @@ impl Connection {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
-        self.head(now, self.send.nxt, flags, window, out);
-        fin
+        let fields = self.head(now, self.send.nxt, flags, window, out);
+        Head { fin, sum: up.text_sum().map(|text| Sum::of_fields(fields).then(text)) }
     }
 
     /// The written segment of new data is sent.
-    fn commit_new(&mut self, now: Instant, len: usize, fin: bool, tx: &mut impl TxBatch) {
+    fn commit_new(&mut self, now: Instant, len: usize, head: Head, tx: &mut impl TxBatch) {
         if self.ecn.sends() && !self.send.window.is_closed() {
             tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
-        tx.commit(self.header_len() + len);
+        tx.commit_summed(self.header_len() + len, head.sum);
         self.stats.segments_out += 1;
-        self.sent_new(now, len, fin, tx.is_shared());
+        self.sent_new(now, len, head.fin, tx.is_shared());
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -498,7 +507,7 @@ impl Connection {
             flags = flags.with(Flags::FIN);
         }
         let window = self.recv.advertise(up.room());
-        self.head(now, resend.start, flags, window, out);
+        let _fields = self.head(now, resend.start, flags, window, out);
         tx.commit(header_len + resend.len);
         let kind = match probe {
             _ if self.send.window.is_closed() => Kind::WindowProbe,

@@ -7,6 +7,8 @@
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;
+#[cfg(doc)]
+use wire::crc32c::Sum;
 
 use super::drop_reason::DropReason;
 
@@ -113,6 +115,9 @@ pub struct Segment<'a> {
     /// The packet that brought it was marked Congestion Experienced on its way (RFC 3168 §5). Not a part
     /// of the segment: the reader of the IP header sets it.
     pub ce: bool,
+    /// CRC32c of the payload but its last four bytes, if it was computed along with the checksum: if the payload is one
+    /// FPDU, these are its CRC field.
+    pub text_crc: Option<u32>,
 }
 
 impl<'a> Segment<'a> {
@@ -195,6 +200,13 @@ impl<'a> Segment<'a> {
         bytes.get(FLAGS_AT).map(|&bits| Flags(bits))
     }
 
+    /// Bytes of header and options of the segment in `bytes`, by its data offset; `None` if they end before that. It may be
+    /// more than there are, or too little for a header.
+    #[inline]
+    pub fn header_len_of(bytes: &[u8]) -> Option<usize> {
+        bytes.get(OFFSET_AT).map(|&byte| usize::from(byte >> 4) * 4)
+    }
+
     /// Writes the whole segment at the start of `out` with a checksum of zero and returns its length.
     ///
     /// # Panics
@@ -208,7 +220,8 @@ impl<'a> Segment<'a> {
 
 /// Writes the header of a segment that has no other options than `timestamps`, as [`Segment::emit`] would.
 /// From one value to the other in registers: a segment laid down in memory is read back in other pieces than it was
-/// written, which waits for all bytes of the payload that were written before.
+/// written, which waits for all bytes of the payload that were written before. Returns the sum of its fields for the same reason
+/// ([`Sum::of_fields`]).
 #[inline(always)]
 pub(super) fn emit_data_header(
     out: &mut [u8],
@@ -217,7 +230,7 @@ pub(super) fn emit_data_header(
     flags: Flags,
     window: u16,
     timestamps: Option<Timestamps>,
-) {
+) -> u64 {
     let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
     let len = HEADER_LEN + if timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
     let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
@@ -226,12 +239,15 @@ pub(super) fn emit_data_header(
     fixed[SRC_PORT_AT..ACK_AT].copy_from_slice(&pair(ports, seq.0));
     fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(ack.0, control));
     fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
+    let mut sum = [ports, seq.0, ack.0, control].map(u64::from).iter().sum();
     if let Some(Timestamps { val, ecr }) = timestamps {
         let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
         let kind = u32::from_be_bytes([OPT_NOP, OPT_NOP, kind, len]);
         options[..8].copy_from_slice(&pair(kind, val));
         options[8..].copy_from_slice(&ecr.to_be_bytes());
+        sum += u64::from(kind) + u64::from(val) + u64::from(ecr);
     }
+    sum
 }
 
 /// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its byte.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{Lazy, LazyDeque};
+use wire::crc32c::Digest;
 use wire::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
     SEND_QUEUE, TERMINATE_QUEUE,
@@ -594,6 +595,11 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     ) {
         self.ddp.read_pieces(token, at, pieces);
+    }
+
+    #[inline]
+    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
+        self.ddp.read_digested(token, at, out, digest);
     }
 
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {

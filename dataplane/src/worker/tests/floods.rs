@@ -41,6 +41,7 @@ pub(super) fn forged_from(from: (IpAddr, u16), port: u16, flags: Flags, seq: u32
         options: Options { mss: Some(1460), ..Options::default() },
         payload: &[],
         ce: false,
+        text_crc: None,
     };
     let (source, destination) = (from.0, if from.0.is_ipv4() { v4(2) } else { v6(2) });
     let (len, ends) = (segment.wire_len(), (source, destination));

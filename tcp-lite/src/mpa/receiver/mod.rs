@@ -100,11 +100,23 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
+        self.span_with(offset, bytes, None, sink, budget)
+    }
+
+    /// [`span`](Self::span) of bytes of which `crc` is the CRC32c but for the last four, if it is known.
+    pub fn span_with(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        crc: Option<u32>,
+        sink: &mut impl UlpduSink,
+        budget: &mut HoldBudget,
+    ) -> Taken {
         if let Some(pieces) = self.pieces.get_mut() {
             pieces.vain = pieces.vain.saturating_sub(bytes.len() as u32);
             pieces.unwanted = pieces.unwanted.saturating_sub(bytes.len() as u32);
         }
-        let taken = self.take_before_stop(offset, bytes, sink, budget);
+        let taken = self.take_before_stop(offset, bytes, crc, sink, budget);
         self.core_room = u32::try_from(budget.room()).unwrap_or(u32::MAX);
         taken
     }
@@ -114,6 +126,7 @@ impl Receiver {
         &mut self,
         offset: u64,
         bytes: &[u8],
+        crc: Option<u32>,
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
@@ -125,10 +138,10 @@ impl Receiver {
             return Taken::All;
         }
         if end <= limit {
-            return self.take(offset, bytes, sink, budget);
+            return self.take(offset, bytes, crc, sink, budget);
         }
         let within = (limit - offset) as usize;
-        match self.take(offset, &bytes[..within], sink, budget) {
+        match self.take(offset, &bytes[..within], None, sink, budget) {
             Taken::Only(range) if range.end < limit => Taken::Only(range),
             Taken::Only(range) => Taken::Only(range.start..end),
             Taken::All => {
@@ -148,7 +161,7 @@ impl Receiver {
     pub fn retry(&mut self, sink: &mut impl UlpduSink, budget: &mut HoldBudget) {
         if self.blocked && !self.failed {
             self.blocked = false;
-            self.take(self.next, &[], sink, budget);
+            self.take(self.next, &[], None, sink, budget);
         }
     }
 

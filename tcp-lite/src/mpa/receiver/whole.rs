@@ -21,11 +21,12 @@ struct End {
 }
 
 impl Receiver {
-    /// Takes bytes before the first error.
+    /// Takes bytes before the first error; `crc` as in [`span_with`](Self::span_with).
     pub(super) fn take(
         &mut self,
         offset: u64,
         bytes: &[u8],
+        crc: Option<u32>,
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Taken {
@@ -38,7 +39,7 @@ impl Receiver {
             return self.take_any(offset, bytes, sink, budget);
         }
         let end = offset + bytes.len() as u64;
-        let End { at, refused } = self.hand_up_whole(bytes, sink);
+        let End { at, refused } = self.hand_up_whole(bytes, crc, sink);
         if at == end {
             return Taken::All;
         }
@@ -58,12 +59,12 @@ impl Receiver {
     }
 
     /// Hands up the FPDUs that `bytes`, at the next one in order, begin with.
-    fn hand_up_whole(&mut self, bytes: &[u8], sink: &mut impl UlpduSink) -> End {
+    fn hand_up_whole(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
         let framing = self.checks.framing;
         let start = self.next;
         sink.order_complete(OrderKey(start));
         let mut refused = None;
-        while let Some(fpdu) = self.whole(start, bytes) {
+        while let Some(fpdu) = self.whole(start, bytes, crc) {
             let ulpdu = &bytes[fpdu.ulpdu.clone()];
             let disposition = if framing.has_markers() {
                 let at = start + fpdu.ulpdu.start as u64;
@@ -94,7 +95,7 @@ impl Receiver {
 
     /// The next FPDU in order if it lies whole and verified in `bytes`, which begin at `start`.
     #[inline]
-    fn whole(&self, start: u64, bytes: &[u8]) -> Option<Whole> {
+    fn whole(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<Whole> {
         let framing = self.checks.framing;
         let fpdu = self.next;
         let header = framing.header(fpdu);
@@ -109,7 +110,8 @@ impl Receiver {
         if self.checks.crc {
             // RFC 5044 §4.4, §8: the CRC first, markers included.
             let (covered, field) = whole.split_at(whole.len() - CRC_LEN);
-            if field != crc32c::field(covered) {
+            let crc = crc.filter(|_| whole.len() == bytes.len());
+            if field != crc.map_or_else(|| crc32c::field(covered), crc32c::to_field) {
                 return None;
             }
         }
@@ -180,8 +182,8 @@ mod tests {
             }
             let mut receiver = Receiver::new(&Config::default(), &stream.params(), START);
             for (i, end) in stream.boundaries()[1..].iter().enumerate() {
-                assert!(receiver.whole(START, &stream.bytes[..end - 1]).is_none());
-                let fpdu = receiver.whole(START, &stream.bytes).expect("it is whole");
+                assert!(receiver.whole(START, &stream.bytes[..end - 1], None).is_none());
+                let fpdu = receiver.whole(START, &stream.bytes, None).expect("it is whole");
                 assert_eq!(fpdu.end, START + *end as u64);
                 let at = START + fpdu.ulpdu.start as u64;
                 let bytes = &stream.bytes[fpdu.ulpdu];
@@ -192,6 +194,27 @@ mod tests {
         }
     }
 
+    /// A CRC that is known is taken for that of an FPDU that fills the span, and for no other.
+    #[test]
+    fn a_known_crc_is_of_the_whole_span() {
+        for markers in [false, true] {
+            let mut stream = Stream::new(markers, true);
+            stream.fpdu(&ulpdu(1, 900));
+            let one = stream.bytes.clone();
+            stream.fpdu(&ulpdu(2, 900));
+            let receiver = Receiver::new(&Config::default(), &stream.params(), START);
+            let of = |bytes: &[u8]| Some(crc32c::update(0, &bytes[..bytes.len() - CRC_LEN]));
+            assert!(receiver.whole(START, &one, of(&one)).is_some());
+            let mut wrong = one.clone();
+            wrong[600] ^= 1;
+            assert!(receiver.whole(START, &wrong, of(&wrong)).is_none());
+            wrong = stream.bytes.clone();
+            assert!(receiver.whole(START, &wrong, of(&wrong)).is_some());
+            wrong[600] ^= 1;
+            assert!(receiver.whole(START, &wrong, of(&one)).is_none());
+        }
+    }
+
     /// RFC 5044 §8 code 3: not one of which any marker points elsewhere than at its length field.
     #[test]
     fn one_wrong_marker_is_enough() {
@@ -199,11 +222,11 @@ mod tests {
             let mut stream = Stream::new(true, false);
             stream.fpdu(&ulpdu(1, len));
             let receiver = Receiver::new(&Config::default(), &stream.params(), START);
-            assert!(receiver.whole(START, &stream.bytes).is_some());
+            assert!(receiver.whole(START, &stream.bytes, None).is_some());
             for marker in (0..stream.bytes.len()).step_by(512) {
                 let mut bytes = stream.bytes.clone();
                 bytes[marker + 3] ^= 4;
-                assert!(receiver.whole(START, &bytes).is_none(), "{marker}");
+                assert!(receiver.whole(START, &bytes, None).is_none(), "{marker}");
             }
         }
     }

@@ -1,12 +1,14 @@
-//! Writes one FPDU: header, markers, payload and pad in one pass over the source, then the CRC over
-//! the bytes written (RFC 5044 §4.1, §4.3, §4.4).
+//! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4): header, markers, payload and pad in one pass over the source, then the
+//! CRC over the bytes written; of a long payload without markers the CRC is computed as it is copied, and the Internet
+//! checksum with it.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
-use wire::crc32c;
+use wire::crc32c::{self, Digest, Sum};
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
-/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes.
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes. A `sum` takes them, or is
+/// none afterwards if it does not come with the copy.
 #[inline]
 pub(super) fn frame(
     framing: Framing,
@@ -15,10 +17,16 @@ pub(super) fn frame(
     outgoing: &Outgoing,
     source: &impl UlpduSource,
     out: &mut [u8],
+    sum: &mut Option<Sum>,
 ) {
     if !framing.has_markers() {
+        if crc && Digest::is_one_pass(outgoing.payload_len) {
+            return one_pass(outgoing, source, out, sum);
+        }
+        *sum = None;
         return plain(crc, outgoing, source, out);
     }
+    *sum = None;
     let header = framing.header(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
@@ -36,7 +44,30 @@ pub(super) fn frame(
     out[done..].copy_from_slice(&field);
 }
 
-/// The same without markers: nothing is cut.
+/// The same without markers: nothing is cut. No byte that was written is read again: the CPU would wait for all those
+/// before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
+#[inline(never)]
+fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {
+    let (len, pad) = (outgoing.len(), pad_len(outgoing.len()));
+    debug_assert_eq!(out.len(), LENGTH_LEN + len + pad + CRC_LEN);
+    let mut digest = Digest::new(sum.is_some());
+    digest.add(&outgoing.header.bytes_behind(len as u16));
+    let (length, rest) = out.split_at_mut(LENGTH_LEN);
+    length.copy_from_slice(&(len as u16).to_be_bytes());
+    let (header, rest) = rest.split_at_mut(outgoing.header.len());
+    outgoing.header.write(header);
+    let (payload, rest) = rest.split_at_mut(outgoing.payload_len);
+    source.read_digested(outgoing.token, 0, payload, &mut digest);
+    let zeros = &[0; 3][..pad];
+    digest.add(zeros);
+    rest[..pad].copy_from_slice(zeros);
+    let field = crc32c::to_field(digest.crc());
+    digest.add_to_sum(&field);
+    rest[pad..].copy_from_slice(&field);
+    *sum = sum.zip(digest.sum()).map(|(before, sum)| before.then(sum));
+}
+
+/// The same in two passes, for short payloads and where there are no CRCs.
 #[inline]
 fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     let len = outgoing.len();

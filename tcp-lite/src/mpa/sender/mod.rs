@@ -23,6 +23,7 @@ use core::ops::Range;
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
+use wire::crc32c::Sum;
 
 /// What a [`Sender`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -186,17 +187,20 @@ impl Sender {
     }
 
     /// Writes the bytes of the next segment into `out` and returns how many:
-    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill).
+    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). A `sum` takes these bytes, or is none afterwards if it
+    /// would take a pass of its own.
     pub fn fill(
         &mut self,
         source: &mut impl UlpduSource,
         offset: u64,
         in_flight: bool,
         out: &mut [u8],
+        sum: &mut Option<Sum>,
     ) -> usize {
         debug_assert_eq!(offset, self.sent);
         if self.is_cut() {
             // The segment ends with the FPDU, so that the next one begins with an FPDU again.
+            *sum = None;
             return self.fill_cut(source, out);
         }
         let mut done = 0;
@@ -205,7 +209,7 @@ impl Sender {
         while let Some(len) = source.next_len(mulpdu) {
             let room = out.len() - done;
             if self.framing.total(self.end, len) <= room {
-                done += self.fill_whole(source, mulpdu, &mut out[done..]);
+                done += self.fill_whole(source, mulpdu, &mut out[done..], sum);
                 fpdus += 1;
                 continue;
             }
@@ -214,6 +218,7 @@ impl Sender {
             if done > 0 || (in_flight && self.fits_emss(len)) {
                 break;
             }
+            *sum = None;
             return self.fill_small(source, out);
         }
         self.packed += u64::from(fpdus > 1);
@@ -243,7 +248,7 @@ impl Sender {
             if !source.next_len(mulpdu).is_some_and(fits) {
                 break;
             }
-            done += self.fill_whole(source, mulpdu, &mut out[done..]);
+            done += self.fill_whole(source, mulpdu, &mut out[done..], &mut None);
             fpdus += 1;
         }
         self.packed += u64::from(fpdus > 1);
@@ -283,7 +288,7 @@ impl Sender {
             if !self.unacked.records[i].kept && part == span {
                 let record = self.unacked.records[i];
                 let again = source.again(record.token(), usize::from(record.payload_len));
-                frame(self.framing, self.crc, span.start, &again, source, out);
+                frame(self.framing, self.crc, span.start, &again, source, out, &mut None);
             } else {
                 self.keep(source, i);
                 self.copy_kept(span.start, part.clone(), out);
@@ -321,11 +326,12 @@ impl Sender {
         source: &mut impl UlpduSource,
         mulpdu: usize,
         out: &mut [u8],
+        sum: &mut Option<Sum>,
     ) -> usize {
         let Some((start, outgoing)) = self.take(source, mulpdu) else { return 0 };
         let total = (self.end - start) as usize;
         let out = &mut out[..total];
-        frame(self.framing, self.crc, start, &outgoing, source, out);
+        frame(self.framing, self.crc, start, &outgoing, source, out, sum);
         if !outgoing.stable {
             self.keep_bytes(start, out.into());
         }
@@ -341,14 +347,14 @@ impl Sender {
         let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
         if source.next_len(small).is_some_and(|len| self.framing.total(self.end, len) <= out.len())
         {
-            return self.fill_whole(source, small, out);
+            return self.fill_whole(source, small, out, &mut None);
         }
         if out.is_empty() {
             return 0;
         }
         let Some((start, outgoing)) = self.take(source, full) else { return 0 };
         let mut bytes = vec![0; (self.end - start) as usize];
-        frame(self.framing, self.crc, start, &outgoing, source, &mut bytes);
+        frame(self.framing, self.crc, start, &outgoing, source, &mut bytes, &mut None);
         self.keep_bytes(start, bytes.into());
         self.fill_cut(source, out)
     }
@@ -424,7 +430,7 @@ impl Sender {
         let (record, span) = (self.unacked.records[i], self.span_of(i));
         let again = source.again(record.token(), usize::from(record.payload_len));
         let mut bytes = vec![0; (span.end - span.start) as usize];
-        frame(self.framing, self.crc, span.start, &again, source, &mut bytes);
+        frame(self.framing, self.crc, span.start, &again, source, &mut bytes, &mut None);
         self.keep_bytes(span.start, bytes.into());
     }
 

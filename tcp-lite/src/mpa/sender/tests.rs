@@ -5,6 +5,7 @@ use crate::mpa::testing::{Stream, ulpdu};
 use crate::mpa::{MAX_MULPDU, Revision};
 use proptest::prelude::*;
 use std::cell::Cell;
+use wire::crc32c::Digest;
 use wire::ddp::{HeaderRepr, PackedHeader, TaggedRepr};
 use wire::mpa::MIN_MULPDU;
 use wire::{DdpVersion, Stag, TaggedOffset};
@@ -128,7 +129,11 @@ impl Bench {
     fn fill(&mut self, room: usize) -> usize {
         let mut out = vec![0xee; room];
         let (next, in_flight) = (self.next(), self.in_flight());
-        let n = self.sender.fill(&mut self.source, next, in_flight, &mut out);
+        let mut sum = Some(Sum::default());
+        let n = self.sender.fill(&mut self.source, next, in_flight, &mut out, &mut sum);
+        if let Some(sum) = sum {
+            assert_eq!(sum, Sum::default().with(&out[..n]));
+        }
         assert!(out[n..].iter().all(|byte| *byte == 0xee), "nothing beyond the segment");
         if n > 0 {
             self.segments.push(self.sent.len()..self.sent.len() + n);
@@ -206,12 +211,12 @@ fn figures_are_encoded() {
         let mut out = [0; 1448];
         let mut sender = Sender::new(&params(true, true), START, 1448);
         let mut source = Figures(vec![figure_ulpdu(control, 1)], 0);
-        let n = sender.fill(&mut source, START, false, &mut out);
+        let n = sender.fill(&mut source, START, false, &mut out, &mut None);
         assert_eq!(out[..n], figure_5(control, five));
 
         let mut sender = Sender::new(&params(true, true), START, 1448);
         let mut source = Figures(vec![vec![0; 482], figure_ulpdu(control, 2)], 0);
-        let n = sender.fill(&mut source, START, false, &mut out);
+        let n = sender.fill(&mut source, START, false, &mut out, &mut None);
         assert_eq!(out[492..n], figure_6(control, six));
     }
 }
@@ -276,9 +281,39 @@ fn crc_off_leaves_the_field() {
     let mut source = Source::of(&[10]);
     let mut sender = Sender::new(&params(false, false), START, 1448);
     let mut out = [0xee; 100];
-    let n = sender.fill(&mut source, START, false, &mut out);
+    let n = sender.fill(&mut source, START, false, &mut out, &mut None);
     assert_eq!(n, 2 + 24 + 2 + 4);
     assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
+}
+
+/// The checksum of a segment comes with the copy where that pays, whatever the lengths and the pad; never a wrong one.
+#[test]
+fn sums_come_with_the_copy() {
+    for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
+        for (markers, crc, lens) in [
+            (false, true, vec![len]),
+            (false, true, vec![len, 300, len]),
+            (false, true, vec![300, 1, 300]),
+            (true, true, vec![len]),
+            (false, false, vec![len]),
+        ] {
+            let mut source = Source::of(&lens);
+            let mut sender = Sender::new(&params(markers, crc), START, 8948);
+            let (mut out, mut sum) = ([0xee; 8948], Some(Sum::default()));
+            let n = sender.fill(&mut source, START, false, &mut out, &mut sum);
+            let all_long = lens.iter().all(|len| Digest::is_one_pass(*len));
+            assert_eq!(sum.is_some(), all_long && crc && !markers, "{lens:?}");
+            assert_eq!(
+                sum.unwrap_or(Sum::default().with(&out[..n])),
+                Sum::default().with(&out[..n])
+            );
+            // Without a sum the bytes are the same.
+            let (mut again, mut source) = ([0xee; 8948], Source::of(&lens));
+            let mut sender = Sender::new(&params(markers, crc), START, 8948);
+            sender.fill(&mut source, START, false, &mut again, &mut None);
+            assert!(out == again, "{lens:?}");
+        }
+    }
 }
 
 /// A window smaller than the next FPDU is waited for, unless nothing is in flight.

@@ -68,6 +68,7 @@ fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
         options: Options { timestamps, ..Options::default() },
         payload,
         ce: false,
+        text_crc: None,
     }
 }
 

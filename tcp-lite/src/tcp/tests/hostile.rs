@@ -151,6 +151,7 @@ impl Victim {
             },
             payload: &payload,
             ce: len.is_multiple_of(3),
+            text_crc: None,
         };
         let before = self.conn.state();
         let result = self.conn.input(self.now, &seg, &mut self.up);

@@ -336,6 +336,7 @@ fn parse(text: &str, ts_base: u32) -> Vec<u8> {
         options: parse_options(options, ts_base),
         payload: &payload,
         ce: false,
+        text_crc: None,
     };
     let mut bytes = vec![0; seg.wire_len()];
     seg.emit(&mut bytes);

@@ -6,6 +6,7 @@ use crate::tcp::segment::emit_data_header;
 use crate::tcp::{
     DropReason, Flags, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, SeqNumber, Timestamps,
 };
+use wire::crc32c::Sum;
 
 fn any_options() -> impl Strategy<Value = Options> {
     let blocks = prop::collection::vec((any::<u32>(), any::<u32>()), 0..=MAX_SACK_BLOCKS);
@@ -44,6 +45,7 @@ proptest! {
             options,
             payload: &payload,
             ce: false,
+            text_crc: None,
         };
         let mut bytes = vec![0xaa; seg.wire_len()];
         prop_assert_eq!(seg.emit(&mut bytes), bytes.len());
@@ -177,13 +179,15 @@ fn the_header_of_data_is_that_of_the_segment() {
             options: Options { timestamps, ..Options::default() },
             payload: b"data",
             ce: false,
+            text_crc: None,
         };
         let mut whole = vec![0xff; segment.wire_len()];
         let end = segment.emit(&mut whole) - segment.payload.len();
         let mut head = vec![0xff; end];
         let Segment { src_port, dst_port, seq, ack, flags, window, .. } = segment;
         let (ports, numbers) = ((src_port, dst_port), (seq, ack));
-        emit_data_header(&mut head, ports, numbers, flags, window, timestamps);
+        let fields = emit_data_header(&mut head, ports, numbers, flags, window, timestamps);
         assert_eq!(head, whole[..end]);
+        assert_eq!(Sum::of_fields(fields), Sum::default().with(&head));
     }
 }

@@ -90,7 +90,7 @@ proptest! {
 #[test]
 fn large_regions_are_as_small_ones() {
     let (large, small) = (anonymous(8 << 20), anonymous(20_000));
-    let bytes: Vec<u8> = (0..9000u32).map(|i| (i * 7 >> 2) as u8).collect();
+    let bytes: Vec<u8> = (0..9000u32).map(|i| ((i * 7) >> 2) as u8).collect();
     let same = |at: usize, len: usize| {
         let (mut a, mut b) = (vec![0; 20_000], vec![0; 20_000]);
         large.read(0, &mut a);
@@ -137,7 +137,7 @@ fn the_rest_of_the_last_page_is_outside() {
 #[test]
 fn a_read_with_its_digest() {
     let memory = anonymous(3000);
-    let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..3000u32).map(|i| ((i * i) >> 3) as u8).collect();
     memory.write(0, &bytes);
     for (at, len) in [(0, 3000), (1, 2999), (7, 1448), (2990, 10), (100, 200), (3000, 0)] {
         for summed in [false, true] {

@@ -126,7 +126,7 @@ impl Engine {
     #[inline]
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal.
+        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
         unsafe { self.copy_crc_from(crc, from.as_ptr(), to) }
     }
 
@@ -151,7 +151,7 @@ impl Engine {
     #[inline]
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal.
+        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
         unsafe { self.copy_crc_sum_from(crc, sum, from.as_ptr(), to) }
     }
 

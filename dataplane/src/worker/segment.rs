@@ -38,8 +38,8 @@ impl<Io: PortIo> Core<Io> {
         let mut segment = Segment { ce, ..Segment::default() };
         if unverified {
             match verify(source, destination, bytes) {
-                Some(text_crc) => segment.text_crc = text_crc,
-                None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
+                Ok(text_crc) => segment.text_crc = text_crc,
+                Err(reason) => return self.env.control.counters().drops.count(reason),
             }
         }
         if let Err(reason) = segment.read(bytes) {
@@ -156,29 +156,33 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies the checksum of a segment. If it is right, the CRC of its text but the last four bytes, where the text looks
-/// like an FPDU so long that both in one pass take less time than one after the other.
+/// Verifies the checksum of a segment. Besides, the CRC of its text but the last four bytes, where the text looks like an
+/// FPDU so long that both in one pass take less time than one after the other. Nothing is known of the stream yet: if it
+/// has no CRCs, or the segment is not the next, that was for nothing.
 #[inline]
-fn verify(source: IpAddr, destination: IpAddr, bytes: &[u8]) -> Option<Option<u32>> {
-    if !Digest::is_one_pass(bytes.len()) {
-        return (checksum::segment(source, destination, TCP, bytes) == 0).then_some(None);
+fn verify(source: IpAddr, destination: IpAddr, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
+    let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {
+        Some((head, text, field)) => {
+            let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
+            (Some(crc), sum.with(field).value())
+        }
+        None => (None, checksum::sum(bytes)),
+    };
+    let addresses = checksum::addresses(source, destination);
+    match checksum::segment_of(addresses, TCP, bytes.len(), sum) {
+        0 => Ok(crc),
+        _ => Err(DropReason::L4Checksum),
     }
-    verify_long(source, destination, bytes)
 }
 
-/// The same of a segment of which header and text may be so long.
-fn verify_long(source: IpAddr, destination: IpAddr, bytes: &[u8]) -> Option<Option<u32>> {
-    let header = Segment::header_len_of(bytes);
-    let text = header.and_then(|len| bytes.get(len..)).unwrap_or_default();
+/// A segment whose text looks like one long FPDU: its header, that text, and the last four bytes.
+fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
     if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
-        return (checksum::segment(source, destination, TCP, bytes) == 0).then_some(None);
+        return None;
     }
     let (text, field) = text.split_at(text.len() - CRC_LEN);
-    let head = &bytes[..bytes.len() - text.len() - CRC_LEN];
-    let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
-    let addresses = checksum::addresses(source, destination);
-    let sum = sum.with(field).value();
-    (checksum::segment_of(addresses, TCP, bytes.len(), sum) == 0).then_some(Some(crc))
+    Some((head, text, field))
 }
 
 /// What a segment that was taken calls for.
@@ -218,5 +222,64 @@ impl<Io: PortIo> Env<Io> {
         let reports = carrier.endpoint().pending_events() >= MANY;
         carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
         Taken { reports, answer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A segment with that data offset whose text says that it is an FPDU of `ulpdu` bytes.
+    fn segment(ends: (IpAddr, IpAddr), offset: u8, ulpdu: u16, text: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..20 + text).map(|i| (i * 31 + i / 7) as u8).collect();
+        bytes[12] = offset << 4;
+        if let Some(length) = bytes.get_mut(usize::from(offset) * 4..).and_then(|t| t.get_mut(..2))
+        {
+            length.copy_from_slice(&ulpdu.to_be_bytes());
+        }
+        bytes[16..18].fill(0);
+        let sum = checksum::segment(ends.0, ends.1, TCP, &bytes);
+        bytes[16..18].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    /// Both ways take the same segments, whatever is flipped, and a CRC that comes along is that of the text.
+    #[test]
+    fn segments_are_verified_alike_with_a_crc_and_without() {
+        let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let v6 = (IpAddr::from([7; 16]), IpAddr::from([9; 16]));
+        let mut with_crc = 0;
+        for (ends, other) in [(v4, v6), (v6, v4)] {
+            for (offset, ulpdu, text) in [
+                (5, 1414, 1420),
+                (8, 1414, 1432),
+                (15, 230, 276),
+                (5, 1413, 1420),
+                (5, 1413, 1419),
+                (5, 1400, 1420),
+                (5, 100, 106),
+                (0, 1414, 1420),
+                (4, 1414, 1416),
+                (15, 1, 3),
+            ] {
+                let bytes = segment(ends, offset, ulpdu, text);
+                let crc = verify(ends.0, ends.1, &bytes).expect("the checksum is right");
+                if let Some(crc) = crc {
+                    let text = &bytes[usize::from(offset) * 4..bytes.len() - CRC_LEN];
+                    assert_eq!(crc, crc32c::update(0, text), "{offset} {ulpdu}");
+                    with_crc += 1;
+                }
+                let wrong = Err(DropReason::L4Checksum);
+                assert_eq!(verify(other.0, other.1, &bytes), wrong, "{offset} {ulpdu}");
+                let end = bytes.len();
+                for at in [0, 4, 13, 17, 20, 21, 24, 100, 300, end / 2, end - 5, end - 4, end - 1] {
+                    let mut bytes = bytes.clone();
+                    let Some(byte) = bytes.get_mut(at) else { continue };
+                    *byte ^= 0x10;
+                    assert_eq!(verify(ends.0, ends.1, &bytes), wrong, "{offset} {ulpdu} {at}");
+                }
+            }
+        }
+        assert!(with_crc >= 6 || !Digest::is_one_pass(1420), "{with_crc}");
     }
 }

@@ -8,7 +8,8 @@ use std::ptr;
 /// A line, which such stores fill whole.
 const LINE: usize = 64;
 
-/// Copies `len` bytes. They are visible to other cores before anything that this core stores afterwards.
+/// Copies `len` bytes. They are visible to other cores before anything that this core stores afterwards, and the last of
+/// them after all others: programs that wait for it may rely on no more than that of a memcpy, but find no less.
 ///
 /// # Safety
 /// `len` bytes can be read at `from` and written at `to`, and they do not overlap.
@@ -19,7 +20,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     const PART: usize = size_of::<__m128i>();
     // Up to a line's begin.
     let first = to.align_offset(LINE).min(len);
-    let whole = (len - first) / LINE * LINE;
+    // At least one byte is left for the end.
+    let whole = len.saturating_sub(first + 1) / LINE * LINE;
     let end = first + whole;
     // SAFETY: `first` is at most `len`.
     unsafe { ptr::copy_nonoverlapping(from, to, first) };
@@ -32,11 +34,11 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             parts.into_iter().enumerate().for_each(|(i, part)| _mm_stream_si128(to.add(i), part));
         }
     }
-    // SAFETY: `end` is at most `len`.
-    unsafe { ptr::copy_nonoverlapping(from.add(end), to.add(end), len - end) };
-    // Such stores are in no order with later ones, as that of a completion, without it.
+    // Without it such stores are in no order with later ones.
     // SAFETY: every x86-64 CPU has it.
     unsafe { _mm_sfence() };
+    // SAFETY: `end` is at most `len`.
+    unsafe { ptr::copy_nonoverlapping(from.add(end), to.add(end), len - end) };
 }
 
 /// The same without such stores.

@@ -44,8 +44,8 @@ pub(super) fn frame(
     out[done..].copy_from_slice(&field);
 }
 
-/// The same without markers: nothing is cut. No byte that was written is read again: the CPU would wait for all those
-/// before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
+/// The same without markers: nothing is cut. For CRC and sum no byte is read that was written here: the CPU would wait for
+/// all those before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
 #[inline(never)]
 fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {
     let (len, pad) = (outgoing.len(), pad_len(outgoing.len()));
@@ -143,6 +143,88 @@ impl Writer<'_> {
                 .copy_from_slice(&Marker::new(pointer).emit());
             self.at += MARKER_LEN as u64;
             self.done += MARKER_LEN;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ddp::llp::UlpduToken;
+    use wire::ddp::{HeaderRepr, TaggedRepr, UntaggedRepr};
+    use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
+
+    /// The payload of one ULPDU.
+    struct Payload(Vec<u8>);
+
+    impl UlpduSource for Payload {
+        fn next_len(&self, _: usize) -> Option<usize> {
+            None
+        }
+        fn next_is_stable(&self) -> bool {
+            true
+        }
+        fn next(&mut self, _: usize) -> Option<Outgoing> {
+            None
+        }
+        fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+            Outgoing { token, header: Default::default(), payload_len, stable: true }
+        }
+        fn read_pieces<'a>(
+            &self,
+            _: UlpduToken,
+            at: usize,
+            pieces: impl Iterator<Item = &'a mut [u8]>,
+        ) {
+            let mut rest = &self.0[at..];
+            for piece in pieces {
+                let (now, later) = rest.split_at(piece.len());
+                piece.copy_from_slice(now);
+                rest = later;
+            }
+        }
+        fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
+    }
+
+    /// On every CPU, whichever way it would choose: the same bytes, and the sum is theirs.
+    #[test]
+    fn one_pass_writes_what_two_do() {
+        let (version, last, rsvd_ulp) = (DdpVersion::V1, true, 0x41);
+        let tagged = TaggedRepr {
+            version,
+            last,
+            rsvd_ulp,
+            stag: Stag(0x0102_0304),
+            to: TaggedOffset(0xf1f2_f3f4_f5f6_f7f8),
+        };
+        let untagged = UntaggedRepr {
+            version,
+            last,
+            rsvd_ulp: [0x41, 1, 2, 3, 4],
+            qn: Qn(7),
+            msn: Msn(0x9090_9191),
+            mo: MessageOffset(0xfeff_fdfc),
+        };
+        for header in [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()] {
+            let number = 0x8234;
+            let behind = [&u16::to_be_bytes(number)[..], &header.bytes()].concat();
+            assert_eq!(header.bytes_behind(number)[..], behind);
+            for payload_len in (0..600).chain([1411, 1412, 1413, 1414, 8900]) {
+                let source = Payload((0..payload_len).map(|i| (i * 13 + i / 9) as u8).collect());
+                let token = UlpduToken { message: 0, offset: 0 };
+                let outgoing = Outgoing { token, header, payload_len, stable: true };
+                let len = wire::mpa::fpdu_len(outgoing.len());
+                let (mut one, mut two) = (vec![0xee; len], vec![0xdd; len]);
+                let before = Sum::default().with(b"what is before");
+                let mut sum = Some(before);
+                one_pass(&outgoing, &source, &mut one, &mut sum);
+                plain(true, &outgoing, &source, &mut two);
+                assert!(one == two, "{payload_len}");
+                assert_eq!(sum, Some(before.with(&one)), "{payload_len}");
+                let mut none = None;
+                one_pass(&outgoing, &source, &mut one, &mut none);
+                assert!(one == two && none.is_none(), "{payload_len}");
+            }
         }
     }
 }

@@ -184,7 +184,7 @@ impl Sink {
         let cx = Context { stags: &self.stags, buffers: &mut self.buffers };
         let span = &bytes[at..at + len];
         let mut sink = self.stream.sink(cx);
-        match self.receiver.span((at + base) as u64, span, &mut sink, &mut self.budget) {
+        match self.receiver.span((at + base) as u64, span, None, &mut sink, &mut self.budget) {
             Taken::All => {}
             Taken::Only(range) => {
                 let (from, to) = (range.start as usize - base, range.end as usize - base);

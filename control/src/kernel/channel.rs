@@ -134,7 +134,7 @@ impl Channel {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
         // In order, everything is taken: at least one FPDU can always be held.
-        op.receiver.span(self.received, bytes, &mut op.stream.sink(cx), &mut self.budget);
+        op.receiver.span(self.received, bytes, None, &mut op.stream.sink(cx), &mut self.budget);
         self.received += bytes.len() as u64;
         op.receiver.error().map_or(Ok(()), Err)
     }

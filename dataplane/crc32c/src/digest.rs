@@ -66,15 +66,15 @@ impl Digest {
     /// So many bytes may be read at `from`, and `to` is not among them.
     #[inline]
     pub unsafe fn copy_from(&mut self, from: *const u8, to: &mut [u8]) {
-        let engine = Engine::best_for(to.len());
+        let (engine, none) = (Engine::best_for(to.len()), Sum::default());
         match self.sum {
             None => {
                 // SAFETY: the caller's.
-                self.crc = unsafe { engine.copy_crc_from(self.crc, from, to) };
+                (self.crc, _) = unsafe { engine.copy_from::<false>(self.crc, none, from, to) };
             }
             Some(sum) => {
                 // SAFETY: the caller's.
-                let (crc, sum) = unsafe { engine.copy_crc_sum_from(self.crc, sum, from, to) };
+                let (crc, sum) = unsafe { engine.copy_from::<true>(self.crc, sum, from, to) };
                 (self.crc, self.sum) = (crc, Some(sum));
             }
         }

@@ -127,21 +127,7 @@ impl Engine {
     pub fn copy_crc(self, crc: u32, from: &[u8], to: &mut [u8]) -> u32 {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
-        unsafe { self.copy_crc_from(crc, from.as_ptr(), to) }
-    }
-
-    /// # Safety
-    /// As many bytes as `to` has may be read at `from`, and `to` is not among them.
-    #[inline]
-    unsafe fn copy_crc_from(self, crc: u32, from: *const u8, to: &mut [u8]) -> u32 {
-        let (none, len) = (Sum::default(), to.len());
-        // SAFETY: the caller's.
-        let run = unsafe { self.run::<true, false>(crc, none, from, to.as_mut_ptr(), len) };
-        run.map(|(crc, _)| crc).unwrap_or_else(|| {
-            // SAFETY: the caller's.
-            unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
-            self.update(crc, to)
-        })
+        unsafe { self.copy_from::<false>(crc, Sum::default(), from.as_ptr(), to).0 }
     }
 
     /// [`copy_crc`](Self::copy_crc) and the Internet checksum of the bytes copied.
@@ -152,13 +138,15 @@ impl Engine {
     pub fn copy_crc_sum(self, crc: u32, sum: Sum, from: &[u8], to: &mut [u8]) -> (u32, Sum) {
         assert_eq!(from.len(), to.len(), "a copy has the length of its source");
         // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
-        unsafe { self.copy_crc_sum_from(crc, sum, from.as_ptr(), to) }
+        unsafe { self.copy_from::<true>(crc, sum, from.as_ptr(), to) }
     }
 
+    /// Copies as many bytes as `to` has from `from`. Without `SUM` the sum comes back as it was.
+    ///
     /// # Safety
-    /// As many bytes as `to` has may be read at `from`, and `to` is not among them.
+    /// So many bytes may be read at `from`, and `to` is not among them.
     #[inline]
-    unsafe fn copy_crc_sum_from(
+    unsafe fn copy_from<const SUM: bool>(
         self,
         crc: u32,
         sum: Sum,
@@ -167,11 +155,11 @@ impl Engine {
     ) -> (u32, Sum) {
         let len = to.len();
         // SAFETY: the caller's.
-        let run = unsafe { self.run::<true, true>(crc, sum, from, to.as_mut_ptr(), len) };
+        let run = unsafe { self.run::<true, SUM>(crc, sum, from, to.as_mut_ptr(), len) };
         run.unwrap_or_else(|| {
             // SAFETY: the caller's.
             unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
-            (self.update(crc, to), sum.with(to))
+            (self.update(crc, to), if SUM { sum.with(to) } else { sum })
         })
     }
 

@@ -46,7 +46,7 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
 
-    /// [`read`](Self::read) that takes the bytes into `digest` as they were copied, whoever writes to the region
+    /// [`read`](Self::read) that takes the bytes into `digest` as they were copied, also if others write to the region
     /// meanwhile.
     #[inline]
     fn read_digested(&self, offset: u64, out: &mut [u8], digest: &mut Digest) {

@@ -160,7 +160,7 @@ impl Mapping {
     pub(super) fn read_digested(&self, at: usize, out: &mut [u8], digest: &mut Digest) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         // SAFETY: as in `read`. Each byte that counts is loaded once, stored and digested from there, so the digest is of
-        // the copy whoever writes meanwhile; were it not, the peer would find a wrong CRC and no memory be at risk.
+        // the copy, also if others write meanwhile; were it not, the peer would find a wrong CRC and no memory be at risk.
         unsafe { digest.copy_from(self.start.as_ptr().add(at), out) };
         let (ahead, len) = self.ahead(at, out.len());
         dpdk::prefetch::read(ahead, len);

@@ -81,7 +81,7 @@ pub fn pseudo_header_between(addresses: u16, protocol: u8, len: usize) -> u16 {
 /// The checksum of a segment whose checksum field is zero. Zero for a received segment whose field
 /// is right.
 pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) -> u16 {
-    !add(pseudo_header(source, destination, protocol, bytes.len()), sum(bytes))
+    segment_of(addresses(source, destination), protocol, bytes.len(), sum(bytes))
 }
 
 /// The same of a segment of `len` bytes of which the sum is known, with the part of both addresses known.

@@ -297,8 +297,8 @@ impl<M: RegionMemory> Upper<M> {
         if !begin.backlog.is_empty() {
             let Full { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
-            let taken =
-                receiver.span(begin.received, &begin.backlog, &mut stream.sink(ddp), cx.hold);
+            let (offset, bytes) = (begin.received, &begin.backlog);
+            let taken = receiver.span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
             // In order, TCP has acknowledged these bytes: what DDP refuses of them now is lost.
             if let Taken::Only(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
@@ -377,10 +377,8 @@ impl<M: RegionMemory> Upper<M> {
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         let hold = &mut *cx.hold;
         match stream {
-            Ulp::Ddp(stream) => receiver.span_with(offset, bytes, crc, &mut stream.sink(ddp), hold),
-            Ulp::Rdmap(stream) => {
-                receiver.span_with(offset, bytes, crc, &mut stream.sink(ddp), hold)
-            }
+            Ulp::Ddp(stream) => receiver.span(offset, bytes, crc, &mut stream.sink(ddp), hold),
+            Ulp::Rdmap(stream) => receiver.span(offset, bytes, crc, &mut stream.sink(ddp), hold),
         }
     }
 }

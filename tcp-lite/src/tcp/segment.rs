@@ -140,7 +140,7 @@ impl<'a> Segment<'a> {
     #[inline]
     pub fn read(&mut self, bytes: &'a [u8]) -> Result<(), DropReason> {
         let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(DropReason::BadHeader)?;
-        let header_len = usize::from(fixed[OFFSET_AT] >> 4) * 4;
+        let header_len = data_offset(fixed[OFFSET_AT]);
         let options = bytes.get(HEADER_LEN..header_len).ok_or(DropReason::BadHeader)?;
         let short = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from(short(at)) << 16 | u32::from(short(at + 2));
@@ -204,7 +204,7 @@ impl<'a> Segment<'a> {
     /// more than there are, or too little for a header.
     #[inline]
     pub fn header_len_of(bytes: &[u8]) -> Option<usize> {
-        bytes.get(OFFSET_AT).map(|&byte| usize::from(byte >> 4) * 4)
+        bytes.get(OFFSET_AT).map(|&byte| data_offset(byte))
     }
 
     /// Writes the whole segment at the start of `out` with a checksum of zero and returns its length.
@@ -216,6 +216,12 @@ impl<'a> Segment<'a> {
         out[header..header + self.payload.len()].copy_from_slice(self.payload);
         header + self.payload.len()
     }
+}
+
+/// The data offset in bytes, of the byte that holds it.
+#[inline(always)]
+fn data_offset(byte: u8) -> usize {
+    usize::from(byte >> 4) * 4
 }
 
 /// Writes the header of a segment that has no other options than `timestamps`, as [`Segment::emit`] would.

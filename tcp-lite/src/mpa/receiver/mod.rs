@@ -92,19 +92,9 @@ impl Receiver {
         }
     }
 
-    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`.
+    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc` is the CRC32c of
+    /// all but the last four of them, if it is known.
     pub fn span(
-        &mut self,
-        offset: u64,
-        bytes: &[u8],
-        sink: &mut impl UlpduSink,
-        budget: &mut HoldBudget,
-    ) -> Taken {
-        self.span_with(offset, bytes, None, sink, budget)
-    }
-
-    /// [`span`](Self::span) of bytes of which `crc` is the CRC32c but for the last four, if it is known.
-    pub fn span_with(
         &mut self,
         offset: u64,
         bytes: &[u8],

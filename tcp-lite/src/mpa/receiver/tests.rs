@@ -47,7 +47,7 @@ impl Bench {
     fn span(&mut self, from: usize, to: usize) {
         let offset = START + from as u64;
         let bytes = self.bytes[from..to].to_vec();
-        let taken = self.receiver.span(offset, &bytes, &mut self.sink, &mut self.budget);
+        let taken = self.receiver.span(offset, &bytes, None, &mut self.sink, &mut self.budget);
         let taken = match taken {
             Taken::All => from..to,
             Taken::Only(range) => {
@@ -560,7 +560,7 @@ fn no_stream_holds_more_than_it_leaves_to_others() {
         let mut receiver = Receiver::new(&config, &stream.params(), START);
         for i in 1..b.len() - 1 {
             let bytes = &stream.bytes[b[i]..b[i + 1]];
-            let _held_or_not = receiver.span(START + b[i] as u64, bytes, &mut sink, budget);
+            let _held_or_not = receiver.span(START + b[i] as u64, bytes, None, &mut sink, budget);
         }
         receiver
     };

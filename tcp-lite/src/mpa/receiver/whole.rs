@@ -21,7 +21,7 @@ struct End {
 }
 
 impl Receiver {
-    /// Takes bytes before the first error; `crc` as in [`span_with`](Self::span_with).
+    /// Takes bytes before the first error; `crc` as in [`span`](Self::span).
     pub(super) fn take(
         &mut self,
         offset: u64,

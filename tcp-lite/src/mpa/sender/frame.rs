@@ -48,42 +48,45 @@ pub(super) fn frame(
 /// all those before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
 #[inline(never)]
 fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {
-    let (len, pad) = (outgoing.len(), pad_len(outgoing.len()));
-    debug_assert_eq!(out.len(), LENGTH_LEN + len + pad + CRC_LEN);
+    let (payload, pad, field) = lay_out(outgoing, out);
     let mut digest = Digest::new(sum.is_some());
-    digest.add(&outgoing.header.bytes_behind(len as u16));
-    let (length, rest) = out.split_at_mut(LENGTH_LEN);
-    length.copy_from_slice(&(len as u16).to_be_bytes());
-    let (header, rest) = rest.split_at_mut(outgoing.header.len());
-    outgoing.header.write(header);
-    let (payload, rest) = rest.split_at_mut(outgoing.payload_len);
+    digest.add(&outgoing.header.bytes_behind(outgoing.len() as u16));
     source.read_digested(outgoing.token, 0, payload, &mut digest);
-    let zeros = &[0; 3][..pad];
-    digest.add(zeros);
-    rest[..pad].copy_from_slice(zeros);
-    let field = crc32c::to_field(digest.crc());
-    digest.add_to_sum(&field);
-    rest[pad..].copy_from_slice(&field);
+    digest.add(&[0; 3][..pad]);
+    *field = crc32c::to_field(digest.crc());
+    digest.add_to_sum(field);
     *sum = sum.zip(digest.sum()).map(|(before, sum)| before.then(sum));
 }
 
 /// The same in two passes, for short payloads and where there are no CRCs.
 #[inline]
 fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+    let (payload, ..) = lay_out(outgoing, out);
+    if !payload.is_empty() {
+        source.read_payload(outgoing.token, 0, payload);
+    }
+    let done = out.len() - CRC_LEN;
+    let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
+    out[done..].copy_from_slice(&field);
+}
+
+/// Writes length, header and pad of an FPDU without markers that fills `out`. Returns the room for its payload, the bytes
+/// of its pad, and the CRC field.
+#[inline(always)]
+fn lay_out<'a>(
+    outgoing: &Outgoing,
+    out: &'a mut [u8],
+) -> (&'a mut [u8], usize, &'a mut [u8; CRC_LEN]) {
     let len = outgoing.len();
+    let (out, field) = out.split_last_chunk_mut().expect("room for the CRC");
     let (length, rest) = out.split_at_mut(LENGTH_LEN);
     length.copy_from_slice(&(len as u16).to_be_bytes());
     let (header, rest) = rest.split_at_mut(outgoing.header.len());
     outgoing.header.write(header);
     let (payload, pad) = rest.split_at_mut(outgoing.payload_len);
-    if !payload.is_empty() {
-        source.read_payload(outgoing.token, 0, payload);
-    }
-    pad[..pad_len(len)].fill(0);
-    let done = out.len() - CRC_LEN;
-    debug_assert_eq!(done, LENGTH_LEN + len + pad_len(len));
-    let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
-    out[done..].copy_from_slice(&field);
+    pad.fill(0);
+    debug_assert_eq!(pad.len(), pad_len(len));
+    (payload, pad.len(), field)
 }
 
 struct Writer<'a> {

@@ -1,0 +1,105 @@
+//! What is sent apart from an open connection: SYNs and their answers, acknowledgements before it is open, resets.
+
+use base::Instant;
+use transport::recorder::Kind;
+use transport::seq::SeqNumber;
+
+use super::super::connection::Connection;
+use super::super::receiver::Receiver;
+use super::super::record::Header;
+use super::super::segment::{Flags, Options, Timestamps};
+use super::super::state::State;
+use super::super::timers::Timer;
+use crate::seam::TxBatch;
+
+impl Connection {
+    #[cold]
+    pub(super) fn transmit_before_open(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        match self.state {
+            State::SynSent => self.send_syn(now, room, tx),
+            State::SynReceived => {
+                self.send_syn(now, room, tx);
+                self.send_ack_before_open(now, tx);
+            }
+            _ => {}
+        }
+    }
+
+    #[cold]
+    pub(super) fn send_reset(&mut self, now: Instant, seq: SeqNumber, tx: &mut impl TxBatch) {
+        let mut seg = self.header(now, self.send.nxt, Flags::RST, 0);
+        seg.seq = seq;
+        seg.flags = Flags::RST.with(Flags::ACK);
+        if !matches!(self.state, State::Closed) || !self.timestamps {
+            seg.options = Options::default();
+        }
+        if self.state != State::Closed {
+            // The answer to an unacceptable acknowledgement: <SEQ=SEG.ACK><CTL=RST>.
+            seg.flags = Flags::RST;
+            seg.ack = SeqNumber(0);
+        }
+        if self.put_as(&seg, self.ecn.is_reset_capable(), tx) {
+            self.stats.rare().reset = None;
+            if self.state != State::Closed {
+                self.note_header(now, Kind::ResetSent, &Header::of(&seg));
+            } // else it was recorded with the end, which is reported before this
+        }
+    }
+
+    /// <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
+    fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
+        if !self.syn.due {
+            return;
+        }
+        let reply = self.state == State::SynReceived;
+        let window = Receiver::syn_window(u64::from(self.config.receive_window), room);
+        let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
+        let mut seg = self.header(now, self.send.iss(), flags, window);
+        let config = &self.config;
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: offered in a SYN, repeated in its answer if the peer did.
+        let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
+        let scale = if reply { self.scales } else { config.extensions.window_scale };
+        seg.options = Options {
+            mss: Some(self.syn.mss), // RFC 9293 §3.7.1 SHLD-5
+            window_scale: scale.then(|| config.window_shift()),
+            sack_permitted: if reply { self.send.sack } else { config.extensions.sack },
+            timestamps: stamps.then(|| Timestamps {
+                val: self.ts_now(now),
+                ecr: if reply { self.recv.ts_recent() } else { 0 },
+            }),
+            ..Options::default()
+        };
+        if !reply {
+            seg.flags = flags;
+            seg.ack = SeqNumber(0);
+        }
+        if !self.put_as(&seg, self.ecn.is_syn_capable(reply), tx) {
+            return;
+        }
+        self.syn.due = false;
+        self.syn.window = window;
+        self.syn.lost |= self.timers.is_set(Timer::Retransmit);
+        if reply {
+            self.recv.offered(window);
+            self.recv.ack_now = false; // it acknowledges
+        }
+        if !self.timers.is_set(Timer::Retransmit) {
+            self.send.last_sent = now;
+            self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
+        }
+    }
+
+    /// <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293 §3.10.7.4, first
+    /// check). Its window is that of our SYN: nothing is offered to a peer that is not proven.
+    fn send_ack_before_open(&mut self, now: Instant, tx: &mut impl TxBatch) {
+        if !self.recv.ack_now || self.syn.due {
+            return;
+        }
+        let window = self.syn.window >> self.recv.shift;
+        let seg = self.header(now, self.send.nxt, Flags::default(), window);
+        if self.put(&seg, tx) {
+            self.stats.acks_out += 1;
+            self.ack_went_out(true);
+        }
+    }
+}

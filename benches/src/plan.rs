@@ -306,7 +306,7 @@ mod tests {
                 // What the others have is not in this group.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
-                let of_rows = |t: &&Target| matches!(t.kind, Kind::Ratio | Kind::Difference);
+                let of_rows = |t: &&Target| !matches!(t.kind, Kind::Count | Kind::Figure);
                 for target in targets(&here).iter().filter(of_rows) {
                     let n = target.samples.len();
                     assert!(n == 0 || n >= asked, "{}: n = {n}", target.name);
@@ -314,7 +314,7 @@ mod tests {
             }
             for target in targets(&rows).iter().filter(|_| !quick) {
                 assert!(target.value.is_some(), "{}: {:?}", target.name, target.why);
-                let of_rows = matches!(target.kind, Kind::Ratio | Kind::Difference);
+                let of_rows = !matches!(target.kind, Kind::Count | Kind::Figure);
                 let within = !of_rows || one_group_has(&rows, &target.name);
                 assert!(within, "{} is of two groups", target.name);
             }

@@ -310,10 +310,10 @@ pub fn shown(target: &Target) -> String {
     match (target.kind, target.low.zip(target.high)) {
         (Kind::Ratio, Some((low, high))) => ratio_between(value, low, high),
         (Kind::Ratio, None) => format!("{value:.2}"),
-        (Kind::Difference, Some((low, high))) => {
+        (Kind::Difference | Kind::Value, Some((low, high))) => {
             format!("{value:.2} [{low:.2}, {high:.2}] {}", target.unit)
         }
-        (Kind::Difference, None) => format!("{value:.2} {}", target.unit),
+        (Kind::Difference | Kind::Value, None) => format!("{value:.2} {}", target.unit),
         (_, Some((low, high))) if low != high => {
             let (low, high) = (number(low), number(high));
             format!("{} {} ({low} to {high})", number(value), target.unit)

@@ -43,12 +43,15 @@ impl Plan<'_> {
         let (name, title) = ("latency", "Round trips of 64 bytes, one at a time");
         let cell = |cell: &str, what, rig| Task::Cell(self.cell(name, cell, what, 64, rig));
         let rdmap = || RigConfig { rdmap: true, ..self.rig() };
+        let write = self.cell(name, "write-64", Measure::WriteRate, 64, self.rig());
+        let write = Task::Cell(Cell { depth: 1, ..write });
         let tasks = vec![
             self.peer(name, "sockets-latency", PeerKind::SocketLatency),
             cell("echo", Measure::Echo, self.rig()),
             self.peer(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
             self.peer(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
             cell("write-notify", Measure::Notify, self.rig()),
+            write,
             cell("rdmap-send-echo", Measure::Echo, rdmap()),
             cell("rdmap-read", Measure::ReadTrip, rdmap()),
         ];

@@ -71,12 +71,16 @@ impl Plan<'_> {
     pub(super) fn memory(&self) -> Group {
         let (name, title) = ("memory", "Heap per stream, both ends counted alike");
         let counts: &[u32] = if self.means.quick { &[100] } else { &[1, 100, 10_000] };
-        let tasks = counts.iter().map(|&streams| {
-            let rig = RigConfig { streams, adaptive: [true; 2], ..self.rig() };
-            let cell = self.cell(name, &format!("memory-{streams}"), Measure::Memory, 16384, rig);
-            Task::Cell(Cell { depth: 2, ..cell })
-        });
-        Group { name, title, repetitions: 1, tasks: tasks.collect() }
+        let mut tasks = Vec::new();
+        for &streams in counts {
+            for (recorder, suffix) in [(true, ""), (false, "-unrecorded")] {
+                let rig = RigConfig { streams, adaptive: [true; 2], recorder, ..self.rig() };
+                let cell = format!("memory-{streams}{suffix}");
+                let cell = self.cell(name, &cell, Measure::Memory, 16384, rig);
+                tasks.push(Task::Cell(Cell { depth: 2, ..cell }));
+            }
+        }
+        Group { name, title, repetitions: 1, tasks }
     }
 
     pub(super) fn loss(&self) -> Group {

@@ -176,11 +176,12 @@ impl Cell {
         Load { timed, ..Load::closed(kind, self.len, self.depth) }
     }
 
-    /// The same at a rate: `per_s` messages a second of all streams together, evenly spread.
-    fn paced(&self, stream: u32, per_s: f64) -> Load {
+    /// The same at a rate: `per_s` messages a second of all streams together, evenly spread. A `lead` passes before the first
+    /// of all.
+    fn paced(&self, stream: u32, per_s: f64, lead: Duration) -> Load {
         let streams = f64::from(self.rig.streams);
         let every = Duration::from_secs_f64(streams / per_s.max(1.0));
-        let phase = every.mul_f64(f64::from(stream) / streams);
+        let phase = lead + every.mul_f64(f64::from(stream) / streams);
         Load { pace: Pace::Open { every, phase }, ..self.load(stream) }
     }
 

@@ -156,6 +156,9 @@ fn times(latency: &Histogram<u64>, row: &mut Row) {
 /// How long the most that the streams do is looked for.
 const CALIBRATION: f64 = 0.5;
 
+/// A load takes the worker less than this to start: the memory for its times is new. No message is due meanwhile.
+const START: Duration = Duration::from_micros(250);
+
 /// First the most that the streams do in a closed loop, then messages at a part of that rate, each due at its time
 /// whatever has become of those before.
 fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
@@ -172,8 +175,10 @@ fn loaded(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
     // What is left of the closed loop is gone before the rate counts.
     pause(rig, Duration::from_millis(5))?;
     let sleeps = |rig: &Rig| rig.asked.as_ref().map_or(0, |asked| asked.count("sleeps"));
+    let lead = START * cell.rig.streams;
+    rig.start(|n| cell.paced(n, rate, lead))?;
+    pause(rig, lead)?;
     let (before, slept) = (Sample::take(rig), sleeps(rig));
-    rig.start(|n| cell.paced(n, rate))?;
     pause(rig, cell.time())?;
     let after = Sample::take(rig);
     let slept = (sleeps(rig) - slept) as f64;

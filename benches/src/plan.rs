@@ -212,7 +212,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::targets::{Kind, Target, targets};
+    use crate::targets::targets;
 
     fn means(quick: bool) -> Means {
         let (veth, sockets) = (None, "/tmp".to_owned());
@@ -306,16 +306,14 @@ mod tests {
                 // What the others have is not in this group.
                 let here: Vec<Row> =
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
-                let of_rows = |t: &&Target| !matches!(t.kind, Kind::Count | Kind::Figure);
-                for target in targets(&here).iter().filter(of_rows) {
+                for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {
                     let n = target.samples.len();
                     assert!(n == 0 || n >= asked, "{}: n = {n}", target.name);
                 }
             }
             for target in targets(&rows).iter().filter(|_| !quick) {
                 assert!(target.value.is_some(), "{}: {:?}", target.name, target.why);
-                let of_rows = !matches!(target.kind, Kind::Count | Kind::Figure);
-                let within = !of_rows || one_group_has(&rows, &target.name);
+                let within = !target.kind.has_interval() || one_group_has(&rows, &target.name);
                 assert!(within, "{} is of two groups", target.name);
             }
         }

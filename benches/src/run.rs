@@ -180,7 +180,7 @@ pub fn against(
                 }
             }
             let [ours, theirs] = rows;
-            let ratios = ratios(&ours, &theirs, None, None);
+            let ratios = ratios(&ours, &theirs);
             let interval = Interval::of(&ratios);
             all.push(Comparison { ours, theirs, ratios, interval });
         }

@@ -28,6 +28,13 @@ pub enum Kind {
     Figure,
 }
 
+impl Kind {
+    /// True of what is judged by its interval, and is of rows of one group.
+    pub fn has_interval(self) -> bool {
+        matches!(self, Kind::Ratio | Kind::Difference | Kind::Value)
+    }
+}
+
 /// One of them beside what was measured.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Target {
@@ -79,18 +86,39 @@ pub fn targets(rows: &[Row]) -> Vec<Target> {
     list.targets
 }
 
+/// Numbers, whether they are noisy, and why there are none.
+fn parts(found: Found) -> (Vec<f64>, bool, Option<String>) {
+    match found {
+        Ok((samples, noisy)) => (samples, noisy, None),
+        Err(why) => (Vec::new(), false, Some(why)),
+    }
+}
+
 struct List<'a> {
     rows: BTreeMap<&'a str, &'a Row>,
     targets: Vec<Target>,
 }
 
+/// What one or two rows have in each repetition, and whether one is noisy; or why there is nothing.
+type Found = Result<(Vec<f64>, bool), String>;
+
 /// Ratios of the same repetition.
-pub fn ratios(of: &Row, by: &Row, of_what: Option<&str>, by_what: Option<&str>) -> Vec<f64> {
-    let pairs = of.runs.iter().filter_map(|run| {
+pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
+    each_of(of, by, (None, None), |a, b| a / b)
+}
+
+/// A number formed of two rows in each repetition that both have.
+fn each_of(
+    of: &Row,
+    by: &Row,
+    (of_what, by_what): (Option<&str>, Option<&str>),
+    form: fn(f64, f64) -> f64,
+) -> Vec<f64> {
+    let numbers = of.runs.iter().filter_map(|run| {
         let other = by.runs.iter().find(|other| other.repetition == run.repetition)?;
-        Some(run.get(of_what)? / other.get(by_what)?)
+        Some(form(run.get(of_what)?, other.get(by_what)?))
     });
-    pairs.collect()
+    numbers.collect()
 }
 
 impl List<'_> {
@@ -103,63 +131,40 @@ impl List<'_> {
         }
     }
 
-    fn samples(&self, of: Of<'_>, by: Of<'_>) -> Result<(Vec<f64>, bool), String> {
+    fn both(&self, of: Of<'_>, by: Of<'_>, form: fn(f64, f64) -> f64) -> Found {
         let (a, b) = (self.row(of.0)?, self.row(by.0)?);
-        let samples = ratios(a, b, of.1, by.1);
-        let noisy = a.noisy || b.noisy;
-        if samples.is_empty() {
-            return Err("no repetition has both".into());
+        let samples = each_of(a, b, (of.1, by.1), form);
+        match samples.is_empty() {
+            true => Err("no repetition has both".into()),
+            false => Ok((samples, a.noisy || b.noisy)),
         }
-        Ok((samples, noisy))
     }
 
     /// `at_most`: the target, if there is one, is an upper bound, and less is better.
     fn ratio(&mut self, name: &str, target: Option<f64>, at_most: bool, of: Of<'_>, by: Of<'_>) {
-        let samples = self.samples(of, by);
-        self.push_ratio(name, target, at_most, samples);
+        let found = self.both(of, by, |a, b| a / b);
+        self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
     /// A ratio that is formed within the row.
     fn formed(&mut self, name: &str, target: Option<f64>, row: &str) {
-        let samples = self.row(row).map(|row| (row.values(None), row.noisy));
-        self.push_ratio(name, target, false, samples);
-    }
-
-    fn push_ratio(
-        &mut self,
-        name: &str,
-        target: Option<f64>,
-        at_most: bool,
-        samples: Result<(Vec<f64>, bool), String>,
-    ) {
-        let (samples, noisy, why) = match samples {
-            Ok((samples, noisy)) => (samples, noisy, None),
-            Err(why) => (Vec::new(), false, Some(why)),
-        };
-        let interval = Interval::of(&samples);
-        let measured = (interval, samples, noisy, why);
-        self.push(Kind::Ratio, name, "", target, at_most, measured);
+        let found = self.row(row).map(|row| (row.values(None), row.noisy));
+        self.push(Kind::Ratio, name, "", target, false, found);
     }
 
     /// How much more the one is than the other; at most `bound`.
     fn difference(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>, by: Of<'_>) {
-        let (samples, noisy, why) = match self.pairs(of, by) {
-            Ok((pairs, noisy)) => (pairs.iter().map(|(a, b)| a - b).collect(), noisy, None),
-            Err(why) => (Vec::new(), false, Some(why)),
-        };
-        let samples: Vec<f64> = samples;
-        let measured = (of_differences(&samples), samples, noisy, why);
-        self.push(Kind::Difference, name, unit, Some(bound), true, measured);
+        let found = self.both(of, by, |a, b| a - b);
+        self.push(Kind::Difference, name, unit, Some(bound), true, found);
     }
 
     /// A number of one row, at most `bound`.
     fn at_most(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>) {
-        let (samples, noisy, why) = self.values(of, 1.0);
-        let measured = (Interval::of(&samples), samples, noisy, why);
-        self.push(Kind::Value, name, unit, Some(bound), true, measured);
+        let found = self.values(of, 1.0);
+        self.push(Kind::Value, name, unit, Some(bound), true, found);
     }
 
-    /// Of ratios, differences and values.
+    /// What is judged by its interval.
     fn push(
         &mut self,
         kind: Kind,
@@ -167,8 +172,13 @@ impl List<'_> {
         unit: &str,
         target: Option<f64>,
         at_most: bool,
-        (interval, samples, noisy, why): (Option<Interval>, Vec<f64>, bool, Option<String>),
+        found: Found,
     ) {
+        let (samples, noisy, why) = parts(found);
+        let interval = match kind {
+            Kind::Difference => of_differences(&samples),
+            _ => Interval::of(&samples),
+        };
         let short = (why.is_none() && interval.is_none())
             .then(|| "one repetition alone has no interval".to_owned());
         let met = |(i, target): (Interval, f64)| match at_most {
@@ -191,22 +201,19 @@ impl List<'_> {
         });
     }
 
-    /// A number of one row in each repetition, whether it is noisy, and why there is none.
-    fn values(&self, of: Of<'_>, scale: f64) -> (Vec<f64>, bool, Option<String>) {
-        let found = self.row(of.0).map(|row| {
-            let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
-            (samples, row.noisy)
-        });
-        match found {
-            Ok((samples, noisy)) if !samples.is_empty() => (samples, noisy, None),
-            Ok(_) => (Vec::new(), false, Some(format!("{} has no such number", of.0))),
-            Err(why) => (Vec::new(), false, Some(why)),
+    /// A number of one row.
+    fn values(&self, of: Of<'_>, scale: f64) -> Found {
+        let row = self.row(of.0)?;
+        let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
+        match samples.is_empty() {
+            true => Err(format!("{} has no such number", of.0)),
+            false => Ok((samples, row.noisy)),
         }
     }
 
     /// A count (with a bound) or a figure (without).
     fn number(&mut self, name: &str, unit: &str, scale: f64, bound: Option<f64>, of: Of<'_>) {
-        let (samples, noisy, why) = self.values(of, scale);
+        let (samples, noisy, why) = parts(self.values(of, scale));
         let some = !samples.is_empty();
         let low = samples.iter().copied().fold(f64::MAX, f64::min);
         let high = samples.iter().copied().fold(f64::MIN, f64::max);
@@ -291,8 +298,8 @@ impl List<'_> {
         for mtu in [1500, 9000] {
             let name =
                 format!("1 MiB writes under ESP, of what clear and GCM together allow, MTU {mtu}");
-            let samples = self.of_both(mtu);
-            self.push_ratio(&name, Some(0.85), false, samples);
+            let found = self.of_both(mtu);
+            self.push(Kind::Ratio, &name, "", Some(0.85), false, found);
             let (of, by) = (format!("esp-write-{mtu}"), format!("clear-write-{mtu}"));
             let name = format!("1 MiB writes under ESP, of clear, MTU {mtu}");
             self.ratio(&name, None, false, value(&of), value(&by));
@@ -302,22 +309,8 @@ impl List<'_> {
         self.difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
-    /// Both of each repetition.
-    fn pairs(&self, of: Of<'_>, by: Of<'_>) -> Result<(Vec<(f64, f64)>, bool), String> {
-        let (a, b) = (self.row(of.0)?, self.row(by.0)?);
-        let pairs = a.runs.iter().filter_map(|run| {
-            let other = b.runs.iter().find(|other| other.repetition == run.repetition)?;
-            Some((run.get(of.1)?, other.get(by.1)?))
-        });
-        let pairs: Vec<_> = pairs.collect();
-        match pairs.is_empty() {
-            true => Err("no repetition has both".into()),
-            false => Ok((pairs, a.noisy || b.noisy)),
-        }
-    }
-
     /// A core that does one after the other, the work in clear and the cryptography, takes both times for each byte.
-    fn of_both(&self, mtu: u16) -> Result<(Vec<f64>, bool), String> {
+    fn of_both(&self, mtu: u16) -> Found {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
         let sums = esp.runs.iter().filter_map(|run| {
@@ -478,7 +471,7 @@ mod tests {
         // A ratio without a target is not judged.
         assert_eq!((tail.target, tail.met), (None, None));
         let mut list = List { rows: BTreeMap::new(), targets: Vec::new() };
-        list.push_ratio("x", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
+        list.push(Kind::Ratio, "x", "", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
         assert!(list.targets[0].value.unwrap() < 1.0);
         assert_eq!(list.targets[0].met, Some(false));
     }

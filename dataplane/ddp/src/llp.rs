@@ -135,6 +135,12 @@ impl KeepLimit {
         KeepLimit { limit, refused: false }
     }
 
+    /// The limit, in bytes.
+    #[inline]
+    pub const fn bytes(&self) -> u64 {
+        self.limit
+    }
+
     /// True when a flow that keeps `kept` bytes may keep more. With nothing kept it may, so that each flow moves
     /// on, by one segment a round trip at least.
     #[inline]

@@ -6,8 +6,9 @@
 //! gets more only while what is left is as much as it then has. `ddp::BufferPool` reserves whole buffers before they
 //! are filled; here a call that sends is given a limit, and what it kept is counted after it. A flow that has reached its
 //! share sends nothing that would be kept until some of it is acknowledged; one that keeps nothing may always send one
-//! segment. So the bound is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut, what a session that
-//! ends leaves outstanding) counts as well and is not refused: the send window bounds it.
+//! segment. So the bound is the budget and one segment of each flow. What is kept for other reasons (an FPDU that is cut,
+//! what a session that ends leaves outstanding) counts as well and is not refused: the send window bounds it. Counted is the
+//! memory, which is in blocks ([`transport::kept`]); the 8 KiB that may stay with a flow that keeps nothing are not.
 
 use std::net::IpAddr;
 

@@ -131,8 +131,8 @@ impl<M: RegionMemory> Full<M> {
 
     /// True when the next FPDU would be kept and as much is kept as may be.
     #[inline]
-    fn must_wait(&self, keep: KeepLimit) -> bool {
-        !keep.allows(self.sender.kept()) && !self.sender.is_cut() && !self.stream.next_is_stable()
+    fn must_wait(&mut self, keep: KeepLimit) -> bool {
+        !self.sender.may_keep(keep) && !self.sender.is_cut() && !self.stream.next_is_stable()
     }
 
     /// See [`Endpoint::pause`](super::Endpoint::pause).
@@ -515,18 +515,13 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
         self.text_sum = None;
         let Upper { prologue_sent, prologue_len, stage, .. } = &mut *self.upper;
-        match stage {
-            Stage::Full(full)
-                if prologue_sent == prologue_len
-                    && full.may_send()
-                    && !full.must_wait(self.keep) =>
-            {
-                let Full { sender, stream, .. } = &mut **full;
-                sender.emss_changed(emss);
-                sender.fill_probe(stream, offset, out)
-            }
-            Stage::Startup(_) | Stage::Full(_) | Stage::Over => 0,
+        let Stage::Full(full) = stage else { return 0 };
+        if prologue_sent != prologue_len || !full.may_send() || full.must_wait(self.keep) {
+            return 0;
         }
+        let Full { sender, stream, .. } = &mut **full;
+        sender.emss_changed(emss);
+        sender.fill_probe(stream, offset, out)
     }
 
     fn text_sum(&self) -> Option<Sum> {

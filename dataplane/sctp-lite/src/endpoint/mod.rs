@@ -193,7 +193,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Bytes of messages that are kept until they are acknowledged, because their source may change or is gone.
+    /// Bytes of memory for messages that are kept until they are acknowledged, because their source may change or is gone.
     pub fn kept(&self) -> u64 {
         self.upper.kept()
     }

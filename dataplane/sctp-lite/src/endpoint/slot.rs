@@ -13,6 +13,7 @@ use ddp::{
     UlpKind,
 };
 use std::collections::VecDeque;
+use transport::kept::Takes;
 
 /// Error type of RFC 6581 §8's codes, in layer 2.
 const ETYPE_STARTUP: u8 = 0;
@@ -55,7 +56,7 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     /// The deadline that its table of timers has.
     pub(super) timer: Option<Instant>,
     /// Bytes that the session keeps, as the endpoint has counted them.
-    pub(super) kept: u64,
+    pub(super) kept: Takes,
 }
 
 /// An accepted session.
@@ -91,7 +92,7 @@ impl<M: RegionMemory> SessionSlot<M> {
             paused: None,
             closes_window: false,
             timer: None,
-            kept: 0,
+            kept: Takes::NOTHING,
         }
     }
 
@@ -485,13 +486,20 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.has_data(source, self.awaits())
     }
 
-    /// Brings up to date what it adds to the bytes that all sessions keep.
-    pub(super) fn count_kept(&mut self, all: &mut u64) {
+    /// Brings up to date what it adds to what is kept of all sessions.
+    pub(super) fn count_kept(&mut self, all: &mut Takes) {
         let kept = self.session.kept();
         if kept != self.kept {
-            *all = *all - self.kept + kept;
+            *all = all.without(self.kept).and(kept);
             self.kept = kept;
         }
+    }
+
+    /// All sessions may take `limit` bytes for what they keep, and take `all` now.
+    #[inline]
+    pub(super) fn limit_kept(&mut self, limit: u64, all: Takes) {
+        let others = all.without(self.kept).memory;
+        self.session.limit_kept(limit.saturating_sub(others));
     }
 
     /// True when the next segment would be kept until it is acknowledged.

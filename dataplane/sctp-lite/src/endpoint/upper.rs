@@ -22,6 +22,7 @@ use base::Instant;
 use ddp::{Open, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use transport::kept::Takes;
 
 pub(super) use call::UpperCall;
 
@@ -61,7 +62,7 @@ pub(super) struct Upper<M: RegionMemory> {
     /// Sessions that their owners know and that are not over.
     live: usize,
     /// Bytes that all sessions keep until they are acknowledged.
-    kept: u64,
+    kept: Takes,
     /// What fragments of messages take of the worker's budget.
     held: u64,
     /// Sessions that keep SCTP's window closed.
@@ -97,7 +98,7 @@ impl<M: RegionMemory> Upper<M> {
             most: INITIAL_MOST,
             serial: 0,
             live: 0,
-            kept: 0,
+            kept: Takes::NOTHING,
             held: 0,
             closing_window: 0,
             widened: 0,
@@ -156,16 +157,16 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn forget(&mut self, slot: &SessionSlot<M>) {
-        self.kept -= slot.kept;
+        self.kept = self.kept.without(slot.kept);
         self.closing_window -= usize::from(slot.closes_window);
         if let Some(timer) = slot.timer {
             self.timers.remove(&(timer, slot.id.stream));
         }
     }
 
-    /// Bytes of messages that are kept until they are acknowledged: their source may change, or is gone.
+    /// Bytes of memory for messages that are kept until they are acknowledged: their source may change, or is gone.
     pub(super) fn kept(&self) -> u64 {
-        self.kept
+        self.kept.memory
     }
 
     /// Sessions that their owners know and that are not over.

@@ -23,6 +23,7 @@ use super::order::Order;
 use super::sender::{Sender, SenderStats};
 use crate::seam::{MessageRef, Written};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource};
+use transport::kept::Takes;
 use wire::sctp::ddp::{DdpSsn, Function};
 
 /// What a session counts.
@@ -517,9 +518,16 @@ impl Session {
         }
     }
 
-    /// Bytes of messages that are kept until they are acknowledged.
-    pub fn kept(&self) -> u64 {
+    /// What the messages take that are kept until they are acknowledged.
+    #[inline]
+    pub fn kept(&self) -> Takes {
         self.sender.kept()
+    }
+
+    /// See [`Sender::limit_kept`].
+    #[inline]
+    pub fn limit_kept(&mut self, bytes: u64) {
+        self.sender.limit_kept(bytes);
     }
 
     /// The source goes away: what is outstanding is kept.

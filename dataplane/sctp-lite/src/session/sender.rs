@@ -13,6 +13,7 @@ use super::order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, Written};
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use std::collections::VecDeque;
+use transport::kept::{Kept, Takes};
 use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
@@ -42,7 +43,8 @@ pub struct Sender {
     /// Number of the first record's message.
     base: u64,
     records: VecDeque<Record>,
-    kept: VecDeque<Kept>,
+    /// By the number of the message.
+    kept: Kept,
     stats: SenderStats,
 }
 
@@ -65,13 +67,6 @@ impl Record {
     }
 }
 
-/// The bytes of one message.
-#[derive(Debug)]
-struct Kept {
-    at: u64,
-    bytes: Box<[u8]>,
-}
-
 impl Sender {
     /// A sender whose first message has DDP-SSN 0 (RFC 5043 §6.1).
     pub fn new(stream: u16) -> Self {
@@ -79,7 +74,7 @@ impl Sender {
             stream,
             base: 0,
             records: VecDeque::new(),
-            kept: VecDeque::new(),
+            kept: Kept::new(),
             stats: SenderStats::default(),
         }
     }
@@ -89,9 +84,16 @@ impl Sender {
         &self.stats
     }
 
-    /// Bytes of messages kept now.
-    pub fn kept(&self) -> u64 {
-        self.stats.kept
+    /// What the messages that are kept now take.
+    #[inline]
+    pub fn kept(&self) -> Takes {
+        self.kept.takes()
+    }
+
+    /// From now on what is kept takes no more memory than this, or exceeds it by one message.
+    #[inline]
+    pub fn limit_kept(&mut self, bytes: u64) {
+        self.kept.limit(bytes);
     }
 
     /// True when every message that was written is acknowledged.
@@ -171,21 +173,18 @@ impl Sender {
         let at = self.base + self.records.len() as u64;
         self.records.push_back(record);
         if let Some(bytes) = keep {
-            self.keep(at, bytes.into());
+            self.kept.keep(at, bytes);
+            self.is_kept(at);
         }
         let message = MessageRef { stream: self.stream, len: len as u16, tag: at };
         Written { message, ppid, immediate }
     }
 
-    fn keep(&mut self, at: u64, bytes: Box<[u8]>) {
-        self.stats.kept += bytes.len() as u64;
-        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
+    /// A message is kept.
+    fn is_kept(&mut self, at: u64) {
         self.records[(at - self.base) as usize].kept = true;
-        if self.kept.back().is_none_or(|last| last.at < at) {
-            return self.kept.push_back(Kept { at, bytes });
-        }
-        let i = self.kept.partition_point(|kept| kept.at < at);
-        self.kept.insert(i, Kept { at, bytes });
+        self.stats.kept = self.kept.bytes();
+        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
     }
 
     /// Writes again a message that is not acknowledged, the very same bytes. Without a source all of them
@@ -199,9 +198,8 @@ impl Sender {
         self.stats.retransmitted += out.len() as u64;
         let at = message.tag;
         let Some(record) = self.record(at) else { return out.fill(0) };
-        if record.kept {
-            let i = self.kept.partition_point(|kept| kept.at < at);
-            return out.copy_from_slice(&self.kept[i].bytes);
+        if let Some(bytes) = self.kept.get(at) {
+            return out.copy_from_slice(bytes);
         }
         if let Some(source) = source {
             let again = source.again(record.token(), usize::from(record.payload_len));
@@ -217,9 +215,10 @@ impl Sender {
                 continue;
             }
             let again = source.again(record.token(), usize::from(record.payload_len));
-            let mut bytes = vec![0; SEGMENT_HEADER_LEN + again.len()];
-            write(DdpSsn(at as u16), &again, source, &mut bytes);
-            self.keep(at, bytes.into());
+            self.kept.keep_with(at, SEGMENT_HEADER_LEN + again.len(), |out| {
+                write(DdpSsn(at as u16), &again, source, out);
+            });
+            self.is_kept(at);
         }
     }
 
@@ -228,10 +227,9 @@ impl Sender {
         debug_assert_eq!(message.tag, self.base);
         let Some(record) = self.records.pop_front() else { return };
         self.base += 1;
-        if record.kept
-            && let Some(kept) = self.kept.pop_front()
-        {
-            self.stats.kept -= kept.bytes.len() as u64;
+        if record.kept {
+            self.kept.free_first();
+            self.stats.kept = self.kept.bytes();
         }
         if record.header_len > 0
             && let Some(source) = source
@@ -240,7 +238,7 @@ impl Sender {
         }
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
             self.records = VecDeque::new();
-            self.kept = VecDeque::new();
+            self.kept = Kept::new();
         }
     }
 
@@ -342,13 +340,14 @@ mod tests {
             sent.push(written.message);
         }
         for at in [0, 2, 1, 3] {
-            sender.keep(at, vec![at as u8; 9].into());
+            sender.kept.keep(at, &[at as u8; 9]);
+            sender.is_kept(at);
         }
         for (at, message) in sent.into_iter().enumerate() {
             let mut again = [0xee; 9];
             sender.again(None::<&Stream<VecMemory>>, message, &mut again);
             assert_eq!(again, [at as u8; 9]);
         }
-        assert_eq!(sender.kept(), 36);
+        assert_eq!(sender.stats().kept, 36);
     }
 }

@@ -20,9 +20,10 @@ use super::config::Params;
 use super::framing::{Framing, mulpdu};
 use base::{Blank, Lazy};
 use core::ops::Range;
-use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
+use ddp::llp::{KeepLimit, Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
+use transport::kept::Kept;
 use wire::crc32c::Sum;
 
 /// What a [`Sender`] counts.
@@ -59,7 +60,7 @@ pub struct Sender {
     /// FPDUs framed for the first time, and segments that hold more than one.
     fpdus: u64,
     packed: u64,
-    /// The other counters, once there is any of it.
+    /// The other counters but `kept`, once there is any of it.
     stats: Lazy<SenderStats>,
 }
 
@@ -77,15 +78,15 @@ impl Blank for SenderStats {
 #[derive(Clone, Debug)]
 struct Unacked {
     records: VecDeque<Record>,
-    /// The bytes of those of them that are kept.
-    kept: VecDeque<Kept>,
+    /// The bytes of those of them that are kept, by the stream offset of the first.
+    kept: Kept,
 }
 
 base::prefetch!(Unacked: records);
 
 impl Blank for Unacked {
     fn blank() -> &'static Self {
-        static BLANK: Unacked = Unacked { records: VecDeque::new(), kept: VecDeque::new() };
+        static BLANK: Unacked = Unacked { records: VecDeque::new(), kept: Kept::new() };
         &BLANK
     }
 }
@@ -112,13 +113,6 @@ impl Record {
     fn ulpdu_len(&self) -> usize {
         usize::from(self.header_len) + usize::from(self.payload_len)
     }
-}
-
-/// The bytes of one FPDU.
-#[derive(Clone, Debug)]
-struct Kept {
-    start: u64,
-    bytes: Box<[u8]>,
 }
 
 impl Sender {
@@ -166,13 +160,22 @@ impl Sender {
 
     /// Counters.
     pub fn stats(&self) -> SenderStats {
-        SenderStats { fpdus: self.fpdus, packed: self.packed, ..*self.stats }
+        let (fpdus, packed, kept) = (self.fpdus, self.packed, self.unacked.kept.bytes());
+        SenderStats { fpdus, packed, kept, ..*self.stats }
     }
 
-    /// Bytes of FPDUs kept now.
+    /// Bytes of memory for the FPDUs that are kept now; zero if none is.
     #[inline]
     pub fn kept(&self) -> u64 {
-        self.stats.kept
+        self.unacked.kept.takes().memory
+    }
+
+    /// Whether one more FPDU may be kept; from now on their memory exceeds the limit by no more than this FPDU.
+    #[inline]
+    pub fn may_keep(&mut self, limit: KeepLimit) -> bool {
+        let Some(Unacked { kept, .. }) = self.unacked.get_mut() else { return true };
+        kept.limit(limit.bytes());
+        limit.allows(kept.takes().filled)
     }
 
     /// To be called when idle: frees empty buffers.
@@ -307,8 +310,7 @@ impl Sender {
                 break;
             }
             if record.kept {
-                let bytes = kept.pop_front();
-                self.stats.kept -= bytes.map_or(0, |kept| kept.bytes.len() as u64);
+                kept.free_first();
             }
             self.base = end;
             records.pop_front();
@@ -333,7 +335,8 @@ impl Sender {
         let out = &mut out[..total];
         frame(self.framing, self.crc, start, &outgoing, source, out, sum);
         if !outgoing.stable {
-            self.keep_bytes(start, out.into());
+            self.unacked.kept.keep(start, out);
+            self.is_kept(start);
         }
         self.sent = self.end;
         total
@@ -353,9 +356,7 @@ impl Sender {
             return 0;
         }
         let Some((start, outgoing)) = self.take(source, full) else { return 0 };
-        let mut bytes = vec![0; (self.end - start) as usize];
-        frame(self.framing, self.crc, start, &outgoing, source, &mut bytes, &mut None);
-        self.keep_bytes(start, bytes.into());
+        self.keep_framed(source, start..self.end, &outgoing);
         self.fill_cut(source, out)
     }
 
@@ -429,31 +430,42 @@ impl Sender {
         }
         let (record, span) = (self.unacked.records[i], self.span_of(i));
         let again = source.again(record.token(), usize::from(record.payload_len));
-        let mut bytes = vec![0; (span.end - span.start) as usize];
-        frame(self.framing, self.crc, span.start, &again, source, &mut bytes, &mut None);
-        self.keep_bytes(span.start, bytes.into());
+        self.keep_framed(source, span, &again);
     }
 
-    fn keep_bytes(&mut self, start: u64, bytes: Box<[u8]>) {
-        self.stats.kept += bytes.len() as u64;
-        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
-        let newest = self.unacked.records.back().is_some_and(|last| last.start == start as u32);
-        if newest && let Some(last) = self.unacked.records.back_mut() {
-            last.kept = true;
-            return self.unacked.kept.push_back(Kept { start, bytes });
+    /// Keeps the FPDU of `outgoing`, which lies at `span`, without sending it.
+    fn keep_framed(&mut self, source: &impl UlpduSource, span: Range<u64>, outgoing: &Outgoing) {
+        let (framing, crc) = (self.framing, self.crc);
+        let len = (span.end - span.start) as usize;
+        self.unacked.kept.keep_with(span.start, len, |out| {
+            frame(framing, crc, span.start, outgoing, source, out, &mut None);
+        });
+        self.is_kept(span.start);
+    }
+
+    /// The FPDU that begins at `start` is kept.
+    #[inline]
+    fn is_kept(&mut self, start: u64) {
+        let kept = self.unacked.kept.bytes();
+        if kept > self.stats.kept_max {
+            self.stats.kept_max = kept;
         }
-        let record = self.record_at(start);
-        self.unacked.records[record].kept = true;
-        let at = self.unacked.kept.partition_point(|kept| kept.start < start);
-        self.unacked.kept.insert(at, Kept { start, bytes });
+        match self.unacked.records.back_mut() {
+            Some(last) if last.start == start as u32 => last.kept = true,
+            _ => {
+                let record = self.record_at(start);
+                self.unacked.records[record].kept = true;
+            }
+        }
     }
 
     fn copy_kept(&self, start: u64, part: Range<u64>, out: &mut [u8]) {
-        let at = self.unacked.kept.partition_point(|kept| kept.start < start);
-        let kept = &self.unacked.kept[at];
-        debug_assert_eq!(kept.start, start);
         let from = (part.start - start) as usize;
-        out.copy_from_slice(&kept.bytes[from..from + out.len()]);
+        if let Some(bytes) = self.unacked.kept.get(start) {
+            out.copy_from_slice(&bytes[from..from + out.len()]);
+        } else {
+            debug_assert!(false, "the FPDU at {start} is not kept");
+        }
     }
 }
 

@@ -135,7 +135,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
         self.upper.most = most;
         let mulpdu = self.upper.mulpdu();
         for _ in 0..self.upper.ready.len() {
-            let must_wait = !self.keep.allows(self.upper.kept);
+            let must_wait = !self.keep.allows(self.upper.kept.filled);
             let Upper { slots, ready, kept, .. } = &mut *self.upper;
             let stream = ready.pop_front()?;
             let slot = slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
@@ -145,6 +145,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
                 ready.push_back(stream);
                 continue;
             }
+            slot.limit_kept(self.keep.bytes(), *kept);
             let awaits = slot.awaits();
             let source = slot.full.as_mut().map(|full| &mut full.stream);
             let written = slot.session.next(source, awaits, mulpdu, out);

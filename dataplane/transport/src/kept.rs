@@ -1,0 +1,362 @@
+//! Bytes that a sender keeps until they are acknowledged, to send the very same ones again.
+//!
+//! What is kept is copied into blocks, one run of bytes behind the other, and freed with its block: an allocation for each
+//! run costs more than a short run's copy.
+//!
+//! Memory: a block is four times as long as what is kept when it is made, from 1 KiB to 64 KiB, but no longer than the
+//! [limit](Kept::limit) allows, and never shorter than its run. Two blocks in a row hold more than the first has room for,
+//! so the blocks of what is freed in order, without the last, take at most twice the bytes that are kept, and the first. As
+//! many more may be spare: blocks that went back to the allocator and came again page by page took longer than the copies.
+//! With nothing kept, at most 8 KiB stay.
+
+use std::collections::VecDeque;
+
+/// The shortest block, in bytes.
+const LEAST: usize = 1 << 10;
+/// The longest, unless one run is longer.
+const MOST: usize = 64 << 10;
+/// The longest that stays when nothing is kept.
+const IDLE: usize = 8 << 10;
+
+/// Runs of bytes, each by its number: of the first byte in its stream, or of a message.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// In the order of their numbers.
+    runs: VecDeque<Run>,
+    /// New runs are put into the last one.
+    blocks: VecDeque<Block>,
+    /// The first block, of all that there were.
+    first: u32,
+    /// Blocks that are not used now, not more than there are of the others.
+    spare: Vec<Vec<u8>>,
+    bytes: u64,
+    /// Of all blocks, in bytes.
+    memory: u64,
+    /// Of those of them that are spare.
+    spare_memory: u64,
+    limit: u64,
+}
+
+/// What is kept takes so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Takes {
+    /// All of its memory.
+    pub memory: u64,
+    /// Of its memory, without the room that there is for more: to be compared with a limit.
+    pub filled: u64,
+}
+
+impl Takes {
+    /// Nothing is kept.
+    pub const NOTHING: Takes = Takes { memory: 0, filled: 0 };
+
+    /// Both together.
+    #[inline]
+    pub fn and(self, other: Takes) -> Takes {
+        Takes { memory: self.memory + other.memory, filled: self.filled + other.filled }
+    }
+
+    /// Without a part of it.
+    #[inline]
+    pub fn without(self, part: Takes) -> Takes {
+        Takes { memory: self.memory - part.memory, filled: self.filled - part.filled }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: u64,
+    /// Its block, of all that there were.
+    block: u32,
+    at: u32,
+    len: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Runs of it that are kept.
+    runs: u32,
+}
+
+impl Kept {
+    /// Nothing.
+    pub const fn new() -> Self {
+        Kept {
+            runs: VecDeque::new(),
+            blocks: VecDeque::new(),
+            first: 0,
+            spare: Vec::new(),
+            bytes: 0,
+            memory: 0,
+            spare_memory: 0,
+            limit: 0,
+        }
+    }
+
+    /// Bytes that are kept.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What it takes: nothing with nothing kept, though a block may stay.
+    #[inline]
+    pub fn takes(&self) -> Takes {
+        if self.bytes == 0 {
+            return Takes::NOTHING;
+        }
+        let room = self.blocks.back().map_or(0, |last| last.bytes.capacity() - last.bytes.len());
+        Takes { memory: self.memory, filled: self.memory - self.spare_memory - room as u64 }
+    }
+
+    /// From now on a new block is no longer than what is left of `limit` bytes of memory, or than its run if that is
+    /// longer. Before the first call each is as long as its run.
+    #[inline]
+    pub fn limit(&mut self, limit: u64) {
+        self.limit = limit;
+        if self.memory > limit {
+            self.shrink();
+        }
+    }
+
+    /// Keeps `bytes` under a number that nothing is kept under.
+    #[inline]
+    pub fn keep(&mut self, number: u64, bytes: &[u8]) {
+        self.block(bytes.len()).bytes.extend_from_slice(bytes);
+        self.enter(number, bytes.len());
+    }
+
+    /// Keeps `len` bytes, which the caller writes; they are zero before.
+    pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
+        let block = &mut self.block(len).bytes;
+        let at = block.len();
+        block.resize(at + len, 0);
+        write(&mut block[at..]);
+        self.enter(number, len);
+    }
+
+    /// What is kept under `number`.
+    pub fn get(&self, number: u64) -> Option<&[u8]> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.number < number))?;
+        let block = self.blocks.get(run.block.wrapping_sub(self.first) as usize)?;
+        let bytes = &block.bytes[run.at as usize..][..run.len as usize];
+        (run.number == number).then_some(bytes)
+    }
+
+    /// Frees what is kept under the lowest number.
+    #[inline]
+    pub fn free_first(&mut self) {
+        let Some(run) = self.runs.pop_front() else { return };
+        self.bytes -= u64::from(run.len);
+        if let Some(block) = self.blocks.get_mut(run.block.wrapping_sub(self.first) as usize) {
+            block.runs -= 1;
+            if block.runs == 0 {
+                self.free_blocks();
+            }
+        }
+    }
+
+    /// The last block, with room for `len` bytes more.
+    #[inline]
+    fn block(&mut self, len: usize) -> &mut Block {
+        let fits = |last: &Block| last.bytes.capacity() - last.bytes.len() >= len;
+        if !self.blocks.back().is_some_and(fits) {
+            self.add_block(len);
+        }
+        let last = self.blocks.len() - 1;
+        &mut self.blocks[last]
+    }
+
+    #[inline(never)]
+    fn add_block(&mut self, len: usize) {
+        let spare = self.take_spare();
+        let kept = usize::try_from(self.bytes).unwrap_or(MOST);
+        let left = usize::try_from(self.limit.saturating_sub(self.memory)).unwrap_or(MOST);
+        let wanted = kept.saturating_mul(4).clamp(LEAST, MOST).min(left).max(len);
+        let bytes = match spare.capacity() >= wanted {
+            true => spare,
+            false => Vec::with_capacity(wanted),
+        };
+        self.memory += bytes.capacity() as u64;
+        self.blocks.push_back(Block { bytes, runs: 0 });
+    }
+
+    /// A block that is not used, if there is one.
+    fn take_spare(&mut self) -> Vec<u8> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.memory -= spare.capacity() as u64;
+        self.spare_memory -= spare.capacity() as u64;
+        spare
+    }
+
+    /// The bytes at the end of the last block are the run of this number.
+    #[inline]
+    fn enter(&mut self, number: u64, len: usize) {
+        let last = self.blocks.len() - 1;
+        let block = &mut self.blocks[last];
+        block.runs += 1;
+        let at = (block.bytes.len() - len) as u32;
+        let block = self.first.wrapping_add(last as u32);
+        let run = Run { number, block, at, len: len as u32 };
+        self.bytes += len as u64;
+        if self.runs.back().is_none_or(|last| last.number < number) {
+            return self.runs.push_back(run);
+        }
+        let place = self.runs.partition_point(|run| run.number < number);
+        self.runs.insert(place, run);
+    }
+
+    /// Frees the first blocks that are not used.
+    #[inline(never)]
+    fn free_blocks(&mut self) {
+        while self.blocks.len() > 1 && self.blocks[0].runs == 0 {
+            let Some(block) = self.blocks.pop_front() else { break };
+            self.first = self.first.wrapping_add(1);
+            let mut bytes = block.bytes;
+            bytes.clear();
+            self.spare_memory += bytes.capacity() as u64;
+            self.spare.push(bytes);
+        }
+        while self.spare.len() > self.blocks.len() {
+            self.take_spare();
+        }
+        if self.runs.is_empty() {
+            self.empty(IDLE);
+        }
+    }
+
+    /// Nothing is kept: blocks that are longer than this go.
+    fn empty(&mut self, longest: usize) {
+        while !self.spare.is_empty() {
+            self.take_spare();
+        }
+        self.blocks.iter_mut().for_each(|block| block.bytes.clear());
+        self.blocks.retain(|block| block.bytes.capacity() <= longest);
+        self.memory = self.blocks.iter().map(|block| block.bytes.capacity() as u64).sum();
+    }
+
+    /// Frees what is not used, as far as it exceeds the limit.
+    #[cold]
+    fn shrink(&mut self) {
+        while self.memory > self.limit && !self.spare.is_empty() {
+            self.take_spare();
+        }
+        if self.runs.is_empty() {
+            self.empty(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(number: u64, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (number as usize * 31 + i) as u8).collect()
+    }
+
+    proptest! {
+        /// Runs of any length, kept in any order and freed from the first on, are what was put in, and take no more memory
+        /// than is said above.
+        #[test]
+        fn what_is_kept_comes_back(
+            steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
+        ) {
+            let (mut kept, mut model, mut base) = (Kept::new(), BTreeMap::new(), 0);
+            kept.limit(u64::MAX);
+            for (ahead, len, freed, written) in steps {
+                let number = base + ahead;
+                if let Entry::Vacant(entry) = model.entry(number) {
+                    let run = bytes(number, len);
+                    match written {
+                        true => kept.keep_with(number, len, |out| out.copy_from_slice(&run)),
+                        false => kept.keep(number, &run),
+                    }
+                    entry.insert(run);
+                }
+                for _ in 0..freed {
+                    if let Some((number, _)) = model.pop_first() {
+                        base = number + 1;
+                        kept.free_first();
+                    }
+                }
+                let all: usize = model.values().map(Vec::len).sum();
+                prop_assert_eq!(kept.bytes(), all as u64);
+                for number in base..base + 40 {
+                    prop_assert_eq!(kept.get(number), model.get(&number).map(|run| &run[..]));
+                }
+                let blocks = kept.blocks.iter().map(|block| block.bytes.capacity());
+                let memory: usize = blocks.chain(kept.spare.iter().map(Vec::capacity)).sum();
+                prop_assert_eq!(kept.memory, memory as u64);
+                if all == 0 {
+                    prop_assert_eq!(kept.takes(), Takes::NOTHING);
+                }
+                if model.is_empty() {
+                    prop_assert!(memory <= IDLE);
+                }
+            }
+        }
+
+        /// In order, as all but what is sent again in parts. Whoever asks before each run exceeds no limit by more than
+        /// a run, and has used most of what the limit allows.
+        #[test]
+        fn its_memory_is_bounded(
+            limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
+            steps in prop::collection::vec((1usize..9000, any::<bool>()), 1..2000),
+        ) {
+            let (mut kept, mut number, mut lens) = (Kept::new(), 0, VecDeque::new());
+            let mut longest = 0;
+            let part = steps.len().div_ceil(limits.len());
+            for (i, (len, more)) in steps.into_iter().enumerate() {
+                let limit = limits[i / part];
+                kept.limit(limit);
+                let (before, used) = (kept.takes(), kept.memory - kept.spare_memory);
+                prop_assert!(before.filled <= before.memory);
+                if !more {
+                    lens.pop_front();
+                    kept.free_first();
+                } else if before.filled < limit || kept.bytes() == 0 {
+                    kept.keep(number, &bytes(number, len));
+                    lens.push_back(len);
+                    number += 1;
+                    longest = longest.max(len);
+                    let most = limit.max(used).saturating_add(longest as u64);
+                    prop_assert!(kept.takes().memory <= most, "{:?} of {limit}", kept.takes());
+                } else {
+                    prop_assert!(2 * kept.bytes() + 2 * MOST as u64 >= limit, "{} of {limit}", kept.bytes());
+                }
+                let all: usize = lens.iter().sum();
+                prop_assert_eq!(kept.bytes(), all as u64);
+                prop_assert!(kept.takes().memory as usize <= 4 * all + 4 * MOST, "{:?} for {all}", kept.takes());
+            }
+        }
+    }
+
+    /// A stream that keeps 64 segments in flight takes its blocks from those it has freed.
+    #[test]
+    fn blocks_are_used_again() {
+        let mut kept = Kept::new();
+        kept.limit(u64::MAX);
+        let segment = [7; 1448];
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            kept.keep(number, &segment);
+            if number >= 64 {
+                kept.free_first();
+            }
+            if number > 1000 {
+                seen.insert(kept.get(number).map(<[u8]>::as_ptr));
+            }
+        }
+        // 64 segments are two blocks; with the one that is filled and the one before, four.
+        assert!(seen.len() <= 4 * MOST / segment.len(), "{}", seen.len());
+        (0..64).for_each(|_| kept.free_first());
+        assert_eq!((kept.bytes(), kept.takes()), (0, Takes::NOTHING));
+    }
+}

@@ -174,8 +174,8 @@ section! {
         /// The same for all streams of one worker, with the fragments of messages that SCTP keeps. One peer's fragments get
         /// half of it at most.
         held_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
-        /// Bytes of what was sent that a worker's streams keep until they are acknowledged, because their source may
-        /// change.
+        /// Memory in which a worker's streams keep what they have sent until it is acknowledged, because its source may
+        /// change. One segment more of each stream may be kept.
         kept_per_worker: u64 = size(64 << 10, TIB), or 64 << 20;
         /// Bytes by which the receive windows of one worker's streams may grow together. No stream gets more of it than it
         /// leaves to the others.

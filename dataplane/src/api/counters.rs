@@ -281,7 +281,7 @@ counters! {
         held_bytes: Gauge Bytes,
         /// The most that has been held at a time.
         held_bytes_max: Maximum Bytes,
-        /// Bytes of what was sent that are kept until they are acknowledged, because their source may change.
+        /// Memory for what was sent and is kept until it is acknowledged, because its source may change.
         kept_bytes: Gauge Bytes,
         /// The most that has been kept at a time.
         kept_bytes_max: Maximum Bytes,

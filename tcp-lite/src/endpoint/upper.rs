@@ -129,7 +129,7 @@ impl<M: RegionMemory> Full<M> {
         self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
     }
 
-    /// True when the next FPDU would be kept and as much is kept as may be.
+    /// Sets the limit of what is kept. True when the next FPDU would be kept and as much is kept as may be.
     #[inline]
     fn must_wait(&mut self, keep: KeepLimit) -> bool {
         !self.sender.may_keep(keep) && !self.sender.is_cut() && !self.stream.next_is_stable()

@@ -55,7 +55,7 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) closes_window: bool,
     /// The deadline that its table of timers has.
     pub(super) timer: Option<Instant>,
-    /// Bytes that the session keeps, as the endpoint has counted them.
+    /// Memory for what the session keeps, as the endpoint has counted it.
     pub(super) kept: Takes,
 }
 
@@ -486,7 +486,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.has_data(source, self.awaits())
     }
 
-    /// Brings up to date what it adds to what is kept of all sessions.
+    /// Brings up to date what it adds to the memory for what all sessions keep.
     pub(super) fn count_kept(&mut self, all: &mut Takes) {
         let kept = self.session.kept();
         if kept != self.kept {

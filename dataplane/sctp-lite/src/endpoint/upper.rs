@@ -61,7 +61,7 @@ pub(super) struct Upper<M: RegionMemory> {
     serial: u32,
     /// Sessions that their owners know and that are not over.
     live: usize,
-    /// Bytes that all sessions keep until they are acknowledged.
+    /// Memory for what all sessions keep until it is acknowledged.
     kept: Takes,
     /// What fragments of messages take of the worker's budget.
     held: u64,

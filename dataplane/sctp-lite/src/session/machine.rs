@@ -564,7 +564,7 @@ impl Session {
 
     /// Counters.
     pub fn stats(&self) -> Stats {
-        Stats { tx: *self.sender.stats(), ..self.stats }
+        Stats { tx: self.sender.stats(), ..self.stats }
     }
 }
 

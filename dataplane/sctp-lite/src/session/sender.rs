@@ -45,6 +45,7 @@ pub struct Sender {
     records: VecDeque<Record>,
     /// By the number of the message.
     kept: Kept,
+    /// Without `kept`.
     stats: SenderStats,
 }
 
@@ -80,8 +81,8 @@ impl Sender {
     }
 
     /// Counters.
-    pub fn stats(&self) -> &SenderStats {
-        &self.stats
+    pub fn stats(&self) -> SenderStats {
+        SenderStats { kept: self.kept.bytes(), ..self.stats }
     }
 
     /// What the messages that are kept now take.
@@ -93,7 +94,7 @@ impl Sender {
     /// From now on what is kept takes no more memory than this, or exceeds it by one message.
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
-        self.kept.limit(bytes);
+        self.kept.set_limit(bytes);
     }
 
     /// True when every message that was written is acknowledged.
@@ -183,8 +184,7 @@ impl Sender {
     /// A message is kept.
     fn is_kept(&mut self, at: u64) {
         self.records[(at - self.base) as usize].kept = true;
-        self.stats.kept = self.kept.bytes();
-        self.stats.kept_max = self.stats.kept_max.max(self.stats.kept);
+        self.stats.kept_max = self.stats.kept_max.max(self.kept.bytes());
     }
 
     /// Writes again a message that is not acknowledged, the very same bytes. Without a source all of them
@@ -198,7 +198,8 @@ impl Sender {
         self.stats.retransmitted += out.len() as u64;
         let at = message.tag;
         let Some(record) = self.record(at) else { return out.fill(0) };
-        if let Some(bytes) = self.kept.get(at) {
+        if record.kept {
+            let bytes = self.kept.get(at).expect("a message that is kept");
             return out.copy_from_slice(bytes);
         }
         if let Some(source) = source {
@@ -229,7 +230,6 @@ impl Sender {
         self.base += 1;
         if record.kept {
             self.kept.free_first();
-            self.stats.kept = self.kept.bytes();
         }
         if record.header_len > 0
             && let Some(source) = source

@@ -170,11 +170,12 @@ impl Sender {
         self.unacked.kept.takes().memory
     }
 
-    /// Whether one more FPDU may be kept; from now on their memory exceeds the limit by no more than this FPDU.
+    /// Sets the limit for the memory of the FPDUs that are kept, which the last one may exceed. True when one more may be
+    /// kept.
     #[inline]
     pub fn may_keep(&mut self, limit: KeepLimit) -> bool {
         let Some(Unacked { kept, .. }) = self.unacked.get_mut() else { return true };
-        kept.limit(limit.bytes());
+        kept.set_limit(limit.bytes());
         limit.allows(kept.takes().filled)
     }
 
@@ -447,9 +448,7 @@ impl Sender {
     #[inline]
     fn is_kept(&mut self, start: u64) {
         let kept = self.unacked.kept.bytes();
-        if kept > self.stats.kept_max {
-            self.stats.kept_max = kept;
-        }
+        self.stats.kept_max = self.stats.kept_max.max(kept);
         match self.unacked.records.back_mut() {
             Some(last) if last.start == start as u32 => last.kept = true,
             _ => {
@@ -461,11 +460,8 @@ impl Sender {
 
     fn copy_kept(&self, start: u64, part: Range<u64>, out: &mut [u8]) {
         let from = (part.start - start) as usize;
-        if let Some(bytes) = self.unacked.kept.get(start) {
-            out.copy_from_slice(&bytes[from..from + out.len()]);
-        } else {
-            debug_assert!(false, "the FPDU at {start} is not kept");
-        }
+        let bytes = self.unacked.kept.get(start).expect("an FPDU that is kept");
+        out.copy_from_slice(&bytes[from..from + out.len()]);
     }
 }
 

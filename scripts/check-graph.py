@@ -20,7 +20,8 @@ MAY_USE = {
     "tcp-lite": {"base", "wire", "ddp", "transport"},
     "sctp-lite": {"base", "wire", "ddp", "transport"},
     "sim": {"base", "wire", "ddp", "ipsec", "link", "tcp-lite", "sctp-lite"},
-    "ipsec": {"base"},
+    "ipsec": {"base", "ipsec-mb"},
+    "ipsec-mb": set(),
     "dpdk-sys": set(),
     "dpdk": {"dpdk-sys", "port-kind"},
     "dataplane": {

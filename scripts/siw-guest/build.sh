@@ -34,7 +34,7 @@ ike_packages=(strongswan-charon strongswan-libcharon strongswan-swanctl strongsw
     librte-meter23 librte-pci23 librte-hash23 librte-rcu23 librte-cryptodev23 librte-dmadev23 librte-vhost23 librte-stack23
     librte-timer23 librte-eventdev23 librte-security23 librte-sched23
     librte-bus-vdev23 librte-bus-pci23 librte-mempool-ring23 librte-mempool-stack23 librte-net-af-packet23 librte-net-ring23
-    librte-net-vhost23 libnuma1 libfdt1)
+    librte-net-vhost23 libnuma1 libfdt1 libipsec-mb1)
 ike_plugins=(random nonce x509 revocation constraints pubkey pkcs1 pkcs8 pem openssl hmac kdf sha1 sha2 aes gcm
     kernel-netlink socket-default vici)
 ike_modules=(tun nf_tables xfrm_interface aesni-intel ghash-clmulni-intel)
@@ -189,7 +189,7 @@ make_ike() { # VERSION
     for file in user/usr/lib/ipsec/charon user/usr/sbin/swanctl user/usr/bin/pki; do add_program "$file"; done
     # DPDK loads the drivers from there, by full names; each may be in memory once, so the links to them stay links.
     cp -a user/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/. "$tree/usr/lib/x86_64-linux-gnu/dpdk/pmds-23.0/"
-    cp -a user/usr/lib/x86_64-linux-gnu/librte_*.so.* "$tree/usr/lib/x86_64-linux-gnu/"
+    cp -a user/usr/lib/x86_64-linux-gnu/librte_*.so.* user/usr/lib/x86_64-linux-gnu/libIPSec_MB.so.* "$tree/usr/lib/x86_64-linux-gnu/"
     for file in user/usr/lib/x86_64-linux-gnu/librte_*.so.23; do add_libraries "$file"; done
     add_modules "$1" "${modules[@]}" "${ike_modules[@]}"
     pack "$tree" initrd.ike

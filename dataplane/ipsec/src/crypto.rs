@@ -1,7 +1,8 @@
 //! The seam to cryptography: a [`Transform`] encrypts and authenticates one ESP packet in place.
 //!
-//! AEADs, GMAC and HMAC are aws-lc-rs, whose contexts are wiped when they are freed. CBC is RustCrypto's: aws-lc-rs
-//! has no CBC that works in place without its own padding. Nothing here allocates after [`Transform::new`].
+//! AES-GCM is libIPSec_MB where the build has it, and aws-lc-rs where not, as are the other AEADs and HMAC; all wipe their keys
+//! when they are freed. CBC is RustCrypto's: aws-lc-rs has no CBC that works in place without its own padding. Nothing here
+//! allocates after [`Transform::new`].
 //!
 //! The bytes that a call works on (RFC 4303 §2), `esp` and `end` being offsets in the buffer:
 //!
@@ -12,19 +13,20 @@
 //!
 //! At least four bytes precede `esp` (an IP header does): GMAC with ESN writes there for the time of the call.
 
+mod aead;
+
 use aes::cipher::{
     BlockDecryptMut as _, BlockEncrypt as _, BlockEncryptMut as _, InnerIvInit as _, KeyInit as _,
 };
 use aes::{Aes128, Aes256, Block};
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, CHACHA20_POLY1305};
 use aws_lc_rs::{constant_time, hmac};
 use zeroize::Zeroizing;
 
+use self::aead::Aead;
+
 /// Bytes of SPI and sequence number.
 pub const ESP_HEADER: usize = 8;
-
-/// Longest ICV of any algorithm.
-const ICV_MAX: usize = 16;
 
 /// What protects an SA. The closed set of RFC 8221 that this crate implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -197,8 +199,8 @@ enum CbcKey {
 }
 
 enum Cipher {
-    Aead { key: LessSafeKey, salt: Zeroizing<[u8; 4]> },
-    Gmac { key: LessSafeKey, salt: Zeroizing<[u8; 4]> },
+    Aead(Aead),
+    Gmac(Aead),
     Cbc { key: CbcKey, iv_key: Box<Aes128>, mac: hmac::Key },
     Null { mac: hmac::Key },
 }
@@ -234,21 +236,13 @@ impl Transform {
             };
             hmac::Key::new(kind, &keys.authentication)
         };
-        let aead = |kind: &'static aead::Algorithm| {
-            let (key, tail) = keys.encryption.split_at(algorithm.key_len() - 4);
-            let mut salt = Zeroizing::new([0; 4]);
-            salt.copy_from_slice(tail);
-            let key = UnboundKey::new(kind, key).map_err(|_| KeyError::Library)?;
-            Ok((LessSafeKey::new(key), salt))
-        };
-        let seal = |(key, salt)| Cipher::Aead { key, salt };
-        let tag = |(key, salt)| Cipher::Gmac { key, salt };
+        let key = &keys.encryption;
         let cipher = match algorithm {
-            Algorithm::AesGcm128 => seal(aead(&aead::AES_128_GCM)?),
-            Algorithm::AesGcm256 => seal(aead(&aead::AES_256_GCM)?),
-            Algorithm::ChaCha20Poly1305 => seal(aead(&aead::CHACHA20_POLY1305)?),
-            Algorithm::AesGmac128 => tag(aead(&aead::AES_128_GCM)?),
-            Algorithm::AesGmac256 => tag(aead(&aead::AES_256_GCM)?),
+            Algorithm::AesGcm128 => Cipher::Aead(Aead::gcm(&AES_128_GCM, key)?),
+            Algorithm::AesGcm256 => Cipher::Aead(Aead::gcm(&AES_256_GCM, key)?),
+            Algorithm::ChaCha20Poly1305 => Cipher::Aead(Aead::aws_lc(&CHACHA20_POLY1305, key)?),
+            Algorithm::AesGmac128 => Cipher::Gmac(Aead::gcm(&AES_128_GCM, key)?),
+            Algorithm::AesGmac256 => Cipher::Gmac(Aead::gcm(&AES_256_GCM, key)?),
             Algorithm::NullHmacSha256 | Algorithm::NullHmacSha1 => Cipher::Null { mac: mac(keys) },
             _ => Cipher::Cbc {
                 key: CbcKey::new(&keys.encryption)?,
@@ -279,24 +273,20 @@ impl Transform {
             return Err(CryptoFailure);
         }
         match &self.cipher {
-            Cipher::Aead { key, salt } => {
+            Cipher::Aead(aead) => {
                 // RFC 4106 §3.1: the IV never repeats under a key; the 64-bit sequence number does not.
-                buf[esp + 8..body].copy_from_slice(&seq.to_be_bytes());
-                let nonce = nonce(salt, &buf[esp + 8..body])?;
+                let iv = seq.to_be_bytes();
+                buf[esp + ESP_HEADER..body].copy_from_slice(&iv);
                 let (aad, len) = header_aad(buf, esp, seq, esn);
-                let tag = key
-                    .seal_in_place_separate_tag(nonce, Aad::from(&aad[..len]), &mut buf[body..end])
-                    .map_err(|_| CryptoFailure)?;
-                buf[end..end + icv].copy_from_slice(tag.as_ref());
+                let tag = aead.seal(iv, &aad[..len], &mut buf[body..end])?;
+                buf[end..end + icv].copy_from_slice(&tag);
             }
-            Cipher::Gmac { key, salt } => {
-                buf[esp + 8..body].copy_from_slice(&seq.to_be_bytes());
-                let nonce = nonce(salt, &buf[esp + 8..body])?;
-                let tag = with_gmac_aad(buf, esp, end, seq, esn, |aad| {
-                    key.seal_in_place_separate_tag(nonce, Aad::from(aad), &mut [])
-                        .map_err(|_| CryptoFailure)
-                })?;
-                buf[end..end + icv].copy_from_slice(tag.as_ref());
+            Cipher::Gmac(aead) => {
+                let iv = seq.to_be_bytes();
+                buf[esp + ESP_HEADER..body].copy_from_slice(&iv);
+                let tag =
+                    with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.seal(iv, aad, &mut []))?;
+                buf[end..end + icv].copy_from_slice(&tag);
             }
             Cipher::Cbc { key, iv_key, mac } => {
                 // RFC 3602 §3: an unpredictable IV; here the sequence number under a key of its own.
@@ -331,22 +321,16 @@ impl Transform {
             return Err(CryptoFailure);
         }
         match &self.cipher {
-            Cipher::Aead { key, salt } => {
-                let nonce = nonce(salt, &buf[esp + 8..body])?;
+            Cipher::Aead(aead) => {
+                let iv = iv(buf, esp)?;
                 let (aad, len) = header_aad(buf, esp, seq, esn);
-                key.open_in_place(nonce, Aad::from(&aad[..len]), &mut buf[body..end + icv])
-                    .map(|_| ())
-                    .map_err(|_| CryptoFailure)
+                aead.open(iv, &aad[..len], &mut buf[body..end + icv])
             }
-            Cipher::Gmac { key, salt } => {
-                let nonce = nonce(salt, &buf[esp + 8..body])?;
-                let mut tag = [0; ICV_MAX];
+            Cipher::Gmac(aead) => {
+                let iv = iv(buf, esp)?;
+                let mut tag = [0; aead::TAG];
                 tag.copy_from_slice(&buf[end..end + icv]);
-                with_gmac_aad(buf, esp, end, seq, esn, |aad| {
-                    key.open_in_place(nonce, Aad::from(aad), &mut tag)
-                        .map(|_| ())
-                        .map_err(|_| CryptoFailure)
-                })
+                with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.open(iv, aad, &mut tag))
             }
             Cipher::Cbc { key, mac, .. } => {
                 verify(mac, buf, esp, end, icv, seq, esn)?;
@@ -406,12 +390,9 @@ fn iv_key(keys: &Keys) -> Result<Box<Aes128>, KeyError> {
     Ok(Box::new(Aes128::new_from_slice(&*key).map_err(|_| KeyError::Library)?))
 }
 
-/// RFC 4106 §4: salt, then the IV of the packet.
-fn nonce(salt: &[u8; 4], iv: &[u8]) -> Result<Nonce, CryptoFailure> {
-    let mut nonce = [0; 12];
-    nonce[..4].copy_from_slice(salt);
-    nonce[4..].copy_from_slice(iv);
-    Nonce::try_assume_unique_for_key(&nonce).map_err(|_| CryptoFailure)
+/// The IV of a packet.
+fn iv(buf: &[u8], esp: usize) -> Result<[u8; 8], CryptoFailure> {
+    buf.get(esp + ESP_HEADER..).and_then(|rest| rest.first_chunk()).copied().ok_or(CryptoFailure)
 }
 
 /// RFC 4106 §5: SPI and the sequence number, of 64 bits with ESN.

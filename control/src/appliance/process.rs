@@ -354,6 +354,9 @@ fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) 
         "{name}: regions: {}, {bytes} bytes, {locked} of them locked in memory",
         regions.len()
     );
+    if config.ipsec.is_on() {
+        tracing::info!("{name}: IPsec: AES-GCM by {}", ::ipsec::crypto::gcm_library());
+    }
     for listener in &config.listeners {
         let on = |asked| if asked { "on" } else { "off" };
         tracing::info!(

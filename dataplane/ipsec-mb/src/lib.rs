@@ -1,7 +1,7 @@
 //! AES-GCM by libIPSec_MB (Intel's Multi-Buffer Crypto for IPsec library), which libdpdk needs on x86-64 anyway. Of its
 //! interfaces this is the direct one: each call does one packet, at once.
 //!
-//! It takes a third of the time of other libraries for a short packet. Nothing here allocates after [`AesGcm::new`].
+//! It takes about a third of the time of other libraries for a short packet (docs/performance.md). Nothing here allocates after [`AesGcm::new`].
 
 #![cfg(target_arch = "x86_64")]
 
@@ -87,11 +87,12 @@ fn functions(manager: &IMB_MGR) -> Option<[Functions; 2]> {
     ])
 }
 
-/// Version of the library, as it says it.
-pub fn version() -> String {
+/// Version of the library, as it says it; `None` where the CPU lacks AES or carry-less multiplication.
+pub fn version() -> Option<String> {
+    library()?;
     // SAFETY: it takes nothing and returns a string that is never freed.
     let text = unsafe { CStr::from_ptr(bindings::imb_get_version_str()) };
-    text.to_string_lossy().into_owned()
+    Some(text.to_string_lossy().into_owned())
 }
 
 /// A key of AES-GCM, expanded. Wiped on drop.

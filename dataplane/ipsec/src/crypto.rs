@@ -24,6 +24,7 @@ use aws_lc_rs::{constant_time, hmac};
 use zeroize::Zeroizing;
 
 use self::aead::Aead;
+pub use self::aead::gcm_library;
 
 /// Bytes of SPI and sequence number.
 pub const ESP_HEADER: usize = 8;

@@ -26,4 +26,5 @@ pub mod rig;
 pub mod row;
 pub mod run;
 pub mod sctp_pairing;
+pub mod stalls;
 pub mod targets;

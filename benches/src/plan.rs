@@ -21,6 +21,7 @@ use crate::peers::{Peer, PeerKind};
 use crate::product::BUFFERS;
 use crate::rig::RigConfig;
 use crate::row::Row;
+use crate::stalls::Stalls;
 
 /// One thing to measure, in a process of its own.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,6 +33,8 @@ pub enum Task {
     Limit(Limit),
     /// What protection cannot beat.
     Gcm(Gcm),
+    /// What no tail can beat.
+    Stalls(Stalls),
     /// What users would pick instead.
     Peer(Peer),
     /// One data plane under a flood.
@@ -47,6 +50,7 @@ impl Task {
             Task::Cell(cell) => cell.row(),
             Task::Limit(limit) => limit.row(),
             Task::Gcm(gcm) => gcm.row(),
+            Task::Stalls(stalls) => stalls.row(),
             Task::Peer(peer) => peer.row(),
             Task::Flood(flood) => flood.row(),
             Task::Appliance(appliance) => appliance.row(),
@@ -244,7 +248,7 @@ mod tests {
                     Task::Cell(cell) => &cell.rig,
                     Task::Limit(limit) => &limit.rig,
                     Task::Flood(flood) => &flood.rig,
-                    Task::Peer(_) | Task::Appliance(_) | Task::Gcm(_) => continue,
+                    Task::Peer(_) | Task::Appliance(_) | Task::Gcm(_) | Task::Stalls(_) => continue,
                 };
                 if let Err(error) = rig.products() {
                     panic!("{}: {error}", task.row().name);

@@ -387,6 +387,10 @@ impl List<'_> {
             let name = quantile.trim_end_matches("_us").replace('_', ".");
             figure(&format!("echo of 64 bytes, {name}"), "us", 1.0, "echo", Some(quantile));
         }
+        let name = "the same of nothing but stalls of the cores, p99.9";
+        figure(name, "us", 1.0, "stalls-echo", Some("echo_p99_9_us"));
+        let name = "wait for both cores, p99.9 of all moments";
+        figure(name, "us", 1.0, "stalls-load", None);
         for what in ["seal", "open"] {
             let (name, row) = (format!("AES-GCM-128 of an echo's packet: {what}"), "gcm-176");
             figure(&name, "ns", 1.0, row, Some(&format!("{what}_ns")));

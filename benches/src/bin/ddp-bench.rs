@@ -98,6 +98,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
                 Task::Peer(peer) => peers::measure(&peer)?,
                 Task::Flood(flood) => floods::measure(&flood)?,
                 Task::Gcm(gcm) => gcm.measure()?,
+                Task::Stalls(stalls) => stalls.measure()?,
                 Task::Appliance(task) => appliance::measure(&task)?,
             };
             println!("{}", serde_json::to_string(&row)?);

@@ -5,6 +5,7 @@ use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, Measure};
 use crate::peers::PeerKind;
 use crate::rig::RigConfig;
+use crate::stalls::Stalls;
 
 impl Plan<'_> {
     /// 64 bytes at a time, few outstanding, as a program sends that waits for its completions.
@@ -48,6 +49,7 @@ impl Plan<'_> {
         let tasks = vec![
             self.peer(name, "sockets-latency", PeerKind::SocketLatency),
             cell("echo", Measure::Echo, self.rig()),
+            self.stalls(name, "stalls-echo"),
             self.peer(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
             self.peer(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
             cell("write-notify", Measure::Notify, self.rig()),
@@ -56,6 +58,11 @@ impl Plan<'_> {
             cell("rdmap-read", Measure::ReadTrip, rdmap()),
         ];
         Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    fn stalls(&self, group: &str, name: &str) -> Task {
+        let (name, group, seconds) = (name.into(), group.into(), self.seconds());
+        Task::Stalls(Stalls { name, group, cores: self.means.cores, seconds })
     }
 
     fn at_load(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
@@ -80,6 +87,7 @@ impl Plan<'_> {
                 ));
             }
         }
+        tasks.push(self.stalls(name, "stalls-load"));
         Group { name, title, repetitions: self.paired().min(5), tasks }
     }
 

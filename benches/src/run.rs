@@ -225,11 +225,9 @@ fn lacks_device(task: &Task) -> bool {
             PeerKind::Testpmd { devices, .. } => devices[0].is_empty(),
             _ => false,
         },
-        Task::Limit(_)
-        | Task::Gcm(_)
-        | Task::Stalls(_)
-        | Task::Appliance(_)
-        | Task::Flood(_) => false,
+        Task::Limit(_) | Task::Gcm(_) | Task::Stalls(_) | Task::Appliance(_) | Task::Flood(_) => {
+            false
+        }
     }
 }
 

@@ -299,6 +299,7 @@ mod tests {
                             "series",
                             "seal_ns",
                             "open_ns",
+                            "echo_p99_9_us",
                         ] {
                             measured.also(name, 1.0);
                         }

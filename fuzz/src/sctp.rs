@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::Instant;
 use sctp_lite::sctp::{Arrived, Association, Config, Cookie, Ends, Listener, Secrets, State};
 use sctp_lite::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
+use wire::crc32c;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
 
@@ -116,10 +117,13 @@ impl MessageSource for Upper {
 
     fn next(&mut self, _most: usize, out: &mut [u8]) -> Option<Written> {
         let len = (self.left * 100 % 1000 + 1) as u16;
-        out.get_mut(..usize::from(len)).filter(|_| self.left > 0)?.fill(self.left as u8);
+        let out = out.get_mut(..usize::from(len)).filter(|_| self.left > 0)?;
+        out.fill(self.left as u8);
+        // Every other one comes with its CRC.
+        let crc = self.left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.left) };
-        Some(Written { message, ppid: 16, immediate: false })
+        Some(Written { message, ppid: 16, immediate: false, crc })
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {

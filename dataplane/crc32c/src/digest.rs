@@ -1,6 +1,6 @@
 //! CRC32c and Internet checksum of bytes that are written one after the other.
 
-use crate::{Engine, Path, SHORT, Sum, update};
+use crate::{Engine, SHORT, Sum, update};
 
 /// CRC32c, and the Internet checksum if it is wanted, of the bytes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ impl Digest {
     /// no advantage over a copy and a pass over everything that was written.
     #[inline]
     pub fn is_one_pass(len: usize) -> bool {
-        len >= SHORT && matches!(Engine::best().0, Path::Half | Path::Wide)
+        len >= SHORT && Engine::best().multiplies()
     }
 
     /// The CRC.

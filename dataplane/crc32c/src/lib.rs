@@ -6,9 +6,10 @@
 //! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
-//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, and in a [`Digest`]'s copy of bytes that others
+//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, and in a [`Digest`]'s copy of bytes that others
 //! may write to.
 
+mod combine;
 mod digest;
 #[cfg(target_arch = "x86_64")]
 mod half;
@@ -20,6 +21,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+pub use combine::combine;
 pub use digest::Digest;
 pub use sum::Sum;
 
@@ -88,6 +90,12 @@ impl Engine {
             MULTIPLY => Engine(Path::Multiply),
             _ => detect(),
         }
+    }
+
+    /// True if it multiplies without carries by this crate's own code.
+    #[inline]
+    fn multiplies(self) -> bool {
+        matches!(self.0, Path::Half | Path::Wide)
     }
 
     #[inline]

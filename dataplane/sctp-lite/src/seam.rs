@@ -89,6 +89,8 @@ pub struct Written {
     pub ppid: u32,
     /// The peer should acknowledge it at once (the I bit, RFC 9260 §3.3.1).
     pub immediate: bool,
+    /// CRC32c of its bytes, if it came with their copy.
+    pub crc: Option<u32>,
 }
 
 /// Send side: what SCTP asks when it may send. All messages go out unordered and unfragmented.

@@ -14,6 +14,7 @@ use crate::seam::{MessageRef, Written};
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use std::collections::VecDeque;
 use transport::kept::{Kept, Takes};
+use wire::crc32c::Digest;
 use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
@@ -126,7 +127,7 @@ impl Sender {
         }
         let outgoing = source.next(mulpdu)?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
-        write(ssn, &outgoing, source, &mut out[..len]);
+        let crc = write(ssn, &outgoing, source, &mut out[..len]);
         let record = Record {
             message: outgoing.token.message,
             offset: outgoing.token.offset,
@@ -139,7 +140,8 @@ impl Sender {
             source.next_len(mulpdu).is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
         let bytes = (!outgoing.stable).then(|| &out[..len]);
-        Some(self.enter(record, bytes, len, PPID_SEGMENT, immediate))
+        let message = self.enter(record, bytes, len);
+        Some(Written { message, ppid: PPID_SEGMENT, immediate, crc })
     }
 
     /// Writes a control message, if it fits `out`.
@@ -155,7 +157,8 @@ impl Sender {
         repr.emit(out);
         let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
         self.stats.controls += 1;
-        Some(self.enter(record, Some(out), len, PPID_CONTROL, true))
+        let message = self.enter(record, Some(out), len);
+        Some(Written { message, ppid: PPID_CONTROL, immediate: true, crc: None })
     }
 
     fn next_ssn(&self) -> DdpSsn {
@@ -163,22 +166,14 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
-    fn enter(
-        &mut self,
-        record: Record,
-        keep: Option<&[u8]>,
-        len: usize,
-        ppid: u32,
-        immediate: bool,
-    ) -> Written {
+    fn enter(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
         self.records.push_back(record);
         if let Some(bytes) = keep {
             self.kept.keep(at, bytes);
             self.is_kept(at);
         }
-        let message = MessageRef { stream: self.stream, len: len as u16, tag: at };
-        Written { message, ppid, immediate }
+        MessageRef { stream: self.stream, len: len as u16, tag: at }
     }
 
     /// A message is kept.
@@ -204,7 +199,7 @@ impl Sender {
         }
         if let Some(source) = source {
             let again = source.again(record.token(), usize::from(record.payload_len));
-            write(DdpSsn(at as u16), &again, source, out);
+            let _ = write(DdpSsn(at as u16), &again, source, out);
         }
     }
 
@@ -217,7 +212,7 @@ impl Sender {
             }
             let again = source.again(record.token(), usize::from(record.payload_len));
             self.kept.keep_with(at, SEGMENT_HEADER_LEN + again.len(), |out| {
-                write(DdpSsn(at as u16), &again, source, out);
+                let _ = write(DdpSsn(at as u16), &again, source, out);
             });
             self.is_kept(at);
         }
@@ -248,12 +243,26 @@ impl Sender {
     }
 }
 
-/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes.
-fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes. The CRC32c of them, if it comes with the copy.
+#[inline]
+fn write(
+    ssn: DdpSsn,
+    outgoing: &Outgoing,
+    source: &impl UlpduSource,
+    out: &mut [u8],
+) -> Option<u32> {
     emit_ssn(ssn, out);
     let (header, payload) = out[SEGMENT_HEADER_LEN..].split_at_mut(outgoing.header.len());
     outgoing.header.write(header);
-    source.read_payload(outgoing.token, 0, payload);
+    if !Digest::is_one_pass(payload.len()) {
+        source.read_payload(outgoing.token, 0, payload);
+        return None;
+    }
+    const _: () = assert!(SEGMENT_HEADER_LEN == size_of::<u16>());
+    let mut digest = Digest::new(false);
+    digest.add(&outgoing.header.bytes_behind(ssn.0));
+    source.read_digested(outgoing.token, 0, payload, &mut digest);
+    Some(digest.crc())
 }
 
 /// The largest DDP segment to send when a packet carries messages of at most `most` bytes and leaves

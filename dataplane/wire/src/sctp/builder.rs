@@ -1,12 +1,12 @@
 //! Bundles chunks into a packet buffer (RFC 9260 §6.10).
 
-use super::chunk::field;
+use super::chunk::field as chunk_field;
 use super::data::DATA_HEADER_LEN;
 use super::{
     CHUNK_HEADER_LEN, COMMON_HEADER_LEN, Cause, DataHeader, GapBlock, InitHeader, Parameter, Ports,
-    SackHeader, Tag, Tsn, chunk_type, emit_checksum, emit_common_header, padded, sack,
+    SackHeader, Tag, Tsn, chunk_type, common_header, field, padded, sack,
 };
-use crate::be;
+use crate::{be, crc32c};
 
 /// There is no room for the chunk in this packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,13 +20,17 @@ pub struct Full;
 pub struct PacketBuilder<'a> {
     out: &'a mut [u8],
     len: usize,
+    /// CRC32c of the first `digested` bytes, with a checksum of zero (RFC 9260 §6.8).
+    crc: u32,
+    digested: usize,
 }
 
 impl<'a> PacketBuilder<'a> {
     /// A packet of at most `out.len()` bytes, which are [`COMMON_HEADER_LEN`] or more.
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
-        emit_common_header(out, ports, tag);
-        PacketBuilder { out, len: COMMON_HEADER_LEN }
+        let (header, len) = (common_header(ports, tag), COMMON_HEADER_LEN);
+        out[..len].copy_from_slice(&header);
+        PacketBuilder { out, len, crc: crc32c::update(0, &header), digested: len }
     }
 
     /// True while it has no chunk.
@@ -63,7 +67,22 @@ impl<'a> PacketBuilder<'a> {
         if len == 0 || len > self.data_room() {
             return Err(Full);
         }
-        header.emit(len, &mut self.out[self.len..]);
+        self.out[self.len..][..DATA_HEADER_LEN].copy_from_slice(&header.emit(len));
+        self.pad_to(DATA_HEADER_LEN + len);
+        Ok(())
+    }
+
+    /// The same with user data of which the CRC32c is `crc`: they are not read for the checksum.
+    pub fn push_digested(&mut self, header: &DataHeader, len: usize, crc: u32) -> Result<(), Full> {
+        if len == 0 || len > self.data_room() {
+            return Err(Full);
+        }
+        debug_assert_eq!(crc, crc32c::update(0, &self.data_buffer()[..len]));
+        let header = header.emit(len);
+        self.out[self.len..][..DATA_HEADER_LEN].copy_from_slice(&header);
+        let front = crc32c::update(self.crc, &self.out[self.digested..self.len]);
+        self.crc = crc32c::combine(crc32c::update(front, &header), crc, len);
+        self.digested = self.len + DATA_HEADER_LEN + len;
         self.pad_to(DATA_HEADER_LEN + len);
         Ok(())
     }
@@ -212,18 +231,20 @@ impl<'a> PacketBuilder<'a> {
 
     /// Fills in the checksum; bytes of the packet.
     pub fn finish(self) -> usize {
-        emit_checksum(&mut self.out[..self.len]);
+        let crc = crc32c::update(self.crc, &self.out[self.digested..self.len]);
+        // RFC 9260 §6.8: put in last.
+        be::put(self.out, field::CHECKSUM, &crc32c::to_field(crc));
         self.len
     }
 }
 
 const fn reflected_flag(reflected: bool) -> u8 {
-    if reflected { field::REFLECTED } else { 0 }
+    if reflected { chunk_field::REFLECTED } else { 0 }
 }
 
 /// Writes type, flags and length of a chunk of `len` bytes, its header counted.
 pub(super) fn emit_chunk_header(kind: u8, flags: u8, len: usize, out: &mut [u8]) {
-    out[field::TYPE] = kind;
-    out[field::FLAGS] = flags;
-    be::put(out, field::LENGTH, &(len as u16).to_be_bytes());
+    out[chunk_field::TYPE] = kind;
+    out[chunk_field::FLAGS] = flags;
+    be::put(out, chunk_field::LENGTH, &(len as u16).to_be_bytes());
 }

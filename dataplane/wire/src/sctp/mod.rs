@@ -175,17 +175,11 @@ pub fn checksum(packet: &[u8]) -> [u8; 4] {
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
-/// Writes a common header with its checksum zero; `out` has at least [`COMMON_HEADER_LEN`] bytes.
-fn emit_common_header(out: &mut [u8], ports: Ports, tag: Tag) {
-    be::put(out, field::SOURCE_PORT, &ports.source.to_be_bytes());
-    be::put(out, field::DESTINATION_PORT, &ports.destination.to_be_bytes());
-    be::put(out, field::TAG, &tag.0.to_be_bytes());
-    be::put(out, field::CHECKSUM, &[0; 4]);
-}
-
-/// Fills in the checksum of a whole packet.
-fn emit_checksum(packet: &mut [u8]) {
-    // RFC 9260 §6.8: over the packet with a checksum of zero, put in last.
-    let sum = checksum(packet);
-    be::put(packet, field::CHECKSUM, &sum);
+/// A common header with its checksum zero.
+fn common_header(ports: Ports, tag: Tag) -> [u8; COMMON_HEADER_LEN] {
+    let mut header = [0; COMMON_HEADER_LEN];
+    be::put(&mut header, field::SOURCE_PORT, &ports.source.to_be_bytes());
+    be::put(&mut header, field::DESTINATION_PORT, &ports.destination.to_be_bytes());
+    be::put(&mut header, field::TAG, &tag.0.to_be_bytes());
+    header
 }

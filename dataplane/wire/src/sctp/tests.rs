@@ -350,6 +350,33 @@ proptest! {
         prop_assert!(init.parameters().eq(parameters.map(Ok)));
     }
 
+    // RFC 9260 §6.8: with CRCs that came with the user data, and without, wherever such chunks are in the packet.
+    #[test]
+    fn a_checksum_of_pieces_is_that_of_the_packet(
+        chunks in prop::collection::vec((prop::option::of(1usize..300), any::<bool>(), any::<u8>()), 0..6),
+        tag: u32,
+    ) {
+        let header = DataHeader { tsn: Tsn(7), ppid: 16, ..DataHeader::default() };
+        let write = |digests: bool| {
+            build(Tag(tag), |b| {
+                for &(len, digested, byte) in &chunks {
+                    let Some(len) = len else { b.heartbeat(&[byte; 9]).expect("room"); continue };
+                    let user: Vec<u8> = (0..len).map(|i| byte.wrapping_add((i * i) as u8)).collect();
+                    b.data_buffer()[..len].copy_from_slice(&user);
+                    let crc = crc32c::update(0, &user);
+                    let pushed = match digested && digests {
+                        true => b.push_digested(&header, len, crc),
+                        false => b.push_data(&header, len),
+                    };
+                    pushed.expect("room");
+                }
+            })
+        };
+        let packet = write(true);
+        prop_assert_eq!(&packet, &write(false));
+        prop_assert_eq!(&packet[8..12], checksum(&packet));
+    }
+
     // RFC 9260 §3.3.10: what is cut has the code that it had, fits, and can be read.
     #[test]
     fn causes_are_cut(

@@ -349,7 +349,11 @@ impl Sender {
         };
         let header = self.header(self.board.nxt().wire().0, &record);
         // A source that returns no length, or more than there is room for, has written no message.
-        packet.push_data(&header, len).ok()?;
+        let pushed = match written.crc {
+            Some(crc) => packet.push_digested(&header, len, crc),
+            None => packet.push_data(&header, len),
+        };
+        pushed.ok()?;
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.bytes += len as u64;

@@ -1,0 +1,142 @@
+//! The CRC32c of two runs of bytes from those of each.
+
+use crate::Engine;
+
+/// The polynomial without x^32, reflected.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+/// x^0, reflected.
+const ONE: u32 = 1 << 31;
+/// Bytes of one step, at most.
+const MOST: usize = 0xffff;
+
+/// The CRC32c of bytes of which the first have the CRC `front` and the last `len` have the CRC `back`. Takes a step of a few
+/// nanoseconds for each 64 KiB begun.
+///
+/// ```
+/// # use crc32c::{combine, update};
+/// assert_eq!(combine(update(0, b"1234"), update(0, b"56789"), 5), update(0, b"123456789"));
+/// ```
+#[inline]
+pub fn combine(front: u32, back: u32, len: usize) -> u32 {
+    let (mut moved, mut left) = (front, len);
+    while left > 0 {
+        let step = left.min(MOST);
+        moved = moved_by(moved, step);
+        left -= step;
+    }
+    moved ^ back
+}
+
+/// `crc` moved by `len` bytes, at most [`MOST`].
+#[inline]
+fn moved_by(crc: u32, len: usize) -> u32 {
+    let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
+    #[cfg(target_arch = "x86_64")]
+    if Engine::best().multiplies() {
+        // SAFETY: such an engine is the best one only where the CPU has the instructions of [`crate::pass`].
+        return unsafe { wide_times(wide_times(crc, *low), *high) };
+    }
+    times(times(times(crc, *low), *high), UP)
+}
+
+/// Powers of x, reflected, that move by bytes. Each is divided by x^32, which [`wide_times`] multiplies by.
+struct Powers {
+    /// By the lower 8 bits of a number of bytes.
+    low: [u32; 256],
+    /// By the upper 8 of 16.
+    high: [u32; 256],
+}
+
+static POWERS: Powers = {
+    let mut powers = Powers { low: [0; 256], high: [0; 256] };
+    let by_byte = power(8);
+    let mut by_256 = ONE;
+    let (mut at, mut i) = (down(ONE, 32), 0);
+    while i < 256 {
+        powers.low[i] = at;
+        at = times(at, by_byte);
+        by_256 = times(by_256, by_byte);
+        i += 1;
+    }
+    (at, i) = (down(ONE, 32), 0);
+    while i < 256 {
+        powers.high[i] = at;
+        at = times(at, by_256);
+        i += 1;
+    }
+    powers
+};
+
+/// x^64: what both powers are divided by.
+const UP: u32 = power(64);
+
+const fn power(exponent: u32) -> u32 {
+    let (mut value, mut i) = (ONE, 0);
+    while i < exponent {
+        value = (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg());
+        i += 1;
+    }
+    value
+}
+
+/// `value` divided by x^`exponent`.
+const fn down(mut value: u32, exponent: u32) -> u32 {
+    let mut i = 0;
+    while i < exponent {
+        // The polynomial has x^0, so a value with it was reduced.
+        let reduced = value & ONE != 0;
+        value = if reduced { ((value ^ POLYNOMIAL) << 1) | 1 } else { value << 1 };
+        i += 1;
+    }
+    value
+}
+
+/// The product modulo the polynomial.
+const fn times(a: u32, mut b: u32) -> u32 {
+    let (mut product, mut i) = (0, 0);
+    while i < 32 {
+        product ^= b & ((a >> (31 - i)) & 1).wrapping_neg();
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+        i += 1;
+    }
+    product
+}
+
+/// The product by x^32.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "pclmulqdq,sse4.2")]
+#[inline]
+fn wide_times(a: u32, b: u32) -> u32 {
+    use core::arch::x86_64::*;
+    let (a, b) = (_mm_cvtsi32_si128(a as i32), _mm_cvtsi32_si128(b as i32));
+    // The product of two reflected values is one bit short.
+    let product = (_mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(a, b)) as u64) << 1;
+    _mm_crc32_u64(0, product) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::update;
+
+    fn plain(crc: u32, len: usize) -> u32 {
+        times(times(times(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), UP)
+    }
+
+    /// At every length, also on a CPU without the instructions.
+    #[test]
+    fn combined_crcs_are_those_of_the_whole() {
+        let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();
+        for front in [0, 1, 3, 44, 4096] {
+            for len in (0..5000).chain([65_534, 65_535, 65_536, 65_537, 131_071, 135_000]) {
+                let (head, tail) = bytes[..front + len].split_at(front);
+                let crcs = (update(0, head), update(0, tail));
+                let whole = update(crcs.0, tail);
+                assert_eq!(combine(crcs.0, crcs.1, len), whole, "{front} and {len}");
+                if len <= MOST {
+                    assert_eq!(plain(crcs.0, len) ^ crcs.1, whole, "{front} and {len}, plain");
+                }
+            }
+        }
+    }
+}

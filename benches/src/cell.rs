@@ -15,7 +15,7 @@ use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
 use crate::product;
-use crate::rig::{End, Link, QUEUE, Rig, RigConfig, SINK, SOURCE, Side};
+use crate::rig::{End, Link, QUEUE, Rig, RigConfig, SINK, Side, source};
 use crate::row::Row;
 
 /// What is measured.
@@ -46,8 +46,17 @@ pub enum Measure {
     SetUp,
     /// Bytes of heap per stream, for both ends.
     Memory,
-    /// Writes on a stream with the flight recorder and on one without, in turns: the rate with it, of that without.
-    Recorder,
+}
+
+/// What another stream between the same two workers does in the turns that it has.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Beside {
+    /// Its kind.
+    pub what: Measure,
+    /// Messages under way.
+    pub depth: u32,
+    /// How it differs from the rig of the cell: in its endpoints, or in the source of what is sent.
+    pub rig: RigConfig,
 }
 
 /// A measurement.
@@ -71,6 +80,9 @@ pub struct Cell {
     /// Messages go anywhere in the region, to any of its STags; else one behind the other.
     #[serde(default)]
     pub random: bool,
+    /// It has turns with this, and the row is the ratio of its rate to that of this.
+    #[serde(default)]
+    pub beside: Option<Box<Beside>>,
     /// How long, after a warm-up of a quarter of it.
     pub seconds: f64,
 }
@@ -102,6 +114,16 @@ impl Cell {
         }
         if self.what == Measure::Loaded {
             row = row.with("load", format!("{} %", self.load_percent));
+        }
+        if let Some(beside) = self.beside() {
+            let other = beside.row().parameters;
+            let differs =
+                other.iter().filter(|(name, value)| row.parameters.get(*name) != Some(value));
+            let what = format!("{:?}", beside.what).to_lowercase();
+            let what = (beside.what != self.what).then_some(what);
+            let differs = differs.map(|(name, value)| format!("{name}: {value}"));
+            let all: Vec<String> = what.into_iter().chain(differs).collect();
+            row = row.with("in turns with", all.join(", "));
         }
         if self.random {
             row = row.with("order", "random").with("stags", rig.stags);
@@ -136,12 +158,12 @@ impl Cell {
 
     fn unit(&self) -> &'static str {
         match self.what {
+            _ if self.beside.is_some() => "",
             Measure::Goodput | Measure::Read | Measure::Mixed | Measure::Send => "Gbit/s",
             Measure::WriteRate | Measure::SendRate => "messages/s",
             Measure::Echo | Measure::Notify | Measure::ReadTrip | Measure::Loaded => "us",
             Measure::SetUp => "streams/s",
             Measure::Memory => "bytes",
-            Measure::Recorder => "",
         }
     }
 
@@ -159,15 +181,16 @@ impl Cell {
             false => Order::Sequential,
         };
         let (base, bytes) = (TaggedOffset(0), self.rig.region);
-        let write = LoadKind::Write(Window { local: SOURCE, remote: SINK, base, bytes, order });
-        let read = LoadKind::Read(Window { local: SINK, remote: SOURCE, base, bytes, order });
+        let source = source(self.rig.unstable);
+        let write = LoadKind::Write(Window { local: source, remote: SINK, base, bytes, order });
+        let read = LoadKind::Read(Window { local: SINK, remote: source, base, bytes, order });
         let kind = match self.what {
             Measure::Mixed if stream % 2 == 1 => read,
             Measure::Read | Measure::ReadTrip => read,
             Measure::Send | Measure::SendRate => LoadKind::Send { qn: QUEUE },
             Measure::Echo | Measure::Loaded => LoadKind::Echo { qn: QUEUE },
             Measure::Notify => {
-                let window = Window { local: SOURCE, remote: SINK, base, bytes, order };
+                let window = Window { local: source, remote: SINK, base, bytes, order };
                 LoadKind::Notify { window, qn: QUEUE }
             }
             _ => write,
@@ -185,6 +208,12 @@ impl Cell {
         Load { pace: Pace::Open { every, phase }, ..self.load(stream) }
     }
 
+    /// What has turns with it, as a cell.
+    fn beside(&self) -> Option<Cell> {
+        let Beside { what, depth, rig } = *self.beside.clone()?;
+        Some(Cell { what, depth, rig, beside: None, ..self.clone() })
+    }
+
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -192,6 +221,8 @@ impl Cell {
     /// Bytes of memory that it needs beside what every measurement needs.
     fn regions(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
+        // One more at either end, where the other has a source of its own.
+        let copies = copies + if self.beside.is_some() { 2 } else { 0 };
         self.rig.region.saturating_mul(copies)
     }
 }

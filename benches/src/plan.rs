@@ -7,8 +7,8 @@ mod floods;
 mod latency;
 mod ports;
 mod protected;
-mod recorder;
 mod scale;
+mod turns;
 
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +98,7 @@ pub fn groups(means: &Means) -> Vec<Group> {
     let mut all = vec![
         plan.headline(1500, "bulk-1500", "Bulk writes, MTU 1500, beside the limits"),
         plan.headline(9000, "bulk-9000", "Bulk writes, MTU 9000, beside the limits and the peers"),
+        plan.in_turns(),
         plan.verbs(),
         plan.sizes(),
         plan.networks(),
@@ -165,6 +166,7 @@ impl Plan<'_> {
             depth: depth(what, len),
             load_percent: 0,
             random: false,
+            beside: None,
             seconds: self.seconds(),
         }
     }
@@ -237,6 +239,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_has_turns_with_another_names_what_differs() {
+        let turns = groups(&means(false)).into_iter().filter(|group| group.name == "turns");
+        let rows: Vec<Row> = turns.flat_map(|g| g.tasks).map(|task| task.row()).collect();
+        let differs = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name).unwrap();
+            row.parameters["in turns with"].clone()
+        };
+        assert!(differs("turns-markers-1500").contains("markers: off"));
+        assert_eq!(differs("turns-unstable-9000"), "source: stable");
+        assert!(differs("turns-sctp-1500").contains("llp: mpa/tcp"));
+        assert_eq!(differs("turns-read-9000"), "goodput, depth: 4");
+        assert_eq!(differs("turns-send-1500"), "goodput");
+        assert_eq!(rows.len(), 10);
+    }
+
     /// What the appliance refuses is found here and not in the middle of a run.
     #[test]
     fn every_row_has_configuration_files_that_the_appliance_takes() {
@@ -250,8 +268,14 @@ mod tests {
                     Task::Flood(flood) => &flood.rig,
                     Task::Peer(_) | Task::Appliance(_) | Task::Gcm(_) | Task::Stalls(_) => continue,
                 };
-                if let Err(error) = rig.products() {
-                    panic!("{}: {error}", task.row().name);
+                let beside = match &task {
+                    Task::Cell(cell) => cell.beside.as_ref().map(|beside| &beside.rig),
+                    _ => None,
+                };
+                for rig in [Some(rig), beside].into_iter().flatten() {
+                    if let Err(error) = rig.products() {
+                        panic!("{}: {error}", task.row().name);
+                    }
                 }
             }
         }

@@ -20,8 +20,10 @@ use crate::product::{self, PORT, Product};
 const PD: PdId = PdId(1);
 /// Far more than any step takes; only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Either side's region to send from and to serve Reads from.
-pub const SOURCE: Stag = Stag(0x100);
+/// Either side's region to send from and to serve Reads from, [stable](RigConfig::unstable) or not.
+pub const fn source(unstable: bool) -> Stag {
+    if unstable { Stag(0x300) } else { Stag(0x100) }
+}
 /// Either side's region that the other writes to, or that its own Reads fill.
 pub const SINK: Stag = Stag(0x200);
 /// The queue of untagged messages.
@@ -313,13 +315,7 @@ impl End {
     fn add_regions(&mut self, side: Side) -> anyhow::Result<()> {
         let (both, rdmap) = (self.rig.both, self.rig.rdmap);
         let asking = side == Side::Asking;
-        if asking || both || rdmap {
-            let source = match self.rig.unstable {
-                true => product::region(self.rig.region)?,
-                false => stable(self.rig.region)?,
-            };
-            self.add(vec![entry(SOURCE, 0, self.rig.region, Access::REMOTE_READ, &source)])?;
-        }
+        self.add_source(side, self.rig.unstable)?;
         if !asking || both || rdmap {
             let sink = product::region(self.rig.region)?;
             let (part, access) = (self.rig.part(), Access::REMOTE_WRITE | Access::REMOTE_READ);
@@ -330,6 +326,16 @@ impl End {
             self.add(stags.collect())?;
         }
         Ok(())
+    }
+
+    /// What is sent from, if this side sends.
+    fn add_source(&mut self, side: Side, unstable: bool) -> anyhow::Result<()> {
+        if side == Side::Asked && !self.rig.both && !self.rig.rdmap {
+            return Ok(());
+        }
+        let len = self.rig.region;
+        let memory = if unstable { product::region(len)? } else { stable(len)? };
+        self.add(vec![entry(source(unstable), 0, len, Access::REMOTE_READ, &memory)])
     }
 
     fn add(&mut self, entries: Vec<StagEntry<Memory>>) -> anyhow::Result<()> {
@@ -480,13 +486,22 @@ impl Rig {
         }
     }
 
-    /// Streams can be opened otherwise, too: as a rig says that differs in its endpoints only. The next number.
+    /// Streams can be opened otherwise, too: as a rig says that differs in its endpoints, or in its source, only. The next
+    /// number.
     pub fn add_way(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
         let [asking, asked] = rig.products()?;
-        if let Some(end) = &mut self.asked {
-            end.add_way(asked)?;
+        let ends = [
+            (Side::Asked, self.asked.as_mut(), asked),
+            (Side::Asking, Some(&mut self.asking), asking),
+        ];
+        for (side, end, product) in ends {
+            let Some(end) = end else { continue };
+            if rig.unstable != end.rig.unstable {
+                end.add_source(side, rig.unstable)?;
+            }
+            end.add_way(product)?;
         }
-        self.asking.add_way(asking)
+        Ok(())
     }
 
     /// Opens `n` streams more, a few at a time.

@@ -239,25 +239,21 @@ impl List<'_> {
             let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
             self.ratio(&name, Some(share), false, value(&write), value(&limit));
         }
-        for (what, share, of) in [
-            ("markers on, of off", 0.92, "markers"),
-            ("unstable source, of stable", 0.85, "unstable"),
+        for (what, row, share) in [
+            ("markers on, of off", "markers", 0.92),
+            ("unstable source, of stable", "unstable", 0.85),
+            ("1 MiB writes over SCTP, of TCP", "sctp", 0.9),
         ] {
             for mtu in [1500, 9000] {
-                let (of, by) = (format!("write-{mtu}-{of}"), format!("write-{mtu}"));
                 let name = format!("{what}, MTU {mtu}");
-                self.ratio(&name, Some(share), false, value(&of), value(&by));
+                self.formed(&name, Some(share), &format!("turns-{row}-{mtu}"));
             }
         }
-        for (verb, name, share) in [("read", "Reads", 0.85), ("send", "Sends", 0.7)] {
-            let (of, by) = (format!("rdmap-{verb}-9000"), "rdmap-write-9000");
-            let name = format!("{name} of 1 MiB, of Writes, MTU 9000");
-            self.ratio(&name, Some(share), false, value(&of), value(by));
-        }
-        for mtu in [1500, 9000] {
-            let (of, by) = (format!("sctp-write-1m-{mtu}"), format!("tcp-write-1m-{mtu}"));
-            let name = format!("1 MiB writes over SCTP, of TCP, MTU {mtu}");
-            self.ratio(&name, Some(0.9), false, value(&of), value(&by));
+        for (name, row, share) in [("Reads", "read", 0.85), ("Sends", "send", 0.7)] {
+            for (mtu, share) in [(1500, None), (9000, Some(share))] {
+                let name = format!("{name} of 1 MiB, of Writes, MTU {mtu}");
+                self.formed(&name, share, &format!("turns-{row}-{mtu}"));
+            }
         }
         for (what, load, share) in [
             ("64-byte writes", "messages-64", Some(0.98)),
@@ -272,6 +268,8 @@ impl List<'_> {
         let cost = |name| Of(name, Some("asked_busy_ns_per_byte"));
         let name = "receive cost per byte at 1 % loss, of none";
         self.ratio(name, Some(1.1), true, cost("loss-1"), cost("loss-0"));
+        let name = "receive cost per byte at 1 % loss, of none at 1 Gbit/s, evenly spaced";
+        self.ratio(name, None, true, cost("loss-1"), cost("loss-0-slow"));
     }
 
     fn messages(&mut self) {
@@ -387,9 +385,9 @@ impl List<'_> {
             let name = quantile.trim_end_matches("_us").replace('_', ".");
             figure(&format!("echo of 64 bytes, {name}"), "us", 1.0, "echo", Some(quantile));
         }
-        let name = "the same of nothing but stalls of the cores, p99.9";
+        let name = "echo of 64 bytes, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-echo", Some("echo_p99_9_us"));
-        let name = "wait for both cores, p99.9 of all moments";
+        let name = "any message at a time of its own, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-load", None);
         for what in ["seal", "open"] {
             let (name, row) = (format!("AES-GCM-128 of an echo's packet: {what}"), "gcm-176");

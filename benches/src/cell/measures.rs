@@ -7,7 +7,7 @@ use dataplane::{Command, Event, StreamStats};
 use hdrhistogram::Histogram;
 
 use super::{Cell, Heap, Measure};
-use crate::rig::{Rig, RigConfig};
+use crate::rig::Rig;
 use crate::row::{Quantiles, Row, median};
 
 /// Measures what the cell is configured to.
@@ -17,6 +17,9 @@ pub(super) fn measure(
     row: &mut Row,
     heap: Option<Heap<'_>>,
 ) -> anyhow::Result<()> {
+    if let Some(beside) = cell.beside() {
+        return turns(cell, &beside, rig, row);
+    }
     match cell.what {
         Measure::Goodput
         | Measure::Read
@@ -27,7 +30,6 @@ pub(super) fn measure(
         Measure::Echo | Measure::Notify | Measure::ReadTrip => latency(cell, rig, row),
         Measure::Loaded => loaded(cell, rig, row),
         Measure::SetUp => set_up(cell, rig, row),
-        Measure::Recorder => recorder(cell, rig, row),
         Measure::Memory => {
             let heap = heap.context("this program does not count its heap")?;
             memory(cell, rig, row, heap)
@@ -248,11 +250,10 @@ fn set_up(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
 /// How long each of two streams has the workers to itself.
 const TURN: Duration = Duration::from_millis(10);
 
-/// Two streams between the same workers, one with the flight recorder at both ends and one without, have turns. The
-/// ratio is formed of two turns side by side, of which each is the first as often; the row is the median of them, so
-/// that a turn in which the host took a core away does not decide.
-fn recorder(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
-    rig.add_way(&RigConfig { recorder: !cell.rig.recorder, ..cell.rig.clone() })?;
+/// Two streams between the same workers have turns. The ratio is formed of two turns side by side, of which each is the
+/// first as often; the row is the median of them, so that a turn in which the host took a core away does not decide.
+fn turns(cell: &Cell, beside: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
+    rig.add_way(&beside.rig)?;
     rig.open_by(0, 1)?;
     rig.open_by(1, 1)?;
     let pairs = (cell.seconds / (2.0 * TURN.as_secs_f64())).ceil() as usize;
@@ -262,7 +263,7 @@ fn recorder(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
         let mut rates = [0.0; 2];
         let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
         for stream in order {
-            rig.start_one(stream, cell.load(0))?;
+            rig.start_one(stream, [cell, beside][stream].load(0))?;
             pause(rig, TURN)?;
             let report = rig.stop_one(stream)?;
             anyhow::ensure!(report.messages > 0, "not one message was complete in a turn");

@@ -48,7 +48,7 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.cell(name, &cell, what, 1 << 20, rig)));
             }
         }
-        Group { name, title, repetitions: self.paired(), tasks }
+        Group { name, title, repetitions: self.few(), tasks }
     }
 
     pub(super) fn sizes(&self) -> Group {
@@ -134,7 +134,7 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.cell(name, &cell, Measure::Goodput, 1 << 20, rig)));
             }
         }
-        Group { name, title, repetitions: self.paired(), tasks }
+        Group { name, title, repetitions: self.few(), tasks }
     }
 
     pub(super) fn sctp_more(&self) -> Group {

@@ -99,6 +99,12 @@ impl Plan<'_> {
                 tasks.push(Task::Cell(self.slow(cell)));
             }
         }
+        // About the rate that is left at 1 %, evenly spaced: what fewer frames in a turn cost alone.
+        let (delay_us, rate_mbit, queue) = (50, 1000, 400_000);
+        let impairment = Impairment { delay_us, rate_mbit, queue, ..Impairment::default() };
+        let rig = RigConfig { markers: true, impairment, ..self.rig() };
+        let cell = self.cell(name, "loss-0-slow", Measure::Goodput, 1 << 20, rig);
+        tasks.push(Task::Cell(self.slow(cell)));
         Group { name, title, repetitions: self.paired(), tasks }
     }
 

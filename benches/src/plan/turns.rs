@@ -1,28 +1,57 @@
-//! What the flight recorder costs: the same load with it and without, in turns.
+//! Two loads between the same two workers, in turns.
 
-use super::{Group, Plan, Task};
-use crate::cell::{Cell, Measure};
+use super::{Group, Plan, Task, depth};
+use crate::cell::{Beside, Cell, Measure};
 use crate::rig::{Impairment, RigConfig};
 
+/// Bytes of a message, where it is long.
+const LONG: u32 = 1 << 20;
+
 impl Plan<'_> {
+    /// What the flight recorder costs.
     pub(super) fn recorder(&self) -> Group {
         let (name, title) = ("recorder", "The flight recorder, on of off");
         let mut tasks = Vec::new();
         for (load, len, loss_ppm) in [
             ("messages-64", 64, 0),
-            ("write-1m", 1 << 20, 0),
+            ("write-1m", LONG, 0),
             // Where there is something to record.
-            ("write-1m-loss", 1 << 20, 10_000),
+            ("write-1m-loss", LONG, 10_000),
         ] {
             let delay_us = if loss_ppm > 0 { 50 } else { 0 };
             let impairment = Impairment { loss_ppm, delay_us, ..Impairment::default() };
             let rig = RigConfig { impairment, ..self.rig() };
-            let row = format!("recorder-{load}");
-            let cell = self.cell(name, &row, Measure::Recorder, len, rig);
-            // A hundred pairs of turns.
-            tasks.push(Task::Cell(Cell { seconds: 4.0 * cell.seconds, ..cell }));
+            let off = RigConfig { recorder: false, ..rig.clone() };
+            let cell = self.cell(name, &format!("recorder-{load}"), Measure::Goodput, len, rig);
+            tasks.push(self.turns(4.0, cell, Measure::Goodput, off));
         }
         // The bounds are 1 and 2 %: more repetitions than elsewhere, so that the interval is narrower.
         Group { name, title, repetitions: 3 * self.paired(), tasks }
+    }
+
+    /// Verbs, markers, sources and lower layers beside what they are compared with.
+    pub(super) fn in_turns(&self) -> Group {
+        let (name, title) = ("turns", "1 MiB in turns of 10 ms: the rate of the one, of the other");
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            let rig = || RigConfig { mtu, ..self.rig() };
+            let rdmap = || RigConfig { rdmap: true, buffer: LONG, ..rig() };
+            let mut add = |row: &str, what, rig, beside| {
+                let cell = self.cell(name, &format!("turns-{row}-{mtu}"), what, LONG, rig);
+                tasks.push(self.turns(2.0, cell, Measure::Goodput, beside));
+            };
+            add("markers", Measure::Goodput, RigConfig { markers: true, ..rig() }, rig());
+            add("unstable", Measure::Goodput, RigConfig { unstable: true, ..rig() }, rig());
+            add("sctp", Measure::Goodput, RigConfig { sctp: true, ..rig() }, rig());
+            add("read", Measure::Read, rdmap(), rdmap());
+            add("send", Measure::Send, rdmap(), rdmap());
+        }
+        Group { name, title, repetitions: self.paired(), tasks }
+    }
+
+    /// A cell whose other turns are those of `what` in that rig, for so many times as long as others.
+    fn turns(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
+        let beside = Some(Box::new(Beside { what, depth: depth(what, cell.len), rig }));
+        Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })
     }
 }

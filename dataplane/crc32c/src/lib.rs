@@ -6,8 +6,8 @@
 //! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
-//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, and in a [`Digest`]'s copy of bytes that others
-//! may write to.
+//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, and in a [`Digest`]'s copy of bytes
+//! that others may write to.
 
 mod combine;
 mod digest;

@@ -64,27 +64,31 @@ impl<'a> PacketBuilder<'a> {
     /// Adds the DATA chunk whose user data are the first `len` bytes of [`data_buffer`](Self::data_buffer),
     /// 1 to [`data_room`](Self::data_room).
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
-        if len == 0 || len > self.data_room() {
-            return Err(Full);
-        }
-        self.out[self.len..][..DATA_HEADER_LEN].copy_from_slice(&header.emit(len));
-        self.pad_to(DATA_HEADER_LEN + len);
-        Ok(())
+        self.data(header, len).map(|_| ())
     }
 
     /// The same with user data of which the CRC32c is `crc`: they are not read for the checksum.
     pub fn push_digested(&mut self, header: &DataHeader, len: usize, crc: u32) -> Result<(), Full> {
+        let start = self.len;
+        let header = self.data(header, len)?;
+        let end = start + DATA_HEADER_LEN + len;
+        debug_assert_eq!(crc, crc32c::update(0, &self.out[end - len..end]));
+        let front = crc32c::update(self.crc, &self.out[self.digested..start]);
+        self.crc = crc32c::combine(crc32c::update(front, &header), crc, len);
+        self.digested = end;
+        Ok(())
+    }
+
+    /// Writes header and pad of a DATA chunk; its header.
+    #[inline]
+    fn data(&mut self, header: &DataHeader, len: usize) -> Result<[u8; DATA_HEADER_LEN], Full> {
         if len == 0 || len > self.data_room() {
             return Err(Full);
         }
-        debug_assert_eq!(crc, crc32c::update(0, &self.data_buffer()[..len]));
         let header = header.emit(len);
         self.out[self.len..][..DATA_HEADER_LEN].copy_from_slice(&header);
-        let front = crc32c::update(self.crc, &self.out[self.digested..self.len]);
-        self.crc = crc32c::combine(crc32c::update(front, &header), crc, len);
-        self.digested = self.len + DATA_HEADER_LEN + len;
         self.pad_to(DATA_HEADER_LEN + len);
-        Ok(())
+        Ok(header)
     }
 
     /// Adds a SACK; what does not fit is left out, duplicates first, then the last blocks

@@ -70,7 +70,8 @@ static POWERS: Powers = {
 /// x^64: what both powers are divided by.
 const UP: u32 = power(64);
 
-const fn power(exponent: u32) -> u32 {
+/// x^`exponent` modulo the polynomial, reflected.
+pub(crate) const fn power(exponent: u32) -> u32 {
     let (mut value, mut i) = (ONE, 0);
     while i < exponent {
         value = (value >> 1) ^ (POLYNOMIAL & (value & 1).wrapping_neg());

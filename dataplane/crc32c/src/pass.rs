@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use crate::combine::power;
 use crate::sum::{Sum, fold};
 
 /// Most bytes of one pass with a sum: one of so many words is below 2^32.
@@ -82,15 +83,4 @@ pub(crate) const fn factors(bits: u32) -> [u64; 2] {
     // Reflected values: the product of two is one bit short, which the shift makes good; reduction by the CRC
     // instruction multiplies by x^32.
     [(power(bits + 32) as u64) << 1, (power(bits - 32) as u64) << 1]
-}
-
-/// x^`exponent` modulo the polynomial, reflected.
-const fn power(exponent: u32) -> u32 {
-    let mut value = 1 << 31;
-    let mut i = 0;
-    while i < exponent {
-        value = (value >> 1) ^ (0x82f6_3b78 * (value & 1));
-        i += 1;
-    }
-    value
 }

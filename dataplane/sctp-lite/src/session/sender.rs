@@ -127,7 +127,7 @@ impl Sender {
         }
         let outgoing = source.next(mulpdu)?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
-        let crc = write(ssn, &outgoing, source, &mut out[..len]);
+        let crc = write_digested(ssn, &outgoing, source, &mut out[..len]);
         let record = Record {
             message: outgoing.token.message,
             offset: outgoing.token.offset,
@@ -199,7 +199,7 @@ impl Sender {
         }
         if let Some(source) = source {
             let again = source.again(record.token(), usize::from(record.payload_len));
-            let _ = write(DdpSsn(at as u16), &again, source, out);
+            write(DdpSsn(at as u16), &again, source, out);
         }
     }
 
@@ -212,7 +212,7 @@ impl Sender {
             }
             let again = source.again(record.token(), usize::from(record.payload_len));
             self.kept.keep_with(at, SEGMENT_HEADER_LEN + again.len(), |out| {
-                let _ = write(DdpSsn(at as u16), &again, source, out);
+                write(DdpSsn(at as u16), &again, source, out);
             });
             self.is_kept(at);
         }
@@ -243,26 +243,38 @@ impl Sender {
     }
 }
 
-/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes. The CRC32c of them, if it comes with the copy.
+/// Writes DDP-SSN, DDP header and payload; `out` has exactly their bytes.
+fn write(ssn: DdpSsn, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+    source.read_payload(outgoing.token, 0, write_headers(ssn, outgoing, out));
+}
+
+/// The same; the CRC32c of the bytes, if it comes with the copy.
 #[inline]
-fn write(
+fn write_digested(
     ssn: DdpSsn,
     outgoing: &Outgoing,
     source: &impl UlpduSource,
     out: &mut [u8],
 ) -> Option<u32> {
+    const _: () = assert!(SEGMENT_HEADER_LEN == size_of::<u16>());
+    if !Digest::is_one_pass(outgoing.payload_len) {
+        write(ssn, outgoing, source, out);
+        return None;
+    }
+    let mut digest = Digest::new(false);
+    digest.add(&outgoing.header.bytes_behind(ssn.0));
+    let payload = write_headers(ssn, outgoing, out);
+    source.read_digested(outgoing.token, 0, payload, &mut digest);
+    Some(digest.crc())
+}
+
+/// Writes DDP-SSN and DDP header to the front of `out`. Returns the room for the payload.
+#[inline]
+fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a mut [u8] {
     emit_ssn(ssn, out);
     let (header, payload) = out[SEGMENT_HEADER_LEN..].split_at_mut(outgoing.header.len());
     outgoing.header.write(header);
-    if !Digest::is_one_pass(payload.len()) {
-        source.read_payload(outgoing.token, 0, payload);
-        return None;
-    }
-    const _: () = assert!(SEGMENT_HEADER_LEN == size_of::<u16>());
-    let mut digest = Digest::new(false);
-    digest.add(&outgoing.header.bytes_behind(ssn.0));
-    source.read_digested(outgoing.token, 0, payload, &mut digest);
-    Some(digest.crc())
+    payload
 }
 
 /// The largest DDP segment to send when a packet carries messages of at most `most` bytes and leaves

@@ -512,8 +512,7 @@ impl Rig {
     /// The same, in the way of this number.
     pub fn open_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
         let (mut asked, mut opened) = (0, Vec::new());
-        // Fewer than a burst: of a full one the asked side examines few SYNs while it has streams, and drops the others.
-        let window = (dataplane::io::BURST as u32 * 3 / 4).min(n);
+        let window = 256.min(n);
         while asked < window {
             self.asking.connect_by(way, asked)?;
             asked += 1;

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
 use super::arrival::Arrival;
+use super::backlog::Answers;
 use super::{Core, Env};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
@@ -22,18 +23,18 @@ use crate::net::interface::Interface;
 const SENT: usize = 32;
 
 /// The host's ends, by interface.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hosts {
     ports: Vec<Option<HostPort>>,
     /// Frames that the burst may still give.
-    left: usize,
+    left: Answers,
 }
 
 impl Hosts {
     /// `None` for interfaces that are not shared.
     pub(super) fn new(ports: Vec<Option<HostPort>>) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
-        Hosts { ports, left: 0 }
+        Hosts { ports, left: Answers::ALL }
     }
 
     /// No interface is shared.
@@ -47,8 +48,14 @@ impl Hosts {
     }
 
     /// A burst begins, which may give so many frames.
-    pub(super) fn begin(&mut self, left: usize) {
+    pub(super) fn begin(&mut self, left: Answers) {
         self.left = left;
+    }
+
+    /// What the burst gave beyond the few of any burst.
+    #[inline]
+    pub(super) fn beyond(&self) -> usize {
+        self.left.beyond()
     }
 
     /// The host has sent something.
@@ -70,7 +77,9 @@ impl Hosts {
 
     fn give(&mut self, interface: usize, frame: &[u8]) -> Result<(), DropReason> {
         let port = self.ports.get_mut(interface).and_then(Option::as_mut);
-        self.left = self.left.checked_sub(1).ok_or(DropReason::HostFull)?;
+        if !self.left.take() {
+            return Err(DropReason::HostFull);
+        }
         match port.is_some_and(|port| port.give(frame)) {
             true => Ok(()),
             false => Err(DropReason::HostFull),
@@ -104,15 +113,6 @@ fn may_be_the_hosts(reason: DropReason) -> bool {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A burst begins.
-    #[inline]
-    pub(super) fn begin_burst(&mut self, full: bool) {
-        if !self.env.host.is_empty() {
-            let most = self.answers(full);
-            self.env.host.begin(most);
-        }
-    }
-
     /// A frame that demultiplexing refused: the host's, if the interface is shared, or dropped.
     #[cold]
     pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {

@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use super::backlog::Answers;
 use super::host::For;
 use super::{Core, MESSAGES};
 use crate::api::{DropReason, Event, InterfaceId};
@@ -30,10 +31,6 @@ const AHEAD: usize = 2;
 const BURSTS: usize = 4;
 const FEW: usize = BURST / 4;
 
-/// Frames without a stream and an association that may make work, of a burst behind which more may wait, when there are
-/// streams: SYNs and cookies that come back, and SCTP packets. What they cost is taken from the streams.
-const ANSWERS: usize = 8;
-
 impl<Io: PortIo> Core<Io> {
     /// A burst of each port, and more of a port that is flooded: the streams are served after it, and what that takes
     /// is better spread over many frames of theirs. Returns whether there was any frame.
@@ -43,16 +40,27 @@ impl<Io: PortIo> Core<Io> {
             for _ in 0..BURSTS {
                 let Some(slot) = self.env.ports.get_mut(port) else { break };
                 if !slot.receive(now) {
+                    slot.allowance.polled(0);
                     break;
                 }
                 busy = true;
-                let frames = slot.take_arrived();
-                let full = frames.is_full();
-                let known = match slot.io.tap() {
-                    None => self.take_burst(port, frames, now),
-                    Some(_) => self.take_watched(port, frames, now),
+                let (frames, watched) = (slot.take_arrived(), slot.io.tap().is_some());
+                slot.allowance.polled(frames.len());
+                let (full, allowance) = (frames.is_full(), slot.allowance);
+                self.begin_burst(full, allowance);
+                let known = match watched {
+                    false => self.take_burst(port, frames, now),
+                    true => self.take_watched(port, frames, now),
                 };
-                if known >= FEW || !full {
+                if !full {
+                    break;
+                }
+                let spent = self.end_burst();
+                if let Some(slot) = self.env.ports.get_mut(port).filter(|_| spent > 0) {
+                    slot.allowance.spend(spent);
+                }
+                // Streams wait for one burst at most of which more than a few frames made work.
+                if known >= FEW || spent > 0 {
                     break;
                 }
             }
@@ -92,8 +100,7 @@ impl<Io: PortIo> Core<Io> {
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
-        let (full, mut known, mut strangers) = (frames.is_full(), 0, Arrivals::new());
-        self.begin_burst(full);
+        let (mut known, mut strangers) = (0, Arrivals::new());
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
         frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
@@ -120,7 +127,7 @@ impl<Io: PortIo> Core<Io> {
             }
             known += self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);
         }
-        self.input_strangers(&strangers, full, now);
+        self.input_strangers(&strangers, now);
         known
     }
 
@@ -135,9 +142,10 @@ impl<Io: PortIo> Core<Io> {
     /// What other workers sent. Returns whether there was anything.
     pub(super) fn take_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.is_waiting() {
+            self.allowance.polled(0);
             return false;
         }
-        self.begin_burst(true);
+        self.begin_burst(true, self.allowance);
         let mut arrivals = Arrivals::new();
         let mut taken = 0;
         while taken < MESSAGES && !arrivals.is_full() {
@@ -171,9 +179,14 @@ impl<Io: PortIo> Core<Io> {
                 Message::TooLong(report) => drop(self.reported(&report, now)),
             }
         }
-        let (full, mut strangers) = (arrivals.is_full(), Arrivals::new());
+        let (many, mut strangers) = (arrivals.len(), Arrivals::new());
         self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
-        self.input_strangers(&strangers, full, now);
+        if many < BURST {
+            self.env.strangers = Answers::ALL;
+        }
+        self.input_strangers(&strangers, now);
+        self.allowance.polled(many);
+        self.allowance.spend(self.end_burst());
         taken > 0
     }
 
@@ -374,37 +387,18 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// What was left of a burst, in its order.
-    fn input_strangers(&mut self, strangers: &Arrivals<Io::Frame>, full: bool, now: Instant) {
-        if strangers.is_empty() {
-            return;
-        }
-        let mut answers = self.answers(full);
+    fn input_strangers(&mut self, strangers: &Arrivals<Io::Frame>, now: Instant) {
         for arrival in strangers {
-            self.input_stranger(arrival, &mut answers, now);
+            self.input_stranger(arrival, now);
         }
     }
 
-    /// How many frames of no stream may make work in this burst: if it is full, and there are streams that wait
-    /// meanwhile, few.
-    pub(super) fn answers(&self, full: bool) -> usize {
-        let half_open = self.env.admission.listeners().half_open() as usize;
-        match full && self.streams.len() > half_open {
-            true => ANSWERS,
-            false => usize::MAX,
-        }
-    }
-
-    pub(super) fn input_stranger(
-        &mut self,
-        arrival: &Arrival<Io::Frame>,
-        answers: &mut usize,
-        now: Instant,
-    ) {
+    pub(super) fn input_stranger(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         match arrival.carries {
             Carries::Segment { ce, unverified } => {
-                self.strange_segment(arrival, (ce, unverified), answers, now);
+                self.strange_segment(arrival, (ce, unverified), now);
             }
-            Carries::Packet { udp } => self.strange_packet(arrival, udp, answers, now),
+            Carries::Packet { udp } => self.strange_packet(arrival, udp, now),
         }
     }
 

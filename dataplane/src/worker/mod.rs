@@ -27,6 +27,7 @@ mod accept;
 mod admission;
 mod arrival;
 mod associations;
+mod backlog;
 mod batch;
 mod by_age;
 mod carrier;
@@ -80,6 +81,7 @@ use tcp_lite::tcp::IsnGenerator;
 
 use self::admission::Admission;
 use self::associations::Associations;
+use self::backlog::{Allowance, Answers};
 use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
@@ -120,6 +122,8 @@ pub(crate) struct Core<Io: PortIo> {
     /// The SCTP associations that carry streams.
     associations: Associations,
     mesh: Mesh<Io::Frame>,
+    /// Of what other workers send.
+    allowance: Allowance,
     reclaim: Cursor,
     listings: Listings,
     env: Env<Io>,
@@ -137,6 +141,8 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: Hosts,
+    /// Frames of no stream and no association that the burst may still give work to.
+    strangers: Answers,
     /// Frames that wait for an SA, and what else sealing keeps.
     seals: Seals<Io::Frame>,
     /// When load generators with a rate post next.
@@ -235,6 +241,7 @@ impl<Io: PortIo> Core<Io> {
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             host: Hosts::new(hosts),
+            strangers: Answers::ALL,
             paced: load::Paced::default(),
             shared: false,
             now,
@@ -243,6 +250,7 @@ impl<Io: PortIo> Core<Io> {
             streams: Streams::new(index, limits.streams, key(Purpose::Flows)),
             associations,
             mesh,
+            allowance: Allowance::new(),
             reclaim: Cursor::default(),
             listings: Listings::default(),
             env,

@@ -67,13 +67,12 @@ impl<Io: PortIo> Core<Io> {
         self.after_segment(slot, taken, now);
     }
 
-    /// A segment that had no stream when it was looked up. It is examined if it may begin one, while there are
-    /// `answers` left, or if it may be answered with a reset.
+    /// A segment that had no stream when it was looked up. It is examined if it may begin one, while the burst may
+    /// still give work, or if it may be answered with a reset.
     pub(super) fn strange_segment(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         (ce, unverified): (bool, bool),
-        answers: &mut usize,
         now: Instant,
     ) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
@@ -82,14 +81,12 @@ impl<Io: PortIo> Core<Io> {
             if self.is_the_hosts(arrival) {
                 return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
             }
-            let counters = self.env.control.counters();
             if self.may_open(flags, now) {
-                if *answers == 0 {
-                    return counters.drops.count(DropReason::Overload);
+                if !self.env.strangers.take() {
+                    return self.env.control.counters().drops.count(DropReason::Overload);
                 }
-                *answers -= 1;
             } else if flags.has(Flags::RST) {
-                return counters.drops.count(DropReason::NoStream);
+                return self.env.control.counters().drops.count(DropReason::NoStream);
             } else if self.env.network.resets().is_exhausted(now) {
                 self.env.control.counters().drops.count(DropReason::NoStream);
                 return self.env.control.counters().frames.answers_limited.add(1);

@@ -35,8 +35,7 @@ impl<Io: PortIo> Core<Io> {
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
-        let (full, mut known, mut strangers) = (frames.is_full(), 0, Arrivals::new());
-        self.begin_burst(full);
+        let (mut known, mut strangers) = (0, Arrivals::new());
         self.env.control.counters().burst_frames.record(frames.len() as u64);
         for frame in frames {
             let counters = &self.env.control.counters().frames;
@@ -54,17 +53,14 @@ impl<Io: PortIo> Core<Io> {
                 self.release(port, forwarded);
             }
         }
-        if !strangers.is_empty() {
-            let mut answers = self.answers(full);
-            for arrival in &strangers {
-                let frame = matches!(arrival.frame, Packet::Frame(_));
-                if frame {
-                    self.hold(port, arrival.frame.bytes());
-                }
-                self.input_stranger(arrival, &mut answers, now);
-                if frame {
-                    self.release(port, false);
-                }
+        for arrival in &strangers {
+            let frame = matches!(arrival.frame, Packet::Frame(_));
+            if frame {
+                self.hold(port, arrival.frame.bytes());
+            }
+            self.input_stranger(arrival, now);
+            if frame {
+                self.release(port, false);
             }
         }
         known

@@ -96,20 +96,17 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A packet that had no association when it was looked up. It is examined while there are `answers` left.
+    /// A packet that had no association when it was looked up. It is examined while the
+    /// burst may still give work.
     pub(in crate::worker) fn strange_packet(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         udp: Option<u16>,
-        answers: &mut usize,
         now: Instant,
     ) {
         // The burst may have opened its association meanwhile.
-        if !self.associations.flows().has(arrival.hash) {
-            if *answers == 0 {
-                return self.env.control.counters().drops.count(DropReason::Overload);
-            }
-            *answers -= 1;
+        if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take() {
+            return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.sctp_packet(arrival, udp, now);
     }

@@ -159,6 +159,10 @@ fn run(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
             net.hosts[0].send(streams[noise.below(2)], &[5; 3000]);
         }
         if noise.below(20) == 0 {
+            // Every other time as if these were the last ones of many.
+            if n % 2 == 0 {
+                net.hosts.iter_mut().for_each(Host::exhaust);
+            }
             net.turn();
             net.now += Duration::from_micros(200);
         }

@@ -140,6 +140,7 @@ fn a_flood_makes_as_little_work_with_a_capture_as_without() {
         net.open(0, 0, 1, (v4(2), PORT).into());
         net.settle();
         let reader = filter.map(|filter| capture(&mut net, 1, filter));
+        net.hosts[1].exhaust();
         for n in 0..BURST as u16 {
             net.hosts[1].arrive(forged((7, 1000 + n), PORT, Flags::SYN));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ddp::StreamId;
 use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
 
+use super::sctp;
 use super::wire_pair::*;
 use crate::api::{Command, ConnectError, Event};
 use crate::net::demux::TCP;
@@ -84,6 +85,13 @@ impl Established {
             }
         }
         self.net.settle();
+    }
+
+    /// Floods before have spent what full bursts may take.
+    fn spent(mut self) -> Self {
+        self.net.settle();
+        self.net.hosts[1].exhaust();
+        self
     }
 
     fn check(&mut self) {
@@ -289,6 +297,7 @@ fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
     plan.limits.syn_cookies = crate::api::SynCookieMode::Always;
     let mut e = Established::new(plan, 100);
     let (text, burst, few) = (text(&mut e, 8), crate::io::BURST, 8);
+    let mut e = e.spent();
     let before = e.net.hosts[1].count("segments");
     let syns = (0..burst - text.len()).map(|n| forged((3, 2000 + n as u16), PORT, Flags::SYN));
     let n = syns.len() as u64;
@@ -308,6 +317,50 @@ fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
     assert_eq!(e.net.hosts[1].count("cookies_sent") - cookies, 16);
     assert_eq!(e.net.hosts[1].count("overload"), n - few as u64);
     e.check();
+}
+
+/// How many of these frames, which arrive together, are dropped for they are too many, and how many the first turn takes.
+fn dropped(e: &mut Established, frames: Vec<TestFrame>) -> (u64, u64) {
+    let host = |e: &Established, name| e.net.hosts[1].count(name);
+    let (overload, taken) = (host(e, "overload"), host(e, "rx_frames"));
+    frames.into_iter().for_each(|frame| e.net.hosts[1].arrive(frame));
+    e.net.turn();
+    let first = host(e, "rx_frames") - taken;
+    e.net.settle();
+    e.net.hosts[1].assert_all_accounted();
+    (host(e, "overload") - overload, first)
+}
+
+#[test]
+fn hundreds_that_connect_at_once_lose_nothing_and_a_flood_does() {
+    let syn = |n: u16| forged((3 + (n % 200) as u8, 2000 + n), PORT, Flags::SYN);
+    let from = |n: u16| 3 + (n % 200) as u8;
+    let init = |n: u16| {
+        sctp::frame(from(n), 2, (2000 + n, sctp::PORT), 0, &sctp::init(u32::from(n) + 1), None)
+    };
+    type Kind<'a> = &'a dyn Fn(u16) -> TestFrame;
+    for (workers, make) in [(1, &syn as Kind<'_>), (1, &init), (2, &syn), (2, &init)] {
+        let mut plan = Plan { workers, rss: Rss::None, ..Plan::new(2) };
+        plan.limits.syn_cookies = crate::api::SynCookieMode::Always;
+        let mut e = Established::new(plan, 100);
+        e.net.hosts[1].listen_as(sctp::PORT, 100, 100, sctp::config());
+        let burst = crate::io::BURST as u64;
+        for _ in 0..3 {
+            // Polls that bring nothing give back what was taken.
+            (0..32).for_each(|_| drop(e.net.turn()));
+            let (lost, first) = dropped(&mut e, (0..500).map(make).collect());
+            assert_eq!(lost, 0);
+            // Streams wait for one burst of them in a turn. All belong to one worker, or some are passed on.
+            assert!(first == burst || workers == 2, "{first} frames");
+        }
+        (0..32).for_each(|_| drop(e.net.turn()));
+        // Of what does not end, eight of each burst are examined, and 512 besides.
+        let (lost, _) = dropped(&mut e, (0..3200).map(make).collect());
+        if workers == 1 {
+            assert_eq!(lost, 3200 / burst * (burst - 8) - 512);
+        }
+        e.check();
+    }
 }
 
 #[test]
@@ -342,8 +395,7 @@ fn a_flooded_port_is_polled_a_few_times_in_a_turn() {
 
 #[test]
 fn a_stream_that_a_burst_opens_gets_what_follows_in_it() {
-    let mut e = Established::new(Plan::new(2), 100);
-    e.net.settle();
+    let mut e = Established::new(Plan::new(2), 100).spent();
     let strangers =
         |from: u16, n: usize| (0..n as u16).map(move |n| forged((3, from + n), PORT, Flags::SYN));
     // Nothing is left for others behind these, but the stream of the first one is there.

@@ -258,6 +258,7 @@ fn a_flood_towards_the_host_costs_a_stream_nothing() {
     let bytes = net.hosts[0].region(source.0, LEN, Access::NONE);
     bytes.write(0, &pattern(LEN));
     let ticket = net.hosts[0].write(client, (source, &bytes), sink, LEN as u32);
+    net.hosts[1].exhaust();
     let mut rounds = 0;
     while bytes_of(&memory) != pattern(LEN) {
         rounds += 1;

@@ -419,6 +419,14 @@ impl Host {
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
+    /// As after a flood: nothing is left of the allowances for frames without a stream.
+    pub(super) fn exhaust(&mut self) {
+        for core in &mut self.cores {
+            core.allowance.exhaust();
+            core.env.ports.get_mut(0).unwrap().allowance.exhaust();
+        }
+    }
+
     fn queue_of(&self, frame: &[u8]) -> usize {
         let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
         let ip = &frame[at..];

@@ -451,8 +451,8 @@ drop_reasons! {
     NoRoute = "no_route",
     /// Arrived from the wire for another worker whose ring is full.
     MeshFull = "mesh_full",
-    /// SYN, returned cookie, or SCTP packet without an association, behind hundreds of others: of a burst behind which
-    /// more may wait the worker examines only a few then.
+    /// SYN, returned cookie, or SCTP packet without an association, in a burst behind which more may wait, of which the
+    /// worker examines only a few, and 10,000 a second besides.
     Overload = "overload",
     /// For the host: its ring is full, or the burst has given it as many frames as it may.
     HostFull = "host_full",

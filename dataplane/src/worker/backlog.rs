@@ -1,95 +1,90 @@
-//! How much of what waits behind a full burst is examined for hosts that have no stream yet.
+//! How many frames of hosts that have no stream are examined of a full burst, behind which more may wait.
 //!
 //! SYNs, cookies that come back, SCTP packets of no association and frames for the host make work that the streams wait
-//! for. A peer that opens many streams at once sends hundreds of them together, and each that is dropped comes again
-//! only after a second: so the port has an allowance for them. A flood spends it and does not get it back, as the port
-//! never runs empty then.
+//! for, so of a full burst few are examined. But a peer that opens many streams at once sends hundreds of SYNs together,
+//! and each that is dropped comes again only after a second: so some more are examined at a rate that a flood soon spends.
+
+use base::Instant;
 
 use super::Core;
-use crate::io::{BURST, PortIo};
+use crate::io::PortIo;
+use crate::net::limit::RateLimit;
 
-/// Frames of no stream and no association that are examined of any full burst, whatever is left of the allowance.
+/// Frames of one kind that are examined of any full burst.
 const FEW: usize = 8;
 
-/// Those that may be examined beyond them.
-const MOST: usize = 512;
+/// Those that are examined besides, per second, and a tenth of it at once. They take 1 % of a core or less.
+const MORE: u32 = 10_000;
 
-/// What is left of it, for one port or for what other workers send.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance(usize);
-
-impl Allowance {
-    pub(super) fn new() -> Self {
-        Allowance(MOST)
-    }
-
-    /// A poll brought so many frames: each place of the burst that stayed empty gives one back.
-    #[inline]
-    pub(super) fn polled(&mut self, frames: usize) {
-        self.0 = (self.0 + BURST.saturating_sub(frames)).min(MOST);
-    }
-
-    /// A burst took so many.
-    #[inline]
-    pub(super) fn spend(&mut self, frames: usize) {
-        self.0 = self.0.saturating_sub(frames);
-    }
-
-    /// Nothing is left, as after a flood.
-    #[cfg(test)]
-    pub(super) fn exhaust(&mut self) {
-        self.0 = 0;
-    }
-}
-
-/// How many frames of one kind may still be examined of a burst.
-#[derive(Clone, Copy, Debug)]
+/// How many frames of one kind may still make work.
+#[derive(Debug)]
 pub(super) struct Answers {
+    /// Of this burst.
     left: usize,
-    most: usize,
+    more: RateLimit,
+    /// This burst has taken of `more`.
+    spent: bool,
 }
 
 impl Answers {
-    /// As many as there are.
-    pub(super) const ALL: Answers = Answers { left: usize::MAX, most: usize::MAX };
-
-    /// Takes one. Returns whether there was one.
-    #[inline]
-    pub(super) fn take(&mut self) -> bool {
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
-        left.is_some()
+    pub(super) fn new(now: Instant) -> Self {
+        Answers { left: usize::MAX, more: RateLimit::new(MORE, now), spent: false }
     }
 
-    /// What was taken beyond the few of any burst.
+    /// A burst begins, of which `few` are examined, or as many as there are.
     #[inline]
-    pub(super) fn beyond(self) -> usize {
-        match self.most {
-            usize::MAX => 0,
-            most => (most - self.left).saturating_sub(FEW),
+    pub(super) fn begin(&mut self, few: bool) {
+        self.left = if few { FEW } else { usize::MAX };
+        self.spent = false;
+    }
+
+    /// True when one more may be examined; it is then counted.
+    #[inline]
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                true
+            }
+            None => {
+                let may = self.more.take(now);
+                self.spent |= may;
+                may
+            }
         }
+    }
+
+    /// The burst took more than a few.
+    #[inline]
+    pub(super) fn has_spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Full bursts get no more than a few, as in a flood.
+    #[cfg(test)]
+    pub(super) fn exhaust(&mut self, now: Instant) {
+        self.more = RateLimit::new(0, now);
     }
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// A burst begins. If it is full, more may wait behind it; if there are streams that wait meanwhile, few of its
-    /// frames may make work beyond the allowance.
+    /// A burst begins. If it is full, more may wait behind it, and streams wait meanwhile, if there are any.
     #[inline]
-    pub(super) fn begin_burst(&mut self, full: bool, allowance: Allowance) {
-        let half_open = self.env.admission.listeners().half_open() as usize;
-        let answers = match full && self.streams.len() > half_open {
-            true => Answers { left: FEW + allowance.0, most: FEW + allowance.0 },
-            false => Answers::ALL,
-        };
-        self.env.strangers = answers;
+    pub(super) fn begin_burst(&mut self, full: bool) {
+        let few = full && self.has_streams();
+        self.env.strangers.begin(few);
         if !self.env.host.is_empty() {
-            self.env.host.begin(answers);
+            self.env.host.begin(few);
         }
     }
 
-    /// A burst ends. Returns what it took of the allowance.
+    /// The burst made more work for others than a few frames do.
     #[inline]
-    pub(super) fn end_burst(&self) -> usize {
-        self.env.strangers.beyond() + self.env.host.beyond()
+    pub(super) fn has_spent(&self) -> bool {
+        self.env.strangers.has_spent() || self.env.host.has_spent()
+    }
+
+    fn has_streams(&self) -> bool {
+        self.streams.len() > self.env.admission.listeners().half_open() as usize
     }
 }

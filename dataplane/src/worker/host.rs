@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 
+use base::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
 use super::arrival::Arrival;
@@ -26,15 +27,15 @@ const SENT: usize = 32;
 #[derive(Debug)]
 pub(super) struct Hosts {
     ports: Vec<Option<HostPort>>,
-    /// Frames that the burst may still give.
+    /// Frames that may still be given.
     left: Answers,
 }
 
 impl Hosts {
     /// `None` for interfaces that are not shared.
-    pub(super) fn new(ports: Vec<Option<HostPort>>) -> Self {
+    pub(super) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
-        Hosts { ports, left: Answers::ALL }
+        Hosts { ports, left: Answers::new(now) }
     }
 
     /// No interface is shared.
@@ -47,15 +48,21 @@ impl Hosts {
         self.ports.get(interface).is_some_and(Option::is_some)
     }
 
-    /// A burst begins, which may give so many frames.
-    pub(super) fn begin(&mut self, left: Answers) {
-        self.left = left;
+    /// A burst begins, which may give a `few` frames, or as many as there are.
+    pub(super) fn begin(&mut self, few: bool) {
+        self.left.begin(few);
     }
 
-    /// What the burst gave beyond the few of any burst.
+    /// The burst gave more than a few.
     #[inline]
-    pub(super) fn beyond(&self) -> usize {
-        self.left.beyond()
+    pub(super) fn has_spent(&self) -> bool {
+        self.left.has_spent()
+    }
+
+    /// Full bursts give no more than a few.
+    #[cfg(test)]
+    pub(super) fn exhaust(&mut self, now: Instant) {
+        self.left.exhaust(now);
     }
 
     /// The host has sent something.
@@ -75,9 +82,9 @@ impl Hosts {
         }
     }
 
-    fn give(&mut self, interface: usize, frame: &[u8]) -> Result<(), DropReason> {
+    fn give(&mut self, interface: usize, frame: &[u8], now: Instant) -> Result<(), DropReason> {
         let port = self.ports.get_mut(interface).and_then(Option::as_mut);
-        if !self.left.take() {
+        if !self.left.take(now) {
             return Err(DropReason::HostFull);
         }
         match port.is_some_and(|port| port.give(frame)) {
@@ -226,7 +233,7 @@ impl<Io: PortIo> Env<Io> {
     /// Gives a frame to the host alone.
     pub(super) fn give_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame) {
+        match self.host.give(interface, frame, self.now) {
             Ok(()) => {
                 counters.host.host_frames.add(1);
                 counters.host.host_bytes.add(frame.len() as u64);
@@ -238,7 +245,7 @@ impl<Io: PortIo> Env<Io> {
     /// Gives the host a copy of what we take ourselves.
     pub(super) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame) {
+        match self.host.give(interface, frame, self.now) {
             Ok(()) => counters.host.host_copies.add(1),
             Err(_) => counters.host.host_copies_lost.add(1),
         }
@@ -247,7 +254,7 @@ impl<Io: PortIo> Env<Io> {
     /// Reports something to the host about a frame of its.
     pub(super) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame) {
+        match self.host.give(interface, frame, self.now) {
             Ok(()) => counters.ipsec.host_too_long.add(1),
             Err(_) => counters.host.host_copies_lost.add(1),
         }

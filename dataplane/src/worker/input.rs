@@ -6,7 +6,6 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
-use super::backlog::Answers;
 use super::host::For;
 use super::{Core, MESSAGES};
 use crate::api::{DropReason, Event, InterfaceId};
@@ -40,27 +39,17 @@ impl<Io: PortIo> Core<Io> {
             for _ in 0..BURSTS {
                 let Some(slot) = self.env.ports.get_mut(port) else { break };
                 if !slot.receive(now) {
-                    slot.allowance.polled(0);
                     break;
                 }
                 busy = true;
-                let (frames, watched) = (slot.take_arrived(), slot.io.tap().is_some());
-                slot.allowance.polled(frames.len());
-                let (full, allowance) = (frames.is_full(), slot.allowance);
-                self.begin_burst(full, allowance);
-                let known = match watched {
-                    false => self.take_burst(port, frames, now),
-                    true => self.take_watched(port, frames, now),
+                let frames = slot.take_arrived();
+                let full = frames.is_full();
+                let known = match slot.io.tap() {
+                    None => self.take_burst(port, frames, now),
+                    Some(_) => self.take_watched(port, frames, now),
                 };
-                if !full {
-                    break;
-                }
-                let spent = self.end_burst();
-                if let Some(slot) = self.env.ports.get_mut(port).filter(|_| spent > 0) {
-                    slot.allowance.spend(spent);
-                }
-                // Streams wait for one burst at most of which more than a few frames made work.
-                if known >= FEW || spent > 0 {
+                // Streams wait for one burst at most of which more than a few frames made work for others.
+                if known >= FEW || !full || self.has_spent() {
                     break;
                 }
             }
@@ -101,6 +90,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let (mut known, mut strangers) = (0, Arrivals::new());
+        self.begin_burst(frames.is_full());
         let mut frames = frames.into_iter();
         frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
         frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
@@ -142,10 +132,9 @@ impl<Io: PortIo> Core<Io> {
     /// What other workers sent. Returns whether there was anything.
     pub(super) fn take_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.is_waiting() {
-            self.allowance.polled(0);
             return false;
         }
-        self.begin_burst(true, self.allowance);
+        self.begin_burst(true);
         let mut arrivals = Arrivals::new();
         let mut taken = 0;
         while taken < MESSAGES && !arrivals.is_full() {
@@ -179,14 +168,12 @@ impl<Io: PortIo> Core<Io> {
                 Message::TooLong(report) => drop(self.reported(&report, now)),
             }
         }
-        let (many, mut strangers) = (arrivals.len(), Arrivals::new());
+        let (full, mut strangers) = (arrivals.is_full(), Arrivals::new());
         self.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
-        if many < BURST {
-            self.env.strangers = Answers::ALL;
+        if !full {
+            self.env.strangers.begin(false);
         }
         self.input_strangers(&strangers, now);
-        self.allowance.polled(many);
-        self.allowance.spend(self.end_burst());
         taken > 0
     }
 

@@ -81,7 +81,7 @@ use tcp_lite::tcp::IsnGenerator;
 
 use self::admission::Admission;
 use self::associations::Associations;
-use self::backlog::{Allowance, Answers};
+use self::backlog::Answers;
 use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
@@ -122,8 +122,6 @@ pub(crate) struct Core<Io: PortIo> {
     /// The SCTP associations that carry streams.
     associations: Associations,
     mesh: Mesh<Io::Frame>,
-    /// Of what other workers send.
-    allowance: Allowance,
     reclaim: Cursor,
     listings: Listings,
     env: Env<Io>,
@@ -141,7 +139,7 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: Hosts,
-    /// Frames of no stream and no association that the burst may still give work to.
+    /// Frames of no stream and no association that may still make work.
     strangers: Answers,
     /// Frames that wait for an SA, and what else sealing keeps.
     seals: Seals<Io::Frame>,
@@ -240,8 +238,8 @@ impl<Io: PortIo> Core<Io> {
             ports,
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
-            host: Hosts::new(hosts),
-            strangers: Answers::ALL,
+            host: Hosts::new(hosts, now),
+            strangers: Answers::new(now),
             paced: load::Paced::default(),
             shared: false,
             now,
@@ -250,7 +248,6 @@ impl<Io: PortIo> Core<Io> {
             streams: Streams::new(index, limits.streams, key(Purpose::Flows)),
             associations,
             mesh,
-            allowance: Allowance::new(),
             reclaim: Cursor::default(),
             listings: Listings::default(),
             env,

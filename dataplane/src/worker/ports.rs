@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::Instant;
 
-use super::backlog::Allowance;
 use super::outlet::Outlet;
 use crate::api::WorkerId;
 use crate::io::{BURST, PortFacts, PortIo};
@@ -17,8 +16,6 @@ pub(crate) struct PortSlot<Io: PortIo> {
     pub(crate) io: Outlet<Io>,
     /// What is the same for all workers.
     pub(crate) facts: Arc<PortFacts>,
-    /// For full bursts of frames that have no stream.
-    pub(super) allowance: Allowance,
     /// Frames received for the next turn.
     arrived: ArrayVec<Io::Frame, BURST>,
 }
@@ -26,12 +23,7 @@ pub(crate) struct PortSlot<Io: PortIo> {
 impl<Io: PortIo> PortSlot<Io> {
     /// These queues of a port.
     pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
-        PortSlot {
-            io: Outlet::new(io),
-            facts,
-            allowance: Allowance::new(),
-            arrived: ArrayVec::new(),
-        }
+        PortSlot { io: Outlet::new(io), facts, arrived: ArrayVec::new() }
     }
 
     /// Looks for frames. Returns whether there are any.

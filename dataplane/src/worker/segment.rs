@@ -82,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
                 return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
             }
             if self.may_open(flags, now) {
-                if !self.env.strangers.take() {
+                if !self.env.strangers.take(now) {
                     return self.env.control.counters().drops.count(DropReason::Overload);
                 }
             } else if flags.has(Flags::RST) {

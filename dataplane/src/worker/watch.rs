@@ -36,6 +36,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let (mut known, mut strangers) = (0, Arrivals::new());
+        self.begin_burst(frames.is_full());
         self.env.control.counters().burst_frames.record(frames.len() as u64);
         for frame in frames {
             let counters = &self.env.control.counters().frames;

@@ -105,7 +105,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         // The burst may have opened its association meanwhile.
-        if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take() {
+        if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.sctp_packet(arrival, udp, now);

@@ -150,6 +150,7 @@ fn run(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
     let ticket = net.hosts[0].send(streams[0], &[3; 4000]);
     net.wait_sent(0, ticket);
     for host in &mut net.hosts {
+        host.exhaust();
         (0..host.cores.len()).for_each(|at| host.cores[at].port_mut(0).room = room);
     }
     for n in 0..4000 {
@@ -159,10 +160,6 @@ fn run(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
             net.hosts[0].send(streams[noise.below(2)], &[5; 3000]);
         }
         if noise.below(20) == 0 {
-            // Every other time as if these were the last ones of many.
-            if n % 2 == 0 {
-                net.hosts.iter_mut().for_each(Host::exhaust);
-            }
             net.turn();
             net.now += Duration::from_micros(200);
         }

@@ -419,11 +419,11 @@ impl Host {
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
-    /// As after a flood: nothing is left of the allowances for frames without a stream.
+    /// As in a flood: of a full burst few frames without a stream are examined.
     pub(super) fn exhaust(&mut self) {
         for core in &mut self.cores {
-            core.allowance.exhaust();
-            core.env.ports.get_mut(0).unwrap().allowance.exhaust();
+            core.env.strangers.exhaust(START);
+            core.env.host.exhaust(START);
         }
     }
 

@@ -239,6 +239,8 @@ impl List<'_> {
             let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
             self.ratio(&name, Some(share), false, value(&write), value(&limit));
         }
+        let name = "1 MiB writes, MTU 65 280, of MTU 9000";
+        self.ratio(name, None, false, value("write-65280"), value("write-9000"));
         for (what, row, share) in [
             ("markers on, of off", "markers", 0.92),
             ("unstable source, of stable", "unstable", 0.85),

@@ -1,4 +1,4 @@
-//! Two processes joined by a memif: frames both ways at MTU 1500 and 9000; when one is killed the other
+//! Two processes joined by a memif: frames both ways at MTU 1500, 9000 and 65,280; when one is killed the other
 //! notices, also in the middle of a burst, and the next one is served, whichever side it was.
 //!
 //! DDPD_MEMIF_KILLS: how many clients are killed in the middle of bursts (8 otherwise), and four times as many as
@@ -8,7 +8,7 @@ mod port_common;
 
 use std::path::Path;
 
-use dataplane::port::{MemifRole, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
+use dataplane::port::{MAX_MTU, MemifRole, Port, PortConfig, PortKind, PortQueue, Ports, RxBatch};
 use port_common::Peer;
 
 const TEST: &str = "processes_exchange_frames";
@@ -17,7 +17,7 @@ fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
     let secret = Some("untold".to_owned());
     let kind =
         PortKind::Memif { socket: socket.to_owned(), role, id: 3, secret: secret.map(Into::into) };
-    PortConfig { mtu, ..PortConfig::new("m", kind) }
+    port_common::within_memory(PortConfig { mtu, ..PortConfig::new("m", kind) })
 }
 
 /// As a child: sends every frame back, for ever.
@@ -113,7 +113,7 @@ fn processes_exchange_frames() {
     let ports: Ports = port_common::ports();
     let directory = std::env::temp_dir().join(format!("ddpd-memif-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
-    for mtu in [1500, 9000] {
+    for mtu in [1500, 9000, MAX_MTU] {
         for (own, other) in [(MemifRole::Server, "client"), (MemifRole::Client, "server")] {
             let socket = directory.join(format!("{mtu}-{other}"));
             let argument = format!("{mtu} {}", socket.display());

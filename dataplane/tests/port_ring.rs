@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use base::Instant;
 use dataplane::port::{
-    BURST, ChecksumBy, ChecksumMode, PortConfig, PortError, PortKind, PortQueue, Ports, RxBatch,
+    BURST, ChecksumBy, ChecksumMode, FRAME_OVERHEAD, MAX_MTU, PortConfig, PortError, PortKind,
+    PortQueue, Ports, RxBatch,
 };
 
 fn config(name: &str, link: &str) -> PortConfig {
@@ -20,6 +21,7 @@ fn config(name: &str, link: &str) -> PortConfig {
 fn joined_ports_exchange_frames() {
     let ports = port_common::ports();
     frames_pass(&ports);
+    the_largest_frames(&ports);
     a_sender_wakes_who_rests(&ports);
     a_full_ring_drops_and_counts(&ports);
     an_impaired_end(&ports);
@@ -62,6 +64,18 @@ fn frames_pass(ports: &Ports) {
     }
     drop((b, to));
     assert!(!a.link().up);
+}
+
+fn the_largest_frames(ports: &Ports) {
+    let large =
+        |name| port_common::within_memory(PortConfig { mtu: MAX_MTU, ..config(name, "large") });
+    let (mut a, mut b) = (ports.open(&large("a")).unwrap(), ports.open(&large("b")).unwrap());
+    let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
+    // With a VLAN tag.
+    let bytes = port_common::pattern(usize::from(MAX_MTU) + FRAME_OVERHEAD);
+    port_common::send(&mut from, &bytes);
+    let got = port_common::receive(&mut to, |_| true);
+    assert_eq!((got.data(), got.segments()), (&bytes[..], 1));
 }
 
 fn a_sender_wakes_who_rests(ports: &Ports) {
@@ -223,7 +237,7 @@ fn refusals(ports: &Ports) {
     assert_eq!(error.key(), "workers");
     // The end is still there for a correct user.
     drop(ports.open(&PortConfig { queues: 2, ..config("b", "uneven") }).unwrap());
-    for mtu in [575, 9001, 0, 65_535] {
+    for mtu in [575, MAX_MTU + 1, 0, 65_535] {
         let error = ports.open(&PortConfig { mtu, ..config("c", "mtu") });
         assert!(matches!(error, Err(PortError::Mtu { .. })), "{error:?}");
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use dataplane::port::{Port, PortConfig, PortKind, PortQueue};
+use dataplane::port::{MAX_MTU, Port, PortConfig, PortKind, PortQueue};
 use dpdk::{Device, DeviceConfig, IdleFd, Mbuf, MempoolConfig, Room, RxOffloads, TxOffloads};
 use port_common::Peer;
 
@@ -16,7 +16,7 @@ const TEST: &str = "frontends_come_and_go";
 
 fn config(socket: &Path, mtu: u16, queues: u16) -> PortConfig {
     let kind = PortKind::VhostUser { socket: socket.to_owned() };
-    PortConfig { mtu, queues, ..PortConfig::new("v", kind) }
+    port_common::within_memory(PortConfig { mtu, queues, ..PortConfig::new("v", kind) })
 }
 
 /// As a child: sends every frame back on the queue that it came from, for ever.
@@ -28,11 +28,13 @@ fn echo() -> ! {
     let ports = port_common::ports();
     let args = format!("path={socket},queues={queues},cq=1,queue_size=256,server=0");
     let device = Device::virtual_device(ports.eal(), "net_virtio_user0", &args).unwrap();
+    let mtu: u16 = mtu.parse().unwrap();
     let config = DeviceConfig {
         queues: queues.parse().unwrap(),
         rx_descriptors: 256,
         tx_descriptors: 256,
-        mtu: mtu.parse().unwrap(),
+        // The driver takes no more, and carries it all the same.
+        mtu: mtu.min(9698),
         set_mtu: true,
         rx: RxOffloads::default(),
         tx: TxOffloads::default(),
@@ -43,7 +45,8 @@ fn echo() -> ! {
         reconnect: false,
         private_files: false,
     };
-    let pool = MempoolConfig { buffers: 4096, room: Room::Bytes(10_240), numa: None };
+    let (buffers, room) = if mtu > 9000 { (1024, 65_344) } else { (4096, 10_240) };
+    let pool = MempoolConfig { buffers, room: Room::Bytes(room), numa: None };
     let (_device, rx, tx) = device.start(&config, pool).unwrap();
     let mut pairs: Vec<_> = rx.into_iter().zip(tx).collect();
     port_common::print_line("open");
@@ -130,7 +133,7 @@ fn frontends_come_and_go() {
     let ports = port_common::ports();
     let directory = std::env::temp_dir().join(format!("ddpd-vhost-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
-    for (mtu, count) in [(1500, 1), (9000, 2)] {
+    for (mtu, count) in [(1500, 1), (9000, 2), (MAX_MTU, 1)] {
         let socket = directory.join(format!("{mtu}"));
         let argument = format!("{mtu} {count} {}", socket.display());
         let mut port = ports.open(&config(&socket, mtu, count)).unwrap();

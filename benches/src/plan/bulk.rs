@@ -1,6 +1,8 @@
 //! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
 
 use super::{Group, Plan, Task};
+use dataplane::port::MAX_MTU;
+
 use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
@@ -23,6 +25,9 @@ impl Plan<'_> {
             write(&format!("write-{mtu}-unstable"), unstable()),
         ];
         if mtu == 9000 {
+            let largest = || RigConfig { mtu: MAX_MTU, ..self.rig() };
+            tasks.push(write("write-65280", largest()));
+            tasks.push(hand_off("handoff-65280", largest()));
             let peer = |name: &str, what| self.peer(group, name, what);
             tasks.push(peer("sockets-crc-copy", PeerKind::SocketBandwidth));
             tasks.push(peer("ucx-put-bw", PeerKind::UcxBandwidth { tcp: true }));

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use port_kind::{AF_XDP_MAX_MTU, pcap as capture};
+use port_kind::pcap as capture;
+use port_kind::{MEMIF_MAX_BYTES, memif_bytes};
 use toml::de::DeValue;
 
 use super::errors::Places;
@@ -90,6 +91,10 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     let port_workers = port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
     let tx_descriptors = section.or("tx_descriptors", 1024, tables::port::tx_descriptors());
+    if matches!(kind, Some(PortKind::Memif { .. })) {
+        let queues = port_workers.len() as u16;
+        check_memif(&section, memif_bytes(mtu, queues, tx_descriptors));
+    }
     if let Some(kind) = &kind {
         let word = kind.word();
         let used = kind_keys(kind);
@@ -216,12 +221,31 @@ fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
 }
 
 fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
-    if matches!(kind, PortKind::AfXdp { .. }) && mtu > AF_XDP_MAX_MTU {
+    let (word, max) = (kind.word(), kind.max_mtu());
+    if mtu <= max {
+        return;
+    }
+    let text = match kind {
+        PortKind::AfXdp { .. } => format!(
+            "is {mtu}, but an af_xdp port carries at most {max} (one page per frame): lower it, or use kind = \
+             \"af_packet\""
+        ),
+        _ => format!(
+            "is {mtu}, but a port of kind \"{word}\" carries at most {max}: lower it; only ring, memif and \
+             vhost-user carry more"
+        ),
+    };
+    section.fail("mtu", text);
+}
+
+/// A memif's descriptors name bytes in 32 bits.
+fn check_memif(section: &Section<'_, '_>, shared: u64) {
+    if shared > MEMIF_MAX_BYTES {
         section.fail(
-            "mtu",
+            "tx_descriptors",
             format!(
-                "is {mtu}, but an af_xdp port carries at most {AF_XDP_MAX_MTU} (one page per frame): \
-                 lower it, or use kind = \"af_packet\""
+                "makes {shared} bytes of buffers with this `mtu` and these `workers`, but a memif shares at most \
+                 {MEMIF_MAX_BYTES}: lower one of them"
             ),
         );
     }

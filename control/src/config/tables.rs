@@ -49,7 +49,8 @@ pub(super) mod port {
         name: String = by(NAME, values::name), "";
         /// What the port is.
         kind: String = word(&PortKind::WORDS), "";
-        /// Largest IP packet, bytes, no more than the kind carries.
+        /// Largest IP packet, bytes: up to 65,280 for `ring`, `memif` and `vhost-user`, 3498 for `af_xdp`, 9000 for the others. The
+        /// port's buffers have this room each.
         mtu: u16 = int(MIN_MTU, MAX_MTU), "1500";
         /// Who computes checksums: the device where it can, the worker, or nobody computes those of TCP (on ports
         /// that do not leave the host).

@@ -15,8 +15,29 @@ pub use secret::Secret;
 
 /// Smallest MTU of a port.
 pub const MIN_MTU: u16 = 576;
-/// Largest MTU of a port: what DPDK's drivers and one packet buffer agree on.
-pub const MAX_MTU: u16 = 9000;
+/// Largest MTU of any port. One packet buffer of DPDK's takes little more.
+pub const MAX_MTU: u16 = 65_280;
+/// Largest MTU of a port with a device, a Linux interface or a file behind it: what DPDK's drivers agree on.
+pub const DEVICE_MAX_MTU: u16 = 9000;
+/// Bytes of a frame around its IP packet, VLAN tag included.
+pub const FRAME_OVERHEAD: usize = 18;
+/// Largest room of a packet buffer: DPDK counts it in 16 bits, 128 bytes of headroom included. Whole cache lines.
+const MAX_ROOM: usize = 65_344;
+
+/// Bytes of a packet buffer for frames of this MTU, where the kind of the port asks for nothing else: rounded so that drivers
+/// which count in KiB see a whole frame.
+pub fn buffer_room(mtu: u16) -> u16 {
+    (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_ROOM) as u16
+}
+
+/// Most bytes that a memif can share: its descriptors count them in 32 bits.
+pub const MEMIF_MAX_BYTES: u64 = u32::MAX as u64;
+
+/// Bytes that a memif with so many queues and descriptors shares at least. Both directions of a queue have as many buffers.
+pub fn memif_bytes(mtu: u16, queues: u16, descriptors: u16) -> u64 {
+    2 * u64::from(queues) * u64::from(descriptors) * u64::from(buffer_room(mtu))
+}
+
 /// What an AF_XDP port carries: a page of 4096 bytes less XDP's headroom (256), the kernel's
 /// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check (4). veth
 /// refuses an XDP program at a larger MTU.
@@ -212,8 +233,11 @@ impl PortKind {
     /// Largest MTU that the kind can carry at all; the device may set a lower limit.
     pub fn max_mtu(&self) -> u16 {
         match self {
+            Self::Ring { .. } | Self::Memif { .. } | Self::VhostUser { .. } => MAX_MTU,
             Self::AfXdp { .. } => AF_XDP_MAX_MTU,
-            _ => MAX_MTU,
+            Self::Pci { .. } | Self::AfPacket { .. } | Self::Tap { .. } | Self::Pcap { .. } => {
+                DEVICE_MAX_MTU
+            }
         }
     }
 

@@ -91,6 +91,19 @@ pub enum PortError {
         /// Asked for.
         descriptors: u16,
     },
+    /// The memory that a memif shares is more than its descriptors can name.
+    #[error(
+        "port {port:?}: its buffers are {shared} bytes, but a memif shares at most {max}: use fewer queues, fewer tx_descriptors or a \
+         smaller mtu"
+    )]
+    MemifBytes {
+        /// The port.
+        port: String,
+        /// Bytes of all buffers.
+        shared: u64,
+        /// Most.
+        max: u64,
+    },
     /// Only ring ports can be impaired.
     #[error("port {port:?}: only a port of kind \"ring\" can be impaired; remove its impair table")]
     Impair {
@@ -236,6 +249,7 @@ impl PortError {
             | PortError::InterfaceMtuForXdp { .. } => "mtu",
             PortError::Queues { .. } | PortError::RingQueues { .. } => "workers",
             PortError::Descriptors { .. } | PortError::NoMemory { .. } => "rx_descriptors",
+            PortError::MemifBytes { .. } => "tx_descriptors",
             PortError::Impair { .. } => "impair",
             PortError::NoInterface { .. }
             | PortError::InterfaceExists { .. }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
 
-use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
+use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, buffer_room, pcap};
 
 use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
 
@@ -24,13 +24,11 @@ const PAGE: usize = 4096;
 
 /// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
 pub(super) fn room(config: &PortConfig) -> Room {
-    let frame = usize::from(config.mtu) + FRAME_OVERHEAD;
     match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
         PortKind::AfPacket { .. } => Room::Bytes(packet_frame(config.mtu) as u16),
         PortKind::AfXdp { .. } => Room::Page,
-        // Rounded so that drivers which count in KiB see a whole frame.
-        _ => Room::Bytes(frame.next_multiple_of(1024).max(2048) as u16),
+        _ => Room::Bytes(buffer_room(config.mtu)),
     }
 }
 

@@ -34,7 +34,10 @@ use dpdk::{
 
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
-pub use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, MemifRole, PortKind};
+pub use port_kind::{
+    ChecksumMode, DEVICE_MAX_MTU, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind,
+};
+use port_kind::{MEMIF_MAX_BYTES, memif_bytes};
 pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
@@ -42,9 +45,6 @@ pub use shared::QueueCounters;
 use claim::Claim;
 use ring::{RingEnds, RingSide};
 use shared::SharedQueueState;
-
-/// Bytes of a frame around its IP packet, VLAN tag included.
-pub const FRAME_OVERHEAD: usize = 18;
 
 /// How a port is opened.
 #[derive(Clone, Debug)]
@@ -419,6 +419,11 @@ impl PortConfig {
                 return Err(PortError::Descriptors { port: port(), descriptors });
             }
         }
+        // The client's descriptors are what both sides get; the other side's cannot be known here.
+        let shared = memif_bytes(self.mtu, self.queues, self.tx_descriptors);
+        if matches!(self.kind, PortKind::Memif { .. }) && shared > MEMIF_MAX_BYTES {
+            return Err(PortError::MemifBytes { port: port(), shared, max: MEMIF_MAX_BYTES });
+        }
         if self.impair.is_some() && !matches!(self.kind, PortKind::Ring { .. }) {
             return Err(PortError::Impair { port: port() });
         }
@@ -435,10 +440,10 @@ impl PortConfig {
         let max = match self.kind {
             PortKind::Pci { .. } => device.max_mtu,
             // Frames with header, tag and checksum; the driver of 22.11 refuses jumbo frames.
-            PortKind::Tap { .. } => {
-                device.max_rx_packet.saturating_sub(FRAME_OVERHEAD as u32 + 4).min(MAX_MTU.into())
-                    as u16
-            }
+            PortKind::Tap { .. } => device
+                .max_rx_packet
+                .saturating_sub(FRAME_OVERHEAD as u32 + 4)
+                .min(DEVICE_MAX_MTU.into()) as u16,
             _ => return Ok(()),
         };
         if self.mtu > max {

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dataplane::port::{Mbuf, Port, PortQueue, Ports, RxBatch};
+use dataplane::port::{Mbuf, Port, PortConfig, PortQueue, Ports, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -22,6 +22,14 @@ pub(crate) fn ports() -> Ports {
         ..EalConfig::default()
     };
     Ports::new(Eal::start(&config).expect("the environment starts without privileges"))
+}
+
+/// The same port with fewer buffers, if they are so large that the usual number does not fit into the tests' memory.
+pub(crate) fn within_memory(config: PortConfig) -> PortConfig {
+    if config.mtu <= 9000 {
+        return config;
+    }
+    PortConfig { buffers: Some(1024), rx_descriptors: 128, tx_descriptors: 128, ..config }
 }
 
 /// True for root. Others fail, unless a variable allows it: then the test is left out, audibly.

@@ -12,7 +12,7 @@ pub struct PortSection {
     pub name: String,
     /// What the port is.
     pub kind: PortKind,
-    /// Largest IP packet, bytes, 576 to 9000 and no more than the kind carries.
+    /// Largest IP packet, bytes, 576 to 65,280 and no more than the kind carries.
     pub mtu: u16,
     /// Who computes checksums.
     pub checksum: ChecksumMode,

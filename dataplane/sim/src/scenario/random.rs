@@ -19,7 +19,7 @@ impl Scenario {
     /// The scenario that `seed` names.
     pub fn random(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed);
-        let mtu = [576, 1280, 1500, 1500, 4000, 9000][rng.below(6) as usize];
+        let mtu = [576, 1280, 1500, 1500, 4000, 9000, 65_280][rng.below(7) as usize];
         let mut config = Config {
             client: host(&mut rng, mtu),
             server: host(&mut rng, mtu),

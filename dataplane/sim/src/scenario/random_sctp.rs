@@ -19,7 +19,7 @@ impl Scenario<SctpConfig> {
     /// The scenario that `seed` names.
     pub fn random_sctp(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5C79);
-        let mtu = [LEAST_MTU, 1280, 1500, 1500, 4000, 9000][rng.below(6) as usize];
+        let mtu = [LEAST_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.below(7) as usize];
         let path = |rng: &mut Rng| {
             // Nothing on the path cuts SCTP's packets.
             let path::Config { link, .. } = direction(rng, mtu);

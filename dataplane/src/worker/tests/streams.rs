@@ -93,6 +93,16 @@ fn a_tagged_write_in_jumbo_frames() {
 }
 
 #[test]
+fn a_tagged_write_in_the_largest_frames() {
+    for to in [v4(2), v6(2)] {
+        let plan = |n| Plan { mtu: crate::port::MAX_MTU, ..Plan::new(n) };
+        let net = place(Net::new(&[plan(1), plan(2)]), to, 1 << 20);
+        let frames = net.hosts[0].count("tx_frames");
+        assert!(frames < 40, "{frames} frames for 1 MiB");
+    }
+}
+
+#[test]
 fn a_tagged_write_over_a_lossy_wire() {
     let mut net = pair();
     let mut n = 0u32;

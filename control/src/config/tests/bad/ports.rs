@@ -70,8 +70,19 @@ fn ports() {
             "t.toml:9: port.link: has no meaning for kind \"pcap\": remove it",
         ),
         (
-            "kind = \"ring\"\nlink = \"l\"\nmtu = 9001",
-            "t.toml:9: port.mtu: is 9001, but must be from 576 to 9000",
+            "kind = \"ring\"\nlink = \"l\"\nmtu = 65281",
+            "t.toml:9: port.mtu: is 65281, but must be from 576 to 65280",
+        ),
+        (
+            "kind = \"memif\"\nsocket = \"s\"\nrole = \"client\"\nmtu = 65280\ntx_descriptors = 16384\nworkers = [0, 1, \
+             2]\n[workers]\ncount = 3",
+            "t.toml:11: port.tx_descriptors: makes 6423576576 bytes of buffers with this `mtu` and these `workers`, but a \
+             memif shares at most 4294967295: lower one of them",
+        ),
+        (
+            "kind = \"tap\"\ndevice = \"t\"\nmtu = 9001",
+            "t.toml:9: port.mtu: is 9001, but a port of kind \"tap\" carries at most 9000: lower it; only ring, memif \
+             and vhost-user carry more",
         ),
         (
             "kind = \"af_packet\"\ndevice = \"e\"\nchecksum = \"trusted\"",

@@ -31,8 +31,8 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Enhanced opens, client-server; 10 s; 16 requests, 512 sessions; segments up to 16 KiB; room for four gap
-    /// blocks.
+    /// Enhanced opens, client-server; 10 s; 16 requests, 512 sessions; segments up to 64 KiB, so that those of any
+    /// MTU are taken; room for four gap blocks.
     fn default() -> Self {
         Config {
             open_enhanced: true,
@@ -41,7 +41,7 @@ impl Default for Config {
             answer_timeout: Duration::from_secs(10),
             max_pending: 16,
             max_sessions: 512,
-            max_segment: 16 * 1024,
+            max_segment: 64 * 1024,
             control_room: 16,
         }
     }

@@ -117,7 +117,9 @@ impl Host {
     }
 
     pub(super) fn new(initiator: bool) -> Host {
-        Host::with(EndpointConfig::default(), initiator, stream_config().into())
+        let mut config = EndpointConfig::default();
+        config.session.max_segment = 16 * 1024;
+        Host::with(config, initiator, stream_config().into())
     }
 
     fn id(&mut self) -> StreamId {

@@ -239,8 +239,13 @@ impl List<'_> {
             let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
             self.ratio(&name, Some(share), false, value(&write), value(&limit));
         }
-        let name = "1 MiB writes, MTU 65 280, of MTU 9000";
-        self.ratio(name, None, false, value("write-65280"), value("write-9000"));
+        for (row, limit, of) in [
+            ("write-65280", "write-9000", "MTU 9000"),
+            ("write-65280", "handoff-65280", "the hand-off"),
+        ] {
+            let name = format!("1 MiB writes, MTU 65 280, of {of}");
+            self.ratio(&name, None, false, value(row), value(limit));
+        }
         for (what, row, share) in [
             ("markers on, of off", "markers", 0.92),
             ("unstable source, of stable", "unstable", 0.85),
@@ -336,6 +341,9 @@ impl List<'_> {
             let name = format!("bandwidth, of {name}");
             self.ratio(&name, target, false, value("write-9000"), value(peer));
         }
+        // Whose segments over lo are as long.
+        let name = "bandwidth at MTU 65 280, of kernel sockets";
+        self.ratio(name, None, false, value("write-65280"), value("sockets-crc-copy"));
         for (peer, name) in [
             ("sockets-latency", "kernel sockets"),
             ("ucx-put-lat", "UCX put over tcp"),
@@ -368,6 +376,7 @@ impl List<'_> {
         let mut figure = |name: &str, unit: &str, scale, row: &str, what: Option<&str>| {
             self.number(name, unit, scale, None, Of(row, what));
         };
+        figure("1 MiB writes, MTU 65 280", "Gbit/s", 1.0, "write-65280", None);
         for mtu in [1500, 9000] {
             let name = format!("1 MiB writes, MTU {mtu}");
             figure(&name, "Gbit/s", 1.0, &format!("write-{mtu}"), None);

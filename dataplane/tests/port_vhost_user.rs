@@ -93,7 +93,8 @@ fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &st
         for _ in 0..2000 {
             queues.iter_mut().for_each(|queue| exchange(queue, mtu.min(1000)));
         }
-        assert!(port.free_buffers() + 2048 >= free, "{} of {free}", port.free_buffers());
+        let most = 2048.min(free / 2);
+        assert!(port.free_buffers() + most >= free, "{} of {free}", port.free_buffers());
         queues.iter_mut().for_each(wakes_an_idle_worker);
         drop(peer);
         port_common::until("the loss is noticed", || !port.link().up);

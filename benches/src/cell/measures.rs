@@ -88,6 +88,7 @@ fn goodput(cell: &Cell, rig: &mut Rig, row: &mut Row) -> anyhow::Result<()> {
         let (retransmitted, timeouts, recoveries, kept) = match stats {
             StreamStats::Tcp(stats) => {
                 let (tcp, kept) = (stats.tcp, stats.mpa_tx.kept_max);
+                row.also("paced_waits", tcp.paced_waits as f64);
                 (tcp.loss.segments_retransmitted, tcp.loss.timeouts, tcp.loss.fast_recoveries, kept)
             }
             StreamStats::Sctp(session, association) => {

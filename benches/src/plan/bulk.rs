@@ -1,8 +1,8 @@
 //! Throughput: bulk writes beside their limits and peers, Reads and Sends, sizes, networks, directions, SCTP.
 
-use super::{Group, Plan, Task};
 use dataplane::port::MAX_MTU;
 
+use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;

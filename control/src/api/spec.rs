@@ -257,8 +257,8 @@ pub struct BenchSpec {
     /// Bytes of each message: of writes and reads 1 to 16 MiB, of sends 1 to 1 MiB, of echoes 1 to 64 KiB.
     #[schemars(range(min = 1, max = 16_777_216))]
     pub size: u32,
-    /// Messages of each stream that are posted and not complete, 1 to 256; of echoes 1 to 32.
-    #[schemars(range(min = 1, max = 256))]
+    /// Messages of each stream that are posted and not complete, 1 to 1024; of echoes 1 to 32.
+    #[schemars(range(min = 1, max = 1024))]
     pub depth: u32,
     /// Microseconds for which messages are posted, up to an hour.
     #[schemars(range(min = 1, max = 3_600_000_000_u64))]

@@ -183,11 +183,16 @@ fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
 
 /// What the machine has for each of the appliances.
 fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
-    // Without hugepages the pools are ordinary memory.
-    let pools = match eal.has_hugepages() {
+    // Without hugepages the pools are ordinary memory; what a memif shares always is.
+    let mut pools = match eal.has_hugepages() {
         true => 0,
         false => u64::from(start::eal_config(configs)?.memory_mib) << 20,
     };
+    for config in configs {
+        for section in &config.ports {
+            pools += start::port_config(config, section)?.shared_bytes();
+        }
+    }
     let appliances = configs.len() as u64;
     Ok(config::machine_memory().map(|machine| Room { machine, pools, appliances }))
 }

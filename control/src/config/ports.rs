@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use port_kind::pcap as capture;
-use port_kind::{MEMIF_MAX_BYTES, memif_bytes};
+use port_kind::{MEMIF_MAX_BUFFERS, memif_buffers};
 use toml::de::DeValue;
 
 use super::errors::Places;
@@ -91,9 +91,8 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     let port_workers = port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
     let tx_descriptors = section.or("tx_descriptors", 1024, tables::port::tx_descriptors());
-    if matches!(kind, Some(PortKind::Memif { .. })) {
-        let queues = port_workers.len() as u16;
-        check_memif(&section, memif_bytes(mtu, queues, tx_descriptors));
+    if matches!(kind, Some(PortKind::Memif { role: MemifRole::Client, .. })) {
+        check_memif(&section, memif_buffers(port_workers.len() as u16, tx_descriptors));
     }
     if let Some(kind) = &kind {
         let word = kind.word();
@@ -238,14 +237,14 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
     section.fail("mtu", text);
 }
 
-/// A memif's descriptors name bytes in 32 bits.
-fn check_memif(section: &Section<'_, '_>, shared: u64) {
-    if shared > MEMIF_MAX_BYTES {
+/// DPDK's driver counts the buffers of a memif in 16 bits.
+fn check_memif(section: &Section<'_, '_>, shared: u32) {
+    if shared > MEMIF_MAX_BUFFERS {
         section.fail(
             "tx_descriptors",
             format!(
-                "makes {shared} bytes of buffers with this `mtu` and these `workers`, but a memif shares at most \
-                 {MEMIF_MAX_BYTES}: lower one of them"
+                "makes {shared} buffers with these `workers`, but a memif shares at most {MEMIF_MAX_BUFFERS}: lower it, \
+                 or name fewer workers"
             ),
         );
     }

@@ -61,9 +61,9 @@ pub(super) mod port {
         /// The workers that have a queue on it, by index.
         workers: Vec<u16> = list(Shape::Integer { min: 0, max: 127 }), "all; the first for kind \"pcap\"";
         /// Receive descriptors per queue.
-        rx_descriptors: u16 = values::power_of_two(64, 32_768), "1024";
+        rx_descriptors: u16 = values::power_of_two(64, 16_384), "1024";
         /// Transmit descriptors per queue.
-        tx_descriptors: u16 = values::power_of_two(64, 32_768), "1024";
+        tx_descriptors: u16 = values::power_of_two(64, 16_384), "1024";
     }}
 }
 

@@ -69,13 +69,13 @@ pub struct StreamConfig {
 }
 
 impl Default for StreamConfig {
-    /// Version 1, the error queue alone, 8192 records, 256 posts, all deliveries reported.
+    /// Version 1, the error queue alone, 8192 records, 1024 posts, all deliveries reported.
     fn default() -> Self {
         StreamConfig {
             queues: vec![QueueConfig::error_queue()],
             version: VersionPolicy::V1,
             max_ooo_records: 8192,
-            max_posts: 256,
+            max_posts: 1024,
             tagged_events: true,
         }
     }

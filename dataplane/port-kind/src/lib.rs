@@ -22,7 +22,7 @@ pub const DEVICE_MAX_MTU: u16 = 9000;
 /// Bytes of a frame around its IP packet, VLAN tag included.
 pub const FRAME_OVERHEAD: usize = 18;
 /// Largest room of a packet buffer: DPDK counts it in 16 bits, 128 bytes of headroom included. Whole cache lines.
-const MAX_ROOM: usize = 65_344;
+pub const MAX_ROOM: usize = 65_344;
 
 /// Bytes of a packet buffer for frames of this MTU, where the kind of the port asks for nothing else: rounded so that drivers
 /// which count in KiB see a whole frame.
@@ -30,12 +30,14 @@ pub fn buffer_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_ROOM) as u16
 }
 
-/// Most bytes that a memif can share: its descriptors count them in 32 bits.
-pub const MEMIF_MAX_BYTES: u64 = u32::MAX as u64;
+/// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. Of the largest ones they are within the 4 GiB
+/// that its descriptors can name.
+pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
+const _: () = assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_ROOM as u64) < u32::MAX as u64 - (8 << 20));
 
-/// Bytes that a memif with so many queues and descriptors shares at least. Both directions of a queue have as many buffers.
-pub fn memif_bytes(mtu: u16, queues: u16, descriptors: u16) -> u64 {
-    2 * u64::from(queues) * u64::from(descriptors) * u64::from(buffer_room(mtu))
+/// Buffers that a memif with so many queues and descriptors shares: both directions of a queue have as many.
+pub fn memif_buffers(queues: u16, descriptors: u16) -> u32 {
+    2 * u32::from(queues) * u32::from(descriptors)
 }
 
 /// What an AF_XDP port carries: a page of 4096 bytes less XDP's headroom (256), the kernel's

@@ -454,7 +454,8 @@ drop_reasons! {
     /// SYN, returned cookie, or SCTP packet without an association, in a burst behind which more may wait, of which the
     /// worker examines only a few, and 10,000 a second besides.
     Overload = "overload",
-    /// For the host: its ring is full, or the burst has given it as many frames as it may.
+    /// For the host: its ring is full, or the burst has given it as many frames as it may (a few of a full one, and 10,000 a
+    /// second besides).
     HostFull = "host_full",
     /// In clear, where a policy of IPsec protects (RFC 4301 §5.2).
     IpsecUnprotected = "ipsec_unprotected",

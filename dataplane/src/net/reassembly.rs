@@ -35,8 +35,8 @@ use crate::api::DropReason;
 /// Time for all pieces of a packet to come.
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Pieces of one packet.
-const MAX_PIECES: usize = 64;
+/// Pieces of one packet: the longest one in packets of 576 bytes.
+const MAX_PIECES: usize = 128;
 /// Entries of packets that are gone, of which that many cost nothing.
 const FEW: usize = 16;
 /// What one peer may take of all.

@@ -91,18 +91,18 @@ pub enum PortError {
         /// Asked for.
         descriptors: u16,
     },
-    /// The memory that a memif shares is more than its descriptors can name.
+    /// A memif shares more buffers than its driver can count.
     #[error(
-        "port {port:?}: its buffers are {shared} bytes, but a memif shares at most {max}: use fewer queues, fewer tx_descriptors or a \
-         smaller mtu"
+        "port {port:?}: {shared} buffers are out of reach: a memif shares at most {max}; use fewer tx_descriptors, or let fewer \
+         workers use it"
     )]
-    MemifBytes {
+    MemifBuffers {
         /// The port.
         port: String,
-        /// Bytes of all buffers.
-        shared: u64,
+        /// Of all queues and both directions.
+        shared: u32,
         /// Most.
-        max: u64,
+        max: u32,
     },
     /// Only ring ports can be impaired.
     #[error("port {port:?}: only a port of kind \"ring\" can be impaired; remove its impair table")]
@@ -249,7 +249,7 @@ impl PortError {
             | PortError::InterfaceMtuForXdp { .. } => "mtu",
             PortError::Queues { .. } | PortError::RingQueues { .. } => "workers",
             PortError::Descriptors { .. } | PortError::NoMemory { .. } => "rx_descriptors",
-            PortError::MemifBytes { .. } => "tx_descriptors",
+            PortError::MemifBuffers { .. } => "tx_descriptors",
             PortError::Impair { .. } => "impair",
             PortError::NoInterface { .. }
             | PortError::InterfaceExists { .. }

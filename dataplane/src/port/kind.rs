@@ -22,6 +22,8 @@ const PACKET_RING_HEADER: usize = 112;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
+const _: () = assert!(port_kind::MAX_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
+
 /// Room of a buffer of the port: one frame of the MTU, and what the driver wants.
 pub(super) fn room(config: &PortConfig) -> Room {
     match config.kind {

@@ -37,7 +37,7 @@ pub use error::PortError;
 pub use port_kind::{
     ChecksumMode, DEVICE_MAX_MTU, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind,
 };
-use port_kind::{MEMIF_MAX_BYTES, memif_bytes};
+use port_kind::{MEMIF_MAX_BUFFERS, memif_buffers};
 pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
@@ -388,6 +388,18 @@ impl PortConfig {
             * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).bytes()))
     }
 
+    /// Bytes that the port shares with another process besides its packet buffers: a memif client makes the buffers of both
+    /// sides.
+    pub fn shared_bytes(&self) -> u64 {
+        match self.kind {
+            PortKind::Memif { role: MemifRole::Client, .. } => {
+                let buffers = memif_buffers(self.queues, self.tx_descriptors);
+                u64::from(buffers) * u64::from(kind::room(self).bytes())
+            }
+            _ => 0,
+        }
+    }
+
     fn pool_buffers(&self) -> u32 {
         self.buffers.unwrap_or_else(|| {
             let rings = u32::from(self.rx_descriptors) + u32::from(self.tx_descriptors);
@@ -419,10 +431,12 @@ impl PortConfig {
                 return Err(PortError::Descriptors { port: port(), descriptors });
             }
         }
-        // The client's descriptors are what both sides get; the other side's cannot be known here.
-        let shared = memif_bytes(self.mtu, self.queues, self.tx_descriptors);
-        if matches!(self.kind, PortKind::Memif { .. }) && shared > MEMIF_MAX_BYTES {
-            return Err(PortError::MemifBytes { port: port(), shared, max: MEMIF_MAX_BYTES });
+        // The client's descriptors are what both sides get.
+        let shared = memif_buffers(self.queues, self.tx_descriptors);
+        if matches!(self.kind, PortKind::Memif { role: MemifRole::Client, .. })
+            && shared > MEMIF_MAX_BUFFERS
+        {
+            return Err(PortError::MemifBuffers { port: port(), shared, max: MEMIF_MAX_BUFFERS });
         }
         if self.impair.is_some() && !matches!(self.kind, PortKind::Ring { .. }) {
             return Err(PortError::Impair { port: port() });

@@ -11,31 +11,31 @@ use crate::io::PortIo;
 use crate::net::limit::RateLimit;
 
 /// Frames of one kind that are examined of any full burst.
-const FEW: usize = 8;
+const ANY_BURST: usize = 8;
 
-/// Those that are examined besides, per second, and a tenth of it at once. They take 1 % of a core or less.
+/// Those that are examined besides, per second, and a tenth of it at once. SYNs and INITs take 1 % of a core or less.
 const MORE: u32 = 10_000;
 
 /// How many frames of one kind may still make work.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct Budget {
     /// Of this burst.
     left: usize,
     more: RateLimit,
-    /// This burst has taken of `more`.
-    spent: bool,
+    /// What this burst took from `more`.
+    taken: usize,
 }
 
-impl Answers {
+impl Budget {
     pub(super) fn new(now: Instant) -> Self {
-        Answers { left: usize::MAX, more: RateLimit::new(MORE, now), spent: false }
+        Budget { left: usize::MAX, more: RateLimit::new(MORE, now), taken: 0 }
     }
 
     /// A burst begins, of which `few` are examined, or as many as there are.
     #[inline]
     pub(super) fn begin(&mut self, few: bool) {
-        self.left = if few { FEW } else { usize::MAX };
-        self.spent = false;
+        self.left = if few { ANY_BURST } else { usize::MAX };
+        self.taken = 0;
     }
 
     /// True when one more may be examined; it is then counted.
@@ -48,16 +48,16 @@ impl Answers {
             }
             None => {
                 let may = self.more.take(now);
-                self.spent |= may;
+                self.taken += usize::from(may);
                 may
             }
         }
     }
 
-    /// The burst took more than a few.
+    /// The burst took twice as many as any other.
     #[inline]
-    pub(super) fn has_spent(&self) -> bool {
-        self.spent
+    pub(super) fn is_heavy(&self) -> bool {
+        self.taken > ANY_BURST
     }
 
     /// Full bursts get no more than a few, as in a flood.
@@ -78,10 +78,10 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// The burst made more work for others than a few frames do.
+    /// The burst made so much work for others that the streams are served before the next one.
     #[inline]
-    pub(super) fn has_spent(&self) -> bool {
-        self.env.strangers.has_spent() || self.env.host.has_spent()
+    pub(super) fn was_heavy(&self) -> bool {
+        self.env.strangers.is_heavy() || self.env.host.is_heavy()
     }
 
     fn has_streams(&self) -> bool {

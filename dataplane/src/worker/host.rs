@@ -11,7 +11,7 @@ use base::Instant;
 use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
 use super::arrival::Arrival;
-use super::backlog::Answers;
+use super::backlog::Budget;
 use super::{Core, Env};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
@@ -28,14 +28,14 @@ const SENT: usize = 32;
 pub(super) struct Hosts {
     ports: Vec<Option<HostPort>>,
     /// Frames that may still be given.
-    left: Answers,
+    left: Budget,
 }
 
 impl Hosts {
     /// `None` for interfaces that are not shared.
     pub(super) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
-        Hosts { ports, left: Answers::new(now) }
+        Hosts { ports, left: Budget::new(now) }
     }
 
     /// No interface is shared.
@@ -53,10 +53,10 @@ impl Hosts {
         self.left.begin(few);
     }
 
-    /// The burst gave more than a few.
+    /// The burst gave many.
     #[inline]
-    pub(super) fn has_spent(&self) -> bool {
-        self.left.has_spent()
+    pub(super) fn is_heavy(&self) -> bool {
+        self.left.is_heavy()
     }
 
     /// Full bursts give no more than a few.

@@ -48,8 +48,7 @@ impl<Io: PortIo> Core<Io> {
                     None => self.take_burst(port, frames, now),
                     Some(_) => self.take_watched(port, frames, now),
                 };
-                // Streams wait for one burst at most of which more than a few frames made work for others.
-                if known >= FEW || !full || self.has_spent() {
+                if known >= FEW || !full || self.was_heavy() {
                     break;
                 }
             }

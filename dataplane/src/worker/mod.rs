@@ -81,7 +81,7 @@ use tcp_lite::tcp::IsnGenerator;
 
 use self::admission::Admission;
 use self::associations::Associations;
-use self::backlog::Answers;
+use self::backlog::Budget;
 use self::conn::Stream;
 use self::control::ControlLink;
 use self::cookies::Cookies;
@@ -140,7 +140,7 @@ struct Env<Io: PortIo> {
     admission: Admission,
     host: Hosts,
     /// Frames of no stream and no association that may still make work.
-    strangers: Answers,
+    strangers: Budget,
     /// Frames that wait for an SA, and what else sealing keeps.
     seals: Seals<Io::Frame>,
     /// When load generators with a rate post next.
@@ -239,7 +239,7 @@ impl<Io: PortIo> Core<Io> {
             tables: Tables::new(&limits),
             admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
             host: Hosts::new(hosts, now),
-            strangers: Answers::new(now),
+            strangers: Budget::new(now),
             paced: load::Paced::default(),
             shared: false,
             now,

@@ -16,7 +16,7 @@ use core::time::Duration;
 use base::Instant;
 
 /// IP packets of common links and tunnels, tried first (RFC 4821 §7.3).
-const COMMON: [u16; 8] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000];
+const COMMON: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
 /// IP packets that pass nearly everywhere (RFC 4821 §7.7); IPv6 has its own minimum.
 const BASE_V4: u16 = 1024;
@@ -279,6 +279,16 @@ mod tests {
             settle(&mut search, mtu - V4);
             assert!(search.size() >= found - V4, "{mtu}: {search:?}");
             assert!(search.size() <= mtu - V4);
+        }
+    }
+
+    #[test]
+    fn the_largest_packets_are_found_again() {
+        for (v6, headers) in [(false, V4), (true, 60)] {
+            let mut search = Search::new(65_280 - headers, headers, v6, 576);
+            search.black_hole(Fall::Base);
+            settle(&mut search, u16::MAX);
+            assert_eq!(search.size(), 65_280 - headers);
         }
     }
 

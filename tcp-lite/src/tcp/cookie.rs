@@ -37,7 +37,7 @@ const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
 /// The values of the peer's MSS that a cookie can encode; it is rounded down.
-const MSS: [u16; 8] = [88, 536, 1220, 1300, 1380, 1440, 1460, 8940];
+const MSS: [u16; 8] = [88, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
 const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;

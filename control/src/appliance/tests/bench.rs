@@ -166,7 +166,7 @@ fn it_is_off_unless_configured_and_has_bounds() {
         (BenchSpec { size: (16 << 20) + 1, ..write.clone() }, "size of `write`"),
         (BenchSpec { size: (1 << 20) + 1, ..spec(BenchLoad::Send) }, "1 to 1048576"),
         (BenchSpec { size: (64 << 10) + 1, ..echo.clone() }, "1 to 65536"),
-        (BenchSpec { depth: 257, ..write.clone() }, "depth of `write` must be from 1 to 256"),
+        (BenchSpec { depth: 1025, ..write.clone() }, "depth of `write` must be from 1 to 1024"),
         (BenchSpec { depth: 33, ..echo.clone() }, "depth of `echo` must be from 1 to 32"),
         (BenchSpec { time_us: 0, ..write.clone() }, "time_us must be from 1 to 3600000000"),
         (BenchSpec { time_us: 3_600_000_001, ..write.clone() }, "time_us"),

@@ -92,7 +92,7 @@ pub struct Bench {
     /// Bytes of each message: of writes and reads up to 16MiB, of sends 1MiB, of echoes 64KiB
     #[arg(long, value_parser = size32, default_value = "64KiB")]
     pub size: u32,
-    /// Messages of each stream that are posted and not complete, 1 to 256, of echoes 1 to 32
+    /// Messages of each stream that are posted and not complete, 1 to 1024, of echoes 1 to 32
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub depth: u32,
     /// For how long, up to 1h

@@ -46,7 +46,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 16 requests each way, 64 buffers of 4096 bytes, 256 operations and responses, all of RFC 7306,
+    /// 16 requests each way, 64 buffers of 4096 bytes, 1024 operations, 256 responses, all of RFC 7306,
     /// the rest as bare DDP.
     fn default() -> Self {
         let ddp = StreamConfig::default();
@@ -55,7 +55,7 @@ impl Default for Config {
             ord: 16,
             recv_buffers: 64,
             recv_size: 4096,
-            max_operations: 256,
+            max_operations: 1024,
             max_responses: 256,
             atomics: true,
             immediate: true,

@@ -270,6 +270,20 @@ fn packets_that_became_whole_leave_nothing_behind() {
     assert_eq!(r.poll_timeout(), None);
 }
 
+/// As a path of 576 bytes makes them.
+#[test]
+fn the_longest_packet_in_the_shortest_pieces() {
+    const LEN: usize = 65_280 - 20;
+    let (mut r, frame) = (Reassembly::new(16, 1 << 20, [1; 16]), whole(None, false, 2, LEN));
+    for at in (0..LEN).step_by(552) {
+        let (end, more) = ((at + 552).min(LEN), at + 552 < LEN);
+        match give(&mut r, &piece(&frame, 1, at..end, more)) {
+            Ok(Outcome::Whole(bytes)) => assert!(!more && bytes[34..] == frame[34..]),
+            other => assert!(more && other == Ok(Outcome::Waiting), "{at}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_packet_in_too_many_pieces_is_given_up() {
     let (mut r, frame) = (reassembly(), whole(None, false, 2, 2000));
@@ -277,7 +291,7 @@ fn a_packet_in_too_many_pieces_is_given_up() {
         let at = 24 + 8 * n;
         give(&mut r, &piece(&frame, 1, at..at + 8, true)).unwrap();
     }
-    let more = piece(&frame, 1, 1000..1008, true);
+    let more = piece(&frame, 1, 1600..1608, true);
     assert_eq!(give(&mut r, &more), Err(DropReason::FragmentLimit));
     assert_eq!(r.bytes(), PACKET_COST);
 }

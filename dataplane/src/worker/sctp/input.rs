@@ -96,8 +96,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// A packet that had no association when it was looked up. It is examined while the
-    /// burst may still give work.
+    /// A packet that had no association when it was looked up. It is examined while the burst
+    /// may still give work.
     pub(in crate::worker) fn strange_packet(
         &mut self,
         arrival: &Arrival<Io::Frame>,

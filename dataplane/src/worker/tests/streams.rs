@@ -11,7 +11,8 @@ use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
 use super::sctp::lists;
 use super::wire_pair::*;
 use crate::api::{
-    self, Command, CommandError, ConnectError, Event, LocalPorts, PostFailure, SctpConfig, Sources,
+    self, Command, CommandError, ConnectError, Event, Limits, LocalPorts, PostFailure, SctpConfig,
+    Sources, SynCookieMode,
 };
 
 const PORT: u16 = 4791;
@@ -95,10 +96,13 @@ fn a_tagged_write_in_jumbo_frames() {
 #[test]
 fn a_tagged_write_in_the_largest_frames() {
     for to in [v4(2), v6(2)] {
-        let plan = |n| Plan { mtu: crate::port::MAX_MTU, ..Plan::new(n) };
-        let net = place(Net::new(&[plan(1), plan(2)]), to, 1 << 20);
-        let frames = net.hosts[0].count("tx_frames");
-        assert!(frames < 40, "{frames} frames for 1 MiB");
+        for syn_cookies in [SynCookieMode::Never, SynCookieMode::Always] {
+            let limits = Limits { syn_cookies, ..Limits::default() };
+            let plan = |n| Plan { mtu: crate::port::MAX_MTU, limits, ..Plan::new(n) };
+            let net = place(Net::new(&[plan(1), plan(2)]), to, 1 << 20);
+            let frames = net.hosts[0].count("tx_frames");
+            assert!(frames < 40, "{frames} frames for 1 MiB");
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
 
 /// Most streams of a run.
 const MAX_STREAMS: u32 = 256;
-/// Most messages of a stream that are posted and not complete, as many as RDMAP keeps.
-const MAX_DEPTH: u32 = 256;
+/// Most messages of a stream that are posted and not complete, as many as DDP and RDMAP keep.
+const MAX_DEPTH: u32 = 1024;
 /// The same of echoes: the buffers of a stream that is opened from here.
 const MAX_ECHO_DEPTH: u32 = 32;
 /// Longest write or read, bytes.

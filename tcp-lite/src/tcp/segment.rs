@@ -343,7 +343,8 @@ impl Options {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
         let stamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-        let permitted = if self.sack_permitted { 4 } else { 0 };
+        // In the place of the pad in front of the timestamps.
+        let permitted = if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
         mss + scale + stamps + permitted
     }
 
@@ -359,7 +360,8 @@ impl Options {
         }
     }
 
-    /// Writes the options, each padded in front to a multiple of four.
+    /// Writes the options, each padded in front to a multiple of four, the timestamps by SACK-permitted if it is there: a
+    /// SYN ACK is no longer than the SYN of a host that does likewise.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
@@ -370,13 +372,16 @@ impl Options {
             put(&[OPT_MSS.0, OPT_MSS.1 as u8]);
             put(&mss.to_be_bytes());
         }
-        if self.sack_permitted {
-            put(&[OPT_NOP, OPT_NOP, OPT_SACK_PERMITTED.0, OPT_SACK_PERMITTED.1 as u8]);
+        let permitted = [OPT_SACK_PERMITTED.0, OPT_SACK_PERMITTED.1 as u8];
+        if self.sack_permitted && self.timestamps.is_none() {
+            put(&[OPT_NOP, OPT_NOP]);
+            put(&permitted);
         }
         if let Some(Timestamps { val, ecr }) = self.timestamps {
             let ([v0, v1, v2, v3], [e0, e1, e2, e3]) = (val.to_be_bytes(), ecr.to_be_bytes());
             let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
-            put(&[OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3]);
+            put(if self.sack_permitted { &permitted } else { &[OPT_NOP, OPT_NOP] });
+            put(&[kind, len, v0, v1, v2, v3, e0, e1, e2, e3]);
         }
         if let Some(shift) = self.window_scale {
             put(&[OPT_NOP, OPT_WINDOW_SCALE.0, OPT_WINDOW_SCALE.1 as u8, shift]);

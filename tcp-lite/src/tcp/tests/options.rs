@@ -1,7 +1,7 @@
 //! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
 
 use super::script::{active, config, established, passive, with};
-use crate::tcp::{Config, Extensions};
+use crate::tcp::{Config, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
 
 fn with_everything() -> Config {
     let extensions = Extensions { timestamps: true, window_scale: true, ..config().extensions };
@@ -236,4 +236,38 @@ fn a_smaller_path_mtu_cuts_segments() {
          1.5 mtu 1
          1.5 emss 88",
     );
+}
+
+// What a SYN's address may be forged for: its answer is no longer than the SYN of a host that packs options as closely.
+#[test]
+fn all_options_of_a_syn_take_twenty_bytes() {
+    let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });
+    for sack_permitted in [false, true] {
+        for timestamps in [None, timestamps] {
+            let options = Options {
+                mss: Some(1460),
+                window_scale: Some(7),
+                sack_permitted,
+                timestamps,
+                ..Options::default()
+            };
+            let segment = Segment {
+                src_port: 1,
+                dst_port: 2,
+                seq: SeqNumber(3),
+                ack: SeqNumber(4),
+                flags: Flags::SYN,
+                window: 5,
+                options: options.clone(),
+                payload: &[],
+                ce: false,
+                text_crc: None,
+            };
+            let mut bytes = [0xaa; 60];
+            let len = segment.emit(&mut bytes);
+            assert_eq!(len, segment.wire_len());
+            assert!(len <= 20 + 20, "{len} bytes of {options:?}");
+            assert_eq!(Segment::parse(&bytes[..len]).unwrap().options, options);
+        }
+    }
 }

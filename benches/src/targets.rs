@@ -239,12 +239,9 @@ impl List<'_> {
             let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
             self.ratio(&name, Some(share), false, value(&write), value(&limit));
         }
-        for (row, limit, of) in [
-            ("write-65280", "write-9000", "MTU 9000"),
-            ("write-65280", "handoff-65280", "the hand-off"),
-        ] {
+        for (limit, of) in [("write-9000", "MTU 9000"), ("handoff-65280", "the hand-off")] {
             let name = format!("1 MiB writes, MTU 65 280, of {of}");
-            self.ratio(&name, None, false, value(row), value(limit));
+            self.ratio(&name, None, false, value("write-65280"), value(limit));
         }
         for (what, row, share) in [
             ("markers on, of off", "markers", 0.92),

@@ -45,7 +45,8 @@ fn echo() -> ! {
         reconnect: false,
         private_files: false,
     };
-    let (buffers, room) = if mtu > 9000 { (1024, 65_344) } else { (4096, 10_240) };
+    let (buffers, room) =
+        if mtu > 9000 { (1024, port_kind::buffer_room(mtu)) } else { (4096, 10_240) };
     let pool = MempoolConfig { buffers, room: Room::Bytes(room), numa: None };
     let (_device, rx, tx) = device.start(&config, pool).unwrap();
     let mut pairs: Vec<_> = rx.into_iter().zip(tx).collect();
@@ -93,8 +94,7 @@ fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &st
         for _ in 0..2000 {
             queues.iter_mut().for_each(|queue| exchange(queue, mtu.min(1000)));
         }
-        let most = 2048.min(free / 2);
-        assert!(port.free_buffers() + most >= free, "{} of {free}", port.free_buffers());
+        port_common::nothing_leaked(port, free);
         queues.iter_mut().for_each(wakes_an_idle_worker);
         drop(peer);
         port_common::until("the loss is noticed", || !port.link().up);

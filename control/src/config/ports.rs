@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use port_kind::pcap as capture;
-use port_kind::{MEMIF_MAX_BUFFERS, memif_buffers};
+use port_kind::{MEMIF_MAX_BUFFERS, pcap as capture};
 use toml::de::DeValue;
 
 use super::errors::Places;
@@ -91,10 +90,8 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
     let port_workers = port_workers(&mut section, workers, kind.as_ref());
     let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
     let tx_descriptors = section.or("tx_descriptors", 1024, tables::port::tx_descriptors());
-    if matches!(kind, Some(PortKind::Memif { role: MemifRole::Client, .. })) {
-        check_memif(&section, memif_buffers(port_workers.len() as u16, tx_descriptors));
-    }
     if let Some(kind) = &kind {
+        check_shared(&section, kind.shared_buffers(port_workers.len() as u16, tx_descriptors));
         let word = kind.word();
         let used = kind_keys(kind);
         let rest: Vec<&str> =
@@ -238,7 +235,7 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
 }
 
 /// DPDK's driver counts the buffers of a memif in 16 bits.
-fn check_memif(section: &Section<'_, '_>, shared: u32) {
+fn check_shared(section: &Section<'_, '_>, shared: u32) {
     if shared > MEMIF_MAX_BUFFERS {
         section.fail(
             "tx_descriptors",

@@ -18,7 +18,7 @@ pub const MIN_MTU: u16 = 576;
 /// Largest MTU of any port. One packet buffer of DPDK's takes little more.
 pub const MAX_MTU: u16 = 65_280;
 /// Largest MTU of a port with a device, a Linux interface or a file behind it: what DPDK's drivers agree on.
-pub const DEVICE_MAX_MTU: u16 = 9000;
+const DEVICE_MAX_MTU: u16 = 9000;
 /// Bytes of a frame around its IP packet, VLAN tag included.
 pub const FRAME_OVERHEAD: usize = 18;
 /// Largest room of a packet buffer: DPDK counts it in 16 bits, 128 bytes of headroom included. Whole cache lines.
@@ -34,11 +34,6 @@ pub fn buffer_room(mtu: u16) -> u16 {
 /// that its descriptors can name.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
 const _: () = assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_ROOM as u64) < u32::MAX as u64 - (8 << 20));
-
-/// Buffers that a memif with so many queues and descriptors shares: both directions of a queue have as many.
-pub fn memif_buffers(queues: u16, descriptors: u16) -> u32 {
-    2 * u32::from(queues) * u32::from(descriptors)
-}
 
 /// What an AF_XDP port carries: a page of 4096 bytes less XDP's headroom (256), the kernel's
 /// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check (4). veth
@@ -240,6 +235,17 @@ impl PortKind {
             Self::Pci { .. } | Self::AfPacket { .. } | Self::Tap { .. } | Self::Pcap { .. } => {
                 DEVICE_MAX_MTU
             }
+        }
+    }
+
+    /// Buffers that a port with so many queues and transmit descriptors makes for both sides, besides its own: a memif
+    /// client, whose descriptors are those of both directions.
+    pub fn shared_buffers(&self, queues: u16, tx_descriptors: u16) -> u32 {
+        match self {
+            Self::Memif { role: MemifRole::Client, .. } => {
+                2 * u32::from(queues) * u32::from(tx_descriptors)
+            }
+            _ => 0,
         }
     }
 

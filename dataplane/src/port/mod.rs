@@ -34,10 +34,8 @@ use dpdk::{
 
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
-pub use port_kind::{
-    ChecksumMode, DEVICE_MAX_MTU, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind,
-};
-use port_kind::{MEMIF_MAX_BUFFERS, memif_buffers};
+use port_kind::MEMIF_MAX_BUFFERS;
+pub use port_kind::{ChecksumMode, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind};
 pub use queue::{BURST, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
@@ -388,16 +386,10 @@ impl PortConfig {
             * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).bytes()))
     }
 
-    /// Bytes that the port shares with another process besides its packet buffers: a memif client makes the buffers of both
-    /// sides.
+    /// Bytes of the buffers that the port makes for both sides, besides its packet buffers.
     pub fn shared_bytes(&self) -> u64 {
-        match self.kind {
-            PortKind::Memif { role: MemifRole::Client, .. } => {
-                let buffers = memif_buffers(self.queues, self.tx_descriptors);
-                u64::from(buffers) * u64::from(kind::room(self).bytes())
-            }
-            _ => 0,
-        }
+        let buffers = self.kind.shared_buffers(self.queues, self.tx_descriptors);
+        u64::from(buffers) * u64::from(kind::room(self).bytes())
     }
 
     fn pool_buffers(&self) -> u32 {
@@ -431,11 +423,8 @@ impl PortConfig {
                 return Err(PortError::Descriptors { port: port(), descriptors });
             }
         }
-        // The client's descriptors are what both sides get.
-        let shared = memif_buffers(self.queues, self.tx_descriptors);
-        if matches!(self.kind, PortKind::Memif { role: MemifRole::Client, .. })
-            && shared > MEMIF_MAX_BUFFERS
-        {
+        let shared = self.kind.shared_buffers(self.queues, self.tx_descriptors);
+        if shared > MEMIF_MAX_BUFFERS {
             return Err(PortError::MemifBuffers { port: port(), shared, max: MEMIF_MAX_BUFFERS });
         }
         if self.impair.is_some() && !matches!(self.kind, PortKind::Ring { .. }) {
@@ -457,7 +446,7 @@ impl PortConfig {
             PortKind::Tap { .. } => device
                 .max_rx_packet
                 .saturating_sub(FRAME_OVERHEAD as u32 + 4)
-                .min(DEVICE_MAX_MTU.into()) as u16,
+                .min(self.kind.max_mtu().into()) as u16,
             _ => return Ok(()),
         };
         if self.mtu > max {

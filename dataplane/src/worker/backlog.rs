@@ -54,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// The burst took twice as many as any other.
+    /// The burst took more than twice as many as any may.
     #[inline]
     pub(super) fn is_heavy(&self) -> bool {
         self.taken > ANY_BURST
@@ -73,15 +73,13 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn begin_burst(&mut self, full: bool) {
         let few = full && self.has_streams();
         self.env.strangers.begin(few);
-        if !self.env.host.is_empty() {
-            self.env.host.begin(few);
-        }
+        self.env.host.budget.begin(few);
     }
 
     /// The burst made so much work for others that the streams are served before the next one.
     #[inline]
     pub(super) fn was_heavy(&self) -> bool {
-        self.env.strangers.is_heavy() || self.env.host.is_heavy()
+        self.env.strangers.is_heavy() || self.env.host.budget.is_heavy()
     }
 
     fn has_streams(&self) -> bool {

@@ -28,14 +28,14 @@ const SENT: usize = 32;
 pub(super) struct Hosts {
     ports: Vec<Option<HostPort>>,
     /// Frames that may still be given.
-    left: Budget,
+    pub(super) budget: Budget,
 }
 
 impl Hosts {
     /// `None` for interfaces that are not shared.
     pub(super) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
-        Hosts { ports, left: Budget::new(now) }
+        Hosts { ports, budget: Budget::new(now) }
     }
 
     /// No interface is shared.
@@ -46,23 +46,6 @@ impl Hosts {
 
     pub(super) fn is_shared(&self, interface: usize) -> bool {
         self.ports.get(interface).is_some_and(Option::is_some)
-    }
-
-    /// A burst begins, which may give a `few` frames, or as many as there are.
-    pub(super) fn begin(&mut self, few: bool) {
-        self.left.begin(few);
-    }
-
-    /// The burst gave many.
-    #[inline]
-    pub(super) fn is_heavy(&self) -> bool {
-        self.left.is_heavy()
-    }
-
-    /// Full bursts give no more than a few.
-    #[cfg(test)]
-    pub(super) fn exhaust(&mut self, now: Instant) {
-        self.left.exhaust(now);
     }
 
     /// The host has sent something.
@@ -84,7 +67,7 @@ impl Hosts {
 
     fn give(&mut self, interface: usize, frame: &[u8], now: Instant) -> Result<(), DropReason> {
         let port = self.ports.get_mut(interface).and_then(Option::as_mut);
-        if !self.left.take(now) {
+        if !self.budget.take(now) {
             return Err(DropReason::HostFull);
         }
         match port.is_some_and(|port| port.give(frame)) {

@@ -32,6 +32,12 @@ pub(crate) fn within_memory(config: PortConfig) -> PortConfig {
     PortConfig { buffers: Some(1024), rx_descriptors: 128, tx_descriptors: 128, ..config }
 }
 
+/// Of the buffers that were free all are, but those that queues and rings hold.
+pub(crate) fn nothing_leaked(port: &Port, free: u32) {
+    let held = 2048.min(free / 2);
+    assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
+}
+
 /// True for root. Others fail, unless a variable allows it: then the test is left out, audibly.
 pub(crate) fn privileged(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {

@@ -342,10 +342,13 @@ impl Options {
     fn fixed_len(&self) -> usize {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         let scale = if self.window_scale.is_some() { 4 } else { 0 };
-        let stamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-        // In the place of the pad in front of the timestamps.
-        let permitted = if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
-        mss + scale + stamps + permitted
+        // SACK-permitted takes the place of the timestamps' pad.
+        let stamps_or_permitted = match self.timestamps {
+            Some(_) => TIMESTAMPS_LEN,
+            None if self.sack_permitted => 4,
+            None => 0,
+        };
+        mss + scale + stamps_or_permitted
     }
 
     fn sack_blocks(&self) -> usize {
@@ -373,15 +376,18 @@ impl Options {
             put(&mss.to_be_bytes());
         }
         let permitted = [OPT_SACK_PERMITTED.0, OPT_SACK_PERMITTED.1 as u8];
-        if self.sack_permitted && self.timestamps.is_none() {
-            put(&[OPT_NOP, OPT_NOP]);
-            put(&permitted);
-        }
-        if let Some(Timestamps { val, ecr }) = self.timestamps {
-            let ([v0, v1, v2, v3], [e0, e1, e2, e3]) = (val.to_be_bytes(), ecr.to_be_bytes());
-            let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
-            put(if self.sack_permitted { &permitted } else { &[OPT_NOP, OPT_NOP] });
-            put(&[kind, len, v0, v1, v2, v3, e0, e1, e2, e3]);
+        match self.timestamps {
+            Some(Timestamps { val, ecr }) => {
+                put(if self.sack_permitted { &permitted } else { &[OPT_NOP, OPT_NOP] });
+                put(&[OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
+                put(&val.to_be_bytes());
+                put(&ecr.to_be_bytes());
+            }
+            None if self.sack_permitted => {
+                put(&[OPT_NOP, OPT_NOP]);
+                put(&permitted);
+            }
+            None => {}
         }
         if let Some(shift) = self.window_scale {
             put(&[OPT_NOP, OPT_WINDOW_SCALE.0, OPT_WINDOW_SCALE.1 as u8, shift]);

@@ -333,8 +333,8 @@ fn dropped(e: &mut Established, frames: Vec<TestFrame>) -> (u64, u64) {
 
 #[test]
 fn hundreds_that_connect_at_once_lose_nothing_and_a_flood_does() {
-    let syn = |n: u16| forged((3 + (n % 200) as u8, 2000 + n), PORT, Flags::SYN);
     let from = |n: u16| 3 + (n % 200) as u8;
+    let syn = |n: u16| forged((from(n), 2000 + n), PORT, Flags::SYN);
     let init = |n: u16| {
         sctp::frame(from(n), 2, (2000 + n, sctp::PORT), 0, &sctp::init(u32::from(n) + 1), None)
     };

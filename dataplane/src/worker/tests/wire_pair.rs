@@ -423,7 +423,7 @@ impl Host {
     pub(super) fn exhaust(&mut self) {
         for core in &mut self.cores {
             core.env.strangers.exhaust(START);
-            core.env.host.exhaust(START);
+            core.env.host.budget.exhaust(START);
         }
     }
 

@@ -64,6 +64,15 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
+    /// Its bytes, if they are in one piece.
+    #[inline]
+    pub(crate) fn in_one(&self) -> Option<&'a [u8]> {
+        match self.pieces {
+            [piece] => Some(piece),
+            _ => None,
+        }
+    }
+
     /// The first byte, 0 if there is none.
     #[inline]
     pub(crate) fn first(&self) -> u8 {

@@ -27,7 +27,7 @@ use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::as_it_came;
-use check::{check_tagged, header_of, parse, wrong_version};
+use check::{check_tagged, header_of, parse, tagged_in, wrong_version};
 use queue::Queue;
 use ranges::STEP_BYTES;
 pub(crate) use ranges::{Ranges, Unfit};
@@ -198,6 +198,12 @@ impl<E: Copy> Receiver<E> {
         self.state == State::PeerClosed
     }
 
+    /// An error was found, whether the order has reached it or not.
+    #[inline]
+    pub(crate) fn has_error(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// Nothing more comes; says whether that was within a message. `None` when it was known.
     pub(crate) fn peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
@@ -267,6 +273,19 @@ impl<E: Copy> Receiver<E> {
         env: &mut Env<'_, M, C>,
     ) -> Disposition {
         let in_order = key == self.order;
+        if in_order
+            && self.expects_nothing_else()
+            && let Some((header, payload)) = ulpdu.in_one().and_then(tagged_in)
+        {
+            return match self.take_next_tagged(&header, payload, env) {
+                Ok(()) => {
+                    env.counters.segments_received += 1;
+                    self.order = OrderKey(key.0 + 1);
+                    Disposition::Placed(payload.len())
+                }
+                Err(reject) => self.not_taken(key, reject, ulpdu, env),
+            };
+        }
         let Ok(at) = self.place_for(key) else {
             // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
             env.counters.segments_ignored += 1;
@@ -304,27 +323,66 @@ impl<E: Copy> Receiver<E> {
                 }
                 Disposition::Placed(len as usize)
             }
-            Err(Reject::Refused) => {
-                env.counters.segments_refused += 1;
-                Disposition::Refused
-            }
-            Err(reject) => {
-                let header = header_of(&bytes[..seen]);
-                self.reject_at(key, reject, header, ulpdu.len() as u32);
-                self.catch_up(env);
-                Disposition::Ignored
-            }
+            Err(reject) => self.not_taken(key, reject, ulpdu, env),
         }
     }
 
-    #[inline]
-    pub(crate) fn order_complete<M, C: UlpChecks<Code = E>>(
+    /// A segment is refused for now, or it is an error.
+    #[cold]
+    fn not_taken<M, C: UlpChecks<Code = E>>(
         &mut self,
-        before: OrderKey,
+        key: OrderKey,
+        reject: Reject<E>,
+        ulpdu: Ulpdu<'_>,
         env: &mut Env<'_, M, C>,
-    ) {
-        self.order = self.order.max(before);
+    ) -> Disposition {
+        if let Reject::Refused = reject {
+            env.counters.segments_refused += 1;
+            return Disposition::Refused;
+        }
+        let mut bytes = [0; MAX_DDP_HEADER];
+        let seen = ulpdu.copy_prefix(&mut bytes);
+        self.reject_at(key, reject, header_of(&bytes[..seen]), ulpdu.len() as u32);
         self.catch_up(env);
+        Disposition::Ignored
+    }
+
+    /// No segment lies beyond a gap, and none was wrong.
+    #[inline]
+    fn expects_nothing_else(&self) -> bool {
+        self.state == State::Open && self.error.is_none() && self.records.is_empty()
+    }
+
+    /// The short way of a tagged segment in order: what most segments of a bulk transfer are. What [`take`](Self::take) does
+    /// with it, without looking at what only others have.
+    #[inline]
+    fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+        &mut self,
+        header: &TaggedRepr,
+        payload: &[u8],
+        env: &mut Env<'_, M, C>,
+    ) -> Result<(), Reject<E>> {
+        let len = payload.len() as u32;
+        let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
+        self.check_version(&segment.header)?;
+        let target = check_tagged(header, len, env)?;
+        env.checks.admit(&segment.header, len)?;
+        let complete = self.advance(&segment, env)?;
+        if let Some((entry, offset)) = target {
+            entry.memory.write(offset, payload);
+        }
+        self.count_placed(len, true, env.counters);
+        if complete {
+            self.deliver_tagged(header, env);
+        }
+        Ok(())
+    }
+
+    /// The order is complete up to there. Returns whether [`catch_up`](Self::catch_up) has something to do.
+    #[inline]
+    pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
+        self.order = self.order.max(before);
+        !self.records.is_blank() || self.error.is_some()
     }
 
     /// Where a record with this key belongs, or an error if it is to be ignored.
@@ -560,7 +618,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Delivers what the order has reached, up to an error, and reports that when it is reached.
     #[inline]
-    fn catch_up<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
+    pub(crate) fn catch_up<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
             // What a busy stream does all the time.
             if self.records.capacity() > IDLE_RECORDS {

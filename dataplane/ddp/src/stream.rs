@@ -279,6 +279,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
         self.failure
     }
 
+    /// True when there is no [`failure`](Self::failure) and no [`error`](Self::error), reported or not.
+    #[inline]
+    pub(crate) fn is_sound(&self) -> bool {
+        self.failure.is_none() && !self.receiver.has_error()
+    }
+
     /// The peer's error that has been reported, if there was one.
     pub fn error(&self) -> Option<&DdpError> {
         self.receiver.reported_error()
@@ -337,12 +343,23 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
 
     #[inline]
     fn order_complete(&mut self, before: OrderKey) {
-        let (receiver, mut env) = self.parts();
-        receiver.order_complete(before, &mut env);
+        self.complete_order(before);
     }
 }
 
 impl<M, C: UlpChecks> Sink<'_, M, C> {
+    /// [`order_complete`](UlpduSink::order_complete). Returns false when nothing waited for it: nothing was delivered then,
+    /// and no error reached.
+    #[inline]
+    pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
+        let waited = self.stream.receiver.advance_order(before);
+        if waited {
+            let (receiver, mut env) = self.parts();
+            receiver.catch_up(&mut env);
+        }
+        waited
+    }
+
     #[inline]
     fn parts(&mut self) -> (&mut Receiver<C::Code>, Env<'_, M, C>) {
         let Stream { id, pd, receiver, checks, events, counters, .. } = &mut *self.stream;

@@ -316,6 +316,16 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// True when neither [`error`](Self::error) nor [`terminated_by_peer`](Self::terminated_by_peer) nor
+    /// [`failure`](Self::failure) has anything to tell.
+    #[inline]
+    pub fn is_sound(&self) -> bool {
+        match self {
+            Ulp::Ddp(stream) => stream.is_sound(),
+            Ulp::Rdmap(stream) => stream.is_sound(),
+        }
+    }
+
     /// The error of the peer that the order has reached: the stream says its last word and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {

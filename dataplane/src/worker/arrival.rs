@@ -86,6 +86,8 @@ pub(super) struct Arrival<F> {
     pub(super) span: Range<usize>,
     pub(super) source_mac: Mac,
     pub(super) carries: Carries,
+    /// It is of the same flow as the arrival before it.
+    pub(super) follows: bool,
     /// Of its stream or association.
     pub(super) slot: Option<u32>,
 }
@@ -134,7 +136,7 @@ pub(super) fn take_alike<F: Frame>(
         });
     let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
     let carries = Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified };
-    let port = port as u16;
-    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
+    let (port, follows, slot) = (port as u16, true, None);
+    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, follows, slot });
     None
 }

@@ -255,12 +255,23 @@ impl<Io: PortIo> Core<Io> {
         let flow = FlowKey { interface, local: destination, remote: source };
         // Frames of one flow often follow each other.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
+        let follows = same.is_some();
         let hash = same.map_or_else(|| self.streams.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.bytes());
         let carries = Carries::Segment { ce, unverified };
-        let port = port as u16;
-        arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
+        let (port, slot) = (port as u16, None);
+        arrivals.push(Arrival {
+            frame,
+            port,
+            flow,
+            hash,
+            span,
+            source_mac,
+            carries,
+            follows,
+            slot,
+        });
     }
 
     /// A piece of a packet, of a port and an interface: the whole goes through the stages once the last piece has
@@ -335,34 +346,41 @@ impl<Io: PortIo> Core<Io> {
         strangers: &mut Arrivals<Io::Frame>,
         now: Instant,
     ) -> usize {
-        let mut last: Option<(FlowKey, bool, Option<u32>)> = None;
+        let mut last = None;
         for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
             let flows = if sctp { self.associations.flows() } else { self.streams.flows() };
-            arrival.slot = match last {
-                Some((flow, was_sctp, slot)) if flow == arrival.flow && was_sctp == sctp => slot,
-                _ => flows.candidate(arrival.hash),
-            };
-            last = Some((arrival.flow, sctp, arrival.slot));
+            arrival.slot = if arrival.follows { last } else { flows.candidate(arrival.hash) };
+            last = arrival.slot;
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
         self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
-        let mut unknown = 0;
-        for (at, arrival) in arrivals.iter().enumerate() {
-            match arrivals.get(at + AHEAD) {
-                Some(later) => later.frame.prefetch(),
-                None => {
-                    let later = next.get(at + AHEAD - arrivals.len());
-                    later.into_iter().for_each(Frame::prefetch);
-                }
+        let prefetch = |at: usize| match arrivals.get(at + AHEAD) {
+            Some(later) => later.frame.prefetch(),
+            None => {
+                let later = next.get(at + AHEAD - arrivals.len());
+                later.into_iter().for_each(Frame::prefetch);
             }
+        };
+        let (mut unknown, mut at) = (0, 0);
+        while let Some(arrival) = arrivals.get(at) {
             if arrival.slot.is_none() {
+                prefetch(at);
                 unknown += 1;
+                at += 1;
                 continue;
             }
             match arrival.carries {
-                Carries::Segment { ce, unverified } => self.segment(arrival, ce, unverified, now),
-                Carries::Packet { udp } => self.sctp_packet(arrival, udp, now),
+                Carries::Segment { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+                    let run = &arrivals[at..=at + behind.count()];
+                    at += self.segments(run, |i| prefetch(at + i), now);
+                }
+                Carries::Packet { udp } => {
+                    prefetch(at);
+                    self.sctp_packet(arrival, udp, now);
+                    at += 1;
+                }
             }
         }
         let known = arrivals.len() - unknown;
@@ -381,9 +399,7 @@ impl<Io: PortIo> Core<Io> {
 
     pub(super) fn input_stranger(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         match arrival.carries {
-            Carries::Segment { ce, unverified } => {
-                self.strange_segment(arrival, (ce, unverified), now);
-            }
+            Carries::Segment { .. } => self.strange_segment(arrival, now),
             Carries::Packet { udp } => self.strange_packet(arrival, udp, now),
         }
     }

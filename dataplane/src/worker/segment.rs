@@ -1,14 +1,12 @@
 //! Received TCP segments: for a stream, for a listener, or answered with a reset.
 
-use std::net::IpAddr;
-
 use base::Instant;
 use tcp_lite::mpa::looks_like_one_fpdu;
 use tcp_lite::tcp::{Flags, Segment, reset_for};
 use wire::crc32c::{self, Digest, Sum};
 use wire::mpa::CRC_LEN;
 
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Carries};
 use super::batch::Batch;
 use super::conn::Conn;
 use super::event::MANY;
@@ -25,56 +23,64 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 
 impl<Io: PortIo> Core<Io> {
-    /// A segment, looked up.
-    pub(super) fn segment(
+    /// Segments of one flow that came one behind the other, looked up, at least one. `ahead` is called before each, with its
+    /// number. Returns how many were handled: those behind one that its stream answers at once, or that ends it, are not.
+    pub(super) fn segments(
         &mut self,
-        arrival: &Arrival<Io::Frame>,
-        ce: bool,
-        unverified: bool,
+        run: &[Arrival<Io::Frame>],
+        ahead: impl Fn(usize),
         now: Instant,
-    ) {
-        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
-        let (source, destination) = (arrival.flow.remote.ip(), arrival.flow.local.ip());
-        let mut segment = Segment { ce, ..Segment::default() };
-        if unverified {
-            match verify(source, destination, bytes) {
-                Ok(text_crc) => segment.text_crc = text_crc,
-                Err(reason) => return self.env.control.counters().drops.count(reason),
-            }
-        }
-        if let Err(reason) = segment.read(bytes) {
-            return self.env.control.counters().drops.count_tcp(reason);
-        }
+    ) -> usize {
+        let Some(first) = run.first() else { return 0 };
+        let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
+        let addresses = checksum::addresses(source, destination);
         // The burst itself may have opened or ended the stream meanwhile, and another's hash may be the same.
-        let found = self.streams.connection(arrival.slot, arrival.hash, &arrival.flow);
+        let found = self.streams.connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
-            if self.is_the_hosts(arrival) {
-                return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
-            }
-            return self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
+            ahead(0);
+            self.segment_of_nobody(first, addresses, now);
+            return 1;
         };
-        let Some(carrier) = conn.lower.connection() else { return };
-        if carrier.endpoint().connection().may_reopen(&segment) {
-            // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
-            // SYN may have ended the old one, which is not reported yet.
-            let last = carrier.endpoint().connection().snd_nxt();
-            self.report_all(slot, now);
-            self.forget(slot);
-            let source_mac = arrival.source_mac;
-            return self.no_stream(arrival.flow, source_mac, &segment, Some(last), now);
+        for (at, arrival) in run.iter().enumerate() {
+            ahead(at);
+            let mut segment = Segment::default();
+            if !self.env.read(&mut segment, arrival, addresses) {
+                continue;
+            }
+            let Some(carrier) = conn.lower.connection() else { return at + 1 };
+            if carrier.endpoint().connection().may_reopen(&segment) {
+                // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
+                // SYN may have ended the old one, which is not reported yet.
+                let last = carrier.endpoint().connection().snd_nxt();
+                self.report_all(slot, now);
+                self.forget(slot);
+                self.no_stream(arrival.flow, arrival.source_mac, &segment, Some(last), now);
+                return at + 1;
+            }
+            let taken = self.env.take_segment(slot, conn, &segment, now);
+            if taken.calls() {
+                self.after_segment(slot, taken, now);
+                return at + 1;
+            }
         }
-        let taken = self.env.take_segment(slot, conn, &segment, now);
-        self.after_segment(slot, taken, now);
+        run.len()
+    }
+
+    /// A segment whose flow has no stream.
+    fn segment_of_nobody(&mut self, arrival: &Arrival<Io::Frame>, addresses: u16, now: Instant) {
+        let mut segment = Segment::default();
+        if !self.env.read(&mut segment, arrival, addresses) {
+            return;
+        }
+        if self.is_the_hosts(arrival) {
+            return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+        }
+        self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
     }
 
     /// A segment that had no stream when it was looked up. It is examined if it may begin one, while the burst may
     /// still give work, or if it may be answered with a reset.
-    pub(super) fn strange_segment(
-        &mut self,
-        arrival: &Arrival<Io::Frame>,
-        (ce, unverified): (bool, bool),
-        now: Instant,
-    ) {
+    pub(super) fn strange_segment(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
         // The burst may have opened its stream meanwhile.
         if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
@@ -92,7 +98,7 @@ impl<Io: PortIo> Core<Io> {
                 return self.env.control.counters().frames.answers_limited.add(1);
             }
         }
-        self.segment(arrival, ce, unverified, now);
+        self.segments(core::slice::from_ref(arrival), |_| {}, now);
     }
 
     /// A segment without a stream with these flags may begin one: a SYN, or what may bring a cookie back.
@@ -153,11 +159,11 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies the checksum of a segment. Besides, the CRC of its text but the last four bytes, where the text looks like an
+/// Verifies the checksum of a segment; `addresses` is the part of both in it. Besides, the CRC of its text but the last four bytes, where the text looks like an
 /// FPDU so long that both in one pass take less time than one after the other. Nothing is known of the stream yet: if it
 /// has no CRCs, or the segment is not the next, that was for nothing.
 #[inline]
-fn verify(source: IpAddr, destination: IpAddr, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
+fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {
         Some((head, text, field)) => {
             let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
@@ -165,7 +171,6 @@ fn verify(source: IpAddr, destination: IpAddr, bytes: &[u8]) -> Result<Option<u3
         }
         None => (None, checksum::sum(bytes)),
     };
-    let addresses = checksum::addresses(source, destination);
     match checksum::segment_of(addresses, TCP, bytes.len(), sum) {
         0 => Ok(crc),
         _ => Err(DropReason::L4Checksum),
@@ -191,7 +196,43 @@ pub(super) struct Taken {
     answer: bool,
 }
 
+impl Taken {
+    /// It calls for something.
+    #[inline]
+    fn calls(self) -> bool {
+        self.reports || self.answer
+    }
+}
+
 impl<Io: PortIo> Env<Io> {
+    /// Reads the segment of an arrival into a new one, and verifies its checksum if nobody has; `addresses` is the part of both in
+    /// it. Returns false, and counts it, if it is no segment or its checksum is wrong.
+    #[inline]
+    fn read<'a>(
+        &self,
+        segment: &mut Segment<'a>,
+        arrival: &'a Arrival<Io::Frame>,
+        addresses: u16,
+    ) -> bool {
+        let Carries::Segment { ce, unverified } = arrival.carries else { return false };
+        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
+        segment.ce = ce;
+        if unverified {
+            match verify(addresses, bytes) {
+                Ok(text_crc) => segment.text_crc = text_crc,
+                Err(reason) => {
+                    self.control.counters().drops.count(reason);
+                    return false;
+                }
+            }
+        }
+        if let Err(reason) = segment.read(bytes) {
+            self.control.counters().drops.count_tcp(reason);
+            return false;
+        }
+        true
+    }
+
     /// Gives a segment to its stream.
     #[inline]
     pub(super) fn take_segment(
@@ -224,6 +265,8 @@ impl<Io: PortIo> Env<Io> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     /// A segment with that data offset whose text says that it is an FPDU of `ulpdu` bytes.
@@ -260,20 +303,29 @@ mod tests {
                 (15, 1, 3),
             ] {
                 let bytes = segment(ends, offset, ulpdu, text);
-                let crc = verify(ends.0, ends.1, &bytes).expect("the checksum is right");
+                let crc = verify(checksum::addresses(ends.0, ends.1), &bytes)
+                    .expect("the checksum is right");
                 if let Some(crc) = crc {
                     let text = &bytes[usize::from(offset) * 4..bytes.len() - CRC_LEN];
                     assert_eq!(crc, crc32c::update(0, text), "{offset} {ulpdu}");
                     with_crc += 1;
                 }
                 let wrong = Err(DropReason::L4Checksum);
-                assert_eq!(verify(other.0, other.1, &bytes), wrong, "{offset} {ulpdu}");
+                assert_eq!(
+                    verify(checksum::addresses(other.0, other.1), &bytes),
+                    wrong,
+                    "{offset} {ulpdu}"
+                );
                 let end = bytes.len();
                 for at in [0, 4, 13, 17, 20, 21, 24, 100, 300, end / 2, end - 5, end - 4, end - 1] {
                     let mut bytes = bytes.clone();
                     let Some(byte) = bytes.get_mut(at) else { continue };
                     *byte ^= 0x10;
-                    assert_eq!(verify(ends.0, ends.1, &bytes), wrong, "{offset} {ulpdu} {at}");
+                    assert_eq!(
+                        verify(checksum::addresses(ends.0, ends.1), &bytes),
+                        wrong,
+                        "{offset} {ulpdu} {at}"
+                    );
                 }
             }
         }

@@ -196,7 +196,9 @@ impl<M: RegionMemory> Endpoint<M> {
     ) -> Result<(), DropReason> {
         let call = &mut UpperCall::taking(&mut self.upper, cx, segment);
         let result = self.conn.input(now, segment, call);
-        self.after(now, cx);
+        if !self.is_uneventful() {
+            self.after(now, cx);
+        }
         result
     }
 
@@ -436,6 +438,17 @@ impl<M: RegionMemory> Endpoint<M> {
             self.life.release();
             self.rare.release();
         }
+    }
+
+    /// True when [`after`](Self::after) would find nothing to act upon, as after most segments.
+    #[inline]
+    fn is_uneventful(&self) -> bool {
+        let due = &self.life.due;
+        self.state() == State::Established
+            && self.upper.is_uneventful()
+            && self.conn.next_event().is_none()
+            && self.rare.is_blank()
+            && !(due.peer_close || due.close)
     }
 
     /// Acts on everything that a call into TCP has brought about.

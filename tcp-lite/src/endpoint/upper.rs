@@ -213,6 +213,15 @@ impl<M: RegionMemory> Upper<M> {
         })
     }
 
+    /// True in Full Operation when there is no notice, no error, and nothing that the ULP refused.
+    #[inline]
+    pub(super) fn is_uneventful(&self) -> bool {
+        let calm = |full: &Full<M>| {
+            full.stream.is_sound() && !full.receiver.is_blocked() && !full.receiver.discards()
+        };
+        self.begin.is_none() && self.full().is_some_and(calm)
+    }
+
     /// What a span brought about since.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let begin = self.begin.as_mut()?;

@@ -334,7 +334,12 @@ impl Connection {
 
     /// In TIME-WAIT, true when `seg` is a SYN that may open the connection anew: replace this connection
     /// by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
+    #[inline]
     pub fn may_reopen(&self, seg: &Segment<'_>) -> bool {
+        self.state == State::TimeWait && self.is_reopened_by(seg)
+    }
+
+    fn is_reopened_by(&self, seg: &Segment<'_>) -> bool {
         let syn = seg.flags.has(Flags::SYN) && !seg.flags.any(Flags::ACK.with(Flags::RST));
         let later_seq = seg.seq.after(self.recv.nxt.wire());
         let later = match seg.options.timestamps.filter(|_| self.timestamps) {
@@ -344,7 +349,7 @@ impl Connection {
             }
             None => later_seq,
         };
-        self.state == State::TimeWait && syn && later
+        syn && later
     }
 
     /// To be called on an idle connection: frees the memory that it needs only while something is in flight or

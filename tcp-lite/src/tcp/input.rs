@@ -33,8 +33,22 @@ impl Connection {
         seg: &Segment<'_>,
         up: &mut U,
     ) -> Result<(), DropReason> {
+        let short = self.state == State::Established && self.is_next(now, seg);
+        self.input_by(short, now, seg, up)
+    }
+
+    /// The same by the [short way](super::predict) or by the long one.
+    #[inline]
+    pub(super) fn input_by<U: SpanSink + SegmentSource>(
+        &mut self,
+        short: bool,
+        now: Instant,
+        seg: &Segment<'_>,
+        up: &mut U,
+    ) -> Result<(), DropReason> {
         self.stats.segments_in += 1;
         match self.state {
+            _ if short => self.input_next(now, seg, up)?,
             State::Closed => return Err(DropReason::Closed),
             State::SynSent => self.input_syn_sent(now, seg, up)?,
             _ => self.input_other(now, seg, up)?,
@@ -427,7 +441,7 @@ impl Connection {
     /// Half a window has come: it grows if that took no longer than a round trip, the upper layer has the room for it, and
     /// the worker allows it. At most once in a round trip.
     #[cold]
-    fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
+    pub(super) fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
         if let (Some(next), Some(rtt)) =
             (self.recv.next_window(&self.config), self.send.recovery.base_rtt())
         {
@@ -454,7 +468,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.8.6.3 MUST-40, RFC 5681 §4.2.
-    fn arm_delayed_ack(&mut self, now: Instant) {
+    pub(super) fn arm_delayed_ack(&mut self, now: Instant) {
         if self.recv.ack_now || self.recv.unacked_segments == 0 {
             return;
         }

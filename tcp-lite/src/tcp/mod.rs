@@ -36,6 +36,7 @@ mod output;
 mod path_mtu;
 mod peer_window;
 mod pmtu;
+mod predict;
 mod receiver;
 mod record;
 mod reset;

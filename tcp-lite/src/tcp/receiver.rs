@@ -117,6 +117,20 @@ pub(crate) enum Text {
     Refused,
 }
 
+/// The text of a segment, in bytes: `fresh` were new and in the window, of these `taken` were taken; `outside` were
+/// outside of it.
+#[derive(Clone, Copy)]
+struct Came {
+    len: u64,
+    fresh: u64,
+    taken: u64,
+    outside: u64,
+    /// Something was missing before it came.
+    had_gap: bool,
+    /// It lies beyond what was taken in order.
+    beyond: bool,
+}
+
 impl Receiver {
     /// For a peer whose initial sequence number is `irs`; nothing is advertised yet. `shift` is zero
     /// unless both sides scale.
@@ -217,17 +231,62 @@ impl Receiver {
         if beyond && let Some(range) = self.apart.ranges.containing(start) {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
-        if taken < len {
+        let outside = start.plus(len).since(end.max(start));
+        self.text_came(now, start, Came { len, fresh, taken, outside, had_gap, beyond }, stats)
+    }
+
+    /// True when text of `len` bytes at RCV.NXT is all new and in the window, and nothing is there beside the order.
+    #[inline]
+    pub(crate) fn is_plain(&self, len: usize) -> bool {
+        let beside = || self.has_gap() || self.has_d_sack() || !self.apart.earlier.is_empty();
+        (1..=self.edge.since(self.nxt)).contains(&(len as u64))
+            && self.fin == ExtSeq::NONE
+            && (self.apart.is_blank() || !beside())
+    }
+
+    /// [`text`](Self::text) of the next segment in order, for which [`is_plain`](Self::is_plain).
+    #[inline]
+    pub(crate) fn next_text(
+        &mut self,
+        now: Instant,
+        payload: &[u8],
+        config: &Config,
+        stats: &mut Counts,
+        up: &mut impl SpanSink,
+    ) -> Text {
+        let (start, len) = (self.nxt, payload.len() as u64);
+        let gap = Range { start, end: start.plus(len) };
+        let taken = self.hand_up(now, gap, payload, config, stats, up);
+        let came = Came { len, fresh: len, taken, outside: 0, had_gap: false, beyond: false };
+        self.text_came(now, start, came, stats)
+    }
+
+    /// The text of a segment at `start` was handed up, as far as it was new.
+    #[inline]
+    fn text_came(&mut self, now: Instant, start: ExtSeq, came: Came, stats: &mut Counts) -> Text {
+        if came.taken < came.len {
             self.ack_now = true;
-            let outside = start.plus(len).since(end.max(start));
-            self.not_all_taken(now, (len, fresh, taken, outside), stats);
+            self.not_all_taken(now, &came, stats);
         }
         if self.has_gap() {
             let max = &mut stats.more().recv.out_of_order_max;
             *max = (*max).max(self.apart.ranges.bytes());
         }
-        // RFC 5681 §4.2: at once beyond a gap, when a gap is filled, for what was not taken or not
-        // new; else every second segment.
+        self.count_segment(came.had_gap);
+        if came.beyond && self.owed < MAX_OWED {
+            self.owed += 1;
+        }
+        if came.taken == 0 && came.fresh > 0 {
+            self.take_back(start);
+            return Text::Refused;
+        }
+        Text::Taken
+    }
+
+    /// A data segment has come. RFC 5681 §4.2: it is acknowledged at once beyond a gap, when a gap is filled, for what was
+    /// not taken or not new; else every second one is.
+    #[inline]
+    fn count_segment(&mut self, had_gap: bool) {
         self.unacked_segments = self.unacked_segments.saturating_add(1);
         // The same when the window holds no second one, and for a while after a gap: only then is waiting
         // for a second one worth it.
@@ -236,14 +295,6 @@ impl Receiver {
         if had_gap || quick || full || self.unacked_segments >= 2 {
             self.ack_now = true;
         }
-        if beyond && self.owed < MAX_OWED {
-            self.owed += 1;
-        }
-        if taken == 0 && fresh > 0 {
-            self.take_back(start);
-            return Text::Refused;
-        }
-        Text::Taken
     }
 
     /// Text from `start` on was refused. In order that means that the owner takes nothing, and what was offered is offered no
@@ -256,14 +307,10 @@ impl Receiver {
         }
     }
 
-    /// Of `len` bytes `fresh` were new and in the window, of these `taken` were taken; `outside` were outside of it.
+    /// Some bytes of a segment were not taken.
     #[cold]
-    fn not_all_taken(
-        &mut self,
-        now: Instant,
-        (len, fresh, taken, outside): (u64, u64, u64, u64),
-        stats: &mut Counts,
-    ) {
+    fn not_all_taken(&mut self, now: Instant, came: &Came, stats: &mut Counts) {
+        let &Came { len, fresh, taken, outside, .. } = came;
         stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
         stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
         if taken < fresh {

@@ -293,6 +293,12 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.failure()
     }
 
+    /// True when there is no [`failure`](Self::failure), no [`error`](Self::error), and no Terminate of the peer.
+    #[inline]
+    pub(crate) fn is_sound(&self) -> bool {
+        self.error.is_none() && self.received.is_none() && self.ddp.failure().is_none()
+    }
+
     /// The error that ended the stream here and was put into a Terminate.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_deref()
@@ -544,8 +550,9 @@ impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     }
 
     fn order_complete(&mut self, before: OrderKey) {
-        self.stream.ddp.sink(self.cx.reborrow()).order_complete(before);
-        self.stream.absorb(self.cx.stags, self.cx.buffers);
+        if self.stream.ddp.sink(self.cx.reborrow()).complete_order(before) {
+            self.stream.absorb(self.cx.stags, self.cx.buffers);
+        }
     }
 }
 

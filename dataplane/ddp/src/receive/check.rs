@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 use wire::DdpVersion;
-use wire::ddp::{Control, HeaderError, HeaderRepr, TaggedRepr};
+use wire::ddp::{Control, HeaderError, HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr};
 
 use super::Env;
 use crate::checks::{Reject, UlpChecks};
@@ -29,6 +29,16 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
         };
         Reject::Ddp(version_code(control.is_tagged()), mismatch)
     })
+}
+
+/// The header and the payload of a whole tagged segment of a known version.
+#[inline]
+pub(super) fn tagged_in(bytes: &[u8]) -> Option<(TaggedRepr, &[u8])> {
+    let (header, payload) = bytes.split_first_chunk::<TAGGED_HEADER_LEN>()?;
+    if !Control(header[0]).is_tagged() {
+        return None;
+    }
+    Some((TaggedRepr::parse(header).ok()?, payload))
 }
 
 fn version_code(tagged: bool) -> ErrorCode {

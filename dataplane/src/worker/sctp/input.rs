@@ -63,11 +63,22 @@ impl<Io: PortIo> Core<Io> {
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
         let same = arrivals.last().filter(|last| last.flow == flow && last.is_sctp());
+        let follows = same.is_some();
         let hash = same.map_or_else(|| self.associations.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
         let carries = Carries::Packet { udp };
-        let port = port as u16;
-        arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, slot: None });
+        let (port, slot) = (port as u16, None);
+        arrivals.push(Arrival {
+            frame,
+            port,
+            flow,
+            hash,
+            span,
+            source_mac,
+            carries,
+            follows,
+            slot,
+        });
     }
 
     /// A packet, looked up.

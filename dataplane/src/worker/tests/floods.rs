@@ -291,6 +291,27 @@ fn text(e: &mut Established, n: usize) -> Vec<TestFrame> {
     frames
 }
 
+/// Segments of a flow that come one behind the other are handled together, and each is judged by itself.
+#[test]
+fn a_damaged_segment_among_those_of_a_stream_is_dropped_alone() {
+    for damaged in [0, 2, 5] {
+        let mut e = Established::new(Plan::new(2), 100);
+        let mut frames = text(&mut e, 6);
+        let end = frames[damaged].0.len();
+        frames[damaged].0[end - 9] ^= 1;
+        let count = |e: &Established, name: &str| e.net.hosts[1].count(name);
+        let before = (count(&e, "segments"), count(&e, "l4_checksum"));
+        frames.into_iter().for_each(|frame| e.net.hosts[1].arrive(frame));
+        let now = e.net.now;
+        e.net.hosts[1].cores[0].turn(now);
+        e.net.hosts[1].assert_all_accounted();
+        let after = (count(&e, "segments") - before.0, count(&e, "l4_checksum") - before.1);
+        assert_eq!(after, (5, 1), "number {damaged}");
+        e.net.pass(Duration::from_secs(2));
+        e.check();
+    }
+}
+
 #[test]
 fn streams_come_before_strangers_in_a_full_burst_and_few_of_those_make_work() {
     let mut plan = Plan::new(2);

@@ -127,6 +127,7 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         span: 34..58,
         source_mac: [2, 0, 0, 0, 0, 1],
         carries: Carries::Segment { ce: false, unverified: true },
+        follows: false,
         slot: None,
     });
     // As it comes from another worker, in one burst with those of other ports.

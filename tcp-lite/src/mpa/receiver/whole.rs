@@ -63,8 +63,10 @@ impl Receiver {
         let framing = self.checks.framing;
         let start = self.next;
         sink.order_complete(OrderKey(start));
-        let mut refused = None;
-        while let Some(fpdu) = self.whole(start, bytes, crc) {
+        let (mut refused, end) = (None, start + bytes.len() as u64);
+        while self.next < end
+            && let Some(fpdu) = self.whole(start, bytes, crc)
+        {
             let ulpdu = &bytes[fpdu.ulpdu.clone()];
             let disposition = if framing.has_markers() {
                 let at = start + fpdu.ulpdu.start as u64;

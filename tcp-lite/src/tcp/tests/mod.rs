@@ -9,6 +9,7 @@ mod limits;
 mod loss;
 mod open;
 mod options;
+mod predict;
 mod recorded;
 mod reset;
 mod script;

@@ -1,0 +1,57 @@
+//! Tagged segments in order have a short way if they come in one piece: it does what the others' way does.
+
+use proptest::prelude::*;
+
+use crate::llp::Disposition;
+use crate::testing::*;
+use crate::*;
+
+/// The stream, its memory and its events, to be compared.
+fn state(rig: &mut Rig) -> String {
+    let events = rig.events();
+    format!("{:?} {events:?} {:?}", rig.stream, rig.memory.to_vec())
+}
+
+fn any_segment() -> impl Strategy<Value = Vec<u8>> {
+    let stag = prop_oneof![20 => Just(STAG), 1 => Just(Stag(5))];
+    let to = prop_oneof![20 => BASE..BASE + LEN, 1 => any::<u64>()];
+    let payload = prop::collection::vec(any::<u8>(), 0..300);
+    let tagged = (stag, to, any::<bool>(), payload.clone())
+        .prop_map(|(stag, to, last, payload)| tagged_to(stag, to, last, &payload));
+    let untagged = (1u32..4, any::<bool>(), payload)
+        .prop_map(|(msn, last, payload)| untagged(msn, 0, last, &payload[..payload.len().min(64)]));
+    let version = prop_oneof![30 => Just(1u8), 1 => 0u8..4];
+    let len = prop_oneof![30 => Just(usize::MAX), 1 => 0usize..20];
+    (prop_oneof![10 => tagged, 1 => untagged], version, len).prop_map(|(segment, dv, len)| {
+        let mut segment = with_version(segment, dv);
+        segment.truncate(len);
+        segment
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn one_piece_or_two_is_the_same(
+        segments in prop::collection::vec((any_segment(), 0usize..40, 0u64..12), 1..30),
+        events: bool,
+    ) {
+        let config = || StreamConfig { tagged_events: events, ..config() };
+        let (mut one, mut two) = (Rig::with(config()), Rig::with(config()));
+        let mut next = 0;
+        for (segment, cut, ahead) in segments {
+            // Most come in order.
+            let key = if ahead < 10 { next } else { next + ahead - 9 };
+            let (front, back) = segment.split_at(cut.min(segment.len()));
+            let disposition = one.give_pieces(key, &[&segment]);
+            prop_assert_eq!(disposition, two.give_pieces(key, &[front, back]));
+            if key == next && disposition != Disposition::Refused {
+                next += 1;
+                one.complete(next);
+                two.complete(next);
+            }
+            prop_assert_eq!(state(&mut one), state(&mut two));
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The short way of a received segment does what the long way does, and is taken for what it is for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::script::{OUR_ISS, PEER_ISS, config, tuple};
+use super::upper::{Batch, Take, Upper};
+use crate::tcp::{Config, Connection, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
+use base::Instant;
+
+/// A segment as the peer would send it next, but for what is said.
+#[derive(Clone, Debug)]
+struct Peer {
+    /// From RCV.NXT.
+    seq: i32,
+    /// From SND.UNA.
+    ack: i32,
+    len: usize,
+    flags: u8,
+    window: u16,
+    /// From the last one.
+    val: Option<i32>,
+    sack: bool,
+    ce: bool,
+}
+
+const WINDOW: u16 = 20_000;
+const PLAIN: Peer = Peer {
+    seq: 0,
+    ack: 0,
+    len: 1000,
+    flags: Flags::ACK.0,
+    window: WINDOW,
+    val: Some(0),
+    sack: false,
+    ce: false,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Segment(Peer),
+    Wait(u64),
+    Write(u64),
+    Take(Take),
+    Room(u64),
+    Close,
+}
+
+/// A connection that a peer opened.
+struct End {
+    conn: Connection,
+    up: Upper,
+    /// What it sent since the last step.
+    sent: Vec<Vec<u8>>,
+}
+
+impl End {
+    fn new(config: &Arc<Config>) -> End {
+        let flags = Flags::SYN.with(if config.extensions.ecn {
+            Flags::ECE.with(Flags::CWR)
+        } else {
+            Flags::default()
+        });
+        let options = Options {
+            sack_permitted: true,
+            window_scale: Some(0),
+            timestamps: Some(Timestamps { val: 100, ecr: 0 }),
+            ..Options::default()
+        };
+        let (seq, iss) = (SeqNumber(PEER_ISS), SeqNumber(OUR_ISS));
+        let syn = Segment { seq, flags, window: WINDOW, options, ..Segment::default() };
+        let conn = Connection::accept(config.clone(), tuple(), iss, 1012, &syn, Instant::ZERO);
+        let mut end = End { conn, up: Upper::default(), sent: Vec::new() };
+        end.poll(Instant::ZERO);
+        let (seq, ack) = (SeqNumber(PEER_ISS.wrapping_add(1)), SeqNumber(OUR_ISS.wrapping_add(1)));
+        let established = Segment { seq, ack, flags: Flags::ACK, ..syn };
+        end.conn.input(Instant::ZERO, &established, &mut end.up).unwrap();
+        end.poll(Instant::ZERO);
+        end
+    }
+
+    fn poll(&mut self, now: Instant) {
+        let mut batch = Batch::new(64);
+        self.conn.poll_transmit(now, &mut self.up, &mut batch);
+        self.sent = batch.segments;
+        while self.conn.poll_event().is_some() {}
+    }
+
+    /// Gives it `peer`'s segment. Returns whether the short way was taken.
+    fn segment(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
+        let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
+        let first = seq.wrapping_sub(PEER_ISS).wrapping_sub(1);
+        let byte = |i: u32| Upper::byte(u64::from(first.wrapping_add(i)));
+        let payload: Vec<u8> = (0..peer.len as u32).map(byte).collect();
+        let recent = self.conn.recv.ts_recent();
+        let block = (SeqNumber(OUR_ISS.wrapping_add(500)), SeqNumber(OUR_ISS.wrapping_add(900)));
+        let seg = Segment {
+            src_port: 5000,
+            dst_port: 4000,
+            seq: SeqNumber(seq),
+            ack: SeqNumber(self.conn.send.una.wire().0.wrapping_add_signed(peer.ack)),
+            flags: Flags(peer.flags),
+            window: peer.window,
+            options: Options {
+                timestamps: peer
+                    .val
+                    .map(|val| Timestamps { val: recent.wrapping_add_signed(val), ecr: 0 }),
+                sack: peer.sack.then_some(block).into_iter().collect(),
+                ..Options::default()
+            },
+            payload: &payload,
+            ce: peer.ce,
+            text_crc: None,
+        };
+        let established = self.conn.state() == super::super::State::Established;
+        let short = may_be_short && established && self.conn.is_next(now, &seg);
+        // What becomes of it is in the state.
+        let _ = self.conn.input_by(short, now, &seg, &mut self.up);
+        short
+    }
+
+    fn step(&mut self, now: &mut Instant, step: &Step, may_be_short: bool) {
+        match step {
+            Step::Segment(peer) => drop(self.segment(*now, peer, may_be_short)),
+            Step::Wait(ms) => {
+                *now += Duration::from_millis(*ms);
+                if self.conn.poll_timeout().is_some_and(|at| at <= *now) {
+                    self.conn.handle_timeout(*now, &mut self.up);
+                }
+            }
+            Step::Write(n) => self.up.len += n,
+            Step::Take(take) => self.up.take = take.clone(),
+            Step::Room(room) => self.up.room = *room,
+            Step::Close => self.conn.close(),
+        }
+    }
+}
+
+fn configured(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config> {
+    let mut config = Config { extensions, ..config() };
+    config.acks.pushed = pushed;
+    config.acks.delay = Duration::from_millis(delay);
+    Arc::new(config)
+}
+
+const EXTENSIONS: Extensions =
+    Extensions { sack: true, timestamps: true, ecn: false, window_scale: true };
+
+/// Most often what the short way is for, else a little of everything.
+fn any_peer() -> impl Strategy<Value = Peer> {
+    let mostly =
+        |usual: i32, range: core::ops::Range<i32>| prop_oneof![9 => Just(usual), 1 => range];
+    let flags = prop_oneof![
+        12 => Just(Flags::ACK.0),
+        4 => Just(Flags::ACK.0 | Flags::PSH.0),
+        1 => any::<u8>().prop_map(|flags| flags & !(Flags::RST.0 | Flags::SYN.0)),
+    ];
+    let rare = || prop::bool::weighted(0.05);
+    (
+        (mostly(0, -2500..4000), mostly(0, -10..3000), 0usize..2500, flags),
+        prop_oneof![9 => Just(WINDOW), 1 => any::<u16>()],
+        (proptest::option::weighted(0.95, mostly(0, -3..5)), rare(), rare()),
+    )
+        .prop_map(|((seq, ack, len, flags), window, (val, sack, ce))| Peer {
+            seq,
+            ack,
+            len,
+            flags,
+            window,
+            val,
+            sack,
+            ce,
+        })
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => any_peer().prop_map(Step::Segment),
+        2 => (0u64..60).prop_map(Step::Wait),
+        1 => (1u64..3000).prop_map(Step::Write),
+        1 => (0u64..30_000, 0u64..3000).prop_map(|(a, n)| Step::Take(Take::Only(a..a + n))),
+        3 => Just(Step::Take(Take::All)),
+        1 => (0u64..20_000).prop_map(Step::Room),
+        1 => Just(Step::Room(u64::MAX)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    // State, answers, events, timers and what goes up are the same by both ways.
+    #[test]
+    fn the_long_way_agrees(
+        (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
+        delay in prop_oneof![Just(0u64), Just(40)],
+        steps in prop::collection::vec((any_step(), any::<bool>()), 1..120),
+        close: bool,
+    ) {
+        let extensions = Extensions { sack, timestamps, ecn, window_scale: true };
+        let config = configured(extensions, pushed, delay);
+        let (mut short, mut long) = (End::new(&config), End::new(&config));
+        let (mut now, mut then) = (Instant::ZERO, Instant::ZERO);
+        let last = close.then_some((Step::Close, true));
+        for (step, poll) in steps.iter().chain(&last) {
+            short.step(&mut now, step, true);
+            long.step(&mut then, step, false);
+            if *poll {
+                short.poll(now);
+                long.poll(then);
+                prop_assert_eq!(&short.sent, &long.sent);
+            }
+            prop_assert_eq!(format!("{:?}", short.conn), format!("{:?}", long.conn));
+            prop_assert_eq!(format!("{:?}", short.up), format!("{:?}", long.up));
+        }
+    }
+}
+
+/// Whether it goes the short way, as the third of three segments.
+fn goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
+    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    for _ in 0..2 {
+        assert!(end.segment(Instant::ZERO, &PLAIN, true), "{:?}", end.conn);
+    }
+    prepare(&mut end);
+    end.segment(Instant::ZERO, peer, true)
+}
+
+#[test]
+fn what_a_busy_peer_sends_goes_the_short_way() {
+    let push = Flags::ACK.0 | Flags::PSH.0;
+    for peer in [
+        PLAIN,
+        Peer { flags: push, ..PLAIN },
+        Peer { val: Some(1), ..PLAIN },
+        Peer { len: 1, ..PLAIN },
+    ] {
+        assert!(goes_short(&peer, |_| {}), "{peer:?}");
+    }
+    assert!(goes_short(&PLAIN, |end| end.poll(Instant::ZERO)));
+    // After a gap that has been filled, too.
+    let fill = |end: &mut End| {
+        assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true));
+        assert!(!end.segment(Instant::ZERO, &PLAIN, true));
+        end.poll(Instant::ZERO);
+    };
+    assert!(goes_short(&PLAIN, fill));
+}
+
+#[test]
+fn what_differs_in_anything_goes_the_long_way() {
+    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PLAIN };
+    for peer in [
+        Peer { seq: 1, ..PLAIN },
+        Peer { seq: -1, ..PLAIN },
+        Peer { ack: 1, ..PLAIN },
+        Peer { ack: -1, ..PLAIN },
+        Peer { len: 0, ..PLAIN },
+        Peer { len: 10_000, ..PLAIN },
+        Peer { window: WINDOW - 1, ..PLAIN },
+        Peer { val: None, ..PLAIN },
+        Peer { val: Some(-1), ..PLAIN },
+        Peer { sack: true, ..PLAIN },
+        Peer { ce: true, ..PLAIN },
+        Peer { flags: 0, ..PLAIN },
+        flag(Flags::FIN),
+        flag(Flags::SYN),
+        flag(Flags::RST),
+        flag(Flags::URG),
+        flag(Flags::ECE),
+        flag(Flags::CWR),
+    ] {
+        assert!(!goes_short(&peer, |_| {}), "{peer:?}");
+    }
+    // Something is missing; something of ours is in flight.
+    let gap = |end: &mut End| {
+        end.segment(Instant::ZERO, &Peer { seq: 1000, ..PLAIN }, true);
+    };
+    assert!(!goes_short(&PLAIN, gap));
+    let write = |end: &mut End| {
+        end.up.len = 100;
+        end.poll(Instant::ZERO);
+        assert_eq!(end.conn.info().flight, 100);
+    };
+    assert!(!goes_short(&PLAIN, write));
+}

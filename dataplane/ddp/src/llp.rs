@@ -64,13 +64,10 @@ impl<'a> Ulpdu<'a> {
         done
     }
 
-    /// Its bytes, if they are in one piece.
+    /// The first piece.
     #[inline]
-    pub(crate) fn in_one(&self) -> Option<&'a [u8]> {
-        match self.pieces {
-            [piece] => Some(piece),
-            _ => None,
-        }
+    pub(crate) fn front(&self) -> Option<&'a [u8]> {
+        self.pieces.first().copied()
     }
 
     /// The first byte, 0 if there is none.

@@ -275,13 +275,13 @@ impl<E: Copy> Receiver<E> {
         let in_order = key == self.order;
         if in_order
             && self.expects_nothing_else()
-            && let Some((header, payload)) = ulpdu.in_one().and_then(tagged_in)
+            && let Some((header, front)) = ulpdu.front().and_then(tagged_in)
         {
-            return match self.take_next_tagged(&header, payload, env) {
-                Ok(()) => {
+            return match self.take_next_tagged(&header, front, ulpdu, env) {
+                Ok(len) => {
                     env.counters.segments_received += 1;
                     self.order = OrderKey(key.0 + 1);
-                    Disposition::Placed(payload.len())
+                    Disposition::Placed(len as usize)
                 }
                 Err(reject) => self.not_taken(key, reject, ulpdu, env),
             };
@@ -353,29 +353,36 @@ impl<E: Copy> Receiver<E> {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// The short way of a tagged segment in order: what most segments of a bulk transfer are. What [`take`](Self::take) does
-    /// with it, without looking at what only others have.
+    /// The short way of a tagged segment in order, whose header is in its first piece: what most segments of a bulk
+    /// transfer are. What [`take`](Self::take) does with it, without looking at what only others have. `front`: the payload
+    /// in the first piece. Returns the bytes of all of it.
     #[inline]
     fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
-        payload: &[u8],
+        front: &[u8],
+        ulpdu: Ulpdu<'_>,
         env: &mut Env<'_, M, C>,
-    ) -> Result<(), Reject<E>> {
-        let len = payload.len() as u32;
+    ) -> Result<u32, Reject<E>> {
+        let len = (ulpdu.len() - TAGGED_HEADER_LEN) as u32;
         let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
         self.check_version(&segment.header)?;
         let target = check_tagged(header, len, env)?;
         env.checks.admit(&segment.header, len)?;
         let complete = self.advance(&segment, env)?;
         if let Some((entry, offset)) = target {
-            entry.memory.write(offset, payload);
+            if front.len() == len as usize {
+                entry.memory.write(offset, front);
+            } else {
+                let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
+                entry.memory.write_pieces(offset, len as usize, pieces);
+            }
         }
         self.count_placed(len, true, env.counters);
         if complete {
             self.deliver_tagged(header, env);
         }
-        Ok(())
+        Ok(len)
     }
 
     /// The order is complete up to there. Returns whether [`catch_up`](Self::catch_up) has something to do.

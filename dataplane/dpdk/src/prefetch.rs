@@ -28,9 +28,10 @@ fn lines<const WRITE: bool>(at: *const u8, len: usize) {
         return;
     }
     let within = at.addr() % LINE;
-    let first = at.wrapping_sub(within);
-    for offset in (0..within + len).step_by(LINE) {
-        hint::<WRITE>(first.wrapping_add(offset));
+    let mut line = at.wrapping_sub(within);
+    for _ in 0..(within + len).div_ceil(LINE) {
+        hint::<WRITE>(line);
+        line = line.wrapping_add(LINE);
     }
 }
 

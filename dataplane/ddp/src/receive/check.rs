@@ -31,7 +31,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
     })
 }
 
-/// The header and the payload of a whole tagged segment of a known version.
+/// The header of a tagged segment of a known version, and what follows it in `bytes`.
 #[inline]
 pub(super) fn tagged_in(bytes: &[u8]) -> Option<(TaggedRepr, &[u8])> {
     let (header, payload) = bytes.split_first_chunk::<TAGGED_HEADER_LEN>()?;

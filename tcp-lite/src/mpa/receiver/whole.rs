@@ -44,18 +44,62 @@ impl Receiver {
             return Taken::All;
         }
         let bytes = &bytes[(at - offset) as usize..];
-        let taken = if refused.is_some() {
-            let pass =
-                Pass { located: true, refused, begins_aligned: true, ..Pass::nothing_at(at) };
-            let span = Span { offset: at, bytes, extent_end: end, in_order: true };
-            self.keep_rest(span, &pass, budget)
-        } else {
-            self.take_any(at, bytes, sink, budget)
+        let taken = match refused {
+            Some(end) => self.keep_refused(at, bytes, (end - at) as usize, budget),
+            None => self.take_any(at, bytes, sink, budget),
         };
         match taken {
             Taken::Only(rest) => Taken::Only(offset..rest.end.max(at)),
             Taken::All => Taken::All,
         }
+    }
+
+    /// Takes a span that is the next FPDU in order and nothing else, without markers, when nothing is held and there has been no
+    /// error; another one is left as it is (`None`). What a data sink receives most.
+    #[inline]
+    pub(super) fn take_one(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        crc: Option<u32>,
+        sink: &mut impl UlpduSink,
+    ) -> Option<One> {
+        // Once it is begun, the sink knows that all before `next` is complete.
+        let plain = offset == self.next
+            && self.is_begun()
+            && self.pieces.is_blank()
+            && self.stop.is_none()
+            && !(self.failed || self.blocked || self.checks.framing.has_markers());
+        let ulpdu_len = u16::from_be_bytes(*bytes.first_chunk()?).into();
+        let end = offset + bytes.len() as u64;
+        if !plain || self.checks.framing.end(offset, ulpdu_len) != end {
+            return None;
+        }
+        let fpdu = self.whole(offset, bytes, crc)?;
+        match sink.ulpdu(OrderKey(offset), Ulpdu::new(&[&bytes[fpdu.ulpdu]])) {
+            Disposition::Placed(n) => self.placed_in_order += n as u64,
+            Disposition::Ignored => {}
+            Disposition::Refused => return Some(One::Refused),
+        }
+        self.fpdus += 1;
+        self.next = fpdu.end;
+        sink.order_complete(OrderKey(fpdu.end));
+        Some(One::Taken)
+    }
+
+    /// The sink has no room for the FPDU of `len` bytes that `bytes`, at the next one in order, begin with.
+    pub(super) fn keep_refused(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        len: usize,
+        budget: &mut HoldBudget,
+    ) -> Taken {
+        let refused = Some(offset + len as u64);
+        let pass =
+            Pass { located: true, refused, begins_aligned: true, ..Pass::nothing_at(offset) };
+        let extent_end = offset + bytes.len() as u64;
+        self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
 
     /// Hands up the FPDUs that `bytes`, at the next one in order, begin with.
@@ -129,6 +173,13 @@ impl Receiver {
         }
         Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
     }
+}
+
+/// What became of a span that is one FPDU.
+pub(super) enum One {
+    Taken,
+    /// The sink has no room for it.
+    Refused,
 }
 
 /// An FPDU in a span.

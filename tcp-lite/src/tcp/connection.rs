@@ -13,7 +13,7 @@ use super::ecn::Ecn;
 use super::isn::{FourTuple, Start, default_mss};
 use super::path_mtu::PathMtu;
 use super::receiver::Receiver;
-use super::segment::{Flags, Options, Segment, Timestamps, emit_data_header};
+use super::segment::{DataHeader, Flags, Options, Segment, Timestamps};
 use super::sender::Sender;
 use super::state::{State, Transition};
 use super::stats::{Counts, Info, Stats};
@@ -438,19 +438,11 @@ impl Connection {
         })
     }
 
-    /// Writes the header of a segment with data, which is behind it already, and returns the sum of its fields.
+    /// The header of segments with data that are sent now.
     #[inline(always)]
-    pub(super) fn head(
-        &self,
-        now: Instant,
-        seq: ExtSeq,
-        flags: Flags,
-        window: u16,
-        out: &mut [u8],
-    ) -> u64 {
+    pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
-        let numbers = (seq.wire(), self.recv.nxt.wire());
-        emit_data_header(out, self.ports(), numbers, flags, window, self.stamps(now))
+        DataHeader::new(self.ports(), self.recv.nxt.wire(), flags, window, self.stamps(now))
     }
 
     /// A segment of this connection with its acknowledgement, without payload. `seq` and `window` are the

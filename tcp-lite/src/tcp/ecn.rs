@@ -154,12 +154,18 @@ impl Ecn {
         due
     }
 
+    /// True when the next new data segment has CWR: see [`data_flags`](Self::data_flags).
+    pub(crate) fn owes_cwr(&self, reductions: u64) -> bool {
+        self.sends && reductions as u16 != self.reported
+    }
+
     /// Flags of a new data segment: CWR on the first one after a reduction for any reason, of which there
     /// were `reductions` (RFC 3168 §6.1.2).
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
-        let reductions = reductions as u16;
-        let report = self.sends && reductions != self.reported;
-        self.reported = reductions;
-        if report { Flags::CWR } else { Flags::default() }
+        if !self.owes_cwr(reductions) {
+            return Flags::default();
+        }
+        self.reported = reductions as u16;
+        Flags::CWR
     }
 }

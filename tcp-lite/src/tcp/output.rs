@@ -1,6 +1,10 @@
 //! What a connection sends: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
 mod opening;
+mod run;
+
+#[cfg(test)]
+pub(super) use run::switch;
 
 use base::{Instant, Nanos};
 use transport::congestion::Run;
@@ -91,6 +95,9 @@ impl Connection {
         }
         let (before, nxt, in_flight) = (self.send.last_sent, self.send.nxt, self.send.pipe());
         let stopped_by = loop {
+            if let Some(stopped_by) = self.send_run(now, up, tx) {
+                break stopped_by;
+            }
             match self.send_next(now, up, tx) {
                 Sent::Yes => self.send.last_sent = now,
                 stopped_by => break stopped_by,
@@ -314,15 +321,13 @@ impl Connection {
         let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
         // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
         let push = last || (self.config.push_segments && self.send.wants_single_acks());
-        let mut flags = if push { Flags::PSH } else { Flags::default() };
-        if fin {
-            flags = flags.with(Flags::FIN);
-        }
+        let mut flags = if fin { Flags::FIN } else { Flags::default() };
         if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));
         }
         let window = self.recv.advertise(up.room());
-        let fields = self.head(now, self.send.nxt, flags, window, out);
+        let header = self.data_header(now, flags, window);
+        let fields = header.write(self.send.nxt.wire(), push, out);
         Head { fin, sum: up.text_sum().map(|text| Sum::of_fields(fields).then(text)) }
     }
 
@@ -416,7 +421,8 @@ impl Connection {
             flags = flags.with(Flags::FIN);
         }
         let window = self.recv.advertise(up.room());
-        let _fields = self.head(now, resend.start, flags, window, out);
+        let header = self.data_header(now, flags, window);
+        let _fields = header.write(resend.start.wire(), false, out);
         tx.commit(header_len + resend.len);
         let kind = match probe {
             _ if self.send.window.is_closed() => Kind::WindowProbe,

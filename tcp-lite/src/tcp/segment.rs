@@ -224,37 +224,62 @@ fn data_offset(byte: u8) -> usize {
     usize::from(byte >> 4) * 4
 }
 
-/// Writes the header of a segment that has no other options than `timestamps`, as [`Segment::emit`] would.
+/// The header of data segments, without other options than timestamps, as [`Segment::emit`] would write it: all but the
+/// sequence number and PSH, in which those of one run differ.
+///
 /// From one value to the other in registers: a segment laid down in memory is read back in other pieces than it was
-/// written, which waits for all bytes of the payload that were written before. Returns the sum of its fields for the same reason
-/// ([`Sum::of_fields`]).
-#[inline(always)]
-pub(super) fn emit_data_header(
-    out: &mut [u8],
-    (src_port, dst_port): (u16, u16),
-    (seq, ack): (SeqNumber, SeqNumber),
-    flags: Flags,
-    window: u16,
+/// written, which waits for all bytes of the payload that were written before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataHeader {
+    ports: u32,
+    ack: u32,
+    /// Data offset, flags and window.
+    control: u32,
     timestamps: Option<Timestamps>,
-) -> u64 {
-    let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
-    let len = HEADER_LEN + if timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-    let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
-    let ports = u32::from(src_port) << 16 | u32::from(dst_port);
-    let control = (len as u32 / 4) << 28 | u32::from(flags.0) << 16 | u32::from(window);
-    fixed[SRC_PORT_AT..ACK_AT].copy_from_slice(&pair(ports, seq.0));
-    fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(ack.0, control));
-    fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
-    let mut sum = [ports, seq.0, ack.0, control].map(u64::from).iter().sum();
-    if let Some(Timestamps { val, ecr }) = timestamps {
-        let (kind, len) = (OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8);
-        let kind = u32::from_be_bytes([OPT_NOP, OPT_NOP, kind, len]);
-        options[..8].copy_from_slice(&pair(kind, val));
-        options[8..].copy_from_slice(&ecr.to_be_bytes());
-        sum += u64::from(kind) + u64::from(val) + u64::from(ecr);
-    }
-    sum
+    /// Of the fields that are the same in all of them ([`Sum::of_fields`]).
+    sum: u64,
 }
+
+impl DataHeader {
+    #[inline(always)]
+    pub(super) fn new(
+        (src_port, dst_port): (u16, u16),
+        ack: SeqNumber,
+        flags: Flags,
+        window: u16,
+        timestamps: Option<Timestamps>,
+    ) -> Self {
+        let len = HEADER_LEN + if timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let ports = u32::from(src_port) << 16 | u32::from(dst_port);
+        let control = (len as u32 / 4) << 28 | u32::from(flags.0) << 16 | u32::from(window);
+        let mut sum = u64::from(ports) + u64::from(ack.0);
+        if let Some(Timestamps { val, ecr }) = timestamps {
+            sum += [TIMESTAMPS_KIND, val, ecr].map(u64::from).iter().sum::<u64>();
+        }
+        DataHeader { ports, ack: ack.0, control, timestamps, sum }
+    }
+
+    /// Writes it at the start of `out`, with PSH if `push`, and returns the sum of its fields.
+    #[inline(always)]
+    pub(super) fn write(&self, seq: SeqNumber, push: bool, out: &mut [u8]) -> u64 {
+        let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
+        let control = self.control | if push { u32::from(Flags::PSH.0) << 16 } else { 0 };
+        let len = HEADER_LEN + if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
+        fixed[SRC_PORT_AT..ACK_AT].copy_from_slice(&pair(self.ports, seq.0));
+        fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(self.ack, control));
+        fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
+        if let Some(Timestamps { val, ecr }) = self.timestamps {
+            options[..8].copy_from_slice(&pair(TIMESTAMPS_KIND, val));
+            options[8..].copy_from_slice(&ecr.to_be_bytes());
+        }
+        self.sum + u64::from(seq.0) + u64::from(control)
+    }
+}
+
+/// The first word of the timestamps option as it is sent.
+const TIMESTAMPS_KIND: u32 =
+    u32::from_be_bytes([OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
 
 /// Where the fields are (RFC 9293 §3.1). The data offset is the upper half of its byte.
 const SRC_PORT_AT: usize = 0;

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::script::{tuple, with};
 use super::upper::{Batch, Take, Upper};
+use crate::tcp::output::switch;
 use crate::tcp::{
     CloseReason, Config, CongestionControl, Connection, Event, Extensions, Flags, FourTuple,
     Limits, Segment, SeqNumber, State,
@@ -68,7 +69,18 @@ struct Pair {
     /// While this is in the future, the second end takes nothing.
     stalled_until: Instant,
     drop_first_fins: u32,
+    /// Segments that one poll may give.
+    batch: usize,
+    /// Of a thousand segments so many are marked with Congestion Experienced.
+    marks: u64,
+    /// Each end closes when all its data is acknowledged, not before.
+    closes_late: bool,
+    /// What each poll gave, and the connection after it.
+    trace: Option<Vec<Polled>>,
 }
+
+/// When a poll was, of which end, its segments, which of them are ECN-capable, and the connection.
+type Polled = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 
 impl Pair {
     fn run(&mut self, limit: Instant) {
@@ -116,7 +128,8 @@ impl Pair {
     }
 
     fn arrive(&mut self, to: usize, bytes: &[u8]) {
-        let seg = Segment::parse(bytes).expect("we send well-formed segments");
+        let mut seg = Segment::parse(bytes).expect("we send well-formed segments");
+        seg.ce = self.marks > 0 && self.random.per_mille(self.marks);
         let end = &mut self.ends[to];
         match &mut end.conn {
             Some(conn) => {
@@ -137,18 +150,24 @@ impl Pair {
     fn poll(&mut self, i: usize) {
         let end = &mut self.ends[i];
         let Some(conn) = &mut end.conn else { return };
-        let mut batch = Batch::new(32);
+        let mut batch = Batch::new(self.batch);
         conn.poll_transmit(self.now, &mut end.up, &mut batch);
         while let Some(event) = conn.poll_event() {
             end.events.push(event);
         }
         // Each end closes when all its data is with TCP.
-        if conn.state().is_synchronized() && !end.close_sent {
+        let is_due = !self.closes_late || end.up.acked == end.up.len;
+        if conn.state().is_synchronized() && !end.close_sent && is_due {
             end.close_sent = true;
             conn.close();
             conn.poll_transmit(self.now, &mut end.up, &mut batch);
         }
-        let full = batch.segments.len() == 32;
+        if let Some(trace) = &mut self.trace {
+            let state = format!("{conn:?}");
+            let (segments, capable) = (batch.segments.clone(), batch.capable.clone());
+            trace.push((self.now, i, segments, capable, state));
+        }
+        let full = batch.segments.len() == self.batch;
         for bytes in batch.segments {
             self.transmit(1 - i, bytes);
         }
@@ -212,6 +231,10 @@ fn pair(seed: u64, configs: [Config; 2], mss: [u16; 2], lens: [u64; 2], faults: 
         mss,
         stalled_until: Instant::ZERO,
         drop_first_fins: 0,
+        batch: 32,
+        marks: 0,
+        closes_late: false,
+        trace: None,
     }
 }
 
@@ -315,6 +338,67 @@ proptest! {
         pair.drop_first_fins = drop_first_fins;
         pair.run(FOREVER);
         pair.check()?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    // Runs are nothing that a peer or an operator could see: the same segments at the same times, and the same state
+    // after each poll, whatever the network and both ends do.
+    #[test]
+    fn runs_change_nothing(
+        seed: u64,
+        configs in [any_config(), any_config()],
+        changes in [any_change(), any_change()],
+        mss in [any_mss(), any_mss()],
+        lens in [0u64..100_000, 0u64..20_000],
+        records in [any_record(), any_record()],
+        faults in any_faults(),
+        is_lossy: bool,
+        (marks, batch, stall_ms) in (0u64..200, 1usize..70, prop_oneof![Just(0u64), 1u64..500]),
+    ) {
+        let faults = if is_lossy { faults } else { Faults { loss: 0, reordering: 0, ..faults } };
+        let trace = || {
+            let [first, second] = configs.clone();
+            let configs = [with(first, |c| change(c, changes[0])), with(second, |c| change(c, changes[1]))];
+            let mut pair = pair(seed, configs, mss, lens, faults.clone());
+            (pair.ends[0].up.record, pair.ends[1].up.record) = (records[0], records[1]);
+            (pair.marks, pair.batch, pair.closes_late) = (marks, batch, true);
+            if stall_ms > 0 {
+                pair.stalled_until = Instant::from_millis(stall_ms);
+                pair.ends[1].up.room = lens[0] / 2;
+            }
+            pair.trace = Some(Vec::new());
+            pair.run(FOREVER);
+            pair.trace.unwrap()
+        };
+        let with_runs = trace();
+        let without = switch::without_runs(trace);
+        for (a, b) in with_runs.iter().zip(&without) {
+            prop_assert_eq!(a, b);
+        }
+        prop_assert_eq!(with_runs.len(), without.len());
+    }
+}
+
+/// What [`any_config`] leaves as it is: pacing, ECN, pushes, our own windows.
+type Change = ([bool; 6], u32, u64);
+
+fn any_change() -> impl Strategy<Value = Change> {
+    (any::<[bool; 6]>(), 1u32..40, 3_000u64..300_000)
+}
+
+fn change(config: &mut Config, (flags, initial_window, send_window): Change) {
+    let [pacing, push, ecn, dctcp, probing, small] = flags;
+    (config.pacing, config.push_segments, config.initial_window) = (pacing, push, initial_window);
+    config.extensions.ecn = ecn;
+    config.path_mtu.probing = probing;
+    if ecn && dctcp {
+        config.congestion = CongestionControl::Dctcp;
+    }
+    if small {
+        config.send_window = send_window;
     }
 }
 

@@ -12,6 +12,7 @@ mod options;
 mod predict;
 mod recorded;
 mod reset;
+mod runs;
 mod script;
 mod segments;
 mod spurious;

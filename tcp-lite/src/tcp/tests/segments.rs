@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::tcp::segment::emit_data_header;
+use crate::tcp::segment::DataHeader;
 use crate::tcp::{
     DropReason, Flags, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, SeqNumber, Timestamps,
 };
@@ -185,9 +185,12 @@ fn the_header_of_data_is_that_of_the_segment() {
         let end = segment.emit(&mut whole) - segment.payload.len();
         let mut head = vec![0xff; end];
         let Segment { src_port, dst_port, seq, ack, flags, window, .. } = segment;
-        let (ports, numbers) = ((src_port, dst_port), (seq, ack));
-        let fields = emit_data_header(&mut head, ports, numbers, flags, window, timestamps);
-        assert_eq!(head, whole[..end]);
-        assert_eq!(Sum::of_fields(fields), Sum::default().with(&head));
+        for (flags, push) in [(flags, false), (flags, true), (Flags::ACK, true)] {
+            let header = DataHeader::new((src_port, dst_port), ack, flags, window, timestamps);
+            head.fill(0xff);
+            let fields = header.write(seq, push, &mut head);
+            assert_eq!(head, whole[..end]);
+            assert_eq!(Sum::of_fields(fields), Sum::default().with(&head));
+        }
     }
 }

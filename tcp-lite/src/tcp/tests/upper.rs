@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
 use base::Instant;
+use wire::crc32c::Sum;
 
 /// What the upper layer takes of each span.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +34,8 @@ pub(in crate::tcp) struct Upper {
     /// Everything taken, as sorted ranges of offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
+    /// Of what was written last.
+    pub(super) text_sum: Option<Sum>,
 }
 
 impl Default for Upper {
@@ -48,6 +51,7 @@ impl Default for Upper {
             in_order: 0,
             taken: Vec::new(),
             spans: Vec::new(),
+            text_sum: None,
         }
     }
 }
@@ -135,6 +139,7 @@ impl SegmentSource for Upper {
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
         assert_eq!(offset, self.filled);
         assert!(!out.is_empty() && out.len() <= emss);
+        self.text_sum = None;
         let record = if self.record == 0 { emss } else { self.record.min(emss) };
         let want = record.min((self.len - self.filled) as usize);
         if want > out.len() && in_flight {
@@ -143,7 +148,12 @@ impl SegmentSource for Upper {
         let n = want.min(out.len());
         Self::write(offset, &mut out[..n]);
         self.filled += n as u64;
+        self.text_sum = Some(Sum::default().with(&out[..n]));
         n
+    }
+
+    fn text_sum(&self) -> Option<Sum> {
+        self.text_sum
     }
 
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
@@ -166,13 +176,15 @@ impl SegmentSource for Upper {
 #[derive(Debug)]
 pub(in crate::tcp) struct Batch {
     pub(in crate::tcp) segments: Vec<Vec<u8>>,
+    /// Those of them that are ECN-capable.
+    pub(super) capable: Vec<usize>,
     limit: usize,
     open: Option<Vec<u8>>,
 }
 
 impl Batch {
     pub(in crate::tcp) fn new(limit: usize) -> Batch {
-        Batch { segments: Vec::new(), limit, open: None }
+        Batch { segments: Vec::new(), capable: Vec::new(), limit, open: None }
     }
 }
 
@@ -183,6 +195,16 @@ impl TxBatch for Batch {
         }
         self.open = Some(vec![0xaa; len]);
         self.open.as_deref_mut()
+    }
+
+    fn ecn_capable(&mut self) {
+        self.capable.push(self.segments.len());
+    }
+
+    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
+        self.commit(len);
+        let bytes = self.segments.last().expect("committed");
+        assert_eq!(sum.unwrap_or(Sum::default().with(bytes)), Sum::default().with(bytes));
     }
 
     fn commit(&mut self, len: usize) {

@@ -1,0 +1,167 @@
+//! A run: new segments that are sent one behind the other while everything else stays as it is. What
+//! [`send_next`](Connection::send_next) looks at before each segment is looked at once, the headers differ in the sequence
+//! number and in PSH, and what is counted is counted for all of them.
+//!
+//! Full segments only: each finds room for the effective MSS in both windows, though the source may give less. All else is
+//! left to `send_next`, so that what is sent is the same with runs and without: retransmissions, the FIN, CWR, probes,
+//! episodes of loss recovery, silly windows, and the last word on what stopped the sender.
+
+use base::Instant;
+use transport::pacing::Pace;
+use wire::crc32c::Sum;
+
+use super::{Connection, Sent};
+use crate::seam::{SegmentSource, SpanSink, TxBatch};
+use crate::tcp::segment::{DataHeader, Flags};
+
+/// What limits a run.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Bytes that the congestion window, the peer's and our send window take.
+    room: u64,
+    /// Segments that there are records for.
+    records: usize,
+    /// The pace, unless it is as fast as can be.
+    pace: Option<Pace>,
+}
+
+impl Connection {
+    /// Sends new segments as long as nothing but a full segment can be next. Returns why there is nothing more to send
+    /// now; `None` where that is for [`send_next`](Self::send_next) to say.
+    pub(super) fn send_run<U: SegmentSource + SpanSink>(
+        &mut self,
+        now: Instant,
+        up: &mut U,
+        tx: &mut impl TxBatch,
+    ) -> Option<Sent> {
+        #[cfg(test)]
+        if !switch::is_on() {
+            return None;
+        }
+        let mut limits = self.run_limits(now, tx)?;
+        if !up.has_data() {
+            return Some(Sent::Declined);
+        }
+        let (emss, header_len) = (self.send.emss(), self.header_len());
+        let (first, offset) = (self.send.nxt, self.send.offset(self.send.nxt));
+        // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
+        let push_all = self.config.push_segments && self.send.wants_single_acks();
+        let ecn_capable = self.ecn.sends();
+        let mut in_flight = self.send.flight() > 0;
+        let mut header = None;
+        let (mut bytes, mut segments) = (0, 0);
+        let stopped_by = loop {
+            if limits.room < emss as u64 || limits.records == 0 {
+                break None;
+            }
+            let Some(out) = tx.segment(header_len + emss) else { break Some(Sent::BatchFull) };
+            let payload = &mut out[header_len..header_len + emss];
+            let len = up.fill(offset + bytes, emss, in_flight, payload).min(emss);
+            if len == 0 {
+                break Some(Sent::Declined);
+            }
+            let more = up.has_data();
+            let seq = first.plus(bytes);
+            let header = header.get_or_insert_with(|| self.run_header(now, up.room()));
+            let fields = header.write(seq.wire(), push_all || !more, out);
+            if ecn_capable {
+                tx.ecn_capable(); // RFC 3168 §6.1.5
+            }
+            let sum = up.text_sum().map(|text| Sum::of_fields(fields).then(text));
+            tx.commit_summed(header_len + len, sum);
+            self.send.out.board.push(seq, len as u16, false, now);
+            (bytes, segments) = (bytes + len as u64, segments + 1);
+            in_flight = true;
+            limits.room -= len as u64;
+            limits.records -= 1;
+            if let Some(pace) = limits.pace {
+                self.send.out.state.on_paced_sent(now, len as u64, pace);
+            }
+            if !more {
+                break Some(Sent::Declined);
+            }
+            if limits.pace.is_some() && self.send.out.state.paced_until(now).is_some() {
+                break None;
+            }
+        };
+        if segments > 0 {
+            self.run_sent(now, bytes, segments);
+        }
+        stopped_by
+    }
+
+    /// The limits of a run, if what is next can only be new data.
+    fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<Limits> {
+        let send = &self.send;
+        let (board, state) = (&send.out.board, &send.out.state);
+        let special = !self.state.may_send()
+            || send.fin_queued
+            || send.probe_due
+            || !send.recovery.is_settled()
+            || board.awaits_retransmission()
+            || state.resend_ignores_cwnd()
+            || self.ecn.owes_cwr(self.stats.window_reductions())
+            || self.probe_due(now).is_some();
+        if special {
+            return None;
+        }
+        let pace = send.pace(&self.config, tx.is_shared());
+        if pace.is_some() && state.paced_until(now).is_some() {
+            return None;
+        }
+        let cwnd = send.recovery.cc().cwnd().saturating_sub(send.pipe());
+        let records = self.config.max_records().saturating_sub(board.len());
+        Some(Limits { room: cwnd.min(send.usable()), records, pace })
+    }
+
+    /// The header of a run's segments, the first of which is about to be sent; the upper layer has `room`.
+    fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
+        let window = self.recv.advertise(room);
+        self.data_header(now, Flags::default(), window)
+    }
+
+    /// So much was sent.
+    fn run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
+        if self.send.flight() == 0 {
+            self.send.progress_at = now;
+        }
+        self.send.nxt = self.send.nxt.plus(bytes);
+        self.send.last_sent = now;
+        self.stats.segments_out += segments;
+        #[cfg(test)]
+        switch::count(segments);
+        self.ack_went_out(false);
+    }
+}
+
+/// Turns runs off, to compare with.
+#[cfg(test)]
+pub(in crate::tcp) mod switch {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ON: Cell<bool> = const { Cell::new(true) };
+        static SEGMENTS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// What `work` gives when every segment is sent by itself.
+    pub(in crate::tcp) fn without_runs<T>(work: impl FnOnce() -> T) -> T {
+        ON.set(false);
+        let result = work();
+        ON.set(true);
+        result
+    }
+
+    /// Segments that this thread has sent in runs.
+    pub(in crate::tcp) fn segments() -> u64 {
+        SEGMENTS.get()
+    }
+
+    pub(super) fn count(segments: u64) {
+        SEGMENTS.set(SEGMENTS.get() + segments);
+    }
+
+    pub(super) fn is_on() -> bool {
+        ON.get()
+    }
+}

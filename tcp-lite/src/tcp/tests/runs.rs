@@ -1,0 +1,189 @@
+//! Runs of segments: what stops one, and that each gives what single segments would. What is the same whatever happens is
+//! a property of `channel`.
+
+use super::script::{Script, config, established, with};
+use super::upper::Batch;
+use crate::tcp::output::switch;
+use crate::tcp::{Config, Limit};
+use base::Instant;
+
+/// Runs `steps` with runs and without. They end in the same state, after `in_runs` segments in runs.
+fn both(config: Config, in_runs: u64, steps: &str) -> Script {
+    let before = switch::segments();
+    let script = established(config.clone(), steps);
+    assert_eq!(switch::segments() - before, in_runs, "segments in runs");
+    let single = switch::without_runs(|| established(config, steps));
+    assert_eq!(format!("{:?}", script.conn), format!("{:?}", single.conn));
+    script
+}
+
+fn limit(script: &Script) -> Limit {
+    script.conn.limits(Instant::from_millis(10_000)).limit
+}
+
+/// The initial window has room for ten segments of a thousand bytes.
+fn ten_segments() -> Config {
+    with(config(), |c| (c.initial_window, c.pacing) = (10, false))
+}
+
+#[test]
+fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
+    let script = both(
+        ten_segments(),
+        4,
+        "1.0 write 3500
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1
+         1.0 > P. 3001:3501(500) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::Application);
+}
+
+#[test]
+fn the_congestion_window_stops_it() {
+    let script = both(
+        with(ten_segments(), |c| c.initial_window = 3),
+        3,
+        "1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::CongestionWindow);
+}
+
+// RFC 9293 §3.8.6.2.1: the half segment of room waits.
+#[test]
+fn the_peers_window_stops_it() {
+    let script = both(
+        ten_segments(),
+        2,
+        "1.0 < . 1:1(0) ack 1 win 2500
+         1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::Application);
+    let script = both(
+        ten_segments(),
+        2,
+        "1.0 < . 1:1(0) ack 1 win 2000
+         1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::PeerWindow);
+}
+
+#[test]
+fn the_send_window_stops_it() {
+    let script = both(
+        with(ten_segments(), |c| c.send_window = 3000),
+        3,
+        "1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::SendWindow);
+}
+
+#[test]
+fn records_stop_it() {
+    let config = with(ten_segments(), |c| c.initial_window = 1 << 20);
+    let records = config.max_records();
+    let fill = || {
+        let mut peer = established(config.clone(), "0.5 < . 1:1(0) ack 1 win 65000");
+        (peer.up.len, peer.up.record) = (50_000, 1);
+        let mut batch = Batch::new(usize::MAX);
+        peer.conn.poll_transmit(Instant::from_millis(600), &mut peer.up, &mut batch);
+        (batch.segments, format!("{:?}", peer.conn))
+    };
+    let before = switch::segments();
+    let (segments, state) = fill();
+    assert_eq!((segments.len(), switch::segments() - before), (records, records as u64));
+    assert!((segments, state) == switch::without_runs(fill));
+}
+
+#[test]
+fn a_full_batch_stops_it() {
+    let script = both(
+        ten_segments(),
+        2,
+        "1.0 batch 2
+         1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::Port);
+}
+
+// RFC 6675 §4: what is lost goes first, one segment after the other, and what follows as long as the loss may prove
+// spurious.
+#[test]
+fn a_lost_segment_allows_none() {
+    both(
+        ten_segments(),
+        5,
+        "1.0 write 5000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 > . 2001:3001(1000) ack 1
+         1.0 > . 3001:4001(1000) ack 1
+         1.0 > P. 4001:5001(1000) ack 1
+         1.1 <+ . 1:1(0) ack 1 win 20000 <sack 1001:2001>
+         1.1 <+ . 1:1(0) ack 1 win 20000 <sack 1001:3001>
+         1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:4001>
+         1.1 > P. 1:1001(1000) ack 1
+         1.2 < . 1:1(0) ack 5001 win 20000
+         1.3 write 1000
+         1.3 > P. 5001:6001(1000) ack 1",
+    );
+}
+
+// A burst is an eighth of the window at most.
+#[test]
+fn the_pace_stops_it() {
+    let paced = with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
+    let script = both(
+        paced,
+        3,
+        "1.000 write 1000
+         1.000 > P. 1:1001(1000) ack 1
+         1.010 < . 1:1(0) ack 1001 win 20000
+         1.010 write 13000
+         1.010 > . 1001:2001(1000) ack 1
+         1.010 > . 2001:3001(1000) ack 1",
+    );
+    assert_eq!(limit(&script), Limit::Pacing);
+}
+
+// RFC 9293 §3.9.1.2: the FIN goes with the last segment, which no run can know.
+#[test]
+fn a_queued_fin_allows_none() {
+    both(
+        with(ten_segments(), |c| c.initial_window = 2),
+        2,
+        "1.0 write 4000
+         1.0 > . 1:1001(1000) ack 1
+         1.0 > . 1001:2001(1000) ack 1
+         1.0 close
+         1.1 < . 1:1(0) ack 2001 win 20000
+         1.1 > . 2001:3001(1000) ack 1
+         1.1 > FP. 3001:4001(1000) ack 1",
+    );
+}
+
+#[test]
+fn acknowledgements_go_with_it() {
+    both(
+        ten_segments(),
+        2,
+        "1.0 < . 1:1001(1000) ack 1 win 20000
+         1.0 write 2000
+         1.0 > . 1:1001(1000) ack 1001
+         1.0 > P. 1001:2001(1000) ack 1001
+         1.1 idle",
+    );
+}

@@ -45,6 +45,32 @@ struct Posted {
 
 const _: () = assert!(size_of::<Posted>() <= 56);
 
+impl Posted {
+    /// The header of the segment of `payload_len` bytes at `offset`.
+    #[inline(always)]
+    fn header(&self, offset: u32, payload_len: u32, version: DdpVersion) -> PackedHeader {
+        // RFC 5041 §4.1: L on the last segment and on no other.
+        let last = u64::from(offset) + u64::from(payload_len) == u64::from(self.len);
+        match self.kind {
+            Kind::Tagged { stag, to, rsvd_ulp } => {
+                // RFC 5041 §5.2: TO of the message plus the offset in it.
+                let to = TaggedOffset(to.0 + u64::from(offset));
+                TaggedRepr { last, version, rsvd_ulp, stag, to }.pack()
+            }
+            Kind::Untagged { qn, msn, rsvd_ulp } => {
+                let mo = MessageOffset(offset);
+                UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.pack()
+            }
+        }
+    }
+
+    /// Its bytes are read from a region.
+    #[inline]
+    fn is_in_region(&self) -> bool {
+        matches!(self.from, ReadFrom::Region { .. })
+    }
+}
+
 /// Where a message goes.
 #[derive(Debug)]
 enum Kind {
@@ -227,11 +253,17 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// The run that a message which is read from a region belongs to.
-    #[inline]
+    #[inline(always)]
     fn run_of(&self, number: u32) -> Option<&Run<M>> {
-        if self.runs.len() <= 1 {
-            return self.runs.front();
+        match self.runs.len() {
+            0 | 1 => self.runs.front(),
+            _ => self.run_among(number),
         }
+    }
+
+    /// The same, of several.
+    #[inline(never)]
+    fn run_among(&self, number: u32) -> Option<&Run<M>> {
         let before = self.runs.partition_point(|run| self.ahead(run.end) <= self.ahead(number));
         self.runs.get(before)
     }
@@ -359,10 +391,13 @@ impl<M: RegionMemory> Sender<M> {
 
     #[inline]
     fn is_stable(&self, posted: &Posted, number: u32) -> bool {
-        match posted.from {
-            ReadFrom::Region { .. } => self.run_of(number).is_some_and(|run| run.stable),
-            ReadFrom::Bytes(_) => true,
-        }
+        !posted.is_in_region() || self.is_run_stable(number)
+    }
+
+    /// Whether the region is stable that a message is read from.
+    #[inline]
+    fn is_run_stable(&self, number: u32) -> bool {
+        self.run_of(number).is_some_and(|run| run.stable)
     }
 
     // Inlined up to the LLP, so that what it returns is never put together in memory.
@@ -373,8 +408,8 @@ impl<M: RegionMemory> Sender<M> {
         version: DdpVersion,
         counters: &mut Counters,
     ) -> Option<Outgoing> {
-        let index = self.unsent as usize;
-        let posted = self.queue.get_mut(index)?;
+        let index = self.unsent;
+        let posted = self.queue.get_mut(index as usize)?;
         // RFC 5041 §5.2: no larger than MULPDU; §5.3: in increasing offset, messages in order.
         let (_, payload) = segment_size(posted, mulpdu);
         if posted.state == PostedState::Waiting {
@@ -387,14 +422,17 @@ impl<M: RegionMemory> Sender<M> {
         }
         let offset = posted.sent;
         posted.sent += payload;
+        let header = posted.header(offset, payload, version);
+        let in_region = posted.is_in_region();
         if posted.sent == posted.len {
             posted.state = PostedState::Sent;
             self.unsent += 1;
         }
         counters.segments_sent += 1;
         counters.sent_bytes += u64::from(payload);
-        let token = UlpduToken { message: self.first.wrapping_add(index as u32), offset };
-        Some(self.outgoing(&self.queue[index], token, payload, version))
+        let token = UlpduToken { message: self.first.wrapping_add(index), offset };
+        let stable = !in_region || self.is_run_stable(token.message);
+        Some(Outgoing { token, header, payload_len: payload as usize, stable })
     }
 
     pub(crate) fn again(
@@ -404,7 +442,15 @@ impl<M: RegionMemory> Sender<M> {
         version: DdpVersion,
     ) -> Outgoing {
         match self.find(token) {
-            Some(posted) => self.outgoing(posted, token, payload_len as u32, version),
+            Some(posted) => {
+                let header = posted.header(token.offset, payload_len as u32, version);
+                Outgoing {
+                    token,
+                    header,
+                    payload_len,
+                    stable: self.is_stable(posted, token.message),
+                }
+            }
             None => {
                 Outgoing { token, header: PackedHeader::default(), payload_len: 0, stable: true }
             }
@@ -481,31 +527,6 @@ impl<M: RegionMemory> Sender<M> {
         self.first = self.first.wrapping_add(1);
         self.unsent -= 1;
         self.leave_runs();
-    }
-
-    #[inline(always)]
-    fn outgoing(
-        &self,
-        posted: &Posted,
-        token: UlpduToken,
-        payload_len: u32,
-        version: DdpVersion,
-    ) -> Outgoing {
-        // RFC 5041 §4.1: L on the last segment and on no other.
-        let last = u64::from(token.offset) + u64::from(payload_len) == u64::from(posted.len);
-        let header = match posted.kind {
-            Kind::Tagged { stag, to, rsvd_ulp } => {
-                // RFC 5041 §5.2: TO of the message plus the offset in it.
-                let to = TaggedOffset(to.0 + u64::from(token.offset));
-                TaggedRepr { last, version, rsvd_ulp, stag, to }.pack()
-            }
-            Kind::Untagged { qn, msn, rsvd_ulp } => {
-                let mo = MessageOffset(token.offset);
-                UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.pack()
-            }
-        };
-        let stable = self.is_stable(posted, token.message);
-        Outgoing { token, header, payload_len: payload_len as usize, stable }
     }
 
     #[inline]

@@ -25,6 +25,10 @@ use frame::frame;
 use std::collections::VecDeque;
 use transport::kept::Kept;
 use wire::crc32c::Sum;
+use wire::mpa::fpdu_len;
+
+/// No FPDU is shorter, in bytes.
+const LEAST_FPDU: usize = fpdu_len(0);
 
 /// What a [`Sender`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -215,6 +219,9 @@ impl Sender {
             if self.framing.total(self.end, len) <= room {
                 done += self.fill_whole(source, mulpdu, &mut out[done..], sum);
                 fpdus += 1;
+                if out.len() - done < LEAST_FPDU {
+                    break;
+                }
                 continue;
             }
             // RFC 5044 appendix A.1: a segment holds whole FPDUs. What does not fit waits for the
@@ -337,7 +344,7 @@ impl Sender {
         frame(self.framing, self.crc, start, &outgoing, source, out, sum);
         if !outgoing.stable {
             self.unacked.kept.keep(start, out);
-            self.is_kept(start);
+            self.note_kept();
         }
         self.sent = self.end;
         total
@@ -391,7 +398,8 @@ impl Sender {
         len
     }
 
-    /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU.
+    /// Takes the next ULPDU and enters its record; `end` moves behind its FPDU. One that is not stable is kept by the
+    /// caller.
     #[inline(always)]
     fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
@@ -402,7 +410,7 @@ impl Sender {
             offset: outgoing.token.offset,
             payload_len: outgoing.payload_len as u16,
             header_len: outgoing.header.len() as u8,
-            kept: false,
+            kept: !outgoing.stable,
         });
         self.end = self.framing.end(start, outgoing.len());
         self.fpdus += 1;
@@ -441,20 +449,17 @@ impl Sender {
         self.unacked.kept.keep_with(span.start, len, |out| {
             frame(framing, crc, span.start, outgoing, source, out, &mut None);
         });
-        self.is_kept(span.start);
+        self.note_kept();
+        let record = self.record_at(span.start);
+        self.unacked.records[record].kept = true;
     }
 
-    /// The FPDU that begins at `start` is kept.
+    /// More is kept than before.
     #[inline]
-    fn is_kept(&mut self, start: u64) {
+    fn note_kept(&mut self) {
         let kept = self.unacked.kept.bytes();
-        self.stats.kept_max = self.stats.kept_max.max(kept);
-        match self.unacked.records.back_mut() {
-            Some(last) if last.start == start as u32 => last.kept = true,
-            _ => {
-                let record = self.record_at(start);
-                self.unacked.records[record].kept = true;
-            }
+        if kept > self.stats.kept_max {
+            self.stats.kept_max = kept;
         }
     }
 

@@ -1,6 +1,6 @@
 //! CRC32c and Internet checksum of bytes that are written one after the other.
 
-use crate::{Engine, SHORT, Sum, update};
+use crate::{Engine, SHORT, Sum, update, update_numbers};
 
 /// CRC32c, and the Internet checksum if it is wanted, of the bytes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,16 @@ impl Digest {
     pub fn add(&mut self, bytes: &[u8]) {
         self.crc = update(self.crc, bytes);
         self.sum = self.sum.map(|sum| sum.with(bytes));
+    }
+
+    /// Takes the bytes of numbers, each the most significant first: what is in registers does not go through memory.
+    #[inline]
+    pub fn add_numbers<const N: usize>(&mut self, numbers: [u64; N]) {
+        self.crc = update_numbers(self.crc, numbers);
+        if let Some(sum) = &mut self.sum {
+            let halves = numbers.iter().map(|n| (n >> 32) + (n & 0xffff_ffff));
+            *sum = sum.then(Sum::of_fields(halves.sum()));
+        }
     }
 
     /// Takes bytes that follow all that the CRC is of: they are in the sum alone, as a CRC field is.

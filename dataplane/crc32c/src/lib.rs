@@ -6,8 +6,8 @@
 //! Four engines, see [`Path`]; the free functions take the fastest one for this CPU and length. Nothing here
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
-//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, and in a [`Digest`]'s copy of bytes
-//! that others may write to.
+//! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, in the CRC of numbers, and in a
+//! [`Digest`]'s copy of bytes that others may write to.
 
 mod combine;
 mod digest;
@@ -205,6 +205,21 @@ impl Engine {
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     // Short runs are many: they do not look for an engine.
     if bytes.len() < SHORT { crc32c_hw::update(crc, bytes) } else { update_long(crc, bytes) }
+}
+
+/// [`update`] by the bytes of numbers, each the most significant first.
+#[inline]
+fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
+    {
+        let state = numbers.iter().fold(u64::from(!crc), |state, number| {
+            // SAFETY: all that is compiled with this feature needs a CPU that has it.
+            unsafe { core::arch::x86_64::_mm_crc32_u64(state, number.swap_bytes()) }
+        });
+        !(state as u32)
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.2")))]
+    numbers.iter().fold(crc, |crc, number| update(crc, &number.to_be_bytes()))
 }
 
 /// Looks at the path once. By [`Engine::update`] each CRC took 17 instructions more.

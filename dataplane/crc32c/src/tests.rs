@@ -225,6 +225,23 @@ fn dispatched() {
     }
 }
 
+/// Numbers are taken as their bytes are, wherever they are in the message.
+#[test]
+fn numbers() {
+    let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    for summed in [false, true] {
+        for before in [&b""[..], b"odd", b"even"] {
+            let (mut digest, mut expected) = (Digest::new(summed), Digest::new(summed));
+            digest.add(before);
+            digest.add_numbers(words);
+            expected.add(before);
+            expected.add(&bytes);
+            assert_eq!(digest, expected);
+        }
+    }
+}
+
 /// Sums of parts, and of a header's fields, are put together whatever the lengths.
 #[test]
 fn sums_of_parts() {

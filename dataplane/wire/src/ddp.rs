@@ -14,6 +14,7 @@ use core::fmt;
 
 use arrayvec::ArrayVec;
 
+use crate::crc32c::Digest;
 use crate::{Truncated, be};
 
 #[cfg(test)]
@@ -473,17 +474,17 @@ impl PackedHeader {
         }
     }
 
-    /// Its bytes behind a 16-bit number, as an FPDU has them.
+    /// `digest` takes its bytes behind those of a 16-bit number, as an FPDU has them.
     #[inline]
-    pub fn bytes_behind(&self, number: u16) -> ArrayVec<u8, { 2 + UNTAGGED_HEADER_LEN }> {
+    pub fn digest_behind(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
-        let mut bytes = [0; 2 + UNTAGGED_HEADER_LEN];
-        bytes[..8].copy_from_slice(&(u64::from(number) << 48 | self.head).to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.middle.to_be_bytes());
-        bytes[16..].copy_from_slice(&self.tail.to_be_bytes());
-        let mut bytes = ArrayVec::from(bytes);
-        bytes.truncate(2 + self.len());
-        bytes
+        if self.is_empty() {
+            return digest.add(&number.to_be_bytes());
+        }
+        digest.add_numbers([u64::from(number) << 48 | self.head, self.middle]);
+        if self.len() > TAGGED_HEADER_LEN {
+            digest.add(&self.tail.to_be_bytes());
+        }
     }
 
     /// Its bytes.

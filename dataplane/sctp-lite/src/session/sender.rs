@@ -262,7 +262,7 @@ fn write_digested(
         return None;
     }
     let mut digest = Digest::new(false);
-    digest.add(&outgoing.header.bytes_behind(ssn.0));
+    outgoing.header.digest_behind(ssn.0, &mut digest);
     let payload = write_headers(ssn, outgoing, out);
     source.read_digested(outgoing.token, 0, payload, &mut digest);
     Some(digest.crc())

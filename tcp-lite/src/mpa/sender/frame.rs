@@ -50,9 +50,11 @@ pub(super) fn frame(
 fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {
     let (payload, pad, field) = lay_out(outgoing, out);
     let mut digest = Digest::new(sum.is_some());
-    digest.add(&outgoing.header.bytes_behind(outgoing.len() as u16));
+    outgoing.header.digest_behind(outgoing.len() as u16, &mut digest);
     source.read_digested(outgoing.token, 0, payload, &mut digest);
-    digest.add(&[0; 3][..pad]);
+    if pad > 0 {
+        digest.add(&[0; 3][..pad]);
+    }
     *field = crc32c::to_field(digest.crc());
     digest.add_to_sum(field);
     *sum = sum.zip(digest.sum()).map(|(before, sum)| before.then(sum));
@@ -211,7 +213,11 @@ mod tests {
         for header in [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()] {
             let number = 0x8234;
             let behind = [&u16::to_be_bytes(number)[..], &header.bytes()].concat();
-            assert_eq!(header.bytes_behind(number)[..], behind);
+            let mut digest = Digest::new(true);
+            header.digest_behind(number, &mut digest);
+            let mut expected = Digest::new(true);
+            expected.add(&behind);
+            assert_eq!(digest, expected);
             for payload_len in (0..600).chain([1411, 1412, 1413, 1414, 8900]) {
                 let source = Payload((0..payload_len).map(|i| (i * 13 + i / 9) as u8).collect());
                 let token = UlpduToken { message: 0, offset: 0 };

@@ -55,7 +55,13 @@ fn words(data: &[u8]) -> u64 {
 
 /// Ones' complement addition.
 pub fn add(a: u16, b: u16) -> u16 {
-    fold(u64::from(a) + u64::from(b))
+    total([a, b])
+}
+
+/// The same of several.
+#[inline]
+pub fn total<const N: usize>(words: [u16; N]) -> u16 {
+    fold(words.into_iter().map(u64::from).sum())
 }
 
 /// Sum of the pseudo-header of TCP and ICMPv6 (RFC 9293 §3.1, RFC 8200 §8.1), not complemented: what
@@ -75,7 +81,7 @@ pub fn addresses(source: IpAddr, destination: IpAddr) -> u16 {
 
 /// The same sum with the part of both addresses known.
 pub fn pseudo_header_between(addresses: u16, protocol: u8, len: usize) -> u16 {
-    add(addresses, fold(len as u64 + u64::from(protocol)))
+    fold(u64::from(addresses) + len as u64 + u64::from(protocol))
 }
 
 /// The checksum of a segment whose checksum field is zero. Zero for a received segment whose field
@@ -86,9 +92,10 @@ pub fn segment(source: IpAddr, destination: IpAddr, protocol: u8, bytes: &[u8]) 
 
 /// The same of a segment of `len` bytes of which the sum is known, with the part of both addresses known.
 pub fn segment_of(addresses: u16, protocol: u8, len: usize, sum: u16) -> u16 {
-    !add(pseudo_header_between(addresses, protocol, len), sum)
+    !fold(u64::from(addresses) + len as u64 + u64::from(protocol) + u64::from(sum))
 }
 
+#[inline]
 fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);

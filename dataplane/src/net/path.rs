@@ -307,7 +307,7 @@ impl Path {
                     let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
                     let ecn = if ect { ecn::ECT_0.into() } else { 0 };
-                    !checksum::add(known, checksum::add(len, ecn))
+                    !checksum::total([known, len, ecn])
                 }
             };
             ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());

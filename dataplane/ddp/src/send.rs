@@ -502,7 +502,7 @@ impl<M: RegionMemory> Sender<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acknowledged(
         &mut self,
         token: UlpduToken,
@@ -512,16 +512,17 @@ impl<M: RegionMemory> Sender<M> {
     ) {
         let Some(front) = self.queue.front() else { return };
         let at_end = u64::from(token.offset) + payload_len as u64 == u64::from(front.sent);
-        let out = matches!(front.state, PostedState::Sent | PostedState::Cut);
-        if token.message != self.first || !at_end || !out {
+        if !at_end || token.message != self.first {
             return;
         }
         // RFC 5041 §5.4: complete when the LLP reports it.
-        if front.state == PostedState::Sent {
-            sent(front.cookie, events);
-            counters.messages_sent += 1;
-        } else {
-            flush(front, events, counters);
+        match front.state {
+            PostedState::Sent => {
+                sent(front.cookie, events);
+                counters.messages_sent += 1;
+            }
+            PostedState::Cut => flush(front, events, counters),
+            PostedState::Waiting | PostedState::Begun => return,
         }
         self.queue.pop_front();
         self.first = self.first.wrapping_add(1);

@@ -9,7 +9,7 @@ use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_le
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes. A `sum` takes them, or is
 /// none afterwards if it does not come with the copy.
-#[inline]
+#[inline(always)]
 pub(super) fn frame(
     framing: Framing,
     crc: bool,
@@ -27,6 +27,19 @@ pub(super) fn frame(
         return plain(crc, outgoing, source, out);
     }
     *sum = None;
+    marked(framing, crc, fpdu, outgoing, source, out);
+}
+
+/// The same with markers.
+#[inline(never)]
+fn marked(
+    framing: Framing,
+    crc: bool,
+    fpdu: u64,
+    outgoing: &Outgoing,
+    source: &impl UlpduSource,
+    out: &mut [u8],
+) {
     let header = framing.header(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
@@ -44,7 +57,7 @@ pub(super) fn frame(
     out[done..].copy_from_slice(&field);
 }
 
-/// The same without markers: nothing is cut. For CRC and sum no byte is read that was written here: the CPU would wait for
+/// Without markers nothing is cut. For CRC and sum no byte is read that was written here: the CPU would wait for
 /// all those before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
 #[inline(never)]
 fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {

@@ -1,10 +1,11 @@
-//! A run: new segments that are sent one behind the other while everything else stays as it is. What
-//! [`send_next`](Connection::send_next) looks at before each segment is looked at once, the headers differ in the sequence
-//! number and in PSH, and what is counted is counted for all of them.
+//! A run: new segments sent one after the other with nothing in between. What [`send_next`](Connection::send_next)
+//! examines before each segment is examined once; the headers differ in sequence number and PSH; counters, timers and the
+//! acknowledgement that goes with data are updated once.
 //!
-//! Full segments only: each finds room for the effective MSS in both windows, though the source may give less. All else is
-//! left to `send_next`, so that what is sent is the same with runs and without: retransmissions, the FIN, CWR, probes,
-//! episodes of loss recovery, silly windows, and the last word on what stopped the sender.
+//! Each segment of a run has room for the effective MSS in the congestion window, the peer's and ours; the source may give
+//! less. All else is left to `send_next`: retransmissions, the FIN, CWR, probes, loss episodes, windows with less room, and
+//! the reason why nothing more is sent. So a run may end early at no cost, and what is sent is the same with runs and
+//! without.
 
 use base::Instant;
 use transport::pacing::Pace;
@@ -21,13 +22,13 @@ struct Limits {
     room: u64,
     /// Segments that there are records for.
     records: usize,
-    /// The pace, unless it is as fast as can be.
+    /// None if it is not paced.
     pace: Option<Pace>,
 }
 
 impl Connection {
-    /// Sends new segments as long as nothing but a full segment can be next. Returns why there is nothing more to send
-    /// now; `None` where that is for [`send_next`](Self::send_next) to say.
+    /// Sends new segments while the next one can only be new data with room for a full segment. Returns why nothing more
+    /// is sent now; `None` if [`send_next`](Self::send_next) has to find out.
     pub(super) fn send_run<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -120,7 +121,7 @@ impl Connection {
         self.data_header(now, Flags::default(), window)
     }
 
-    /// So much was sent.
+    /// `segments` with `bytes` of payload were sent.
     fn run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
         if self.send.flight() == 0 {
             self.send.progress_at = now;

@@ -123,7 +123,7 @@ impl MessageSource for Upper {
         let crc = self.left.is_multiple_of(2).then(|| crc32c::update(0, out));
         self.left -= 1;
         let message = MessageRef { stream: 0, len, tag: u64::from(self.left) };
-        Some(Written { message, ppid: 16, immediate: false, crc })
+        Some(Written { message, ppid: 16, immediate: false, crc, behind: None })
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {

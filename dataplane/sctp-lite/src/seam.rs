@@ -91,6 +91,8 @@ pub struct Written {
     pub immediate: bool,
     /// CRC32c of its bytes, if it came with their copy.
     pub crc: Option<u32>,
+    /// Bytes of the message behind it, if that is known: with less room [`MessageSource::next`] would write nothing now.
+    pub behind: Option<u16>,
 }
 
 /// Send side: what SCTP asks when it may send. All messages go out unordered and unfragmented.

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use base::Instant;
 use wire::sctp::{
-    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, PacketBuilder, Parameter, Tag, chunk_type, padded,
-    parameter_type,
+    CHUNK_HEADER_LEN, COMMON_HEADER_LEN, CommonHeader, PacketBuilder, Parameter, Tag, chunk_type,
+    padded, parameter_type,
 };
 
 use super::association::Association;
@@ -32,7 +32,8 @@ impl Association {
             State::CookieWait => self.send_init(now, tx),
             State::CookieEchoed => self.send_cookie(now, tx),
             _ => {
-                while self.send_packet(now, upper, tx) {}
+                let head = CommonHeader::new(self.identity.ends.ports(), self.identity.peer_tag);
+                while self.send_packet(now, &head, upper, tx) {}
                 if self.path.is_reduced() && !self.sender.is_idle() {
                     self.send_probe(now, tx);
                 }
@@ -185,13 +186,16 @@ impl Association {
     fn send_packet(
         &mut self,
         now: Instant,
+        head: &CommonHeader,
         upper: &mut (impl MessageSource + MessageSink),
         tx: &mut impl TxBatch,
     ) -> bool {
         self.advance_shutdown(upper);
         self.sender.set_shared(tx.is_shared());
         let room = upper.room();
-        let data = self.state.sends_data() && self.sender.wants_packet(now, upper);
+        let sends_data = self.state.sends_data();
+        let plan = if sends_data { self.sender.wants_packet(now, upper) } else { None };
+        let data = plan.is_some();
         let acknowledges = self.state.receives_data();
         let sack_due = acknowledges && self.receiver.sack_due(room);
         let control = self.due != Due::NOTHING
@@ -201,16 +205,9 @@ impl Association {
             return false;
         }
         let Some(out) = tx.packet(self.sender.packet_len()) else { return false };
-        let mut packet =
-            PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
-        // RFC 9260 §5.1 D: COOKIE ACK first. What does not fit stays due.
-        if self.due.cookie_ack && packet.cookie_ack().is_ok() {
-            self.due.cookie_ack = false;
-        }
-        self.write_answers(&mut packet);
-        if self.due.heartbeat {
-            let info = self.next_heartbeat(now);
-            self.due.heartbeat = packet.heartbeat(&info).is_err();
+        let mut packet = PacketBuilder::behind(out, head);
+        if control {
+            self.write_first(now, &mut packet);
         }
         // RFC 9260 §6.1, §6.2: an acknowledgement that waits goes with DATA; one of gaps with a SHUTDOWN.
         let bundled = data || (self.due.shutdown && self.receiver.has_gaps());
@@ -218,8 +215,10 @@ impl Association {
             // A packet has room for the fixed fields of a SACK behind what is before it, or is not empty.
             let _ = self.receiver.write_sack(room, &mut packet);
         }
-        self.write_shutdown(now, &mut packet);
-        let data = data && self.sender.write(now, &mut packet, upper) > 0;
+        if control {
+            self.write_shutdown(now, &mut packet);
+        }
+        let data = plan.is_some_and(|plan| self.sender.write(now, plan, &mut packet, upper) > 0);
         if packet.is_empty() {
             // Nothing of it fits an empty packet: it never will.
             self.stats.unsent +=
@@ -236,6 +235,19 @@ impl Association {
             self.path.data_sent(len);
         }
         true
+    }
+
+    /// What is before a SACK. What does not fit stays due.
+    fn write_first(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
+        // RFC 9260 §5.1 D: COOKIE ACK first.
+        if self.due.cookie_ack && packet.cookie_ack().is_ok() {
+            self.due.cookie_ack = false;
+        }
+        self.write_answers(packet);
+        if self.due.heartbeat {
+            let info = self.next_heartbeat(now);
+            self.due.heartbeat = packet.heartbeat(&info).is_err();
+        }
     }
 
     /// ERROR and HEARTBEAT ACK chunks.

@@ -136,12 +136,12 @@ impl Sender {
             kept: false,
         };
         // The last one for now: who posted it waits for its acknowledgement.
-        let immediate =
-            source.next_len(mulpdu).is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
+        let behind = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
+        let immediate = behind.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
         let bytes = (!outgoing.stable).then(|| &out[..len]);
         let message = self.enter(record, bytes, len);
-        Some(Written { message, ppid: PPID_SEGMENT, immediate, crc })
+        Some(Written { message, ppid: PPID_SEGMENT, immediate, crc, behind })
     }
 
     /// Writes a control message, if it fits `out`.
@@ -158,7 +158,7 @@ impl Sender {
         let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
         self.stats.controls += 1;
         let message = self.enter(record, Some(out), len);
-        Some(Written { message, ppid: PPID_CONTROL, immediate: true, crc: None })
+        Some(Written { message, ppid: PPID_CONTROL, immediate: true, crc: None, behind: None })
     }
 
     fn next_ssn(&self) -> DdpSsn {

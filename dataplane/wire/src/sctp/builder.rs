@@ -13,6 +13,22 @@ use crate::{be, crc32c};
 #[error("no room for the chunk in this packet")]
 pub struct Full;
 
+/// The common header of packets with these ports and this tag, and the CRC32c of it: both once for all of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommonHeader {
+    /// With a checksum of zero.
+    bytes: [u8; COMMON_HEADER_LEN],
+    crc: u32,
+}
+
+impl CommonHeader {
+    /// Of packets with these ports and this tag.
+    pub fn new(ports: Ports, tag: Tag) -> CommonHeader {
+        let bytes = common_header(ports, tag);
+        CommonHeader { bytes, crc: crc32c::update(0, &bytes) }
+    }
+}
+
 /// A packet being written. A chunk that does not fit leaves it as it is. Control chunks go first, DATA
 /// chunks after them in the order of their TSNs (RFC 9260 §6.10): the order of the calls is that of the
 /// packet.
@@ -28,9 +44,14 @@ pub struct PacketBuilder<'a> {
 impl<'a> PacketBuilder<'a> {
     /// A packet of at most `out.len()` bytes, which are [`COMMON_HEADER_LEN`] or more.
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
-        let (header, len) = (common_header(ports, tag), COMMON_HEADER_LEN);
-        out[..len].copy_from_slice(&header);
-        PacketBuilder { out, len, crc: crc32c::update(0, &header), digested: len }
+        PacketBuilder::behind(out, &CommonHeader::new(ports, tag))
+    }
+
+    /// The same with a header that is known.
+    #[inline]
+    pub fn behind(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
+        out[..COMMON_HEADER_LEN].copy_from_slice(&header.bytes);
+        PacketBuilder { out, len: COMMON_HEADER_LEN, crc: header.crc, digested: COMMON_HEADER_LEN }
     }
 
     /// True while it has no chunk.

@@ -23,7 +23,7 @@ mod sack;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{Full, PacketBuilder};
+pub use builder::{CommonHeader, Full, PacketBuilder};
 pub use cause::{Cause, Causes};
 pub use chunk::{BadChunk, Chunk, Chunks, RawChunk, UnknownChunk, chunk_type};
 pub use data::{DATA_HEADER_LEN, Data, DataHeader};

@@ -152,12 +152,17 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.count_kept(kept);
             // What is to be acknowledged at once is the last for now, most often.
             slot.ready = written.is_some_and(|w| !w.immediate) || slot.has_data();
-            if written.is_some() {
+            if let Some(mut written) = written {
+                // Another session's message is behind it, or none that may be kept, or there is old memory to be freed.
+                let limit = self.keep.bytes();
+                if !ready.is_empty() || !self.keep.allows(kept.filled) || kept.memory > limit {
+                    written.behind = None;
+                }
                 if slot.ready {
                     ready.push_back(stream);
                     self.has_data.set(Some(true));
                 }
-                return written;
+                return Some(written);
             }
             if !slot.ready {
                 continue;

@@ -13,7 +13,7 @@
 //! ```text
 //!  on_sack, on_shutdown      for the peer's acknowledgements
 //!  handle_timeout(now)       when poll_timeout() has come
-//!  wants_packet, write       after a burst of these, or when the source has new data, until either returns false;
+//!  wants_packet, write       after a burst of these, or when the source has new data, until either has nothing;
 //!  written                   then once
 //! ```
 //!
@@ -50,6 +50,7 @@ use crate::seam::MessageSource;
 
 pub use acks::{Acknowledged, BadSack};
 pub use config::SendConfig;
+pub use output::Plan;
 pub use stats::SendStats;
 pub use timers::Expired;
 

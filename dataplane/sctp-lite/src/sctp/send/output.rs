@@ -16,42 +16,54 @@ const FEW: u64 = 2;
 
 /// What the next packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Plan {
+pub enum Plan {
     /// What is lost, and new data behind it.
     Lost,
+    /// New data.
     New,
     /// A tail loss probe.
     TailProbe,
     /// A probe of a closed window.
     WindowProbe,
-    Nothing,
+}
+
+/// A chunk that was sent for the first time.
+#[derive(Clone, Copy)]
+struct NewChunk {
+    /// Bytes of user data.
+    len: u16,
+    /// Bytes of user data in the one behind it, as far as is known: no fewer.
+    behind: u16,
 }
 
 impl Sender {
-    /// True when [`write`](Self::write) has something for a packet now, or the source might. Sets the timer
-    /// for the next burst.
-    pub fn wants_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
+    /// What [`write`](Self::write) has for a packet now, or the source might. Sets the timer for the next burst.
+    pub fn wants_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         self.announce(source);
-        self.plan(now, source) != Plan::Nothing
+        self.plan(now, source)
     }
 
-    /// Adds DATA chunks to a packet and returns how many: none when there is nothing to send now, or nothing
-    /// that fits this packet.
+    /// Adds the DATA chunks that [`wants_packet`](Self::wants_packet) has planned to a packet and returns how many: none
+    /// when nothing fits this packet.
     pub fn write(
         &mut self,
         now: Instant,
+        plan: Plan,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        self.restart_after_idle(now, source);
-        let plan = self.plan(now, source);
+        // With a smaller window it may be another one.
+        let plan = match self.restart_after_idle(now, source) {
+            true => self.plan(now, source),
+            false => Some(plan),
+        };
         let before = self.board.pipe();
         let chunks = match plan {
-            Plan::Nothing => 0,
-            Plan::Lost => self.write_lost(now, packet, source),
-            Plan::New => self.write_new(now, packet, source),
-            Plan::TailProbe => self.write_tail_probe(now, packet, source),
-            Plan::WindowProbe => self.write_window_probe(now, packet, source),
+            None => 0,
+            Some(Plan::Lost) => self.write_lost(now, packet, source),
+            Some(Plan::New) => self.write_new(now, packet, source),
+            Some(Plan::TailProbe) => self.write_tail_probe(now, packet, source),
+            Some(Plan::WindowProbe) => self.write_window_probe(now, packet, source),
         };
         if chunks > 0 {
             self.last_sent = now;
@@ -67,7 +79,7 @@ impl Sender {
             }
             self.recovery.on_sent(bytes);
             self.round.sent = true;
-        } else if plan == Plan::New {
+        } else if plan == Some(Plan::New) {
             self.recovery.decline_frto();
         }
         chunks
@@ -123,12 +135,12 @@ impl Sender {
         }
     }
 
-    fn plan(&mut self, now: Instant, source: &mut impl MessageSource) -> Plan {
+    fn plan(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         if self.probe_due {
-            return Plan::WindowProbe;
+            return Some(Plan::WindowProbe);
         }
         if self.state.probe_due() {
-            return Plan::TailProbe;
+            return Some(Plan::TailProbe);
         }
         let has_data = source.has_data();
         let choice = Choice {
@@ -139,16 +151,16 @@ impl Sender {
             frto_new_left: self.recovery.frto_new_left(),
         };
         let plan = match choice.next() {
-            NextSeg::Lost => Plan::Lost,
-            NextSeg::New => Plan::New,
+            NextSeg::Lost => Some(Plan::Lost),
+            NextSeg::New => Some(Plan::New),
             NextSeg::CwndFull => {
                 self.round.cwnd_limited = true;
                 self.state.on_pause();
-                Plan::Nothing
+                None
             }
-            NextSeg::None => Plan::Nothing,
+            NextSeg::None => None,
         };
-        if plan == Plan::Nothing {
+        if plan.is_none() {
             // What could have left and was not there does not add up.
             self.burst = self.burst.min(u64::from(self.config.max_burst));
             return plan;
@@ -162,14 +174,14 @@ impl Sender {
                     self.stats.paced_waits += 1;
                     self.timers.pace = Some(at);
                     self.state.on_paced_wait();
-                    return Plan::Nothing;
+                    return None;
                 }
             }
             // RFC 9260 §6.1 D
             None if self.board.pipe() == 0 => {
                 self.burst = self.burst.max(u64::from(self.config.max_burst));
             }
-            None if self.burst == 0 => return Plan::Nothing,
+            None if self.burst == 0 => return None,
             None => {}
         }
         plan
@@ -304,19 +316,31 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        let mut chunks = 0;
-        let mut room = self.room_for_new();
-        while self.board.len() < self.max_records()
-            && let Some(len) = self.write_message(now, room, already + chunks == 0, packet, source)
-        {
-            room -= len;
+        let (mut chunks, mut least) = (0, 1);
+        let mut window = self.room_for_new();
+        while self.board.len() < self.max_records() {
+            let room = self.room_in(packet).min(window);
+            if room < least {
+                break;
+            }
+            let opens = already + chunks == 0;
+            let Some(written) = self.write_message(now, room, opens, packet, source) else { break };
+            window -= usize::from(written.len);
+            least = usize::from(written.behind);
             chunks += 1;
         }
         self.round.unwatched |= chunks > 0;
         chunks
     }
 
-    /// One new message of at most `room` bytes; its length. [`timer_after_send`](Self::timer_after_send) is to
+    /// Bytes of user data that a new chunk of a packet can carry.
+    fn room_in(&self, packet: &PacketBuilder<'_>) -> usize {
+        // Room beyond the path is for what goes again.
+        let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
+        packet.data_room().min(path).min(self.most)
+    }
+
+    /// One new message of at most `room` bytes, at least one of them. [`timer_after_send`](Self::timer_after_send) is to
     /// follow, once for all packets that leave at this time.
     fn write_message(
         &mut self,
@@ -325,13 +349,7 @@ impl Sender {
         opens: bool,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
-    ) -> Option<usize> {
-        // Room beyond the path is for what goes again.
-        let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
-        let room = packet.data_room().min(path).min(self.most).min(room);
-        if room == 0 {
-            return None;
-        }
+    ) -> Option<NewChunk> {
         let written = source.next(self.most, &mut packet.data_buffer()[..room])?;
         let len = usize::from(written.message.len);
         let mut marks = if opens { OPENS } else { 0 };
@@ -357,7 +375,7 @@ impl Sender {
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.bytes += len as u64;
-        Some(len)
+        Some(NewChunk { len: written.message.len, behind: written.behind.unwrap_or(1) })
     }
 
     /// RFC 9260 §6.1: a SACK without delay helps when nothing follows, or when few packets fill the window.
@@ -427,12 +445,17 @@ impl Sender {
     ) -> usize {
         let sent = if self.board.is_empty() {
             let tsn = self.next_tsn().0;
-            let len = self.write_message(now, usize::MAX, true, packet, source);
-            self.round.unwatched |= len.is_some();
-            if let Some(len) = len {
+            let room = self.room_in(packet);
+            let written = match room {
+                0 => None,
+                _ => self.write_message(now, room, true, packet, source),
+            };
+            self.round.unwatched |= written.is_some();
+            if let Some(NewChunk { len, .. }) = written {
+                let len = len.into();
                 self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), len);
             }
-            len.is_some()
+            written.is_some()
         } else {
             self.write_again(now, 0, true, true, packet, source)
         };
@@ -448,10 +471,10 @@ impl Sender {
 
     // --- how much of the window is used -------------------------------------------------------------
 
-    /// RFC 9260 §7.2.1: the window is reduced by half for each RTO without data.
-    fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) {
+    /// RFC 9260 §7.2.1: the window is reduced by half for each RTO without data. Returns whether it was.
+    fn restart_after_idle(&mut self, now: Instant, source: &mut impl MessageSource) -> bool {
         if !self.board.is_empty() || !source.has_data() {
-            return;
+            return false;
         }
         let rto = self.recovery.rtt().rto(&self.config).get().max(1);
         let idle = now.nanos_since(self.last_sent).get() / rto;
@@ -459,6 +482,7 @@ impl Sender {
             self.last_sent = now;
             self.recovery.cc_mut().decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);
         }
+        idle > 0
     }
 
     /// RFC 2861 §3.2, RFC 7661 §4.3.

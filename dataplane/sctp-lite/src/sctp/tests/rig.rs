@@ -113,7 +113,7 @@ impl MessageSource for Upper {
         out.get_mut(..len)?.copy_from_slice(&bytes(tag, len));
         self.queue.pop_front();
         let message = MessageRef { stream: (tag % 4) as u16, len: len as u16, tag };
-        Some(Written { message, ppid: 16, immediate: false, crc: None })
+        Some(Written { message, ppid: 16, immediate: false, crc: None, behind: None })
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {

@@ -72,12 +72,10 @@ fn in_flight(packets: usize) -> Side {
 impl Side {
     /// The next packet.
     fn packet(&mut self) -> Option<Vec<Sent>> {
-        if !self.sender.wants_packet(self.now, &mut self.source) {
-            return None;
-        }
+        let plan = self.sender.wants_packet(self.now, &mut self.source)?;
         let mut out = vec![0; self.sender.packet_len()];
         let mut packet = PacketBuilder::new(&mut out, PORTS, Tag(7));
-        let chunks = self.sender.write(self.now, &mut packet, &mut self.source);
+        let chunks = self.sender.write(self.now, plan, &mut packet, &mut self.source);
         if chunks == 0 {
             return None;
         }

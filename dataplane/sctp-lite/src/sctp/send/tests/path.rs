@@ -71,10 +71,10 @@ impl End {
     /// Sends what may be sent, as an association does.
     fn poll(&mut self, now: Instant) {
         loop {
-            let data = self.sender.wants_packet(now, &mut self.source);
+            let plan = self.sender.wants_packet(now, &mut self.source);
             let room = self.sink.room();
             let sack = self.receiver.sack_due(room);
-            if !data && !sack {
+            if plan.is_none() && !sack {
                 break;
             }
             let mut out = vec![0; self.sender.packet_len()];
@@ -82,8 +82,8 @@ impl End {
             if sack || self.receiver.is_unacknowledged() {
                 self.receiver.write_sack(room, &mut packet).expect("an empty packet");
             }
-            if data {
-                self.sender.write(now, &mut packet, &mut self.source);
+            if let Some(plan) = plan {
+                self.sender.write(now, plan, &mut packet, &mut self.source);
             }
             if packet.is_empty() {
                 break;

@@ -53,7 +53,7 @@ impl MessageSource for Source {
             MessageRef { stream: (self.next_tag % 5) as u16, len: len as u16, tag: self.next_tag };
         self.next_tag += 1;
         self.out.push_back(message);
-        Some(Written { message, ppid: 16, immediate: self.immediate, crc: None })
+        Some(Written { message, ppid: 16, immediate: self.immediate, crc: None, behind: None })
     }
 
     fn again(&mut self, message: MessageRef, out: &mut [u8]) {

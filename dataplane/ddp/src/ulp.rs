@@ -326,6 +326,13 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
+    /// True when a segment of the peer may give it something to send, as in RDMAP a request that is answered, or a response
+    /// that another request has waited for.
+    #[inline]
+    pub fn answers(&self) -> bool {
+        matches!(self, Ulp::Rdmap(_))
+    }
+
     /// The error of the peer that the order has reached: the stream says its last word and closes.
     pub fn error(&self) -> Option<rdmap::Error> {
         match self {

@@ -179,7 +179,9 @@ impl<M: RegionMemory> Endpoint<M> {
         self.now = now;
         let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx, now);
         let accepted = self.association.input(now, packet, call);
-        self.after(cx);
+        if !self.is_uneventful() {
+            self.after(cx);
+        }
         accepted
     }
 
@@ -473,6 +475,16 @@ impl<M: RegionMemory> Endpoint<M> {
     fn idle_deadline(&self) -> Option<Instant> {
         let timeout = self.config.policy.idle_timeout.filter(|_| self.upper.may_idle())?;
         Some(self.association.last_received() + timeout)
+    }
+
+    /// True when [`after`](Self::after) would find nothing to act upon, as after most packets.
+    #[inline]
+    fn is_uneventful(&self) -> bool {
+        self.upper.is_settled()
+            && self.association.last_event().is_none()
+            && self.upper.live() > 0
+            && self.was_used
+            && self.empty_at.is_none()
     }
 
     /// Acts on everything that a call has brought about.

@@ -11,6 +11,7 @@
 //! outstanding (RFC 5043 §6.6).
 
 mod call;
+mod segment;
 
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId};
@@ -72,6 +73,8 @@ pub(super) struct Upper<M: RegionMemory> {
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
     touched: VecDeque<u16>,
+    /// The first session that something has happened to in this packet, if there was nothing to settle for it.
+    passed: Option<u16>,
     talking: VecDeque<u16>,
     timers: BTreeSet<(Instant, u16)>,
     pub(super) events: VecDeque<Event>,
@@ -105,6 +108,7 @@ impl<M: RegionMemory> Upper<M> {
             slots: Vec::new(),
             ready: VecDeque::new(),
             touched: VecDeque::new(),
+            passed: None,
             talking: VecDeque::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
@@ -353,11 +357,14 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn touch(&mut self, stream: u16) {
-        if let Some(slot) = self.slot_at(stream)
-            && !slot.touched
-        {
-            slot.touched = true;
-            self.touched.push_back(stream);
+        let first = self.passed.take().filter(|first| *first != stream);
+        for stream in first.into_iter().chain([stream]) {
+            if let Some(slot) = self.slot_at(stream)
+                && !slot.touched
+            {
+                slot.touched = true;
+                self.touched.push_back(stream);
+            }
         }
     }
 
@@ -407,11 +414,18 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Acts on everything that has happened to sessions since the last time.
     pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.passed = None;
         while let Some(stream) = self.touched.pop_front() {
             // It counts as touched until the end, so that this does not queue it again.
             self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
         }
+    }
+
+    /// True when [`settle`](Self::settle) has nothing to do.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.touched.is_empty()
     }
 
     pub(super) fn slot_at(&mut self, stream: u16) -> Option<&mut SessionSlot<M>> {

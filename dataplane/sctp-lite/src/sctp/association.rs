@@ -253,7 +253,7 @@ impl Association {
     }
 
     /// The newest event, if the owner has not polled it.
-    pub(super) fn last_event(&self) -> Option<&Event> {
+    pub(crate) fn last_event(&self) -> Option<&Event> {
         self.events.last()
     }
 

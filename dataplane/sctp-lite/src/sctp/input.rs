@@ -57,6 +57,33 @@ impl Association {
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
     ) -> Accepted {
+        let next = self.next_in(packet, upper);
+        self.input_by(next, now, packet, upper)
+    }
+
+    /// The same by the [short way](super::predict), if it has a `next` chunk, or by the long one.
+    #[inline]
+    pub(super) fn input_by(
+        &mut self,
+        next: Option<Data<'_>>,
+        now: Instant,
+        packet: &Packet<'_>,
+        upper: &mut (impl MessageSink + MessageSource),
+    ) -> Accepted {
+        if let Some(chunk) = next {
+            let result = self.input_next(now, &chunk, upper);
+            return Accepted { verified: true, answer_waits: false, result };
+        }
+        self.input_any(now, packet, upper)
+    }
+
+    /// The long way.
+    fn input_any(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        upper: &mut (impl MessageSink + MessageSource),
+    ) -> Accepted {
         let one_waited = self.waiting.reply.is_some();
         let (verified, result) = match self.verify(now, packet, upper) {
             Ok(Verified::Ours { cookie_seen }) => {
@@ -202,7 +229,7 @@ impl Association {
     /// Half a window has come: it grows if that took no longer than a round trip, and the worker allows it. At most once in
     /// a round trip.
     #[cold]
-    fn widen(&mut self, now: Instant, sink: &mut impl MessageSink) {
+    pub(super) fn widen(&mut self, now: Instant, sink: &mut impl MessageSink) {
         if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
             let (has, more) = (self.receiver.grown(), next - self.receiver.whole_window());
             match self.receiver.usage(now, rtt) {

@@ -40,6 +40,7 @@ mod negotiate;
 mod output;
 mod path_mtu;
 mod pmtu;
+mod predict;
 pub mod receive;
 mod secrets;
 pub mod send;

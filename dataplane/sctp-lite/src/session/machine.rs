@@ -18,13 +18,13 @@
 
 use super::data::{SessionData, bytes};
 use super::error::SessionError;
-use super::message::{Body, Control, Message, Pieces};
+use super::message::{Body, Control, Message};
 use super::order::Order;
 use super::sender::{Sender, SenderStats};
-use crate::seam::{MessageRef, Written};
+use crate::seam::{MessageRef, Received, Taken, Written};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink, UlpduSource};
 use transport::kept::Takes;
-use wire::sctp::ddp::{DdpSsn, Function};
+use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
 
 /// What a session counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -367,7 +367,7 @@ impl Session {
     fn segment(
         &mut self,
         at: u64,
-        pieces: &Pieces<'_>,
+        pieces: &[&[u8]],
         sink: Option<&mut impl UlpduSink>,
     ) -> Result<Option<SessionChange>, SessionError> {
         let ulpdu = Ulpdu::new(pieces);
@@ -377,14 +377,50 @@ impl Session {
             return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
         }
         let Some(sink) = sink else { return Ok(None) };
+        let taken = self.hand_up(at, ulpdu, sink);
+        Ok(taken.then(|| self.peer_done()))
+    }
+
+    /// Returns whether DDP takes the segment at this place.
+    #[inline]
+    fn hand_up(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
         if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
-            return Ok(None);
+            return false;
         }
         self.order.take(at);
         sink.order_complete(OrderKey(self.order.next()));
         self.stats.segments += 1;
-        self.stats.bytes += len as u64;
-        Ok(Some(self.peer_done()))
+        self.stats.bytes += ulpdu.len() as u64;
+        true
+    }
+
+    /// The segment in a message and its place, if it is legal in an accepted session that the peer has not ended:
+    /// [`take_segment`](Self::take_segment) does with it what [`arrive`](Self::arrive) would do.
+    #[inline]
+    pub fn legal_segment<'a>(&self, received: &Received<'a>) -> Option<(u64, &'a [u8])> {
+        let [whole] = received.pieces else { return None };
+        let (ssn, segment) = whole.split_first_chunk()?;
+        let is_legal = received.ppid == PPID_SEGMENT
+            && received.unordered
+            && self.phase == Phase::Open
+            && self.peer_final.is_none()
+            && (1..=self.max_segment).contains(&segment.len());
+        let ssn = DdpSsn(u16::from_be_bytes(*ssn));
+        Some((self.order.room_for(ssn).filter(|_| is_legal)?, segment))
+    }
+
+    /// Takes the segment of [`legal_segment`](Self::legal_segment), unless DDP refuses it.
+    #[inline]
+    pub fn take_segment(
+        &mut self,
+        (at, segment): (u64, &[u8]),
+        sink: &mut impl UlpduSink,
+    ) -> Taken {
+        if self.hand_up(at, Ulpdu::new(&[segment]), sink) {
+            return Taken::Yes;
+        }
+        self.stats.refused += 1;
+        Taken::No
     }
 
     /// The peer's Terminate: the end of its direction, when the order gets there.

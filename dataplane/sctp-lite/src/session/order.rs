@@ -61,12 +61,22 @@ impl Order {
         Ok(at)
     }
 
+    /// Where a message with this DDP-SSN belongs, if it is right there and [`take`](Self::take) has room for it.
+    #[inline]
+    pub fn room_for(&self, ssn: DdpSsn) -> Option<u64> {
+        if self.ahead.is_empty() && ssn.0 == self.next as u16 {
+            return Some(self.next);
+        }
+        self.place(ssn).ok().filter(|at| self.has_room(*at))
+    }
+
     /// True when [`take`](Self::take) has room for this one, which has not come before.
     pub fn has_room(&self, at: u64) -> bool {
         at == self.next || self.ahead.len() < MAX_RANGES
     }
 
     /// This one has come.
+    #[inline]
     pub fn take(&mut self, at: u64) {
         if at != self.next {
             return self.insert(at);

@@ -77,6 +77,7 @@ pub struct Data<'a> {
 
 impl<'a> Data<'a> {
     /// The fields and user data; `None` when the chunk is shorter than [`DATA_HEADER_LEN`].
+    #[inline]
     pub(super) fn parse(raw: RawChunk<'a>) -> Option<Data<'a>> {
         let bytes = raw.bytes;
         let payload = bytes.get(DATA_HEADER_LEN..)?;

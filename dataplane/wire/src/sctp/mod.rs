@@ -161,6 +161,17 @@ impl<'a> Packet<'a> {
         Chunks::new(&self.0[COMMON_HEADER_LEN..])
     }
 
+    /// The chunk of a packet that has one chunk, which is DATA.
+    #[inline]
+    pub fn only_data(&self) -> Option<Data<'a>> {
+        let mut chunks = self.chunks();
+        let raw = chunks.next()?.ok()?;
+        if raw.kind != chunk_type::DATA || !chunks.is_empty() {
+            return None;
+        }
+        Data::parse(raw)
+    }
+
     /// All bytes of the packet.
     pub fn bytes(&self) -> &'a [u8] {
         self.0

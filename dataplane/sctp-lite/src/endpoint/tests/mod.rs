@@ -12,3 +12,4 @@ mod illegal;
 mod legal;
 mod net;
 mod rdmap;
+mod segments;

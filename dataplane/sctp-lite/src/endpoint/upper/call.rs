@@ -23,13 +23,14 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// For a call that hands up messages.
+    /// For a call that hands up the messages of a packet.
     pub(in crate::endpoint) fn receiving(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
         now: Instant,
     ) -> Self {
         let has_data = Cell::new(None);
+        upper.passed = None;
         UpperCall { upper, cx: Some(cx), now, keep: KeepLimit::NONE, has_data }
     }
 
@@ -56,6 +57,9 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
         if message.stream >= self.upper.pairs {
             self.upper.stats.unpaired += 1;
             return Taken::Yes;
+        }
+        if let Some(taken) = self.upper.take_segment(&message, cx) {
+            return taken;
         }
         match self.upper.arrived(now, &message, cx) {
             None => self.upper.begins(now, &message),

@@ -170,6 +170,52 @@ impl Receiver {
     /// A DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
     pub fn data(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
         let arrival = self.take(now, chunk, sink);
+        self.count(now, chunk, arrival);
+        arrival
+    }
+
+    /// True when nothing is missing, nothing is kept, the window is open, and it is not the first chunk that is awaited.
+    #[inline]
+    pub fn is_plain(&self, sink: &impl MessageSink) -> bool {
+        self.gaps.is_empty()
+            && self.fragments.is_empty()
+            && self.stats.chunks > 0
+            && self.window(sink.room()) > 0
+    }
+
+    /// True for a whole message with the next TSN: while [`is_plain`](Self::is_plain), [`next_data`](Self::next_data) does
+    /// with it what [`data`](Self::data) would do.
+    #[inline]
+    pub fn is_next(&self, chunk: &Data<'_>) -> bool {
+        chunk.header.tsn.0 == self.next.wire().0
+            && is_whole(chunk)
+            && !chunk.payload.is_empty()
+            && chunk.header.stream < self.streams
+    }
+
+    /// A DATA chunk for which [`is_next`](Self::is_next).
+    ///
+    /// # Errors
+    /// The upper layer did not take it.
+    #[inline]
+    pub fn next_data(
+        &mut self,
+        now: Instant,
+        chunk: &Data<'_>,
+        sink: &mut impl MessageSink,
+    ) -> Result<(), Refusal> {
+        let pieces = [chunk.payload];
+        let arrival = self.hand_up(now, self.next, chunk, &pieces, sink);
+        self.count(now, chunk, arrival);
+        match arrival {
+            Arrival::Refused(why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// What became of a DATA chunk is counted, and whether it is to be acknowledged at once.
+    #[inline]
+    fn count(&mut self, now: Instant, chunk: &Data<'_>, arrival: Arrival) {
         match arrival {
             Arrival::Delivered | Arrival::Held | Arrival::InvalidStream => {
                 self.packet.new = true;
@@ -195,7 +241,6 @@ impl Receiver {
             }
             Arrival::Abort(_) => {}
         }
-        arrival
     }
 
     /// The packet whose DATA chunks were handed in is over: decides whether its acknowledgement may wait
@@ -302,6 +347,7 @@ impl Receiver {
     }
 
     /// Hands a message up whose last missing fragment is `chunk`.
+    #[inline]
     fn hand_up(
         &mut self,
         now: Instant,
@@ -326,6 +372,7 @@ impl Receiver {
     }
 
     /// The TSN counts as received.
+    #[inline]
     fn count_in(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
             self.gaps.insert(Range { start: tsn, end: tsn.plus(1) });

@@ -7,6 +7,7 @@ mod handshake;
 mod heartbeat;
 mod listener;
 mod pair;
+mod predict;
 mod rig;
 mod shutdown;
 mod tags;

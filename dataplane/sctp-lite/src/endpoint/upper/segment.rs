@@ -1,0 +1,43 @@
+//! The short way of a received message: a legal segment of an established session, with nothing to settle for any session.
+//! What most messages are. It leaves work to `settle` only if there is any.
+
+use super::Upper;
+use crate::endpoint::{Context, State};
+use crate::seam::{Received, Taken};
+use ddp::RegionMemory;
+
+impl<M: RegionMemory> Upper<M> {
+    /// Takes such a message, unless DDP refuses it; `None` for any other, which takes the long way,
+    /// [`arrived`](Self::arrived).
+    #[inline]
+    pub(super) fn take_segment(
+        &mut self,
+        received: &Received<'_>,
+        cx: &mut Context<'_, M>,
+    ) -> Option<Taken> {
+        let stream = received.stream;
+        // Sessions are settled in the order in which something has happened to them: of others this one must not be before.
+        if !self.touched.is_empty() || self.passed.is_some_and(|passed| passed != stream) {
+            return None;
+        }
+        let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
+        if slot.state() != State::Established || slot.paused.is_some() {
+            return None;
+        }
+        let segment = slot.session.legal_segment(received)?;
+        let full = slot.full.as_mut()?;
+        let taken = slot.session.take_segment(segment, &mut full.stream.sink(cx.reborrow()));
+        let sound = full.stream.is_sound();
+        let answers = full.stream.answers() && !slot.ready && slot.has_data();
+        if !slot.talking {
+            slot.talking = true;
+            self.talking.push_back(stream);
+        }
+        if sound && !answers {
+            self.passed = Some(stream);
+        } else {
+            self.touch(stream);
+        }
+        Some(taken)
+    }
+}

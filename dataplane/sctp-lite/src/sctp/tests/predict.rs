@@ -1,0 +1,253 @@
+//! The short way of a received packet does what the long way does, and is taken for what it is for.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use wire::sctp::{Data, Packet, PacketBuilder, SackHeader, Tag};
+
+use super::rig::{Rig, data, packet, push_data};
+use crate::sctp::receive::ReceiveConfig;
+use crate::sctp::{Accepted, Config};
+
+/// A DATA chunk as the peer would send it next, but for what is said.
+#[derive(Clone, Debug)]
+struct Chunk {
+    /// From the next TSN.
+    tsn: i32,
+    stream: u16,
+    begin: bool,
+    end: bool,
+    immediate: bool,
+    len: usize,
+}
+
+const PLAIN: Chunk =
+    Chunk { tsn: 0, stream: 1, begin: true, end: true, immediate: false, len: 100 };
+
+#[derive(Clone, Debug)]
+enum Step {
+    Packet {
+        chunks: Vec<Chunk>,
+        tag: bool,
+        sack: bool,
+        heartbeat: bool,
+    },
+    /// A packet with a chunk that is cut by so many bytes, or has so many behind it.
+    Cut(usize),
+    Behind(usize),
+    Wait(u64),
+    Write(usize),
+    Poll,
+    Takes(bool),
+    Room(u32),
+    Shutdown,
+}
+
+/// The number of the next TSN, as `data` counts.
+fn next(rig: &Rig) -> u32 {
+    let cumulative = rig.association.receiver.cumulative_tsn();
+    cumulative.distance_from(data(1).tsn.sub(1)) + 1
+}
+
+fn push(b: &mut PacketBuilder<'_>, first: u32, chunk: &Chunk) {
+    let Chunk { tsn, stream, begin, end, immediate, len } = *chunk;
+    let mut header = data(1);
+    header.tsn = header.tsn.add(first.wrapping_sub(1).wrapping_add_signed(tsn));
+    (header.stream, header.begin, header.end, header.immediate) = (stream, begin, end, immediate);
+    // Without user data it is a chunk that the builder does not make.
+    match len {
+        0 => b.chunk(0, header.emit(0)[1], &header.emit(0)[4..]).expect("room"),
+        _ => push_data(b, &header, &vec![tsn as u8; len]),
+    }
+}
+
+fn bytes(rig: &Rig, step: &Step) -> Vec<u8> {
+    let (first, tag) = (next(rig), rig.association.local_tag());
+    match step {
+        Step::Packet { chunks, tag: right, sack, heartbeat } => {
+            let tag = if *right { tag } else { Tag(tag.0 ^ 1) };
+            packet(tag, |b| {
+                if *sack {
+                    let cumulative = rig.association.sender().next_tsn().sub(1);
+                    b.sack(SackHeader { cumulative, a_rwnd: 65_536 }, &[], &[]).expect("room");
+                }
+                chunks.iter().for_each(|chunk| push(b, first, chunk));
+                if *heartbeat {
+                    b.heartbeat(b"well?").expect("room");
+                }
+            })
+        }
+        Step::Cut(by) => {
+            let mut bytes = packet(tag, |b| push(b, first, &PLAIN));
+            bytes.truncate(bytes.len() - by);
+            bytes
+        }
+        Step::Behind(more) => {
+            let mut bytes = packet(tag, |b| push(b, first, &Chunk { len: 97, ..PLAIN }));
+            bytes.extend(core::iter::repeat_n(0, *more));
+            bytes
+        }
+        _ => unreachable!("no packet"),
+    }
+}
+
+/// Gives a packet by the short way, if it is for that, or by the long one. Returns whether by the short one.
+fn give(rig: &mut Rig, bytes: &[u8], may_be_short: bool) -> (bool, Accepted) {
+    let packet = Packet::new(bytes).expect("a common header");
+    let chunk: Option<Data<'_>> =
+        rig.association.next_in(&packet, &rig.up).filter(|_| may_be_short);
+    (chunk.is_some(), rig.association.input_by(chunk, rig.now, &packet, &mut rig.up))
+}
+
+/// What is done, as far as it can be seen at once.
+fn step(rig: &mut Rig, step: &Step, may_be_short: bool) -> String {
+    match step {
+        Step::Packet { .. } | Step::Cut(_) | Step::Behind(_) => {
+            let bytes = bytes(rig, step);
+            return format!("{:?}", give(rig, &bytes, may_be_short).1);
+        }
+        Step::Wait(ms) => return format!("{:?}", rig.wait(Duration::from_millis(*ms))),
+        Step::Poll => return format!("{:?} {:?}", rig.packets(), rig.event()),
+        Step::Write(len) => {
+            let number = rig.up.queue.len() as u64;
+            rig.up.queue.push_back((number, *len));
+        }
+        Step::Takes(takes) => rig.up.takes = *takes,
+        Step::Room(room) => rig.up.room = *room,
+        Step::Shutdown => rig.association.shutdown(rig.now),
+    }
+    String::new()
+}
+
+fn any_chunk() -> impl Strategy<Value = Chunk> {
+    let rare = || prop::bool::weighted(0.05);
+    let tsn = prop_oneof![12 => Just(0), 1 => -3..6, 1 => any::<i32>()];
+    let len = prop_oneof![20 => 1usize..300, 1 => Just(0)];
+    let stream = prop_oneof![20 => 0u16..4, 1 => 9u16..12];
+    (tsn, stream, rare(), rare(), rare(), len).prop_map(
+        |(tsn, stream, middle, open, immediate, len)| {
+            let (begin, end) = (!middle, !open);
+            Chunk { tsn, stream, begin, end, immediate, len }
+        },
+    )
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let rare = || prop::bool::weighted(0.05);
+    let chunks = prop_oneof![
+        10 => any_chunk().prop_map(|chunk| vec![chunk]),
+        1 => prop::collection::vec(any_chunk(), 0..4),
+    ];
+    let packet = (chunks, prop::bool::weighted(0.97), rare(), rare())
+        .prop_map(|(chunks, tag, sack, heartbeat)| Step::Packet { chunks, tag, sack, heartbeat });
+    prop_oneof![
+        30 => packet,
+        1 => (0usize..116).prop_map(Step::Cut),
+        1 => (0usize..8).prop_map(Step::Behind),
+        2 => (0u64..300).prop_map(Step::Wait),
+        2 => (1usize..1000).prop_map(Step::Write),
+        6 => Just(Step::Poll),
+        1 => any::<bool>().prop_map(Step::Takes),
+        1 => (0u32..6000).prop_map(Step::Room),
+        2 => Just(Step::Room(u32::MAX)),
+        2 => Just(Step::Takes(true)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    // State, answers, events, timers and what goes up are the same by both ways.
+    #[test]
+    fn the_long_way_agrees(
+        steps in prop::collection::vec(any_step(), 1..80),
+        window in 1000u32..20_000,
+        shutdown: bool,
+    ) {
+        let receive =
+            ReceiveConfig { window, window_limit: 4 * window, ..ReceiveConfig::default() };
+        let config = || Config { receive: Arc::new(receive.clone()), ..Config::default() };
+        let (mut short, mut long) = (Rig::with(config()), Rig::with(config()));
+        let last = [Step::Shutdown, Step::Poll, Step::Wait(1000)];
+        for one in steps.iter().chain(last.iter().filter(|_| shutdown)) {
+            prop_assert_eq!(step(&mut short, one, true), step(&mut long, one, false));
+            prop_assert_eq!(format!("{:?}", short.association), format!("{:?}", long.association));
+            prop_assert_eq!(format!("{:?}", short.up), format!("{:?}", long.up));
+        }
+    }
+}
+
+/// Whether it goes the short way, as the third of three packets.
+fn goes_short(last: &Step, prepare: impl FnOnce(&mut Rig)) -> bool {
+    let mut rig = Rig::established();
+    for first in [true, false] {
+        let bytes = bytes(&rig, &one(PLAIN));
+        // The very first one is acknowledged at once (RFC 9260 §5.1).
+        assert_eq!(give(&mut rig, &bytes, true).0, !first);
+    }
+    prepare(&mut rig);
+    let bytes = bytes(&rig, last);
+    give(&mut rig, &bytes, true).0
+}
+
+fn one(chunk: Chunk) -> Step {
+    Step::Packet { chunks: vec![chunk], tag: true, sack: false, heartbeat: false }
+}
+
+#[test]
+fn what_a_busy_peer_sends_goes_the_short_way() {
+    for chunk in [
+        PLAIN,
+        Chunk { immediate: true, ..PLAIN },
+        Chunk { stream: 9, ..PLAIN },
+        Chunk { len: 1, ..PLAIN },
+        Chunk { len: 1436, ..PLAIN },
+    ] {
+        assert!(goes_short(&one(chunk.clone()), |_| {}), "{chunk:?}");
+    }
+    assert!(goes_short(&one(PLAIN), |rig| drop(rig.packets())));
+    // The pad of the last chunk may be missing.
+    assert!(goes_short(&Step::Behind(0), |_| {}));
+}
+
+#[test]
+fn what_differs_in_anything_goes_the_long_way() {
+    for chunk in [
+        Chunk { tsn: 1, ..PLAIN },
+        Chunk { tsn: -1, ..PLAIN },
+        Chunk { stream: 10, ..PLAIN },
+        Chunk { begin: false, ..PLAIN },
+        Chunk { end: false, ..PLAIN },
+        Chunk { len: 0, ..PLAIN },
+    ] {
+        assert!(!goes_short(&one(chunk.clone()), |_| {}), "{chunk:?}");
+    }
+    let with = |tag, sack, heartbeat| Step::Packet { chunks: vec![PLAIN], tag, sack, heartbeat };
+    let two = Chunk { tsn: 1, ..PLAIN };
+    for step in [
+        with(false, false, false),
+        with(true, true, false),
+        with(true, false, true),
+        Step::Packet { chunks: vec![PLAIN, two], tag: true, sack: false, heartbeat: false },
+        Step::Packet { chunks: vec![], tag: true, sack: false, heartbeat: false },
+        Step::Cut(1),
+        Step::Behind(1),
+        Step::Behind(4),
+    ] {
+        assert!(!goes_short(&step, |_| {}), "{step:?}");
+    }
+    // Something is missing, or kept; the window is closed; the end is near.
+    let gap = |rig: &mut Rig| {
+        let bytes = bytes(rig, &one(Chunk { tsn: 1, ..PLAIN }));
+        assert!(!give(rig, &bytes, true).0);
+    };
+    assert!(!goes_short(&one(PLAIN), gap));
+    let fragment = |rig: &mut Rig| {
+        let bytes = bytes(rig, &one(Chunk { end: false, ..PLAIN }));
+        assert!(!give(rig, &bytes, true).0);
+    };
+    assert!(!goes_short(&one(PLAIN), fragment));
+    assert!(!goes_short(&one(PLAIN), |rig| rig.up.room = 0));
+    assert!(!goes_short(&one(PLAIN), |rig| rig.association.shutdown(rig.now)));
+}

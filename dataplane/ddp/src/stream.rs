@@ -404,7 +404,7 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
         self.sender.read_digested(token, at, out, digest);
     }
 
-    #[inline]
+    #[inline(always)]
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
         let Stream { sender, events, counters, .. } = self;
         sender.acknowledged(token, payload_len, events, counters);

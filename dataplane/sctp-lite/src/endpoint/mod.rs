@@ -177,7 +177,7 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Accepted {
         self.now = now;
-        let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx, now);
+        let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx);
         let accepted = self.association.input(now, packet, call);
         if !self.is_uneventful() {
             self.after(cx);
@@ -188,7 +188,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let mut call = UpperCall::sending(&mut self.upper, now, tx.keep_limit());
+        let mut call = UpperCall::sending(&mut self.upper, tx.keep_limit());
         self.association.poll_transmit(now, &mut call, tx);
         if call.keep.has_refused() {
             tx.keep_limited();

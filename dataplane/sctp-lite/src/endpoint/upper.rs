@@ -17,7 +17,7 @@ use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId};
 use super::slot::{Env, SessionSlot, asked};
 use super::{AnswerError, Context, Event, OpenError, State};
-use crate::seam::{Received, Taken};
+use crate::seam::{MessageRef, Received, Taken};
 use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
 use base::Instant;
 use ddp::{Open, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
@@ -357,14 +357,35 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn touch(&mut self, stream: u16) {
-        let first = self.passed.take().filter(|first| *first != stream);
-        for stream in first.into_iter().chain([stream]) {
-            if let Some(slot) = self.slot_at(stream)
-                && !slot.touched
-            {
-                slot.touched = true;
-                self.touched.push_back(stream);
-            }
+        if let Some(first) = self.passed.take() {
+            self.touch_behind(first);
+        }
+        self.touch_behind(stream);
+    }
+
+    fn touch_behind(&mut self, stream: u16) {
+        if let Some(slot) = self.slot_at(stream)
+            && !slot.touched
+        {
+            slot.touched = true;
+            self.touched.push_back(stream);
+        }
+    }
+
+    /// The peer has acknowledged the first message of a session that is outstanding: to be settled, as of
+    /// [`unsettled`](Self::unsettled). Neither its state nor its timer depends on it before.
+    #[inline]
+    fn acknowledged(&mut self, message: MessageRef) {
+        let stream = message.stream;
+        let Some(slot) = self.slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        let source = slot.full.as_mut().map(|full| &mut full.stream);
+        slot.session.acknowledged(source, message);
+        slot.count_kept(&mut self.kept);
+        if !slot.touched {
+            self.touch(stream);
         }
     }
 

@@ -56,9 +56,8 @@ fn an_unanswered_request_ends_at_its_time() {
 #[test]
 fn what_a_window_has_grown_is_released() {
     let (mut host, _) = Host::established_passive();
-    let now = host.now;
     host.cx(|upper, cx| {
-        let mut call = UpperCall::receiving(upper, cx, now);
+        let mut call = UpperCall::receiving(upper, cx);
         assert!(call.widen(0, 1000) && call.widen(1000, 500));
     });
     assert_eq!(host.hold.windows().used(), 1500);

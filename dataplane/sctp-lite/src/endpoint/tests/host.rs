@@ -220,7 +220,7 @@ impl Host {
     ) -> Taken {
         let now = self.now;
         let taken = self.cx(|upper, cx| {
-            let mut up = UpperCall::receiving(upper, cx, now);
+            let mut up = UpperCall::receiving(upper, cx);
             up.message(now, Received { stream, ppid, unordered, pieces })
         });
         self.settle();
@@ -248,10 +248,9 @@ impl Host {
 
     /// Writes what it may.
     pub(super) fn pull(&mut self) {
-        let now = self.now;
         loop {
             let mut room = [0; MOST];
-            let mut up = UpperCall::sending(&mut self.upper, now, u64::MAX);
+            let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
             let has_data = up.has_data();
             let written = up.next(MOST, &mut room);
             assert_eq!(has_data, written.is_some(), "has_data predicts next");
@@ -280,7 +279,7 @@ impl Host {
     /// The peer acknowledges the first `n` messages that are outstanding.
     pub(super) fn acknowledge(&mut self, n: usize) {
         for flying in self.flying.drain(..n).collect::<Vec<_>>() {
-            let mut up = UpperCall::sending(&mut self.upper, self.now, u64::MAX);
+            let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
             up.acknowledged(flying.message);
         }
         self.settle();
@@ -293,7 +292,7 @@ impl Host {
     /// The bytes that a retransmission would have.
     pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
-        let mut up = UpperCall::sending(&mut self.upper, self.now, u64::MAX);
+        let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
         up.again(message, &mut out);
         out
     }

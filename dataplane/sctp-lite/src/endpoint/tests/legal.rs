@@ -328,7 +328,7 @@ fn what_does_not_fit_is_next() {
     let (mut host, first, second) = two_sessions();
     host.post(first, write_message(0, &[7; 1000], 1)).expect("room");
     host.post(second, write_message(0, b"x", 2)).expect("room");
-    let mut call = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
+    let mut call = UpperCall::sending(&mut host.upper, u64::MAX);
     let mut next = |room: usize| {
         let written = call.next(MOST, &mut vec![0; room]);
         written.map(|written| written.message.stream)
@@ -381,12 +381,11 @@ fn what_is_kept_is_bounded() {
         let message = ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie };
         host.post(session, message).expect("room");
     }
-    let now = host.now;
-    let mut call = UpperCall::sending(&mut host.upper, now, 1);
+    let mut call = UpperCall::sending(&mut host.upper, 1);
     let mut out = [0; MOST];
     assert!(call.next(MOST, &mut out).is_some() && !call.keep.has_refused());
     assert!(call.next(MOST, &mut out).is_none() && call.keep.has_refused());
-    let mut call = UpperCall::sending(&mut host.upper, now, u64::MAX);
+    let mut call = UpperCall::sending(&mut host.upper, u64::MAX);
     assert!(call.next(MOST, &mut out).is_some());
 }
 
@@ -394,16 +393,16 @@ fn what_is_kept_is_bounded() {
 #[test]
 fn fragments_are_bounded_by_the_worker() {
     let (mut host, _) = Host::established_passive();
-    let (now, largest) = (host.now, host.hold.largest());
+    let largest = host.hold.largest();
     let held = host.cx(|upper, cx| {
-        let mut call = UpperCall::receiving(upper, cx, now);
+        let mut call = UpperCall::receiving(upper, cx);
         assert_eq!(call.hold_most(), largest);
         assert!(call.hold(1000, true));
         call.release(400);
         cx.hold.used()
     });
     assert_eq!(held, 600);
-    let mut call = UpperCall::sending(&mut host.upper, now, u64::MAX);
+    let mut call = UpperCall::sending(&mut host.upper, u64::MAX);
     assert_eq!((call.hold_most(), call.hold(1, true), call.widen(0, 1)), (0, false, false));
 }
 
@@ -415,7 +414,7 @@ fn a_pause_keeps_events_back() {
     host.cx(|upper, cx| {
         let pieces: &[&[u8]] = &[&bytes];
         let received = Received { stream: 0, ppid: PPID_SEGMENT, unordered: true, pieces };
-        let taken = UpperCall::receiving(upper, cx, now).message(now, received);
+        let taken = UpperCall::receiving(upper, cx).message(now, received);
         assert_eq!(taken, Taken::Yes);
         upper.pause(0, Some(0));
         upper.settle(now, cx);
@@ -488,7 +487,7 @@ fn nothing_waits_for_company() {
     let (mut host, session) = Host::established_active();
     host.post(session, send_message(b"small", 1)).expect("room");
     host.post(session, write_message(0, &[7; 5000], 2)).expect("room");
-    let mut up = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
+    let mut up = UpperCall::sending(&mut host.upper, u64::MAX);
     let mut room = [0; MOST];
     let small = up.next(MOST, &mut room[..300]).expect("at once, into what room there is");
     assert_eq!(small.message.len, 2 + 18 + 5);

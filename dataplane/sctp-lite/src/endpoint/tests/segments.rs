@@ -57,7 +57,7 @@ fn packet(host: &mut Host, messages: &[Message], next: &mut [u16; 2], whole: boo
     let now = host.now;
     let taken = host.cx(|upper, cx| {
         let mut taken = Vec::new();
-        let mut up = UpperCall::receiving(upper, cx, now);
+        let mut up = UpperCall::receiving(upper, cx);
         for message in messages {
             let mut bytes = message.body.clone();
             let next = &mut next[usize::from(message.stream % SESSIONS)];
@@ -188,7 +188,7 @@ proptest! {
         for len in lens {
             host.post(session, write_message(0, &vec![7; len], 1)).expect("room");
         }
-        let mut up = UpperCall::sending(&mut host.upper, host.now, u64::MAX);
+        let mut up = UpperCall::sending(&mut host.upper, u64::MAX);
         let mut room = [0; MOST];
         let mut known = None;
         while let Some(written) = up.next(MOST, &mut room[..known.unwrap_or(MOST)]) {

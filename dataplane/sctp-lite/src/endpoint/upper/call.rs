@@ -15,7 +15,6 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     upper: &'a mut Upper<M>,
     /// What received messages need. Without it none is taken.
     cx: Option<&'a mut Context<'c, M>>,
-    now: Instant,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep: KeepLimit,
     /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
@@ -27,26 +26,15 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     pub(in crate::endpoint) fn receiving(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
-        now: Instant,
     ) -> Self {
         let has_data = Cell::new(None);
         upper.passed = None;
-        UpperCall { upper, cx: Some(cx), now, keep: KeepLimit::NONE, has_data }
+        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, has_data }
     }
 
     /// For a call that asks for packets.
-    pub(in crate::endpoint) fn sending(
-        upper: &'a mut Upper<M>,
-        now: Instant,
-        keep_limit: u64,
-    ) -> Self {
-        UpperCall {
-            upper,
-            cx: None,
-            now,
-            keep: KeepLimit::new(keep_limit),
-            has_data: Cell::new(None),
-        }
+    pub(in crate::endpoint) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
+        UpperCall { upper, cx: None, keep: KeepLimit::new(keep_limit), has_data: Cell::new(None) }
     }
 }
 
@@ -189,11 +177,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
 
     fn acknowledged(&mut self, message: MessageRef) {
         self.has_data.set(None);
-        let now = self.now;
-        self.upper.unsettled(message.stream, now, |slot, _| {
-            let source = slot.full.as_mut().map(|full| &mut full.stream);
-            slot.session.acknowledged(source, message);
-        });
+        self.upper.acknowledged(message);
     }
 
     fn most_changed(&mut self, most: usize) {

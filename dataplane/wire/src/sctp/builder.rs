@@ -250,7 +250,9 @@ impl<'a> PacketBuilder<'a> {
     fn pad_to(&mut self, len: usize) {
         // RFC 9260 §3.2: at most three bytes of zeros, not counted in the length.
         let (end, next) = (self.len + len, self.len + padded(len));
-        self.out[end..next].fill(0);
+        if end < next {
+            self.out[end..next].fill(0);
+        }
         self.len = next;
     }
 

@@ -72,13 +72,19 @@ pub(super) struct Upper<M: RegionMemory> {
     widened: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
-    touched: VecDeque<u16>,
-    /// The first session that something has happened to in this packet, if there was nothing to settle for it.
-    passed: Option<u16>,
+    touched: Touched,
     talking: VecDeque<u16>,
     timers: BTreeSet<(Instant, u16)>,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: AdaptationStats,
+}
+
+/// Sessions that something has happened to since the last [`settle`](Upper::settle).
+#[derive(Debug, Default)]
+struct Touched {
+    slots: VecDeque<u16>,
+    /// The first one of this packet, if there was nothing to settle for it.
+    passed: Option<u16>,
 }
 
 /// Bytes of a message before SCTP has reported how many a packet carries.
@@ -107,8 +113,7 @@ impl<M: RegionMemory> Upper<M> {
             widened: 0,
             slots: Vec::new(),
             ready: VecDeque::new(),
-            touched: VecDeque::new(),
-            passed: None,
+            touched: Touched::default(),
             talking: VecDeque::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
@@ -149,7 +154,7 @@ impl<M: RegionMemory> Upper<M> {
             }
         }
         self.ready.clear();
-        self.touched.clear();
+        self.touched.slots.clear();
         self.talking.clear();
         self.timers.clear();
     }
@@ -357,7 +362,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     fn touch(&mut self, stream: u16) {
-        if let Some(first) = self.passed.take() {
+        if let Some(first) = self.touched.passed.take() {
             self.touch_behind(first);
         }
         self.touch_behind(stream);
@@ -368,7 +373,7 @@ impl<M: RegionMemory> Upper<M> {
             && !slot.touched
         {
             slot.touched = true;
-            self.touched.push_back(stream);
+            self.touched.slots.push_back(stream);
         }
     }
 
@@ -435,8 +440,8 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Acts on everything that has happened to sessions since the last time.
     pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        self.passed = None;
-        while let Some(stream) = self.touched.pop_front() {
+        self.touched.passed = None;
+        while let Some(stream) = self.touched.slots.pop_front() {
             // It counts as touched until the end, so that this does not queue it again.
             self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
@@ -446,7 +451,7 @@ impl<M: RegionMemory> Upper<M> {
     /// True when [`settle`](Self::settle) has nothing to do.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
-        self.touched.is_empty()
+        self.touched.slots.is_empty()
     }
 
     pub(super) fn slot_at(&mut self, stream: u16) -> Option<&mut SessionSlot<M>> {
@@ -488,14 +493,14 @@ impl<M: RegionMemory> Upper<M> {
         if let Some(slot) = self.slots[usize::from(stream)].take() {
             self.forget(&slot);
             self.ready.retain(|s| *s != stream);
-            self.touched.retain(|s| *s != stream);
+            self.touched.slots.retain(|s| *s != stream);
             self.talking.retain(|s| *s != stream);
         }
     }
 
     /// When a session wants [`handle_timeout`](Self::handle_timeout).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if !self.touched.is_empty() {
+        if !self.touched.slots.is_empty() {
             return Some(Instant::ZERO);
         }
         self.timers.first().map(|(at, _)| *at)

@@ -28,7 +28,7 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         cx: &'a mut Context<'c, M>,
     ) -> Self {
         let has_data = Cell::new(None);
-        upper.passed = None;
+        upper.touched.passed = None;
         UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, has_data }
     }
 

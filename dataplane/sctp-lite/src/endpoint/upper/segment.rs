@@ -17,7 +17,9 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<Taken> {
         let stream = received.stream;
         // Sessions are settled in the order in which something has happened to them: of others this one must not be before.
-        if !self.touched.is_empty() || self.passed.is_some_and(|passed| passed != stream) {
+        if !self.touched.slots.is_empty()
+            || self.touched.passed.is_some_and(|passed| passed != stream)
+        {
             return None;
         }
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
@@ -34,7 +36,7 @@ impl<M: RegionMemory> Upper<M> {
             self.talking.push_back(stream);
         }
         if sound && !answers {
-            self.passed = Some(stream);
+            self.touched.passed = Some(stream);
         } else {
             self.touch(stream);
         }

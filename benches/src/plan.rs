@@ -196,7 +196,7 @@ impl Plan<'_> {
 }
 
 /// Messages that a bare DDP stream of the appliance may have under way, and operations that an RDMAP stream may.
-const MOST_POSTS: u32 = 256;
+const MOST_POSTS: u32 = 1024;
 
 /// Enough under way to keep the link busy, as far as the appliance lets a stream.
 fn depth(what: Measure, len: u32) -> u32 {

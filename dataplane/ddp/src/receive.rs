@@ -13,8 +13,8 @@
 
 use arrayvec::ArrayVec;
 use base::{Blank, Lazy, LazyDeque};
-use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
-use wire::{DdpVersion, Qn, Stag, TaggedOffset};
+use wire::ddp::{HeaderRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
+use wire::{DdpVersion, Qn};
 
 use crate::buffers::{Account, BufferPool, PeerId};
 use crate::checks::{Reject, UlpChecks, UlpError};
@@ -27,14 +27,16 @@ use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
 pub(crate) use check::as_it_came;
-use check::{check_tagged, header_of, parse, tagged_in, wrong_version};
+use check::{header_of, parse, tagged_in, wrong_version};
 use queue::Queue;
 use ranges::STEP_BYTES;
 pub(crate) use ranges::{Ranges, Unfit};
+use tagged::TaggedMessage;
 
 mod check;
 mod queue;
 mod ranges;
+mod tagged;
 #[cfg(test)]
 mod tests;
 
@@ -70,28 +72,6 @@ struct Record {
 }
 
 const _: () = assert!(size_of::<Record>() <= 48);
-
-/// A tagged message of which segments have come in order.
-#[derive(Clone, Copy, Debug)]
-struct TaggedMessage {
-    /// STag and lowest TO of its segments with payload, if it has `any`.
-    stag: Stag,
-    to: TaggedOffset,
-    any: bool,
-    /// Payload bytes.
-    len: u64,
-}
-
-const _: () = assert!(size_of::<Option<TaggedMessage>>() == 24);
-
-impl TaggedMessage {
-    const EMPTY: TaggedMessage =
-        TaggedMessage { stag: Stag(0), to: TaggedOffset(0), any: false, len: 0 };
-
-    fn start(&self) -> Option<(Stag, TaggedOffset)> {
-        self.any.then_some((self.stag, self.to))
-    }
-}
 
 /// Records that memory is kept for when there are none.
 const IDLE_RECORDS: usize = 16;
@@ -275,9 +255,9 @@ impl<E: Copy> Receiver<E> {
         let in_order = key == self.order;
         if in_order
             && self.expects_nothing_else()
-            && let Some((header, front)) = ulpdu.front().and_then(tagged_in)
+            && let Some(header) = ulpdu.front().and_then(tagged_in)
         {
-            return match self.take_next_tagged(&header, front, ulpdu, env) {
+            return match self.take_next_tagged(&header, ulpdu, env) {
                 Ok(len) => {
                     env.counters.segments_received += 1;
                     self.order = OrderKey(key.0 + 1);
@@ -353,38 +333,6 @@ impl<E: Copy> Receiver<E> {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// The short way of a tagged segment in order, whose header is in its first piece: what most segments of a bulk
-    /// transfer are. What [`take`](Self::take) does with it, without looking at what only others have. `front`: the payload
-    /// in the first piece. Returns the bytes of all of it.
-    #[inline]
-    fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
-        &mut self,
-        header: &TaggedRepr,
-        front: &[u8],
-        ulpdu: Ulpdu<'_>,
-        env: &mut Env<'_, M, C>,
-    ) -> Result<u32, Reject<E>> {
-        let len = (ulpdu.len() - TAGGED_HEADER_LEN) as u32;
-        let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
-        self.check_version(&segment.header)?;
-        let target = check_tagged(header, len, env)?;
-        env.checks.admit(&segment.header, len)?;
-        let complete = self.advance(&segment, env)?;
-        if let Some((entry, offset)) = target {
-            if front.len() == len as usize {
-                entry.memory.write(offset, front);
-            } else {
-                let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
-                entry.memory.write_pieces(offset, len as usize, pieces);
-            }
-        }
-        self.count_placed(len, true, env.counters);
-        if complete {
-            self.deliver_tagged(header, env);
-        }
-        Ok(len)
-    }
-
     /// The order is complete up to there. Returns whether [`catch_up`](Self::catch_up) has something to do.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
@@ -419,17 +367,7 @@ impl<E: Copy> Receiver<E> {
         let len = segment.len;
         match &segment.header {
             HeaderRepr::Tagged(tagged) => {
-                let target = check_tagged(tagged, len, env)?;
-                env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env)?;
-                if let Some((entry, offset)) = target {
-                    let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
-                    entry.memory.write_pieces(offset, len as usize, pieces);
-                }
-                self.count_placed(len, in_order, env.counters);
-                if complete {
-                    self.deliver_tagged(tagged, env);
-                }
+                self.take_tagged(tagged, in_order, segment, ulpdu, env)?;
             }
             HeaderRepr::Untagged(untagged) => {
                 let index = self.queues.iter().position(|q| q.qn() == untagged.qn);
@@ -555,42 +493,6 @@ impl<E: Copy> Receiver<E> {
                 self.queues[usize::from(segment.queue)].advance(untagged, segment.len)
             }
         }
-    }
-
-    #[inline]
-    fn advance_tagged(&mut self, header: &TaggedRepr, len: u32) -> Result<bool, Reject<E>> {
-        let message = self.unfinished.tagged.get_or_insert(TaggedMessage::EMPTY);
-        if len > 0 {
-            (message.stag, message.to) = match message.start() {
-                None => (header.stag, header.to),
-                Some((stag, to)) if stag == header.stag => (stag, to.min(header.to)),
-                // RFC 5041 §4.2: one STag in all segments of a message.
-                Some((stag, _)) => {
-                    let (seen, expected) = (header.stag.0.into(), stag.0.into());
-                    let mismatch = Mismatch::exact(Field::Stag, seen, expected);
-                    return Err(Reject::Ddp(ErrorCode::InvalidStag, mismatch));
-                }
-            };
-            message.any = true;
-            message.len += u64::from(len);
-        }
-        Ok(header.last)
-    }
-
-    /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
-    fn deliver_tagged<M, C: UlpChecks<Code = E>>(
-        &mut self,
-        &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,
-        env: &mut Env<'_, M, C>,
-    ) {
-        let message = self.unfinished.tagged.take();
-        let len = message.map_or(0, |m| m.len);
-        if self.tagged_events {
-            let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
-            env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
-        }
-        env.counters.tagged_delivered += 1;
-        env.counters.delivered_bytes += len;
     }
 
     /// As [`deliver_tagged`](Self::deliver_tagged), for a message that its queue has put together. `control`: the

@@ -159,9 +159,9 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies the checksum of a segment; `addresses` is the part of both in it. Besides, the CRC of its text but the last four bytes, where the text looks like an
-/// FPDU so long that both in one pass take less time than one after the other. Nothing is known of the stream yet: if it
-/// has no CRCs, or the segment is not the next, that was for nothing.
+/// Verifies the checksum of a segment; `addresses` is the part of both in it. Besides, the CRC of its text but the last four
+/// bytes, where the text looks like an FPDU so long that both in one pass take less time than one after the other. Nothing is
+/// known of the stream yet: if it has no CRCs, or the segment is not the next, that was for nothing.
 #[inline]
 fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {

@@ -309,6 +309,12 @@ impl Connection {
         Sent::Yes
     }
 
+    /// Each new segment has PSH, as the last one always has (RFC 9293 §3.9.1.2 MUST-61): one of whole FPDUs is a record of its
+    /// own.
+    fn pushes_all(&self) -> bool {
+        self.config.push_segments && self.send.wants_single_acks()
+    }
+
     /// Writes the header of a segment with `len` bytes of new data.
     fn head_new(
         &mut self,
@@ -319,8 +325,7 @@ impl Connection {
     ) -> Head {
         let last = !up.has_data();
         let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
-        // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
-        let push = last || (self.config.push_segments && self.send.wants_single_acks());
+        let push = last || self.pushes_all();
         let mut flags = if fin { Flags::FIN } else { Flags::default() };
         if !self.send.window.is_closed() {
             flags = flags.with(self.ecn.data_flags(self.stats.window_reductions()));

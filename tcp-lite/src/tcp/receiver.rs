@@ -183,9 +183,15 @@ impl Receiver {
 
     /// Nothing has come for a while: frees what is there only beside the order.
     pub(crate) fn shrink(&mut self) {
-        if !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty() {
+        if self.has_nothing_apart() {
             self.apart.release();
         }
+    }
+
+    /// Nothing is there beside the order.
+    #[inline]
+    fn has_nothing_apart(&self) -> bool {
+        !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty()
     }
 
     /// True while something is missing before what was taken.
@@ -238,10 +244,9 @@ impl Receiver {
     /// True when text of `len` bytes at RCV.NXT is all new and in the window, and nothing is there beside the order.
     #[inline]
     pub(crate) fn is_plain(&self, len: usize) -> bool {
-        let beside = || self.has_gap() || self.has_d_sack() || !self.apart.earlier.is_empty();
         (1..=self.edge.since(self.nxt)).contains(&(len as u64))
             && self.fin == ExtSeq::NONE
-            && (self.apart.is_blank() || !beside())
+            && (self.apart.is_blank() || self.has_nothing_apart())
     }
 
     /// [`text`](Self::text) of the next segment in order, for which [`is_plain`](Self::is_plain).

@@ -31,14 +31,12 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
     })
 }
 
-/// The header of a tagged segment of a known version, and what follows it in `bytes`.
+/// The header that `bytes` begin with, if it is that of a tagged segment of a known version.
 #[inline]
-pub(super) fn tagged_in(bytes: &[u8]) -> Option<(TaggedRepr, &[u8])> {
-    let (header, payload) = bytes.split_first_chunk::<TAGGED_HEADER_LEN>()?;
-    if !Control(header[0]).is_tagged() {
-        return None;
-    }
-    Some((TaggedRepr::parse(header).ok()?, payload))
+pub(super) fn tagged_in(bytes: &[u8]) -> Option<TaggedRepr> {
+    let header = bytes.first_chunk::<TAGGED_HEADER_LEN>()?;
+    let tagged = Control(header[0]).is_tagged();
+    TaggedRepr::parse(header).ok().filter(|_| tagged)
 }
 
 fn version_code(tagged: bool) -> ErrorCode {

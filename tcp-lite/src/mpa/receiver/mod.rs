@@ -36,7 +36,6 @@ use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use extent::{Checks, Extent, Found, Located};
 use pass::{HandedUp, Order, Pass, Span, Verdict};
 use pieces::Pieces;
-use whole::One;
 
 pub use stats::ReceiverStats;
 
@@ -107,9 +106,8 @@ impl Receiver {
             pieces.vain = pieces.vain.saturating_sub(bytes.len() as u32);
             pieces.unwanted = pieces.unwanted.saturating_sub(bytes.len() as u32);
         }
-        let taken = match self.take_one(offset, bytes, crc, sink) {
-            Some(One::Taken) => Taken::All,
-            Some(One::Refused) => self.keep_refused(offset, bytes, bytes.len(), budget),
+        let taken = match self.take_one(offset, bytes, crc, sink, budget) {
+            Some(taken) => taken,
             None => self.take_before_stop(offset, bytes, crc, sink, budget),
         };
         self.core_room = u32::try_from(budget.room()).unwrap_or(u32::MAX);

@@ -63,7 +63,8 @@ impl Receiver {
         bytes: &[u8],
         crc: Option<u32>,
         sink: &mut impl UlpduSink,
-    ) -> Option<One> {
+        budget: &mut HoldBudget,
+    ) -> Option<Taken> {
         // Once it is begun, the sink knows that all before `next` is complete.
         let plain = offset == self.next
             && self.is_begun()
@@ -76,15 +77,24 @@ impl Receiver {
             return None;
         }
         let fpdu = self.whole(offset, bytes, crc)?;
-        match sink.ulpdu(OrderKey(offset), Ulpdu::new(&[&bytes[fpdu.ulpdu]])) {
+        if self.hand_up_next(fpdu.end, Ulpdu::new(&[&bytes[fpdu.ulpdu]]), sink) {
+            return Some(Taken::All);
+        }
+        Some(self.keep_refused(offset, bytes, bytes.len(), budget))
+    }
+
+    /// Hands up the next FPDU in order, which ends at `end`. Returns false if the sink has no room for it.
+    #[inline(always)]
+    fn hand_up_next(&mut self, end: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
+        match sink.ulpdu(OrderKey(self.next), ulpdu) {
             Disposition::Placed(n) => self.placed_in_order += n as u64,
             Disposition::Ignored => {}
-            Disposition::Refused => return Some(One::Refused),
+            Disposition::Refused => return false,
         }
         self.fpdus += 1;
-        self.next = fpdu.end;
-        sink.order_complete(OrderKey(fpdu.end));
-        Some(One::Taken)
+        self.next = end;
+        sink.order_complete(OrderKey(end));
+        true
     }
 
     /// The sink has no room for the FPDU of `len` bytes that `bytes`, at the next one in order, begin with.
@@ -112,24 +122,17 @@ impl Receiver {
             && let Some(fpdu) = self.whole(start, bytes, crc)
         {
             let ulpdu = &bytes[fpdu.ulpdu.clone()];
-            let disposition = if framing.has_markers() {
+            let taken = if framing.has_markers() {
                 let at = start + fpdu.ulpdu.start as u64;
                 let pieces = between_markers(framing, at, ulpdu);
-                sink.ulpdu(OrderKey(self.next), Ulpdu::new(&pieces))
+                self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
             } else {
-                sink.ulpdu(OrderKey(self.next), Ulpdu::new(&[ulpdu]))
+                self.hand_up_next(fpdu.end, Ulpdu::new(&[ulpdu]), sink)
             };
-            match disposition {
-                Disposition::Placed(n) => self.placed_in_order += n as u64,
-                Disposition::Ignored => {}
-                Disposition::Refused => {
-                    refused = Some(fpdu.end);
-                    break;
-                }
+            if !taken {
+                refused = Some(fpdu.end);
+                break;
             }
-            self.fpdus += 1;
-            self.next = fpdu.end;
-            sink.order_complete(OrderKey(fpdu.end));
         }
         if self.next > start
             && let Some(pieces) = self.pieces.get_mut()
@@ -173,13 +176,6 @@ impl Receiver {
         }
         Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
     }
-}
-
-/// What became of a span that is one FPDU.
-pub(super) enum One {
-    Taken,
-    /// The sink has no room for it.
-    Refused,
 }
 
 /// An FPDU in a span.

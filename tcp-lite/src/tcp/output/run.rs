@@ -45,8 +45,7 @@ impl Connection {
         }
         let (emss, header_len) = (self.send.emss(), self.header_len());
         let (first, offset) = (self.send.nxt, self.send.offset(self.send.nxt));
-        // RFC 9293 §3.9.1.2 MUST-61; a segment of whole FPDUs is a record of its own.
-        let push_all = self.config.push_segments && self.send.wants_single_acks();
+        let push_all = self.pushes_all();
         let ecn_capable = self.ecn.sends();
         let mut in_flight = self.send.flight() > 0;
         let mut header = None;

@@ -1,0 +1,123 @@
+//! Tagged segments and messages (RFC 5041 §5.3): placed where their STag and TO say, delivered at the last segment.
+
+use wire::ddp::{HeaderRepr, TAGGED_HEADER_LEN, TaggedRepr};
+use wire::{Stag, TaggedOffset};
+
+use super::check::check_tagged;
+use super::{Env, Receiver, Segment};
+use crate::checks::{Reject, UlpChecks};
+use crate::error::{ErrorCode, Field, Mismatch};
+use crate::llp::Ulpdu;
+use crate::memory::RegionMemory;
+use crate::message::Event;
+
+/// A tagged message of which segments have come in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TaggedMessage {
+    /// STag and lowest TO of its segments with payload, if it has `any`.
+    stag: Stag,
+    to: TaggedOffset,
+    any: bool,
+    /// Payload bytes.
+    len: u64,
+}
+
+const _: () = assert!(size_of::<Option<TaggedMessage>>() == 24);
+
+impl TaggedMessage {
+    const EMPTY: TaggedMessage =
+        TaggedMessage { stag: Stag(0), to: TaggedOffset(0), any: false, len: 0 };
+
+    fn start(&self) -> Option<(Stag, TaggedOffset)> {
+        self.any.then_some((self.stag, self.to))
+    }
+}
+
+impl<E: Copy> Receiver<E> {
+    /// The short way of a tagged segment in order, whose header is in its first piece: what most segments of a bulk
+    /// transfer are. What [`take`](Self::take) does with it, without looking at what only others have. Returns the bytes of
+    /// its payload.
+    #[inline]
+    pub(super) fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+        &mut self,
+        header: &TaggedRepr,
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<u32, Reject<E>> {
+        let len = (ulpdu.len() - TAGGED_HEADER_LEN) as u32;
+        let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
+        self.check_version(&segment.header)?;
+        self.take_tagged(header, true, &segment, ulpdu, env)?;
+        Ok(len)
+    }
+
+    /// Validates and places a segment of which this is the header; in order, delivers the message that it completes.
+    #[inline(always)]
+    pub(super) fn take_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+        &mut self,
+        header: &TaggedRepr,
+        in_order: bool,
+        segment: &Segment,
+        ulpdu: Ulpdu<'_>,
+        env: &mut Env<'_, M, C>,
+    ) -> Result<(), Reject<E>> {
+        let len = segment.len;
+        let target = check_tagged(header, len, env)?;
+        env.checks.admit(&segment.header, len)?;
+        let complete = in_order && self.advance(segment, env)?;
+        if let Some((entry, offset)) = target {
+            match ulpdu.front().filter(|front| front.len() == ulpdu.len()) {
+                Some(whole) => entry.memory.write(offset, &whole[TAGGED_HEADER_LEN..]),
+                None => {
+                    let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
+                    entry.memory.write_pieces(offset, len as usize, pieces);
+                }
+            }
+        }
+        self.count_placed(len, in_order, env.counters);
+        if complete {
+            self.deliver_tagged(header, env);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn advance_tagged(
+        &mut self,
+        header: &TaggedRepr,
+        len: u32,
+    ) -> Result<bool, Reject<E>> {
+        let message = self.unfinished.tagged.get_or_insert(TaggedMessage::EMPTY);
+        if len > 0 {
+            (message.stag, message.to) = match message.start() {
+                None => (header.stag, header.to),
+                Some((stag, to)) if stag == header.stag => (stag, to.min(header.to)),
+                // RFC 5041 §4.2: one STag in all segments of a message.
+                Some((stag, _)) => {
+                    let (seen, expected) = (header.stag.0.into(), stag.0.into());
+                    let mismatch = Mismatch::exact(Field::Stag, seen, expected);
+                    return Err(Reject::Ddp(ErrorCode::InvalidStag, mismatch));
+                }
+            };
+            message.any = true;
+            message.len += u64::from(len);
+        }
+        Ok(header.last)
+    }
+
+    /// The message that this segment completes goes to the ULP (RFC 5041 §5.4).
+    pub(super) fn deliver_tagged<M, C: UlpChecks<Code = E>>(
+        &mut self,
+        &TaggedRepr { rsvd_ulp, stag, to, .. }: &TaggedRepr,
+        env: &mut Env<'_, M, C>,
+    ) {
+        let message = self.unfinished.tagged.take();
+        let len = message.map_or(0, |m| m.len);
+        if self.tagged_events {
+            let (stag, to) = message.and_then(|m| m.start()).unwrap_or((stag, to));
+            env.events.push_back(Event::TaggedDelivered { stag, to, len, rsvd_ulp });
+        }
+        env.counters.tagged_delivered += 1;
+        env.counters.delivered_bytes += len;
+    }
+}

@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crc_fast::{CrcAlgorithm, Digest};
-use crc32c::{Engine, Path, Sum};
+use crc_fast::CrcAlgorithm;
+use crc32c::{Digest, Engine, Inserts, Path, Sum, Target};
 
 const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
@@ -65,6 +65,38 @@ fn main() {
             || (copied(), sum(&cell.borrow())),
             || wide.copy_crc_sum(0, none, black_box(from), &mut cell.borrow_mut()),
         );
+        row(
+            "copy with words + crc + sum",
+            len,
+            pairs,
+            || {
+                let mut to = cell.borrow_mut();
+                in_pieces(black_box(from), &mut to);
+                (crc32c::update(0, &to), sum(&to))
+            },
+            || {
+                let mut to = cell.borrow_mut();
+                let mut target = Target::inserting(&mut to, WORDS, Digest::new(true));
+                target.copy(&black_box(from)[..target.source_len()]);
+                target.into_digest()
+            },
+        );
+    }
+}
+
+/// What an FPDU of many words has.
+const WORDS: Inserts = Inserts { first: 300, number: 300 };
+
+/// The same piece by piece.
+fn in_pieces(from: &[u8], to: &mut [u8]) {
+    let (first, rest) = to.split_at_mut(WORDS.first.min(from.len()));
+    first.copy_from_slice(&from[..first.len()]);
+    let mut at = first.len();
+    for chunk in rest.chunks_mut(Inserts::APART) {
+        let (word, piece) = chunk.split_at_mut(Inserts::LEN.min(chunk.len()));
+        word.copy_from_slice(&(at as u32).to_be_bytes()[..word.len()]);
+        piece.copy_from_slice(&from[at..at + piece.len()]);
+        at += piece.len();
     }
 }
 
@@ -114,7 +146,7 @@ fn old(bytes: &[u8]) -> u32 {
     if bytes.len() < 384 {
         return crc32c_hw::update(0, bytes);
     }
-    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, 0xffff_ffff);
+    let mut digest = crc_fast::Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, 0xffff_ffff);
     digest.update(bytes);
     digest.finalize() as u32
 }

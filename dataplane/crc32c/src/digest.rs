@@ -1,6 +1,7 @@
-//! CRC32c and Internet checksum of bytes that are written one after the other.
+//! CRC32c and Internet checksum of bytes that are written one after the other, and copies that take them.
 
-use crate::{Engine, SHORT, Sum, update, update_numbers};
+use crate::inserts::Inserts;
+use crate::{Engine, MOST_INSERTING, SHORT, Sum, update, update_numbers};
 
 /// CRC32c, and the Internet checksum if it is wanted, of the bytes so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,29 +65,110 @@ impl Digest {
     /// If the lengths differ.
     #[inline]
     pub fn copy(&mut self, from: &[u8], to: &mut [u8]) {
-        assert_eq!(from.len(), to.len(), "a copy has the length of its source");
-        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
-        unsafe { self.copy_from(from.as_ptr(), to) }
+        let mut target = Target::new(to, *self);
+        target.copy(from);
+        *self = target.into_digest();
+    }
+}
+
+/// Where a copy goes: what it puts between the bytes of its source, and what takes the bytes written.
+#[derive(Debug)]
+pub struct Target<'a> {
+    to: &'a mut [u8],
+    inserts: Option<Inserts>,
+    digest: Digest,
+}
+
+impl<'a> Target<'a> {
+    /// All of `to`.
+    #[inline]
+    pub fn new(to: &'a mut [u8], digest: Digest) -> Self {
+        Target { to, inserts: None, digest }
     }
 
-    /// Copies as many bytes as `to` has from `from`, and takes the bytes copied, also if another program writes to the
-    /// source meanwhile.
+    /// All of `to`, with words between the bytes of the source.
+    #[inline]
+    pub fn inserting(to: &'a mut [u8], inserts: Inserts, digest: Digest) -> Self {
+        Target { to, inserts: Some(inserts), digest }
+    }
+
+    /// True if a copy to `len` bytes with words, and its digest, are one pass on this CPU. Else it is right but of no advantage.
+    #[inline]
+    pub fn inserts_in_one_pass(len: usize) -> bool {
+        (SHORT..=MOST_INSERTING).contains(&len) && Engine::best().inserts()
+    }
+
+    /// Bytes of the source.
+    #[inline]
+    pub fn source_len(&self) -> usize {
+        self.inserts.map_or(self.to.len(), |inserts| inserts.source_len(self.to.len()))
+    }
+
+    /// The digest with what was written.
+    #[inline]
+    pub fn into_digest(self) -> Digest {
+        self.digest
+    }
+
+    /// Copies `from`, all of the source.
+    ///
+    /// # Panics
+    /// If it does not have [`source_len`](Self::source_len) bytes.
+    #[inline]
+    pub fn copy(&mut self, from: &[u8]) {
+        assert_eq!(from.len(), self.source_len(), "a copy has the length of its source");
+        // SAFETY: the lengths are equal, and a borrowed slice is not in one that is borrowed mutably.
+        unsafe { self.copy_from(from.as_ptr()) }
+    }
+
+    /// [`copy`](Self::copy) from a source that another program may write to meanwhile.
     ///
     /// # Safety
-    /// So many bytes may be read at `from`, and `to` is not among them.
+    /// As many bytes as the source has may be read at `from`, and those of the target are not among them.
     #[inline]
-    pub unsafe fn copy_from(&mut self, from: *const u8, to: &mut [u8]) {
-        let (engine, none) = (Engine::best_for(to.len()), Sum::default());
-        match self.sum {
+    pub unsafe fn copy_from(&mut self, from: *const u8) {
+        let Digest { crc, sum } = self.digest;
+        let none = Sum::default();
+        self.digest = match sum {
             None => {
                 // SAFETY: the caller's.
-                (self.crc, _) = unsafe { engine.copy_from::<false>(self.crc, none, from, to) };
+                let (crc, _) = unsafe { self.copied::<false>(crc, none, from) };
+                Digest { crc, sum }
             }
             Some(sum) => {
                 // SAFETY: the caller's.
-                let (crc, sum) = unsafe { engine.copy_from::<true>(self.crc, sum, from, to) };
-                (self.crc, self.sum) = (crc, Some(sum));
+                let (crc, sum) = unsafe { self.copied::<true>(crc, sum, from) };
+                Digest { crc, sum: Some(sum) }
             }
+        };
+    }
+
+    /// # Safety
+    /// As of [`copy_from`](Self::copy_from).
+    #[inline]
+    unsafe fn copied<const SUM: bool>(
+        &mut self,
+        crc: u32,
+        sum: Sum,
+        from: *const u8,
+    ) -> (u32, Sum) {
+        let engine = Engine::best_for(self.to.len());
+        match self.inserts {
+            // SAFETY: the caller's.
+            None => unsafe { engine.copy_from::<SUM>(crc, sum, from, self.to) },
+            // SAFETY: the caller's.
+            Some(inserts) => unsafe {
+                engine.copy_inserting::<SUM>(crc, sum, from, self.to, inserts)
+            },
         }
+    }
+
+    /// Writes the source piece by piece: `fill` is called with the place of each in the source and with the room for it.
+    pub fn fill(&mut self, mut fill: impl FnMut(usize, &mut [u8])) {
+        match self.inserts {
+            None => fill(0, self.to),
+            Some(inserts) => inserts.between(self.to, fill),
+        }
+        self.digest.add(self.to);
     }
 }

@@ -7,12 +7,13 @@
 //! knows where a CRC field is or in which order its bytes are sent.
 //!
 //! `unsafe` is in `half`, `wide` and `pass`, in the calls of them below, in `combine`, in the CRC of numbers, and in a
-//! [`Digest`]'s copy of bytes that others may write to.
+//! [`Target`]'s copy of bytes that others may write to.
 
 mod combine;
 mod digest;
 #[cfg(target_arch = "x86_64")]
 mod half;
+mod inserts;
 #[cfg(target_arch = "x86_64")]
 mod pass;
 mod sum;
@@ -22,7 +23,8 @@ mod tests;
 mod wide;
 
 pub use combine::combine;
-pub use digest::Digest;
+pub use digest::{Digest, Target};
+pub use inserts::Inserts;
 pub use sum::Sum;
 
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +51,9 @@ pub enum Path {
     /// The same in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ).
     Wide = 4,
 }
+
+/// Longest copy with words between its bytes that is one pass.
+const MOST_INSERTING: usize = 1 << 16;
 
 /// Below so many bytes the instruction is fastest on every CPU.
 const SHORT: usize = Path::Wide.pays_from();
@@ -96,6 +101,12 @@ impl Engine {
     #[inline]
     fn multiplies(self) -> bool {
         matches!(self.0, Path::Half | Path::Wide)
+    }
+
+    /// True if a copy that inserts words is one pass.
+    #[inline]
+    fn inserts(self) -> bool {
+        self.0 == Path::Wide
     }
 
     #[inline]
@@ -169,6 +180,37 @@ impl Engine {
             unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
             (self.update(crc, to), if SUM { sum.with(to) } else { sum })
         })
+    }
+
+    /// [`copy_from`](Self::copy_from) with words between the bytes of the source.
+    ///
+    /// # Safety
+    /// As many bytes as the source has may be read at `from`, and `to` is not among them.
+    #[inline]
+    unsafe fn copy_inserting<const SUM: bool>(
+        self,
+        crc: u32,
+        sum: Sum,
+        from: *const u8,
+        to: &mut [u8],
+        inserts: Inserts,
+    ) -> (u32, Sum) {
+        #[cfg(target_arch = "x86_64")]
+        if self.0 == Path::Wide
+            && (Wide::LEAST..=MOST_INSERTING).contains(&to.len())
+            && to.len().is_multiple_of(Inserts::LEN)
+            && inserts.first.is_multiple_of(Inserts::LEN)
+        {
+            let (dst, len) = (to.as_mut_ptr(), to.len());
+            // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
+            let (crc, words) = unsafe { wide::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
+            return (crc, if SUM { sum.add_words(words.into(), len) } else { sum });
+        }
+        inserts.between(to, |at, piece| {
+            // SAFETY: the caller's; the pieces together are all of the source.
+            unsafe { from.add(at).copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) }
+        });
+        (self.update(crc, to), if SUM { sum.with(to) } else { sum })
     }
 
     /// All in one pass, if this path has one for so many bytes.

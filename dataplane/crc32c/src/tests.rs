@@ -1,6 +1,6 @@
 //! Every path against a table, for every length and alignment.
 
-use super::{Digest, Engine, Path, Sum, crc_sum, update};
+use super::{Digest, Engine, Inserts, Path, Sum, Target, crc_sum, update};
 
 const MOST: usize = 4096;
 const ALIGNMENTS: usize = 64;
@@ -141,6 +141,107 @@ fn copies_of_every_length_and_alignment() {
                 assert!(before.iter().chain(after).all(|byte| *byte == 0xee), "{engine:?} {at}");
             }
         });
+    }
+}
+
+/// A copy of `len` bytes with words in it, byte by byte, and how many bytes of the source it took.
+fn with_words(source: &[u8], len: usize, inserts: Inserts) -> (Vec<u8>, usize) {
+    let (mut copy, mut at) = (Vec::new(), 0);
+    for i in 0..len {
+        let behind = i.wrapping_sub(inserts.first);
+        if i >= inserts.first && behind % Inserts::APART < Inserts::LEN {
+            let number = usize::from(inserts.number) + behind / Inserts::APART * Inserts::APART;
+            let [high, low] = (number as u16).to_be_bytes();
+            copy.push([0, 0, high, low][behind % Inserts::APART]);
+        } else {
+            copy.push(source[at]);
+            at += 1;
+        }
+    }
+    (copy, at)
+}
+
+/// Words in a copy, wherever they are: the same bytes on every path, CRC and sum of them, and nothing written beside it.
+#[test]
+fn copies_with_words() {
+    let source = noise(9000, 13);
+    let mut room = vec![0; 9000 + 2 * ALIGNMENTS];
+    let lens = (0..700).chain(1380..1460).chain([4092, 8884, 8948]);
+    for (i, len) in lens.enumerate() {
+        for first in (0..70).chain((i % 4..600).step_by(31)).chain(505..516) {
+            let inserts = Inserts { first, number: (first * 77 + i) as u16 };
+            let (expected, taken) = with_words(&source, len, inserts);
+            assert_eq!(inserts.source_len(len), taken, "{len} {first}");
+            let start = if i % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
+            let crc = by_table_of(1, &expected);
+            for engine in engines() {
+                for summed in [false, true] {
+                    let room = &mut room[..len + 2 * ALIGNMENTS];
+                    room.fill(0xee);
+                    let copy = &mut room[ALIGNMENTS..ALIGNMENTS + len];
+                    // SAFETY: the source has as many bytes as the copy takes.
+                    let (c, sum) = unsafe {
+                        let from = source.as_ptr();
+                        match summed {
+                            true => engine.copy_inserting::<true>(1, start, from, copy, inserts),
+                            false => engine.copy_inserting::<false>(1, start, from, copy, inserts),
+                        }
+                    };
+                    assert!(copy == expected, "{engine:?} {len} {first}");
+                    assert_eq!(c, crc, "{engine:?} {len} {first}");
+                    let all = if summed { start.with(&expected) } else { start };
+                    assert_eq!(sum, all, "{engine:?} {len} {first}");
+                    let (before, after) = (&room[..ALIGNMENTS], &room[ALIGNMENTS + len..]);
+                    assert!(before.iter().chain(after).all(|byte| *byte == 0xee), "{engine:?}");
+                }
+            }
+        }
+    }
+}
+
+/// [`by_table`] where that would take long: another test holds this path to it.
+fn by_table_of(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() < 700 { by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
+}
+
+/// A target takes a source whole or piece by piece, and says how long it is.
+#[test]
+fn targets() {
+    let source = noise(2000, 19);
+    for len in [0, 3, 4, 300, 1440] {
+        for inserts in [
+            None,
+            Some(Inserts { first: 0, number: 9 }),
+            Some(Inserts { first: 211, number: 0xfff0 }),
+        ] {
+            for summed in [false, true] {
+                let (expected, taken) = with_words(
+                    &source,
+                    len,
+                    inserts.unwrap_or(Inserts { first: usize::MAX, number: 0 }),
+                );
+                let mut before = Digest::new(summed);
+                before.add(b"odd");
+                let mut digest = before;
+                digest.add(&expected);
+                for whole in [true, false] {
+                    let mut to = vec![0xee; len];
+                    let mut target = match inserts {
+                        Some(inserts) => Target::inserting(&mut to, inserts, before),
+                        None => Target::new(&mut to, before),
+                    };
+                    assert_eq!(target.source_len(), taken);
+                    if whole {
+                        target.copy(&source[..taken]);
+                    } else {
+                        target
+                            .fill(|at, piece| piece.copy_from_slice(&source[at..at + piece.len()]));
+                    }
+                    assert_eq!(target.into_digest(), digest, "{len} {inserts:?} {whole}");
+                    assert!(to == expected, "{len} {inserts:?} {whole}");
+                }
+            }
+        }
     }
 }
 

@@ -17,7 +17,17 @@ use core::arch::x86_64::*;
 
 use crate::pass::{MOST, Pass, factors, of_message, reduced};
 
+mod inserting;
+
+pub(crate) use inserting::pass as pass_inserting;
+
 const VECTOR: usize = 64;
+
+/// Bytes of a step.
+const STEP_LEN: usize = 4 * VECTOR;
+
+/// Four vectors: the accumulators, or what a step adds to them.
+type Lanes = [__m512i; 4];
 
 /// True if this CPU has what the functions here are compiled for.
 pub(crate) fn is_there() -> bool {
@@ -120,35 +130,55 @@ impl Pass for Wide {
             over = zero;
         }
 
-        let by = _mm512_broadcast_i32x4(lane(STEP));
+        let by = one_step();
         while at < vectors {
             let new = [take(at), take(at + 1), take(at + 2), take(at + 3)];
             if SUM {
-                sums.add::<0>(new[0]);
-                sums.add::<1>(new[1]);
-                sums.add::<2>(new[2]);
-                sums.add::<3>(new[3]);
+                sums.add_all(&new);
             }
-            acc[0] = fold_onto(acc[0], by, _mm512_xor_si512(new[0], over));
-            acc[1] = fold_onto(acc[1], by, new[1]);
-            acc[2] = fold_onto(acc[2], by, new[2]);
-            acc[3] = fold_onto(acc[3], by, new[3]);
+            acc = step(acc, by, [_mm512_xor_si512(new[0], over), new[1], new[2], new[3]]);
             over = zero;
             at += 4;
         }
 
-        // The last lane of the last accumulator is where the others are brought.
-        let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
-        let a = fold_onto(acc[0], lanes(&LAST[0]), last);
-        let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
-        let a = fold_onto(acc[2], lanes(&LAST[2]), a);
-        let b = fold_onto(acc[3], lanes(&LAST[3]), b);
-        let all = _mm512_xor_si512(a, b);
-        let half =
-            _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
         let words = if SUM { of_message(sums.total().into(), lead) } else { 0 };
-        (reduced(half), words)
+        (finished(acc), words)
     }
+}
+
+/// The four vectors of a step to the accumulators, which move by one step; `by` is [`one_step`].
+#[target_feature(enable = "avx512f,vpclmulqdq")]
+#[inline]
+fn step(acc: Lanes, by: __m512i, new: Lanes) -> Lanes {
+    let [a, b, c, d] = acc;
+    [
+        fold_onto(a, by, new[0]),
+        fold_onto(b, by, new[1]),
+        fold_onto(c, by, new[2]),
+        fold_onto(d, by, new[3]),
+    ]
+}
+
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn one_step() -> __m512i {
+    _mm512_broadcast_i32x4(lane(STEP))
+}
+
+/// The CRC when all of the message is in the accumulators.
+#[target_feature(enable = "avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2")]
+#[inline]
+fn finished(acc: Lanes) -> u32 {
+    let zero = _mm512_setzero_si512();
+    // The last lane of the last accumulator is where the others are brought.
+    let last = _mm512_maskz_mov_epi64(0b1100_0000, acc[3]);
+    let a = fold_onto(acc[0], lanes(&LAST[0]), last);
+    let b = fold_onto(acc[1], lanes(&LAST[1]), zero);
+    let a = fold_onto(acc[2], lanes(&LAST[2]), a);
+    let b = fold_onto(acc[3], lanes(&LAST[3]), b);
+    let all = _mm512_xor_si512(a, b);
+    let half = _mm256_xor_si256(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all));
+    reduced(half)
 }
 
 /// `acc` moved by the distance of `by`, and `onto` added.
@@ -200,6 +230,16 @@ impl Sums {
         let (even, odd) = (_mm512_set1_epi32(0x0001_0001), _mm512_set1_epi32(0x0100_0100));
         self.even[GROUP] = _mm512_dpbusd_epi32(self.even[GROUP], vector, even);
         self.odd[GROUP] = _mm512_dpbusd_epi32(self.odd[GROUP], vector, odd);
+    }
+
+    /// A step's four vectors.
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    #[inline]
+    fn add_all(&mut self, vectors: &Lanes) {
+        self.add::<0>(vectors[0]);
+        self.add::<1>(vectors[1]);
+        self.add::<2>(vectors[2]);
+        self.add::<3>(vectors[3]);
     }
 
     /// Of the words; below 2^32 for [`MOST`] bytes.

@@ -12,7 +12,7 @@
 //!                                            LLP --acknowledged(token, len)---> DDP
 //! ```
 
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 use wire::ddp::PackedHeader;
 
 /// A ULPDU's place in the order in which the peer's DDP submitted it (RFC 5041 §3 (5)).
@@ -235,11 +235,10 @@ pub trait UlpduSource {
         self.read_pieces(token, at, core::iter::once(out));
     }
 
-    /// [`read_payload`](Self::read_payload) that takes the bytes into `digest` as they were copied.
+    /// Copies that ULPDU's payload from `at` on into all of `target`, which takes the bytes as they were copied.
     #[inline]
-    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
-        self.read_payload(token, at, out);
-        digest.add(out);
+    fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
+        target.fill(|from, out| self.read_payload(token, at + from, out));
     }
 
     /// The peer's LLP has acknowledged this ULPDU whole. Called once per ULPDU, in order.

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 
 /// A cheap handle on a region's bytes, shared by every worker's replica of the STag table.
 ///
@@ -46,12 +46,11 @@ pub trait RegionMemory: Clone + 'static {
     /// Copies from `offset` into all of `out`.
     fn read(&self, offset: u64, out: &mut [u8]);
 
-    /// [`read`](Self::read) that takes the bytes into `digest` as they were copied, also if others write to the region
-    /// meanwhile.
+    /// [`read`](Self::read) into all of `target`, which takes the bytes as they were copied, also if others write to the
+    /// region meanwhile.
     #[inline]
-    fn read_digested(&self, offset: u64, out: &mut [u8], digest: &mut Digest) {
-        self.read(offset, out);
-        digest.add(out);
+    fn read_digested(&self, offset: u64, target: &mut Target<'_>) {
+        target.fill(|at, out| self.read(offset + at as u64, out));
     }
 
     /// Replaces the 64 bits at `offset`, in the byte order of this machine, by what `update` makes of

@@ -13,7 +13,7 @@ use core::borrow::Borrow;
 use std::sync::Arc;
 
 use base::LazyDeque;
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 use wire::ddp::{PackedHeader, TAGGED_HEADER_LEN, TaggedRepr, UNTAGGED_HEADER_LEN, UntaggedRepr};
 use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
 
@@ -481,24 +481,17 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[inline]
-    pub(crate) fn read_digested(
-        &self,
-        token: UlpduToken,
-        at: usize,
-        out: &mut [u8],
-        digest: &mut Digest,
-    ) {
+    pub(crate) fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         let at = token.offset as usize + at;
         let from = self.find(token).map(|posted| &posted.from);
         match (from, self.run_of(token.message)) {
             (Some(ReadFrom::Region { offset }), Some(run)) => {
-                run.memory.read_digested(offset + at as u64, out, digest);
+                run.memory.read_digested(offset + at as u64, target);
             }
-            (Some(ReadFrom::Bytes(bytes)), _) => digest.copy(&bytes[at..at + out.len()], out),
-            _ => {
-                out.fill(0);
-                digest.add(out);
+            (Some(ReadFrom::Bytes(bytes)), _) => {
+                target.copy(&bytes[at..at + target.source_len()]);
             }
+            _ => target.fill(|_, out| out.fill(0)),
         }
     }
 

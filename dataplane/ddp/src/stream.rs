@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Lazy, LazyDeque};
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 use wire::{DdpVersion, Qn};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -400,8 +400,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
     }
 
     #[inline]
-    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
-        self.sender.read_digested(token, at, out, digest);
+    fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
+        self.sender.read_digested(token, at, target);
     }
 
     #[inline(always)]

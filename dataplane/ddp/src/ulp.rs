@@ -1,7 +1,7 @@
 //! What an LLP carries: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
 use base::Prefetch;
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -458,10 +458,10 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
     }
 
     #[inline]
-    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
+    fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         match self {
-            Ulp::Ddp(stream) => stream.read_digested(token, at, out, digest),
-            Ulp::Rdmap(stream) => stream.read_digested(token, at, out, digest),
+            Ulp::Ddp(stream) => stream.read_digested(token, at, target),
+            Ulp::Rdmap(stream) => stream.read_digested(token, at, target),
         }
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -144,6 +144,18 @@ impl Mapping {
         dpdk::prefetch::write(ahead, len);
     }
 
+    /// Copies `pieces`, one behind the other, past the caches to `at`, where there is `room` for them.
+    pub(super) fn write_streamed<'a>(
+        &self,
+        at: usize,
+        room: usize,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        assert!(room <= self.len && at <= self.len - room);
+        // SAFETY: as in `write`.
+        unsafe { stream::copy_pieces(self.start.as_ptr().add(at), room, pieces) };
+    }
+
     /// Copies from `at` into all of `out`, and expects as many to be wanted next.
     pub(super) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
@@ -156,13 +168,14 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// As [`read`](Self::read), and takes the bytes copied into `digest`.
-    pub(super) fn read_digested(&self, at: usize, out: &mut [u8], digest: &mut Digest) {
-        assert!(out.len() <= self.len && at <= self.len - out.len());
+    /// As [`read`](Self::read) into `target`, which takes the bytes copied.
+    pub(super) fn read_digested(&self, at: usize, target: &mut Target<'_>) {
+        let len = target.source_len();
+        assert!(len <= self.len && at <= self.len - len);
         // SAFETY: as in `read`. Each byte that counts is loaded once, stored and digested from there, so the digest is of
         // the copy, also if others write meanwhile; were it not, the peer would find a wrong CRC and no memory be at risk.
-        unsafe { digest.copy_from(self.start.as_ptr().add(at), out) };
-        let (ahead, len) = self.ahead(at, out.len());
+        unsafe { target.copy_from(self.start.as_ptr().add(at)) };
+        let (ahead, len) = self.ahead(at, len);
         dpdk::prefetch::read(ahead, len);
     }
 

@@ -26,7 +26,7 @@ use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
 pub use map::kernel::CopyKernel;
 use map::{LEAST_STREAMED, Mapping};
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 
 /// What backs a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,8 +237,12 @@ impl RegionMemory for Memory {
         len: usize,
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
     ) {
-        let least = if self.0.mapping.is_streamed() { LEAST_STREAMED } else { TOGETHER };
-        if (least..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
+        if self.0.mapping.is_streamed() {
+            if len >= LEAST_STREAMED && pieces.clone().nth(1).is_some() {
+                let room = (self.0.len - self.check(offset, 0) as u64) as usize;
+                return self.0.mapping.write_streamed(offset as usize, room, pieces);
+            }
+        } else if (TOGETHER..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
             return self.write_together(offset, pieces);
         }
         let mut at = offset;
@@ -253,9 +257,9 @@ impl RegionMemory for Memory {
         self.0.mapping.read(at, out);
     }
 
-    fn read_digested(&self, offset: u64, out: &mut [u8], digest: &mut Digest) {
-        let at = self.check(offset, out.len());
-        self.0.mapping.read_digested(at, out, digest);
+    fn read_digested(&self, offset: u64, target: &mut Target<'_>) {
+        let at = self.check(offset, target.source_len());
+        self.0.mapping.read_digested(at, target);
     }
 
     fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
@@ -276,7 +280,7 @@ impl RegionMemory for Memory {
 
 /// From so many bytes on, pieces are put together and copied as one. So long a copy is a string instruction on some CPUs,
 /// which takes the lines that it fills without fetching them first; that is worth more than another copy in the first
-/// cache costs. Of shorter copies it is not. Where stores pass the caches by, [`LEAST_STREAMED`] decides.
+/// cache costs. Of shorter copies it is not, nor where stores pass the caches by.
 const TOGETHER: usize = 8192;
 
 /// Most bytes that are put together: a jumbo frame's.

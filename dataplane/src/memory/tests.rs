@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use proptest::prelude::*;
 use rustix::io::Errno;
 
+use wire::crc32c::{Digest, Inserts};
+
 use super::*;
 
 fn config(backing: Backing, len: u64) -> MemoryConfig {
@@ -115,6 +117,15 @@ fn large_regions_are_as_small_ones() {
     assert!(end[..9000] == bytes && end[9000..] == [0; 7]);
 }
 
+/// Not one byte of them is behind the region, whatever length was given.
+#[test]
+#[should_panic(expected = "outside a region")]
+fn pieces_across_the_end_of_a_large_region_panic() {
+    let large = anonymous((8 << 20) + 1);
+    let bytes = [1; 5000];
+    large.write_pieces(large.len() - 4999, 4999, bytes.chunks(508));
+}
+
 #[test]
 #[should_panic(expected = "copy of 2 bytes at 9 outside a region of 10 bytes")]
 fn a_write_across_the_end_panics() {
@@ -141,8 +152,10 @@ fn a_read_with_its_digest() {
     memory.write(0, &bytes);
     for (at, len) in [(0, 3000), (1, 2999), (7, 1448), (2990, 10), (100, 200), (3000, 0)] {
         for summed in [false, true] {
-            let (mut out, mut digest) = (vec![0xee; len], Digest::new(summed));
-            memory.read_digested(at as u64, &mut out, &mut digest);
+            let mut out = vec![0xee; len];
+            let mut target = Target::new(&mut out, Digest::new(summed));
+            memory.read_digested(at as u64, &mut target);
+            let digest = target.into_digest();
             let mut expected = Digest::new(summed);
             expected.add(&bytes[at..at + len]);
             assert_eq!((&out[..], digest), (&bytes[at..at + len], expected), "{at} {len}");
@@ -150,10 +163,35 @@ fn a_read_with_its_digest() {
     }
 }
 
+/// What is read with words between its bytes ends with the region.
+#[test]
+fn a_read_with_words_between() {
+    let memory = anonymous(3000);
+    let bytes: Vec<u8> = (0..3000u32).map(|i| ((i * i) >> 3) as u8).collect();
+    memory.write(0, &bytes);
+    let inserts = Inserts { first: 1000, number: 0x0102 };
+    let mut out = vec![0xee; 1416];
+    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    memory.read_digested(3000 - 1412, &mut target);
+    let mut expected = Digest::new(true);
+    let whole = [&bytes[1588..2588], &[0, 0, 1, 2], &bytes[2588..]].concat();
+    expected.add(&whole);
+    assert_eq!((target.into_digest(), out), (expected, whole));
+}
+
+#[test]
+#[should_panic(expected = "outside a region")]
+fn a_read_with_words_between_across_the_end_panics() {
+    let inserts = Inserts { first: 1000, number: 0 };
+    let mut out = [0; 1416];
+    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    anonymous(3000).read_digested(3000 - 1411, &mut target);
+}
+
 #[test]
 #[should_panic(expected = "outside a region")]
 fn a_read_with_its_digest_across_the_end_panics() {
-    anonymous(3000).read_digested(2999, &mut [0; 2], &mut Digest::new(true));
+    anonymous(3000).read_digested(2999, &mut Target::new(&mut [0; 2], Digest::new(true)));
 }
 
 #[test]

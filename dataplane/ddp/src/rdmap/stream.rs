@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Lazy, LazyDeque};
-use wire::crc32c::Digest;
+use wire::crc32c::Target;
 use wire::rdmap::{
     ATOMIC_RESPONSE_QUEUE, AtomicRequestRepr, Control, Opcode, REQUEST_QUEUE, ReadRequestRepr,
     SEND_QUEUE, TERMINATE_QUEUE,
@@ -605,8 +605,8 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
     }
 
     #[inline]
-    fn read_digested(&self, token: UlpduToken, at: usize, out: &mut [u8], digest: &mut Digest) {
-        self.ddp.read_digested(token, at, out, digest);
+    fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
+        self.ddp.read_digested(token, at, target);
     }
 
     fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {

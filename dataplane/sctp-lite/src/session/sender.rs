@@ -14,7 +14,7 @@ use crate::seam::{MessageRef, Written};
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use std::collections::VecDeque;
 use transport::kept::{Kept, Takes};
-use wire::crc32c::Digest;
+use wire::crc32c::{Digest, Target};
 use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
 };
@@ -264,8 +264,9 @@ fn write_digested(
     let mut digest = Digest::new(false);
     outgoing.header.digest_behind(ssn.0, &mut digest);
     let payload = write_headers(ssn, outgoing, out);
-    source.read_digested(outgoing.token, 0, payload, &mut digest);
-    Some(digest.crc())
+    let mut target = Target::new(payload, digest);
+    source.read_digested(outgoing.token, 0, &mut target);
+    Some(target.into_digest().crc())
 }
 
 /// Writes DDP-SSN and DDP header to the front of `out`. Returns the room for the payload.

@@ -39,7 +39,7 @@ impl Receiver {
             return self.take_any(offset, bytes, sink, budget);
         }
         let end = offset + bytes.len() as u64;
-        let End { at, refused } = self.hand_up_whole(bytes, crc, sink);
+        let End { at, refused } = self.hand_up_all(bytes, crc, sink);
         if at == end {
             return Taken::All;
         }
@@ -54,8 +54,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a span that is the next FPDU in order and nothing else, without markers, when nothing is held and there has been no
-    /// error; another one is left as it is (`None`). What a data sink receives most.
+    /// Takes a span that is the next FPDU in order and nothing else, when nothing is held and there has been no error; another one
+    /// is left as it is (`None`). What a data sink receives most.
     #[inline]
     pub(super) fn take_one(
         &mut self,
@@ -70,14 +70,16 @@ impl Receiver {
             && self.is_begun()
             && self.pieces.is_blank()
             && self.stop.is_none()
-            && !(self.failed || self.blocked || self.checks.framing.has_markers());
-        let ulpdu_len = u16::from_be_bytes(*bytes.first_chunk()?).into();
-        let end = offset + bytes.len() as u64;
-        if !plain || self.checks.framing.end(offset, ulpdu_len) != end {
+            && !(self.failed || self.blocked);
+        if !plain {
             return None;
         }
-        let fpdu = self.whole(offset, bytes, crc)?;
-        if self.hand_up_next(fpdu.end, Ulpdu::new(&[&bytes[fpdu.ulpdu]]), sink) {
+        let place = self.place(offset, bytes)?;
+        if place.end != offset + bytes.len() as u64 {
+            return None;
+        }
+        let fpdu = self.verified(place, offset, bytes, crc)?;
+        if self.hand_up_whole(&fpdu, offset, bytes, sink) {
             return Some(Taken::All);
         }
         Some(self.keep_refused(offset, bytes, bytes.len(), budget))
@@ -112,24 +114,33 @@ impl Receiver {
         self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
 
+    /// Hands up the next FPDU in order, which lies in `bytes`, of `start` and what follows.
+    #[inline(always)]
+    fn hand_up_whole(
+        &mut self,
+        fpdu: &Whole,
+        start: u64,
+        bytes: &[u8],
+        sink: &mut impl UlpduSink,
+    ) -> bool {
+        let ulpdu = &bytes[fpdu.ulpdu.clone()];
+        if !self.checks.framing.has_markers() {
+            return self.hand_up_next(fpdu.end, Ulpdu::new(&[ulpdu]), sink);
+        }
+        let at = start + fpdu.ulpdu.start as u64;
+        let pieces = between_markers(self.checks.framing, at, ulpdu);
+        self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
+    }
+
     /// Hands up the FPDUs that `bytes`, at the next one in order, begin with.
-    fn hand_up_whole(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
-        let framing = self.checks.framing;
+    fn hand_up_all(&mut self, bytes: &[u8], crc: Option<u32>, sink: &mut impl UlpduSink) -> End {
         let start = self.next;
         sink.order_complete(OrderKey(start));
         let (mut refused, end) = (None, start + bytes.len() as u64);
         while self.next < end
             && let Some(fpdu) = self.whole(start, bytes, crc)
         {
-            let ulpdu = &bytes[fpdu.ulpdu.clone()];
-            let taken = if framing.has_markers() {
-                let at = start + fpdu.ulpdu.start as u64;
-                let pieces = between_markers(framing, at, ulpdu);
-                self.hand_up_next(fpdu.end, Ulpdu::new(&pieces), sink)
-            } else {
-                self.hand_up_next(fpdu.end, Ulpdu::new(&[ulpdu]), sink)
-            };
-            if !taken {
+            if !self.hand_up_whole(&fpdu, start, bytes, sink) {
                 refused = Some(fpdu.end);
                 break;
             }
@@ -145,13 +156,31 @@ impl Receiver {
     /// The next FPDU in order if it lies whole and verified in `bytes`, which begin at `start`.
     #[inline]
     fn whole(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<Whole> {
+        self.verified(self.place(start, bytes)?, start, bytes, crc)
+    }
+
+    /// Where the next FPDU in order is, by its length field, which lies in `bytes`.
+    #[inline]
+    fn place(&self, start: u64, bytes: &[u8]) -> Option<Place> {
+        let framing = self.checks.framing;
+        let header = framing.header(self.next);
+        let length = bytes.get(header.checked_sub(start)? as usize..)?.first_chunk()?;
+        let ulpdu_len = u16::from_be_bytes(*length).into();
+        Some(Place { header, ulpdu_len, end: framing.end(self.next, ulpdu_len) })
+    }
+
+    /// The next FPDU in order, which is at `place`, if it lies whole and verified in `bytes`.
+    #[inline]
+    fn verified(
+        &self,
+        Place { header, ulpdu_len, end }: Place,
+        start: u64,
+        bytes: &[u8],
+        crc: Option<u32>,
+    ) -> Option<Whole> {
         let framing = self.checks.framing;
         let fpdu = self.next;
-        let header = framing.header(fpdu);
         let at = (header - start) as usize;
-        let length = bytes.get(at..at + LENGTH_LEN)?;
-        let ulpdu_len = usize::from(u16::from_be_bytes([length[0], length[1]]));
-        let end = framing.end(fpdu, ulpdu_len);
         let whole = bytes.get((fpdu - start) as usize..(end - start) as usize)?;
         if whole.len() as u64 > u64::from(self.checks.max_fpdu) {
             return None;
@@ -176,6 +205,15 @@ impl Receiver {
         }
         Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
     }
+}
+
+/// Where an FPDU is in the stream, as its length field says.
+struct Place {
+    /// The stream offset of that field.
+    header: u64,
+    ulpdu_len: usize,
+    /// The stream offset behind the FPDU.
+    end: u64,
 }
 
 /// An FPDU in a span.

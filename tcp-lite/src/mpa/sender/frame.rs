@@ -1,10 +1,9 @@
 //! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4): header, markers, payload and pad in one pass over the source, then the
-//! CRC over the bytes written; of a long payload without markers the CRC is computed as it is copied, and the Internet
-//! checksum with it.
+//! CRC over the bytes written; of a long payload the CRC is computed as it is copied, and the Internet checksum with it.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
-use wire::crc32c::{self, Digest, Sum};
+use wire::crc32c::{self, Digest, Inserts, Sum, Target};
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
 /// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its bytes. A `sum` takes them, or is
@@ -21,13 +20,29 @@ pub(super) fn frame(
 ) {
     if !framing.has_markers() {
         if crc && Digest::is_one_pass(outgoing.payload_len) {
-            return one_pass(outgoing, source, out, sum);
+            return one_pass(outgoing, source, None, out, sum);
         }
         *sum = None;
         return plain(crc, outgoing, source, out);
     }
+    if crc && let Some(markers) = markers_in_payload(framing, fpdu, outgoing) {
+        return one_pass(outgoing, source, Some(markers), out, sum);
+    }
     *sum = None;
     marked(framing, crc, fpdu, outgoing, source, out);
+}
+
+/// The markers of the FPDU if they are all between its header and its CRC, and a copy that inserts them is one pass: so it
+/// is with nearly every FPDU that fills a segment.
+#[inline]
+fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
+    const _: () = assert!(Inserts::LEN == MARKER_LEN && Inserts::APART as u64 == MARKER_INTERVAL);
+    let header = LENGTH_LEN + outgoing.header.len();
+    let first = (framing.marker_from(fpdu) - fpdu) as usize;
+    let alone = first >= header && pad_len(outgoing.len()) == 0;
+    // FPDUPTR (RFC 5044 §4.3): from the length field, with which this FPDU begins, to the marker.
+    let markers = Inserts { first: first.wrapping_sub(header), number: first as u16 };
+    (alone && Target::inserts_in_one_pass(outgoing.payload_len)).then_some(markers)
 }
 
 /// The same with markers.
@@ -57,14 +72,26 @@ fn marked(
     out[done..].copy_from_slice(&field);
 }
 
-/// Without markers nothing is cut. For CRC and sum no byte is read that was written here: the CPU would wait for
-/// all those before it to reach the cache, and of a buffer that another core wrote to last each line comes from there first.
+/// For CRC and sum no byte is read that was written here: the CPU would wait for all those before it to reach the
+/// cache, and of a buffer that another core wrote to last each line comes from there first. With `markers`, which are all in
+/// the payload, there is no pad.
 #[inline(never)]
-fn one_pass(outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8], sum: &mut Option<Sum>) {
+fn one_pass(
+    outgoing: &Outgoing,
+    source: &impl UlpduSource,
+    markers: Option<Inserts>,
+    out: &mut [u8],
+    sum: &mut Option<Sum>,
+) {
     let (payload, pad, field) = lay_out(outgoing, out);
     let mut digest = Digest::new(sum.is_some());
     outgoing.header.digest_behind(outgoing.len() as u16, &mut digest);
-    source.read_digested(outgoing.token, 0, payload, &mut digest);
+    let mut target = match markers {
+        Some(markers) => Target::inserting(payload, markers, digest),
+        None => Target::new(payload, digest),
+    };
+    source.read_digested(outgoing.token, 0, &mut target);
+    let mut digest = target.into_digest();
     if pad > 0 {
         digest.add(&[0; 3][..pad]);
     }
@@ -85,8 +112,8 @@ fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u
     out[done..].copy_from_slice(&field);
 }
 
-/// Writes length, header and pad of an FPDU without markers that fills `out`. Returns the room for its payload, the bytes
-/// of its pad, and the CRC field.
+/// Writes length, header and pad of an FPDU that fills `out` and has no markers but in its payload. Returns the room for these,
+/// the bytes of its pad, and the CRC field.
 #[inline(always)]
 fn lay_out<'a>(
     outgoing: &Outgoing,
@@ -98,9 +125,8 @@ fn lay_out<'a>(
     length.copy_from_slice(&(len as u16).to_be_bytes());
     let (header, rest) = rest.split_at_mut(outgoing.header.len());
     outgoing.header.write(header);
-    let (payload, pad) = rest.split_at_mut(outgoing.payload_len);
+    let (payload, pad) = rest.split_at_mut(rest.len() - pad_len(len));
     pad.fill(0);
-    debug_assert_eq!(pad.len(), pad_len(len));
     (payload, pad.len(), field)
 }
 
@@ -169,8 +195,15 @@ impl Writer<'_> {
 mod tests {
     use super::*;
     use ddp::llp::UlpduToken;
-    use wire::ddp::{HeaderRepr, TaggedRepr, UntaggedRepr};
+    use wire::ddp::{HeaderRepr, PackedHeader, TaggedRepr, UntaggedRepr};
     use wire::{DdpVersion, MessageOffset, Msn, Qn, Stag, TaggedOffset};
+
+    /// A ULPDU with so much payload.
+    fn ulpdu(header: PackedHeader, payload_len: usize) -> (Outgoing, Payload) {
+        let source = Payload((0..payload_len).map(|i| (i * 13 + i / 9) as u8).collect());
+        let token = UlpduToken { message: 0, offset: 0 };
+        (Outgoing { token, header, payload_len, stable: true }, source)
+    }
 
     /// The payload of one ULPDU.
     struct Payload(Vec<u8>);
@@ -204,9 +237,7 @@ mod tests {
         fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
     }
 
-    /// On every CPU, whichever way it would choose: the same bytes, and the sum is theirs.
-    #[test]
-    fn one_pass_writes_what_two_do() {
+    fn headers() -> [PackedHeader; 2] {
         let (version, last, rsvd_ulp) = (DdpVersion::V1, true, 0x41);
         let tagged = TaggedRepr {
             version,
@@ -223,7 +254,13 @@ mod tests {
             msn: Msn(0x9090_9191),
             mo: MessageOffset(0xfeff_fdfc),
         };
-        for header in [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()] {
+        [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()]
+    }
+
+    /// On every CPU, whichever way it would choose: the same bytes, and the sum is theirs.
+    #[test]
+    fn one_pass_writes_what_two_do() {
+        for header in headers() {
             let number = 0x8234;
             let behind = [&u16::to_be_bytes(number)[..], &header.bytes()].concat();
             let mut digest = Digest::new(true);
@@ -232,20 +269,53 @@ mod tests {
             expected.add(&behind);
             assert_eq!(digest, expected);
             for payload_len in (0..600).chain([1411, 1412, 1413, 1414, 8900]) {
-                let source = Payload((0..payload_len).map(|i| (i * 13 + i / 9) as u8).collect());
-                let token = UlpduToken { message: 0, offset: 0 };
-                let outgoing = Outgoing { token, header, payload_len, stable: true };
+                let (outgoing, source) = ulpdu(header, payload_len);
                 let len = wire::mpa::fpdu_len(outgoing.len());
                 let (mut one, mut two) = (vec![0xee; len], vec![0xdd; len]);
                 let before = Sum::default().with(b"what is before");
                 let mut sum = Some(before);
-                one_pass(&outgoing, &source, &mut one, &mut sum);
+                one_pass(&outgoing, &source, None, &mut one, &mut sum);
                 plain(true, &outgoing, &source, &mut two);
                 assert!(one == two, "{payload_len}");
                 assert_eq!(sum, Some(before.with(&one)), "{payload_len}");
                 let mut none = None;
-                one_pass(&outgoing, &source, &mut one, &mut none);
+                one_pass(&outgoing, &source, None, &mut one, &mut none);
                 assert!(one == two && none.is_none(), "{payload_len}");
+            }
+        }
+    }
+
+    /// Wherever its markers are, an FPDU is written as it is piece by piece, and the sum, if there is one, is of its bytes.
+    #[test]
+    fn markers_are_written_alike_in_one_pass_and_in_pieces() {
+        const START: u64 = 36;
+        let framing = Framing::new(START, true);
+        let lens = || (0..20).chain(220..260).chain(480..530).chain(1390..1432).chain(8856..8862);
+        for (header, payload_len) in headers().into_iter().flat_map(|h| lens().map(move |n| (h, n)))
+        {
+            let (outgoing, source) = ulpdu(header, payload_len);
+            for fpdu in (START..START + 2 * MARKER_INTERVAL).step_by(4) {
+                let len = framing.total(fpdu, outgoing.len());
+                let (mut one, mut pieces) = (vec![0xee; len], vec![0xdd; len]);
+                marked(framing, true, fpdu, &outgoing, &source, &mut pieces);
+                let before = Sum::default().with(b"even");
+                let mut sum = Some(before);
+                frame(framing, true, fpdu, &outgoing, &source, &mut one, &mut sum);
+                assert!(one == pieces, "{payload_len} at {fpdu}");
+                assert!(sum.is_none_or(|sum| sum == before.with(&one)), "{payload_len} at {fpdu}");
+                // Also on a CPU where it is not one pass.
+                let first = (framing.marker_from(fpdu) - fpdu) as usize;
+                let in_front = first < LENGTH_LEN + header.len();
+                assert!(sum.is_none() || !in_front);
+                if !in_front && pad_len(outgoing.len()) == 0 {
+                    let front = LENGTH_LEN + header.len();
+                    let markers = Inserts { first: first - front, number: first as u16 };
+                    let mut sum = Some(before);
+                    one.fill(0xee);
+                    one_pass(&outgoing, &source, Some(markers), &mut one, &mut sum);
+                    assert!(one == pieces, "{payload_len} at {fpdu}");
+                    assert_eq!(sum, Some(before.with(&pieces)), "{payload_len} at {fpdu}");
+                }
             }
         }
     }

@@ -1,0 +1,182 @@
+//! The pass of a copy with words between the bytes of its source.
+//!
+//! All is in whole words of four bytes. The first step has four vectors too: those in front of the message are zeros and not
+//! accessed.
+//!
+//! ```text
+//!   |0 0 0 0|0 0 0 h|vector|vector|   |4 vectors| ... |4 vectors|
+//!                 ^ the state is added to the first word of the message
+//! ```
+//!
+//! A step is 64 words, of which at most one is inserted, and that in every second step at the same place. The source's bytes
+//! behind it are 4 bytes before their place.
+
+use core::arch::x86_64::*;
+
+use super::{Lanes, STEP_LEN, Sums, VECTOR, finished, one_step, step};
+use crate::inserts::Inserts;
+use crate::pass::of_message;
+
+/// Steps from one inserted word to the next.
+const APART: usize = Inserts::APART / STEP_LEN;
+
+const _: () = assert!(Inserts::APART.is_multiple_of(STEP_LEN));
+
+/// The CRC, and with `SUM` the folded sum of little-endian words, of a copy of `len` bytes.
+///
+/// # Safety
+/// The CPU has what the engine is compiled for; `len` and the place of the first word are multiples of 4, `len` at least 4 and at
+/// most [`MOST`](crate::pass::MOST); [`Inserts::source_len`] bytes may be read at `src`, and `len` written at `dst`, without
+/// overlap.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
+)]
+pub(crate) unsafe fn pass<const SUM: bool>(
+    crc: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    inserts: Inserts,
+) -> (u32, u16) {
+    // Bytes of the first step in front of the message.
+    let lead = len.next_multiple_of(STEP_LEN) - len;
+    let place = inserts.first.saturating_add(lead) % STEP_LEN;
+    // SAFETY: the caller's.
+    unsafe {
+        match place / VECTOR {
+            0 => pass_at::<SUM, 0>(crc, src, dst, len, inserts),
+            1 => pass_at::<SUM, 1>(crc, src, dst, len, inserts),
+            2 => pass_at::<SUM, 2>(crc, src, dst, len, inserts),
+            _ => pass_at::<SUM, 3>(crc, src, dst, len, inserts),
+        }
+    }
+}
+
+/// [`pass`] with words in this vector of a step.
+///
+/// # Safety
+/// As of [`pass`].
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vnni,vpclmulqdq,pclmulqdq,sse4.2"
+)]
+unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
+    crc: u32,
+    src: *const u8,
+    dst: *mut u8,
+    len: usize,
+    inserts: Inserts,
+) -> (u32, u16) {
+    let steps = len.div_ceil(STEP_LEN);
+    let lead = steps * STEP_LEN - len;
+    let next = inserts.first.saturating_add(lead);
+    let mut words = Words {
+        from: src.wrapping_sub(lead),
+        to: dst.wrapping_sub(lead),
+        before: next / STEP_LEN,
+        place: 1 << (next % VECTOR / Inserts::LEN),
+        word: inserts,
+    };
+    let (mut sums, by) = (Sums::new(), one_step());
+
+    let first = lead / Inserts::LEN;
+    // SAFETY: the message has what is behind `lead`.
+    let mut acc = unsafe { words.step::<true, VECTOR_OF_WORD>(!0 << first) };
+    if SUM {
+        sums.add_all(&acc);
+    }
+    let state = 1_u64 << first;
+    for (i, vector) in acc.iter_mut().enumerate() {
+        let state = _mm512_maskz_set1_epi32((state >> (16 * i)) as u16, !crc as i32);
+        *vector = _mm512_xor_si512(*vector, state);
+    }
+    for _ in 1..steps {
+        // SAFETY: every step but the first is inside the message.
+        let new = unsafe { words.step::<false, VECTOR_OF_WORD>(!0) };
+        if SUM {
+            sums.add_all(&new);
+        }
+        acc = step(acc, by, new);
+    }
+    (finished(acc), if SUM { of_message(sums.total().into(), lead) } else { 0 })
+}
+
+/// The steps that are still to be copied, and the words that are still to be inserted.
+struct Words {
+    /// Of the next step, if no word is in front of its bytes.
+    from: *const u8,
+    to: *mut u8,
+    /// Steps in front of that with the next word.
+    before: usize,
+    /// The bit of a word in its vector.
+    place: u16,
+    word: Inserts,
+}
+
+impl Words {
+    /// Copies the next step and returns it. With `FIRST`, those of its 64 words that are in `message`; without, all are.
+    ///
+    /// # Safety
+    /// As of [`pass`].
+    #[target_feature(enable = "avx512f")]
+    #[inline]
+    unsafe fn step<const FIRST: bool, const VECTOR_OF_WORD: usize>(
+        &mut self,
+        message: u64,
+    ) -> Lanes {
+        let (from, to, word) = (self.from, self.to, self.word.word());
+        let has_word = self.before == 0;
+        self.from = from.wrapping_add(STEP_LEN);
+        self.to = to.wrapping_add(STEP_LEN);
+        if has_word {
+            self.from = self.from.wrapping_sub(Inserts::LEN);
+            self.before = APART;
+            self.word.step();
+        }
+        self.before -= 1;
+        let mut all = [_mm512_setzero_si512(); 4];
+        for (i, vector) in all.iter_mut().enumerate() {
+            let inside = (message >> (16 * i)) as u16;
+            if FIRST && inside == 0 {
+                continue;
+            }
+            let (from, to) = (from.wrapping_add(i * VECTOR), to.wrapping_add(i * VECTOR));
+            let behind = from.wrapping_sub(Inserts::LEN);
+            // SAFETY: what the masks leave is in the message, each at its place or, behind the word, so much before it; without a
+            // mask the whole vector is.
+            unsafe {
+                *vector = if !has_word || i < VECTOR_OF_WORD {
+                    load::<FIRST>(inside, from)
+                } else if i > VECTOR_OF_WORD {
+                    load::<FIRST>(inside, behind)
+                } else {
+                    let front = self.place - 1;
+                    let rest = !(front | self.place);
+                    let vector = _mm512_maskz_loadu_epi32(inside & front, from.cast());
+                    let vector = _mm512_mask_loadu_epi32(vector, inside & rest, behind.cast());
+                    _mm512_mask_set1_epi32(vector, inside & self.place, word as i32)
+                };
+                match FIRST {
+                    true => _mm512_mask_storeu_epi32(to.cast(), inside, *vector),
+                    false => _mm512_storeu_si512(to.cast(), *vector),
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A vector, with `MASKED` what `mask` leaves of it.
+///
+/// # Safety
+/// That may be read.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn load<const MASKED: bool>(mask: u16, from: *const u8) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe {
+        match MASKED {
+            true => _mm512_maskz_loadu_epi32(mask, from.cast()),
+            false => _mm512_loadu_si512(from.cast()),
+        }
+    }
+}

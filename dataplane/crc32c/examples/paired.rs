@@ -85,11 +85,11 @@ fn main() {
 }
 
 /// What an FPDU of many words has.
-const WORDS: Inserts = Inserts { first: 300, number: 300 };
+const WORDS: Inserts = Inserts::new(300, 300);
 
 /// The same piece by piece.
 fn in_pieces(from: &[u8], to: &mut [u8]) {
-    let (first, rest) = to.split_at_mut(WORDS.first.min(from.len()));
+    let (first, rest) = to.split_at_mut(300.min(from.len()));
     first.copy_from_slice(&from[..first.len()]);
     let mut at = first.len();
     for chunk in rest.chunks_mut(Inserts::APART) {

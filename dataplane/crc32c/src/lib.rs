@@ -199,7 +199,7 @@ impl Engine {
         if self.0 == Path::Wide
             && (Wide::LEAST..=MOST_INSERTING).contains(&to.len())
             && to.len().is_multiple_of(Inserts::LEN)
-            && inserts.first.is_multiple_of(Inserts::LEN)
+            && inserts.first().is_multiple_of(Inserts::LEN)
         {
             let (dst, len) = (to.as_mut_ptr(), to.len());
             // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.

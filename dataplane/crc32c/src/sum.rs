@@ -10,6 +10,17 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// The words' sum, and whether the next byte is the second of a word.
+    #[inline]
+    pub(crate) fn parts(self) -> (u16, bool) {
+        (self.words, self.odd)
+    }
+
+    #[inline]
+    pub(crate) fn of_parts(words: u16, odd: bool) -> Sum {
+        Sum { words, odd }
+    }
+
     /// The sum, an odd last byte padded with zero. Zero only if all bytes are.
     #[inline]
     pub fn value(self) -> u16 {

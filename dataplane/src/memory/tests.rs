@@ -169,7 +169,7 @@ fn a_read_with_words_between() {
     let memory = anonymous(3000);
     let bytes: Vec<u8> = (0..3000u32).map(|i| ((i * i) >> 3) as u8).collect();
     memory.write(0, &bytes);
-    let inserts = Inserts { first: 1000, number: 0x0102 };
+    let inserts = Inserts::new(1000, 0x0102);
     let mut out = vec![0xee; 1416];
     let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
     memory.read_digested(3000 - 1412, &mut target);
@@ -182,7 +182,7 @@ fn a_read_with_words_between() {
 #[test]
 #[should_panic(expected = "outside a region")]
 fn a_read_with_words_between_across_the_end_panics() {
-    let inserts = Inserts { first: 1000, number: 0 };
+    let inserts = Inserts::new(1000, 0);
     let mut out = [0; 1416];
     let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
     anonymous(3000).read_digested(3000 - 1411, &mut target);

@@ -17,7 +17,9 @@
 //! length and ULPDU are padded, so a marker never splits the length field, nor the CRC.
 
 use super::MAX_MULPDU;
-use wire::mpa::{FPDU_OVERHEAD, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MIN_MULPDU, fpdu_len};
+use wire::mpa::{
+    CRC_LEN, FPDU_OVERHEAD, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, MIN_MULPDU, fpdu_len, pad_len,
+};
 
 const MARKER: u64 = MARKER_LEN as u64;
 const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
@@ -80,6 +82,16 @@ impl Framing {
     #[inline]
     pub fn end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
         self.skip(self.header(fpdu), fpdu_len(ulpdu_len) as u64)
+    }
+
+    /// The end of the ULPDU, of `ulpdu_len` bytes, of the FPDU that ends at `end`.
+    #[inline]
+    pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
+        let crc = end - CRC_LEN as u64;
+        let before = crc - MARKER;
+        // Without one, what is before the CRC is the pad, or the length field.
+        let padded = if self.is_marker(before) { before } else { crc };
+        padded - pad_len(ulpdu_len) as u64
     }
 
     /// The position right after the `n`th byte from `at` on, not counting markers; `n` > 0. A marker
@@ -232,6 +244,16 @@ mod tests {
                 }
             }
             prop_assert_eq!(framing.skip(at, n), walk);
+        }
+
+        #[test]
+        fn ulpdu_end_is_where_its_last_byte_is(phase in 0u64..256, len in 1usize..3000, markers: bool) {
+            let framing = Framing::new(36, markers);
+            let fpdu = 36 + 4 * phase;
+            let begin = framing.header(fpdu) + LENGTH_LEN as u64;
+            let end = framing.end(fpdu, len);
+            prop_assert_eq!(framing.ulpdu_end(end, len), framing.skip(begin, len as u64));
+            prop_assert_eq!(framing.ulpdu_end(framing.end(fpdu, 0), 0), begin);
         }
 
         /// Whatever the phase, an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).

@@ -40,7 +40,7 @@ pub(crate) unsafe fn pass<const SUM: bool>(
 ) -> (u32, u16) {
     // Bytes of the first step in front of the message.
     let lead = len.next_multiple_of(STEP_LEN) - len;
-    let place = inserts.first.saturating_add(lead) % STEP_LEN;
+    let place = inserts.first().saturating_add(lead) % STEP_LEN;
     // SAFETY: the caller's.
     unsafe {
         match place / VECTOR {
@@ -68,7 +68,7 @@ unsafe fn pass_at<const SUM: bool, const VECTOR_OF_WORD: usize>(
 ) -> (u32, u16) {
     let steps = len.div_ceil(STEP_LEN);
     let lead = steps * STEP_LEN - len;
-    let next = inserts.first.saturating_add(lead);
+    let next = inserts.first().saturating_add(lead);
     let mut words = Words {
         from: src.wrapping_sub(lead),
         to: dst.wrapping_sub(lead),

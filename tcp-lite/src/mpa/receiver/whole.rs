@@ -198,10 +198,7 @@ impl Receiver {
             if !markers_point_at(framing, fpdu, header, whole) {
                 return None;
             }
-            if ulpdu_len > 0 {
-                let begin = header + LENGTH_LEN as u64;
-                ulpdu_end = (framing.skip(begin, ulpdu_len as u64) - start) as usize;
-            }
+            ulpdu_end = (framing.ulpdu_end(end, ulpdu_len) - start) as usize;
         }
         Some(Whole { ulpdu: at + LENGTH_LEN..ulpdu_end, end })
     }
@@ -226,27 +223,33 @@ struct Whole {
 
 /// RFC 5044 §8 code 3, as its §4.2 reads: every marker of the FPDU points at its ULPDU_Length field.
 fn markers_point_at(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
-    let first = (framing.marker_from(fpdu) - fpdu) as usize;
-    (first..whole.len()).step_by(MARKER_INTERVAL as usize).all(|at| {
-        let expected = (fpdu + at as u64).saturating_sub(header) as u16;
-        let marker = whole[at..].first_chunk::<MARKER_LEN>();
-        marker.is_some_and(|bytes| Marker::parse(bytes).fpduptr() == expected)
-    })
+    let first = framing.marker_from(fpdu);
+    let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
+    // That in front of the length field is at less than nothing behind it, and points at it too.
+    let mut behind = first as i64 - header as i64;
+    while let Some((marker, _)) = rest.split_first_chunk() {
+        if Marker::parse(marker).fpduptr() != behind.max(0) as u16 {
+            return false;
+        }
+        behind += MARKER_INTERVAL as i64;
+        rest = rest.get(MARKER_INTERVAL as usize..).unwrap_or_default();
+    }
+    rest.is_empty()
 }
 
 /// The pieces of `bytes`, at `at` of the stream, between markers.
 fn between_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
-    const APART: usize = MARKER_INTERVAL as usize - MARKER_LEN;
     let mut pieces = SmallVec::new();
-    let (mut run, mut rest) = match framing.is_marker(at) {
-        true => (APART, bytes.get(MARKER_LEN..).unwrap_or_default()),
-        false => (framing.run(at), bytes),
-    };
-    while !rest.is_empty() {
-        let (piece, more) = rest.split_at(run.min(rest.len()));
-        pieces.push(piece);
-        rest = more.get(MARKER_LEN..).unwrap_or_default();
-        run = APART;
+    let first = if framing.is_marker(at) { 0 } else { framing.run(at) };
+    let (front, rest) = bytes.split_at(first.min(bytes.len()));
+    if !front.is_empty() {
+        pieces.push(front);
+    }
+    for interval in rest.chunks(MARKER_INTERVAL as usize) {
+        let piece = &interval[interval.len().min(MARKER_LEN)..];
+        if !piece.is_empty() {
+            pieces.push(piece);
+        }
     }
     pieces
 }

@@ -41,7 +41,7 @@ fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Optio
     let first = (framing.marker_from(fpdu) - fpdu) as usize;
     let alone = first >= header && pad_len(outgoing.len()) == 0;
     // FPDUPTR (RFC 5044 §4.3): from the length field, with which this FPDU begins, to the marker.
-    let markers = Inserts { first: first.wrapping_sub(header), number: first as u16 };
+    let markers = Inserts::new(first.wrapping_sub(header) as u32, first as u16);
     (alone && Target::inserts_in_one_pass(outgoing.payload_len)).then_some(markers)
 }
 
@@ -309,7 +309,7 @@ mod tests {
                 assert!(sum.is_none() || !in_front);
                 if !in_front && pad_len(outgoing.len()) == 0 {
                     let front = LENGTH_LEN + header.len();
-                    let markers = Inserts { first: first - front, number: first as u16 };
+                    let markers = Inserts::new((first - front) as u32, first as u16);
                     let mut sum = Some(before);
                     one.fill(0xee);
                     one_pass(&outgoing, &source, Some(markers), &mut one, &mut sum);

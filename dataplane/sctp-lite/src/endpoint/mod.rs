@@ -234,6 +234,12 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
+    /// False when [`poll_event`](Self::poll_event) has nothing: it need not be called then.
+    #[inline]
+    pub fn may_report(&mut self) -> bool {
+        self.upper.may_report()
+    }
+
     /// The next thing that the owner should know.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.upper.poll_event()

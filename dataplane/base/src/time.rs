@@ -69,6 +69,13 @@ impl MaybeInstant {
     pub const fn get(self) -> Option<Instant> {
         if self.0 == u64::MAX { None } else { Some(Instant(self.0)) }
     }
+
+    /// The earlier of two, if there are two.
+    #[inline]
+    #[must_use]
+    pub fn earlier(self, other: impl Into<MaybeInstant>) -> MaybeInstant {
+        MaybeInstant(self.0.min(other.into().0))
+    }
 }
 
 impl Default for MaybeInstant {
@@ -208,5 +215,21 @@ impl Sub<Instant> for Instant {
 impl fmt::Debug for Instant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}s", self.0 / 1_000_000_000, self.0 / 1_000 % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earlier_of_two_points_is_that_of_one_if_there_is_one() {
+        let at = |millis: u64| Some(Instant::from_millis(millis));
+        for (a, b, first) in
+            [(None, None, None), (at(7), None, at(7)), (None, at(0), at(0)), (at(7), at(5), at(5))]
+        {
+            let earlier = MaybeInstant::from(a).earlier(b);
+            assert_eq!((earlier, earlier.get()), (first.into(), first));
+        }
     }
 }

@@ -251,7 +251,7 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
 
 /// [`update`] by the bytes of numbers, each the most significant first.
 #[inline]
-fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
+pub fn update_numbers<const N: usize>(crc: u32, numbers: [u64; N]) -> u32 {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
     {
         let state = numbers.iter().fold(u64::from(!crc), |state, number| {

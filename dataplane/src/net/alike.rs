@@ -61,8 +61,8 @@ const fn clear(mask: &mut Mask, at: usize, len: usize) {
 
 static MASKS: [[Mask; 2]; 2] = [[ipv4(14), ipv4(18)], [ipv6(14), ipv6(18)]];
 
-/// Where the TCP segment in `frame` lies, if its headers equal those of `last`: a frame, or a packet put
-/// together with the headers of one, in which TCP's segment begins at `start`. Then interface and flow are the
+/// Where the TCP segment or the SCTP packet in `frame` lies, if its headers equal those of `last`: a frame, or a packet put
+/// together with the headers of one, in which one of the same protocol begins at `start`. Then interface and flow are the
 /// same too. `None`: the frame must be parsed in full, which also finds what is wrong with it.
 pub fn segment(frame: &[u8], last: &[u8], start: usize) -> Option<Range<usize>> {
     let (new, old) = (frame.first_chunk::<WINDOW>()?, last.first_chunk::<WINDOW>()?);
@@ -100,6 +100,7 @@ mod tests {
     use crate::net::demux::{Kind, L4Check, demux};
     use crate::net::interface::Interface;
     use crate::net::path::{Path, TxChecksum};
+    use crate::net::sctp_path::SctpPath;
 
     /// A frame to the interface that comes with it.
     fn frame(vlan: bool, v6: bool, ect: bool, payload: &[u8]) -> (Vec<u8>, Interface) {
@@ -126,6 +127,37 @@ mod tests {
         segment.emit(&mut frame[path.header_len()..]);
         path.finish(&mut frame, TxChecksum::SOFTWARE, ect, None);
         (frame, b)
+    }
+
+    /// The same with an SCTP packet: ports, tag, checksum and `chunks`.
+    fn sctp_frame(vlan: bool, v6: bool, chunks: &[u8]) -> (Vec<u8>, Interface) {
+        let (like, own) = frame(vlan, v6, false, &[]);
+        let (from, to) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
+        let end = |address: &str, port| SocketAddr::new(address.parse().unwrap(), port);
+        let vlan = vlan.then_some(42);
+        let a = Interface::with_addresses(vlan, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
+        let mut path = SctpPath::new(Path::new(0, &a, end(from, 700), end(to, 800)).unwrap(), None);
+        path.set_mac(own.mac);
+        let mut frame = like[..path.header_len()].to_vec();
+        frame.extend([2, 188, 3, 32, 1, 2, 3, 4, 5, 6, 7, 8]);
+        frame.extend_from_slice(chunks);
+        path.finish(&mut frame, TxChecksum::SOFTWARE);
+        (frame, own)
+    }
+
+    #[test]
+    fn sctp_packets_of_a_flow_are_alike_and_no_segments_of_one() {
+        for (vlan, v6) in ways() {
+            let (last, own) = sctp_frame(vlan, v6, &[1; 28]);
+            let start = last.len() - 40;
+            let (next, _) = sctp_frame(vlan, v6, &[2; 1000]);
+            assert_eq!(segment(&next, &last, start), Some(start..next.len()));
+            as_demux_says(&next, &last, start..next.len(), &[own]);
+            // In UDP it begins later.
+            assert_eq!(segment(&next, &last, start + 8), None);
+            let (tcp, _) = frame(vlan, v6, false, &[1; 20]);
+            assert_eq!((segment(&next, &tcp, start), segment(&tcp, &last, start)), (None, None));
+        }
     }
 
     fn ways() -> impl Iterator<Item = (bool, bool)> {
@@ -159,6 +191,7 @@ mod tests {
         let mut expected = demux(last, 0, L4Check::Good, own).unwrap();
         match &mut expected.kind {
             Kind::Tcp { segment, .. } => *segment = found,
+            Kind::Sctp { packet, .. } => *packet = found,
             other => panic!("{other:?}"),
         }
         // Interface, source's link-layer address, both ends.
@@ -193,11 +226,15 @@ mod tests {
         fn the_long_way_agrees(
             vlan: bool,
             v6: bool,
+            sctp: bool,
             changes in prop::collection::vec((0usize..70, any::<u8>()), 0..4),
             fix: bool,
             cut in 0usize..8,
         ) {
-            let (last, own) = frame(vlan, v6, false, &[1; 20]);
+            let (last, own) = match sctp {
+                true => sctp_frame(vlan, v6, &[1; 28]),
+                false => frame(vlan, v6, false, &[1; 20]),
+            };
             let start = last.len() - 40;
             let mut next = last.clone();
             changes.into_iter().for_each(|(at, to)| next[at] = to);

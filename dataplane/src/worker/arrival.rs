@@ -127,16 +127,29 @@ pub(super) fn take_alike<F: Frame>(
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
     // Frames from other workers are of any port, and the port identifies the interface.
-    let alike = arrivals
-        .last()
-        .filter(|last| usize::from(last.port) == port && !last.is_sctp())
-        .and_then(|last| {
-            let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
-            Some((last.flow, last.hash, last.source_mac, span))
-        });
-    let Some((flow, hash, source_mac, span)) = alike else { return Some(frame) };
-    let carries = Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified };
+    let alike = arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
+        if last.is_sctp() && !has_ports_of(&frame, last) {
+            return None;
+        }
+        let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
+        Some((last.flow, last.hash, last.source_mac, last.carries, span))
+    });
+    let Some((flow, hash, source_mac, last, span)) = alike else { return Some(frame) };
+    let carries = match last {
+        Carries::Segment { .. } => {
+            Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
+        }
+        // Not in UDP: what is in it begins elsewhere.
+        Carries::Packet { .. } => last,
+    };
     let (port, follows, slot) = (port as u16, true, None);
     arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, follows, slot });
     None
+}
+
+/// Where an SCTP packet not in UDP has its ports, those of `last` are. In a flood they differ, and no more is compared.
+#[inline]
+fn has_ports_of<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
+    let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();
+    ports(frame.bytes()) == ports(last.frame.bytes())
 }

@@ -376,10 +376,10 @@ impl<Io: PortIo> Core<Io> {
                     let run = &arrivals[at..=at + behind.count()];
                     at += self.segments(run, |i| prefetch(at + i), now);
                 }
-                Carries::Packet { udp } => {
-                    prefetch(at);
-                    self.sctp_packet(arrival, udp, now);
-                    at += 1;
+                Carries::Packet { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+                    let run = &arrivals[at..=at + behind.count()];
+                    at += self.sctp_packets(run, |i| prefetch(at + i), now);
                 }
             }
         }
@@ -400,7 +400,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn input_stranger(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         match arrival.carries {
             Carries::Segment { .. } => self.strange_segment(arrival, now),
-            Carries::Packet { udp } => self.strange_packet(arrival, udp, now),
+            Carries::Packet { .. } => self.strange_packet(arrival, now),
         }
     }
 

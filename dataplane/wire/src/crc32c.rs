@@ -5,7 +5,7 @@
 //!
 //! The engine is that of the crate [`crc32c`](::crc32c), chosen by the CPU and the length.
 
-pub use ::crc32c::{Digest, Inserts, Sum, Target, combine, crc_sum, update};
+pub use ::crc32c::{Digest, Inserts, Sum, Target, combine, crc_sum, update, update_numbers};
 
 /// The CRC field after `bytes`, as at the end of an FPDU.
 #[inline]

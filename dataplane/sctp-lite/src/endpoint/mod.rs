@@ -40,7 +40,7 @@ pub use upper::AdaptationStats;
 use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
 use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
-use base::Instant;
+use base::{Instant, MaybeInstant};
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp};
 use std::sync::Arc;
 use thiserror::Error;
@@ -215,9 +215,12 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; a time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let idle = self.idle_deadline();
-        let own = [self.association.poll_timeout(), self.upper.poll_timeout(), self.empty_at, idle];
-        own.into_iter().flatten().min()
+        // Not by an iterator over an array: its wide loads wait for the stores just before them.
+        MaybeInstant::from(self.association.poll_timeout())
+            .earlier(self.upper.poll_timeout())
+            .earlier(self.empty_at)
+            .earlier(self.idle_deadline())
+            .get()
     }
 
     /// Time has passed. Follow it with [`poll_transmit`](Self::poll_transmit).
@@ -229,6 +232,12 @@ impl<M: RegionMemory> Endpoint<M> {
             self.upper.close(&CloseReason::Idle, now);
         }
         self.after(cx);
+    }
+
+    /// False when [`poll_event`](Self::poll_event) has nothing: it need not be called then.
+    #[inline]
+    pub fn may_report(&mut self) -> bool {
+        self.upper.may_report()
     }
 
     /// The next thing that the owner should know.

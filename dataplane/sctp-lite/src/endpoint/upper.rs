@@ -519,6 +519,23 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
+    /// False when [`poll_event`](Self::poll_event) has nothing: then all is as after that. With several sessions it looks at none.
+    #[inline]
+    pub(super) fn may_report(&mut self) -> bool {
+        if !self.events.is_empty() || self.talking.len() > 1 {
+            return true;
+        }
+        let Some(stream) = self.talking.front().copied() else { return false };
+        if let Some(slot) = self.slot_at(stream) {
+            if slot.pending_events() > 0 {
+                return true;
+            }
+            slot.talking = false;
+        }
+        self.talking.clear();
+        false
+    }
+
     /// The next thing that the owner should know.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {

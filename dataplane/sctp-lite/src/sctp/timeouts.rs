@@ -1,6 +1,6 @@
 //! What time does to an association.
 
-use base::Instant;
+use base::{Instant, MaybeInstant};
 use transport::recorder::WaitedFor;
 use wire::sctp::{Cause, Tag};
 
@@ -16,8 +16,8 @@ impl Association {
             // That of the last packet.
             return self.timers.next();
         }
-        let halves = [self.receiver.poll_timeout(), self.sender.poll_timeout()];
-        self.timers.next().into_iter().chain(halves.into_iter().flatten()).min()
+        let (receiver, sender) = (self.receiver.poll_timeout(), self.sender.poll_timeout());
+        MaybeInstant::from(self.timers.next()).earlier(receiver).earlier(sender).get()
     }
 
     /// Time has passed.

@@ -125,9 +125,11 @@ impl Sender {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
-        let outgoing = source.next(mulpdu)?;
+        // By reference: a move would read by wide loads what was just written field by field.
+        let next = source.next(mulpdu);
+        let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
-        let crc = write_digested(ssn, &outgoing, source, &mut out[..len]);
+        let crc = write_digested(ssn, outgoing, source, &mut out[..len]);
         let record = Record {
             message: outgoing.token.message,
             offset: outgoing.token.offset,
@@ -166,14 +168,21 @@ impl Sender {
         DdpSsn((self.base + self.records.len() as u64) as u16)
     }
 
+    /// Its parts stay in registers when it is inlined: as a record in memory it is written by field and read as a whole, and
+    /// such a load waits until all stores before it are done, those of the payload too.
+    #[inline(always)]
     fn enter(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
         self.records.push_back(record);
         if let Some(bytes) = keep {
-            self.kept.keep(at, bytes);
-            self.is_kept(at);
+            self.keep(at, bytes);
         }
         MessageRef { stream: self.stream, len: len as u16, tag: at }
+    }
+
+    fn keep(&mut self, at: u64, bytes: &[u8]) {
+        self.kept.keep(at, bytes);
+        self.is_kept(at);
     }
 
     /// A message is kept.

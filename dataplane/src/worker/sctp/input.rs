@@ -18,9 +18,10 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
 use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::worker::associations::Association;
 use crate::worker::packets::Packets;
 use crate::worker::schedule::CarrierKind;
-use crate::worker::{Core, Phase};
+use crate::worker::{Core, Env, Phase};
 
 /// Where a packet without an association came from.
 #[derive(Clone, Copy)]
@@ -81,27 +82,44 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// A packet, looked up.
-    pub(in crate::worker) fn sctp_packet(
+    /// Packets of one flow that came one behind the other, looked up, at least one. `ahead` is called before each, with its
+    /// number. Returns how many were handled: those behind one that its association reports, answers at once, or that
+    /// ends it, are not.
+    pub(in crate::worker) fn sctp_packets(
         &mut self,
-        arrival: &Arrival<Io::Frame>,
-        udp: Option<u16>,
+        run: &[Arrival<Io::Frame>],
+        ahead: impl Fn(usize),
         now: Instant,
-    ) {
-        let bytes = &arrival.frame.bytes()[arrival.span.clone()];
-        let packet = match Packet::new(bytes) {
-            Ok(packet) if packet.checksum_ok() => packet,
-            Ok(_) => return self.env.control.counters().drops.count_sctp(Refused::BadChecksum),
-            Err(_) => return self.env.control.counters().drops.count_sctp(Refused::BadHeader),
-        };
-        let flow = arrival.flow;
-        let from = Sender { flow, mac: arrival.source_mac, udp };
+    ) -> usize {
+        let Some(first) = run.first() else { return 0 };
         // The burst itself may have opened or ended the association meanwhile.
-        let found = self.associations.find_from(arrival.slot, arrival.hash, &flow);
-        match found.or_else(|| self.associations.by_tag(&flow, packet.tag())) {
+        let found = self.associations.find_from(first.slot, first.hash, &first.flow);
+        let Some((slot, association)) =
+            found.and_then(|at| Some((at, self.associations.get_mut(at)?)))
+        else {
+            ahead(0);
+            self.sctp_from_elsewhere(first, now);
+            return 1;
+        };
+        for (at, arrival) in run.iter().enumerate() {
+            ahead(at);
+            let Some((from, packet)) = self.env.read_packet(arrival) else { continue };
+            let taken = self.env.take_packet(slot, association, from, &packet, now);
+            if taken.calls() {
+                self.after_packet(slot, from, taken, now);
+                return at + 1;
+            }
+        }
+        run.len()
+    }
+
+    /// A packet whose flow has no association: the peer may have sent it from another of its addresses.
+    fn sctp_from_elsewhere(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
+        let Some((from, packet)) = self.env.read_packet(arrival) else { return };
+        match self.associations.by_tag(&from.flow, packet.tag()) {
             Some(at) => self.take_packet(at, from, &packet, now),
-            None if udp.is_none() && self.is_the_hosts(arrival) => {
-                self.env.give_host(flow.interface.into(), arrival.frame.bytes());
+            None if from.udp.is_none() && self.is_the_hosts(arrival) => {
+                self.env.give_host(from.flow.interface.into(), arrival.frame.bytes());
             }
             None => self.sctp_unknown(from, &packet, now),
         }
@@ -109,44 +127,34 @@ impl<Io: PortIo> Core<Io> {
 
     /// A packet that had no association when it was looked up. It is examined while the burst
     /// may still give work.
-    pub(in crate::worker) fn strange_packet(
-        &mut self,
-        arrival: &Arrival<Io::Frame>,
-        udp: Option<u16>,
-        now: Instant,
-    ) {
+    pub(in crate::worker) fn strange_packet(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         // The burst may have opened its association meanwhile.
         if !self.associations.flows().has(arrival.hash) && !self.env.strangers.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
-        self.sctp_packet(arrival, udp, now);
+        self.sctp_packets(core::slice::from_ref(arrival), |_| {}, now);
     }
 
     /// A packet, its checksum verified, for the association in `at`.
     pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
         let Some(association) = self.associations.get_mut(at) else { return };
-        let (carrier, env) = (&mut association.carrier, &mut self.env);
-        let acknowledged = carrier.bytes_acknowledged();
-        let cx = &mut env.tables.session_context();
-        let accepted = carrier.endpoint_mut().input(now, packet, cx);
-        match accepted.result {
-            Ok(()) => env.control.counters().sctp.sctp_packets.add(1),
-            Err(reason) => env.control.counters().drops.count_sctp(reason),
-        }
-        // RFC 6951 §5.4: once the verification tag was checked.
-        if accepted.verified
-            && let Some(port) = from.udp
-        {
-            carrier.path_mut().set_peer_port(port);
-        }
-        let answer = carrier.packet_taken(acknowledged, &mut env.network, now);
-        carrier.make_ready(at, env.schedules.of(CarrierKind::Association));
-        if accepted.answer_waits && !accepted.verified {
+        let taken = self.env.take_packet(at, association, from, packet, now);
+        self.after_packet(at, from, taken, now);
+    }
+
+    /// What a packet that was taken calls for at once.
+    #[inline]
+    fn after_packet(&mut self, at: u32, from: Sender, taken: Taken, now: Instant) {
+        if taken.unverified {
             self.answer_unverified(at, from, now);
         }
-        // Of a session without credit nothing more is taken, before it has the events of another packet.
-        self.report_association(at, now);
-        if answer && let Some(association) = self.associations.get_mut(at) {
+        if taken.reports {
+            // Of a session without credit nothing more is taken, before it has the events of another packet.
+            self.report_association(at, now);
+        }
+        if taken.answer
+            && let Some(association) = self.associations.get_mut(at)
+        {
             self.env.send(at, &mut association.carrier, now);
         }
     }
@@ -299,6 +307,72 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         Ok(())
+    }
+}
+
+/// What a packet that was taken calls for.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// It is not proven to be the peer's, and is to be answered where it came from.
+    unverified: bool,
+    /// Its association may have events.
+    reports: bool,
+    /// Its association is to answer now.
+    answer: bool,
+}
+
+impl Taken {
+    /// It calls for something.
+    #[inline]
+    fn calls(self) -> bool {
+        self.unverified || self.reports || self.answer
+    }
+}
+
+impl<Io: PortIo> Env<Io> {
+    /// The packet of an arrival and where it came from. `None`, and counted, if it is none or its checksum is wrong.
+    #[inline]
+    fn read_packet<'a>(&self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
+        let Carries::Packet { udp } = arrival.carries else { return None };
+        let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
+            Ok(packet) if packet.checksum_ok() => {
+                return Some((Sender { flow: arrival.flow, mac: arrival.source_mac, udp }, packet));
+            }
+            Ok(_) => Refused::BadChecksum,
+            Err(_) => Refused::BadHeader,
+        };
+        self.control.counters().drops.count_sctp(refused);
+        None
+    }
+
+    /// Gives a packet to its association.
+    #[inline]
+    fn take_packet(
+        &mut self,
+        at: u32,
+        association: &mut Association,
+        from: Sender,
+        packet: &Packet<'_>,
+        now: Instant,
+    ) -> Taken {
+        let carrier = &mut association.carrier;
+        let acknowledged = carrier.bytes_acknowledged();
+        let cx = &mut self.tables.session_context();
+        let accepted = carrier.endpoint_mut().input(now, packet, cx);
+        match accepted.result {
+            Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
+            Err(reason) => self.control.counters().drops.count_sctp(reason),
+        }
+        // RFC 6951 §5.4: once the verification tag was checked.
+        if accepted.verified
+            && let Some(port) = from.udp
+        {
+            carrier.path_mut().set_peer_port(port);
+        }
+        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
+        carrier.make_ready(at, self.schedules.of(CarrierKind::Association));
+        let unverified = accepted.answer_waits && !accepted.verified;
+        Taken { unverified, reports: carrier.endpoint_mut().may_report(), answer }
     }
 }
 

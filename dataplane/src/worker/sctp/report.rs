@@ -14,7 +14,7 @@ use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes the events of an association, but for those of sessions that have no credit for them.
-    pub(super) fn report_association(&mut self, at: u32, now: Instant) {
+    pub(in crate::worker) fn report_association(&mut self, at: u32, now: Instant) {
         while let Some(association) = self.associations.get_mut(at)
             && let Some(event) = association.endpoint_mut().poll_event()
         {

@@ -23,6 +23,7 @@ mod recorder;
 mod sctp;
 mod sctp_attacks;
 mod sctp_paths;
+mod sctp_runs;
 mod slow_control;
 mod streams;
 mod windows;

@@ -84,32 +84,44 @@ impl<'a> PacketBuilder<'a> {
 
     /// Adds the DATA chunk whose user data are the first `len` bytes of [`data_buffer`](Self::data_buffer),
     /// 1 to [`data_room`](Self::data_room).
+    #[inline]
     pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
-        self.data(header, len).map(|_| ())
+        self.data(header.emit_numbers(len), len)
     }
 
     /// The same with user data of which the CRC32c is `crc`: they are not read for the checksum.
+    #[inline]
     pub fn push_digested(&mut self, header: &DataHeader, len: usize, crc: u32) -> Result<(), Full> {
-        let start = self.len;
-        let header = self.data(header, len)?;
+        let (start, header) = (self.len, header.emit_numbers(len));
+        self.data(header, len)?;
         let end = start + DATA_HEADER_LEN + len;
         debug_assert_eq!(crc, crc32c::update(0, &self.out[end - len..end]));
-        let front = crc32c::update(self.crc, &self.out[self.digested..start]);
-        self.crc = crc32c::combine(crc32c::update(front, &header), crc, len);
+        let front = crc32c::update_numbers(self.crc_of(start), header);
+        self.crc = crc32c::combine(front, crc, len);
         self.digested = end;
         Ok(())
     }
 
-    /// Writes header and pad of a DATA chunk; its header.
+    /// Writes header and pad of a DATA chunk.
     #[inline]
-    fn data(&mut self, header: &DataHeader, len: usize) -> Result<[u8; DATA_HEADER_LEN], Full> {
+    fn data(&mut self, [head, tail]: [u64; 2], len: usize) -> Result<(), Full> {
         if len == 0 || len > self.data_room() {
             return Err(Full);
         }
-        let header = header.emit(len);
-        self.out[self.len..][..DATA_HEADER_LEN].copy_from_slice(&header);
+        let out = &mut self.out[self.len..][..DATA_HEADER_LEN];
+        out[..8].copy_from_slice(&head.to_be_bytes());
+        out[8..].copy_from_slice(&tail.to_be_bytes());
         self.pad_to(DATA_HEADER_LEN + len);
-        Ok(header)
+        Ok(())
+    }
+
+    /// CRC32c of the first `end` bytes, with a checksum of zero; at least those that it is known of.
+    #[inline]
+    fn crc_of(&self, end: usize) -> u32 {
+        match self.digested == end {
+            true => self.crc,
+            false => crc32c::update(self.crc, &self.out[self.digested..end]),
+        }
     }
 
     /// Adds a SACK; what does not fit is left out, duplicates first, then the last blocks
@@ -258,7 +270,7 @@ impl<'a> PacketBuilder<'a> {
 
     /// Fills in the checksum; bytes of the packet.
     pub fn finish(self) -> usize {
-        let crc = crc32c::update(self.crc, &self.out[self.digested..self.len]);
+        let crc = self.crc_of(self.len);
         // RFC 9260 §6.8: put in last.
         be::put(self.out, field::CHECKSUM, &crc32c::to_field(crc));
         self.len

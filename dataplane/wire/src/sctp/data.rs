@@ -51,6 +51,13 @@ impl DataHeader {
     /// The chunk's header for `len` bytes of user data, 1 to 65519.
     #[inline]
     pub fn emit(&self, len: usize) -> [u8; DATA_HEADER_LEN] {
+        let [head, tail] = self.emit_numbers(len);
+        (u128::from(head) << 64 | u128::from(tail)).to_be_bytes()
+    }
+
+    /// The same as two numbers, each of which goes most significant byte first.
+    #[inline]
+    pub(super) fn emit_numbers(&self, len: usize) -> [u64; 2] {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         let flags = flag(self.immediate, field::IMMEDIATE)
             | flag(self.unordered, field::UNORDERED)
@@ -62,7 +69,7 @@ impl DataHeader {
             | u64::from(len) << 32
             | u64::from(self.tsn.0);
         let tail = u64::from(self.stream) << 48 | u64::from(self.ssn) << 32 | u64::from(self.ppid);
-        (u128::from(head) << 64 | u128::from(tail)).to_be_bytes()
+        [head, tail]
     }
 }
 

@@ -1,7 +1,7 @@
 //! The timers of chunks in flight: T3-rtx (RFC 9260 §6.3.2), tail loss probe and reordering (RFC 8985 §7.2,
 //! §6.2), one at a time (§8); the probe of a closed window (RFC 9260 §6.1 A), and the next burst.
 
-use base::Instant;
+use base::{Instant, MaybeInstant};
 use transport::recovery::Phase;
 use transport::tlp::{Awaited, probe_timeout};
 
@@ -47,9 +47,10 @@ pub enum Expired {
 
 impl Sender {
     /// When to call [`handle_timeout`](Self::handle_timeout).
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let timers = &self.timers;
-        [timers.loss, timers.persist, timers.pace].into_iter().flatten().min()
+        let Timers { loss, persist, pace, .. } = &self.timers;
+        MaybeInstant::from(*loss).earlier(*persist).earlier(*pace).get()
     }
 
     /// Time has passed; sending goes on.

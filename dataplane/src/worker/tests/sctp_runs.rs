@@ -1,0 +1,248 @@
+//! Packets of an association that come one behind the other are looked up once. What becomes of them is the same as when
+//! each is looked up by itself.
+
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory, Stag, StreamId};
+use proptest::prelude::*;
+use wire::crc32c;
+
+use super::sctp::{PORT, config};
+use super::wire_pair::*;
+use crate::api::EndpointConfig;
+use crate::memory::Memory;
+use crate::worker::arrival::{Arrivals, Carries, Packet};
+
+const SOURCE: Stag = Stag(1);
+const SINK: Stag = Stag(2);
+const LEN: usize = 8000;
+/// Entries of the event ring: few, so that sessions pause.
+const EVENTS: usize = 64;
+
+/// What peers post, what happens to the packets on their way, and whether the control thread takes events.
+#[derive(Clone, Debug)]
+struct Burst {
+    /// The stream, and the length of a write or of a message.
+    posts: Vec<(usize, bool, usize)>,
+    changes: Vec<(Change, prop::sample::Index)>,
+    listens: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Damage,
+    Swap,
+    Repeat,
+    Lose,
+    /// Another verification tag.
+    Tag,
+}
+
+/// Two peers of a third host: two streams over one association, and one over another.
+struct Three {
+    net: Net,
+    streams: [(usize, StreamId); 3],
+    /// Of each of the streams.
+    sources: [Memory; 3],
+    sink: Memory,
+}
+
+impl Three {
+    fn new() -> Three {
+        let mut plan = Plan::new(2);
+        plan.limits.events = EVENTS;
+        let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
+        net.hosts[1].listen_as(PORT, 200, 200, config());
+        net.settle();
+        let shared = EndpointConfig::from(config());
+        let streams = [0, 0, 2].map(|from| {
+            let (stream, _) = net.open_as(from, 0, 1, (v4(2), PORT).into(), shared.clone());
+            (from, stream)
+        });
+        let [one, other] = [0, 2].map(|peer| {
+            let source = net.hosts[peer].region(SOURCE.0, LEN, Access::NONE);
+            source.write(0, &pattern(LEN));
+            source
+        });
+        let sources = [one.clone(), one, other];
+        let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
+        net.settle();
+        assert_eq!(net.hosts[1].count("associations"), 2);
+        Three { net, streams, sources, sink }
+    }
+
+    /// The packets that the peers send now, in turns.
+    fn sent(&mut self) -> Vec<TestFrame> {
+        let now = self.net.now;
+        let [mut one, mut other] = [0, 2].map(|peer| {
+            self.net.hosts[peer].cores[0].turn(now);
+            self.net.hosts[peer].sent().into_iter()
+        });
+        let mut frames = Vec::new();
+        while one.len() + other.len() > 0 {
+            frames.extend(one.by_ref().take(5).chain(other.by_ref().take(5)));
+        }
+        frames
+    }
+
+    /// The burst as the third host takes it, with what it makes of it: all together, or each packet read in full, looked up by
+    /// itself, and followed by a look at what it has brought.
+    fn take(&mut self, burst: &Burst, alone: bool) -> String {
+        let now = self.net.now;
+        for &(stream, write, len) in &burst.posts {
+            let source = &self.sources[stream];
+            let (peer, stream) = self.streams[stream];
+            if write {
+                self.net.hosts[peer].write(stream, (SOURCE, source), SINK, len as u32);
+            } else {
+                self.net.hosts[peer].send(stream, &vec![7; len]);
+            }
+        }
+        let mut frames = self.sent();
+        for (change, at) in &burst.changes {
+            let len = frames.len();
+            let Some(at) = (len > 1).then(|| at.index(len - 1)) else { continue };
+            match change {
+                Change::Damage => *frames[at].0.last_mut().expect("a packet") ^= 1,
+                Change::Swap => frames.swap(at, at + 1),
+                Change::Repeat => frames.insert(at, frames[at].clone()),
+                Change::Lose => drop(frames.remove(at)),
+                Change::Tag => retag(&mut frames[at].0),
+            }
+        }
+        let host = &mut self.net.hosts[1];
+        let core = &mut host.cores[0];
+        core.begin_burst(false);
+        for stage in frames.chunks(if alone { 1 } else { 8 }) {
+            let (mut arrivals, mut strangers) = (Arrivals::new(), Arrivals::new());
+            for frame in stage {
+                core.sort(0, Packet::Frame(frame.clone()), now, true, &mut arrivals);
+            }
+            core.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
+            strangers.iter().for_each(|stranger| core.input_stranger(stranger, now));
+            if alone {
+                for at in core.associations.slots() {
+                    core.report_association(at, now);
+                }
+            }
+        }
+        let mut seen = self.state();
+        self.net.hosts[1].cores[0].turn(now);
+        let host = &mut self.net.hosts[1];
+        if burst.listens {
+            while let Some(event) = host.handles[0].poll() {
+                seen += &format!("{event:?} ");
+            }
+        }
+        let answers = host.sent();
+        seen += &format!(
+            "{:?} {}",
+            answers.iter().map(|frame| &frame.0).collect::<Vec<_>>(),
+            self.state()
+        );
+        for frame in answers {
+            for peer in [0, 2] {
+                self.net.hosts[peer].arrive(frame.clone());
+            }
+        }
+        self.net.now += Duration::from_micros(50);
+        seen
+    }
+
+    /// Associations, counters and what was placed.
+    fn state(&self) -> String {
+        let core = &self.net.hosts[1].cores[0];
+        let associations: Vec<_> = core
+            .associations
+            .iter()
+            .map(|(at, association)| {
+                let endpoint = association.endpoint();
+                let pending = endpoint.sessions().map(|id| endpoint.pending_events(id));
+                format!("{at} {:?} {:?}", association.stats(), pending.collect::<Vec<_>>())
+            })
+            .collect();
+        let mut counts = Vec::new();
+        let counters = self.net.hosts[1].handles[0].counters();
+        counters.for_each(|counter, value| counts.push((counter.name, value)));
+        let drops: Vec<_> = counters.drops.iter().collect();
+        let placed = crc32c::update(0, &bytes_of(&self.sink));
+        format!("{associations:?} {counts:?} {drops:?} {placed}")
+    }
+}
+
+/// Gives an SCTP packet in IPv4 another tag, and the checksum that is right then.
+fn retag(frame: &mut [u8]) {
+    let packet = &mut frame[34..];
+    packet[4] ^= 1;
+    let checksum = wire::sctp::checksum(packet);
+    packet[8..12].copy_from_slice(&checksum);
+}
+
+fn any_burst() -> impl Strategy<Value = Burst> {
+    let posts = prop::collection::vec((0usize..3, any::<bool>(), 1..LEN / 2), 0..12);
+    let change = prop_oneof![
+        Just(Change::Damage),
+        Just(Change::Swap),
+        Just(Change::Repeat),
+        Just(Change::Lose),
+        Just(Change::Tag),
+    ];
+    let changes = prop::collection::vec((change, any::<prop::sample::Index>()), 0..4);
+    (posts, changes, prop::bool::weighted(0.7)).prop_map(|(posts, changes, listens)| Burst {
+        posts,
+        changes,
+        listens,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn packets_are_taken_alike_in_runs_and_alone(bursts in prop::collection::vec(any_burst(), 1..12)) {
+        let (mut runs, mut alone) = (Three::new(), Three::new());
+        for burst in &bursts {
+            prop_assert_eq!(runs.take(burst, false), alone.take(burst, true));
+        }
+    }
+}
+
+/// A session without credit takes no more than it may, also in the midst of packets that came together.
+#[test]
+fn a_session_pauses_between_packets_that_came_together() {
+    let posts = || (0..120).map(|_| (0, false, 1200)).collect();
+    let burst = || Burst { posts: posts(), changes: Vec::new(), listens: false };
+    let (mut runs, mut alone) = (Three::new(), Three::new());
+    for _ in 0..12 {
+        assert_eq!(runs.take(&burst(), false), alone.take(&burst(), true));
+    }
+    let core = &runs.net.hosts[1].cores[0];
+    let paused = core.associations.iter().any(|(_, association)| {
+        let endpoint = association.endpoint();
+        endpoint.sessions().any(|id| endpoint.pending_events(id) > 0)
+    });
+    assert!(paused);
+}
+
+/// Frames with the headers of an association's packet before them are of it; what is in UDP is read in full.
+#[test]
+fn packets_with_the_same_headers_follow_each_other() {
+    let mut three = Three::new();
+    for _ in 0..4 {
+        let (peer, stream) = three.streams[0];
+        three.net.hosts[peer].send(stream, &[7; 1200]);
+    }
+    let frames = three.sent();
+    assert!(frames.len() >= 4);
+    let core = &mut three.net.hosts[1].cores[0];
+    let mut arrivals = Arrivals::new();
+    for frame in frames.iter().take(4) {
+        core.sort(0, Packet::Frame(frame.clone()), three.net.now, true, &mut arrivals);
+    }
+    for (at, arrival) in arrivals.iter().enumerate() {
+        assert_eq!(arrival.follows, at > 0);
+        assert_eq!((arrival.flow, arrival.hash), (arrivals[0].flow, arrivals[0].hash));
+        assert_eq!(arrival.span, 34..frames[at].0.len());
+        assert!(matches!(arrival.carries, Carries::Packet { udp: None }));
+    }
+}

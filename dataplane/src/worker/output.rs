@@ -191,6 +191,8 @@ impl<Io: PortIo> Env<Io> {
             quota: QUOTA,
             keep_limit: u64::MAX,
             shared: self.shared,
+            // What is left to be done after the last packet of a turn is done while it is on its way.
+            offers: self.schedules.get(E::KIND).ready().is_empty(),
         };
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
         let Some(ended) = transmitted.refused else { return Turn::Done };

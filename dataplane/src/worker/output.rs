@@ -83,6 +83,11 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
+    /// Serves the connections that are queued. Returns whether there was one.
+    pub(super) fn transmit_connections(&mut self, now: Instant) -> bool {
+        self.transmit(CarrierKind::Connection, now)
+    }
+
     #[inline]
     fn serve(&mut self, kind: CarrierKind, slot: u32, queue: Queue, now: Instant) -> Turn {
         match kind {

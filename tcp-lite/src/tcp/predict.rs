@@ -25,22 +25,20 @@ impl Connection {
             && !seg.ce
             && !self.ecn.concerns(seg)
             && seg.options.sack.is_empty()
-            && match self.send.flight() {
-                0 => seg.ack == self.send.una.wire() && self.send.is_quiet(window),
-                _ => seg.ack == self.send.nxt.wire() && self.is_answered(window),
-            }
+            && (seg.ack == self.send.una.wire() && self.send.is_quiet(window)
+                || seg.ack == self.send.nxt.wire() && self.is_answered(window))
             && (!self.timestamps || stamps.is_some_and(|stamps| !self.recv.is_old(stamps, now)))
     }
 
     /// True when an acknowledgement of all that is in flight, with this window, only ends that: one segment is in flight, which
-    /// is no FIN, and nothing else depends on it.
-    #[inline]
+    /// is no FIN, and nothing else depends on it. Not inline, nor is the next: a peer that only sends has nothing of it.
+    #[inline(never)]
     fn is_answered(&self, window: u64) -> bool {
         !self.ecn.measures() && self.path.pending().is_none() && self.send.is_lone(window)
     }
 
     /// Takes the acknowledgement of a segment for which [`is_answered`](Self::is_answered).
-    #[inline]
+    #[inline(never)]
     fn answered(&mut self, now: Instant, seg: &Segment<'_>, up: &mut impl SegmentSource) {
         let window = u64::from(seg.window) << self.send.window_shift;
         self.send.on_ack_of_lone(now, self.recv.nxt, window, &self.config);
@@ -65,9 +63,10 @@ impl Connection {
         if let Some(stamps) = seg.options.timestamps.filter(|_| self.timestamps) {
             self.recv.record_timestamp(start, stamps, now);
         }
-        match self.send.flight() {
-            0 => self.send.window.note(start, self.send.una),
-            _ => self.answered(now, seg, up),
+        if seg.ack == self.send.una.wire() {
+            self.send.window.note(start, self.send.una);
+        } else {
+            self.answered(now, seg, up);
         }
         let text = self.recv.next_text(now, seg.payload, &self.config, &mut self.stats, up);
         if self.recv.is_half_used() {

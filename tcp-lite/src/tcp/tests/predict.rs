@@ -7,7 +7,10 @@ use proptest::prelude::*;
 
 use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::upper::{Batch, Take, Upper};
-use crate::tcp::{Config, Connection, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
+use crate::tcp::{
+    Config, CongestionControl, Connection, Extensions, Flags, Options, Segment, SeqNumber,
+    Timestamps,
+};
 use base::Instant;
 
 /// A segment as the peer would send it next, but for what is said.
@@ -197,6 +200,9 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+const CONTROLLERS: [CongestionControl; 3] =
+    [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -205,11 +211,15 @@ proptest! {
     fn the_long_way_agrees(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
         delay in prop_oneof![Just(0u64), Just(40)],
+        congestion in prop::sample::select(&CONTROLLERS[..]),
+        probes: bool,
         steps in prop::collection::vec((any_step(), any::<bool>()), 1..120),
         close: bool,
     ) {
         let extensions = Extensions { sack, timestamps, ecn, window_scale: true };
-        let config = configured(extensions, pushed, delay);
+        let mut config = Arc::unwrap_or_clone(configured(extensions, pushed, delay));
+        (config.congestion, config.tail_loss_probe) = (congestion, probes);
+        let config = Arc::new(config);
         let (mut short, mut long) = (End::new(&config), End::new(&config));
         let (mut now, mut then) = (Instant::ZERO, Instant::ZERO);
         let last = close.then_some((Step::Close, true));
@@ -356,4 +366,20 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     end.step(&mut now, &Step::Wait(5000), true);
     end.poll(now);
     assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
+}
+
+#[test]
+fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
+    // RFC 8257 §3.3: what was acknowledged without a mark is measured.
+    let ecn = Extensions { ecn: true, ..EXTENSIONS };
+    let mut config = Arc::unwrap_or_clone(configured(ecn, false, 40));
+    let answers = |config: &Config| {
+        let mut end = End::new(&Arc::new(config.clone()));
+        end.up.len += 100;
+        end.poll(Instant::ZERO);
+        end.answer(Instant::ZERO, &PLAIN, true)
+    };
+    assert!(answers(&config));
+    config.congestion = CongestionControl::Dctcp;
+    assert!(!answers(&config));
 }

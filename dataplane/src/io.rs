@@ -69,6 +69,9 @@ pub trait PortIo {
     /// Queues a frame, for which there is [`room`](Self::room).
     fn send(&mut self, frame: Self::Frame);
 
+    /// Gives what is queued to the device ahead of the next [`flush`](Self::flush), as far as it takes it.
+    fn offer(&mut self) {}
+
     /// Gives what is queued to the device, as far as it takes it. Returns false when something is left.
     fn flush(&mut self) -> bool;
 

@@ -89,6 +89,10 @@ pub trait TxBatch {
     /// others are not. Called before its [`commit`](Self::commit), or not at all.
     fn ecn_capable(&mut self) {}
 
+    /// The segment for which room was given last is the last one for now: the source has no more. Called before its
+    /// [`commit`](Self::commit), or not at all.
+    fn last(&mut self) {}
+
     /// Many streams share the port: bursts may be longer than those of a few ([`transport::pacing`]).
     fn is_shared(&self) -> bool {
         false

@@ -160,6 +160,7 @@ impl<M: RegionMemory> Ulp<M> {
     }
 
     /// The next thing that the ULP should know. The ready-to-receive message is no concern of it.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<UlpEvent> {
         match self {
             Ulp::Ddp(stream) => stream.poll_event().map(UlpEvent::Ddp),

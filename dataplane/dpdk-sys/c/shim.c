@@ -35,6 +35,15 @@ static int negative(int rc)
 	return rc < 0 ? rc : -rc;
 }
 
+/* Most queues of a port over rings, as in its driver. */
+#define RING_QUEUES 16
+
+/*
+ * To which ring each queue of a port over rings sends; NULL for all other ports. Written before the port is used and once it
+ * is closed.
+ */
+static struct rte_ring *sends_to[RTE_MAX_ETHPORTS][RING_QUEUES];
+
 /* ---- host ---- */
 
 static int ask_interface(int fd, const char *name, struct ddpd_interface *out)
@@ -500,6 +509,7 @@ int ddpd_port_remove(uint16_t port)
 	rc = rte_eth_dev_close(port);
 	if (rc != 0)
 		return negative(rc);
+	memset(sends_to[port], 0, sizeof(sends_to[port]));
 	return negative(rte_dev_remove(info.device));
 }
 
@@ -521,9 +531,26 @@ void ddpd_epoll_clear(int epfd)
 	rte_epoll_wait(epfd, &event, 1, 0);
 }
 
+/*
+ * Prefetches what a ring's sender reads and writes, which its receiver had last: how far that has come, and the next entry.
+ * The line with the sender's own end is left alone: the receiver polls it.
+ */
+static void prefetch_entry(const struct rte_ring *ring)
+{
+	void *const *entries = (void *const *)&ring[1];
+
+	__builtin_prefetch((const void *)&ring->cons);
+	__builtin_prefetch(&entries[ring->prod.head & ring->mask], 1);
+}
+
 uint16_t ddpd_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)
 {
-	return rte_eth_rx_burst(port, queue, bufs, count);
+	uint16_t n = rte_eth_rx_burst(port, queue, bufs, count);
+
+	/* A lone frame is often answered with one. */
+	if (n == 1 && sends_to[port][queue % RING_QUEUES] != NULL)
+		prefetch_entry(sends_to[port][queue % RING_QUEUES]);
+	return n;
 }
 
 uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, uint16_t count)
@@ -538,7 +565,11 @@ int ddpd_port_from_rings(const char *name, struct rte_ring **rx, struct rte_ring
 {
 	int port = rte_eth_from_rings(name, rx, count, tx, count, (unsigned)socket);
 
-	return port < 0 ? negative(rte_errno) : port;
+	if (port < 0)
+		return negative(rte_errno);
+	for (unsigned i = 0; i < count && i < RING_QUEUES; i++)
+		sends_to[port][i] = tx[i];
+	return port;
 }
 
 struct rte_ring *ddpd_ring_create(const char *name, unsigned size, int socket)

@@ -15,6 +15,7 @@
 #include "shim.h"
 
 enum ddpd_offsets {
+	DDPD_MBUF_SIZE = sizeof(struct rte_mbuf),
 	DDPD_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
 	DDPD_MBUF_DATA_OFF = offsetof(struct rte_mbuf, data_off),
 	DDPD_MBUF_NB_SEGS = offsetof(struct rte_mbuf, nb_segs),

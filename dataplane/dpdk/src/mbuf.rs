@@ -179,6 +179,15 @@ impl Mbuf {
         prefetch::line(self.raw().cast(), 0);
     }
 
+    /// Prefetches the rest of the `rte_mbuf`, which is read when it is freed, and `len` bytes from where the data begin in most
+    /// buffers: behind it and the headroom. That does not wait for the line that says where they do begin.
+    #[inline]
+    pub fn prefetch_usual(&self, len: usize) {
+        let usual = sys::DDPD_MBUF_SIZE as usize + HEADROOM;
+        prefetch::line(self.raw().cast(), sys::DDPD_MBUF_SIZE as usize - 1);
+        prefetch::read(self.raw().cast::<u8>().wrapping_add(usual), len);
+    }
+
     /// Prefetches its data, at most `most` bytes.
     #[inline]
     pub fn prefetch_data(&self, most: usize) {

@@ -94,6 +94,10 @@ impl PortIo for PortQueue {
         self.tx(frame);
     }
 
+    fn offer(&mut self) {
+        PortQueue::offer(self);
+    }
+
     fn flush(&mut self) -> bool {
         PortQueue::flush(self);
         self.pending() == 0

@@ -171,9 +171,7 @@ impl PortQueue {
     /// Offers the device what waits, once. What it does not take stays for the next time, or is dropped and
     /// counted if the link was found down. Publishes the counters.
     pub fn flush(&mut self) {
-        if !self.pending.is_empty() {
-            self.offer();
-        }
+        self.offer();
         if self.counters != self.last_published || self.impaired.is_some() {
             self.last_published = self.counters;
             self.shared.store_counters(&self.counters, self.link_counters());
@@ -255,7 +253,11 @@ impl PortQueue {
         self.impaired.as_ref().map(|link| link.counters())
     }
 
-    fn offer(&mut self) {
+    /// The same ahead of [`flush`](Self::flush), without the counters.
+    pub fn offer(&mut self) {
+        if self.pending.is_empty() {
+            return;
+        }
         let sent = match &mut self.watch {
             None => self.tx.burst(&mut self.pending),
             Some(watch) => watch.burst(&mut self.tx, &mut self.pending, &self.shared),

@@ -23,6 +23,10 @@ pub(super) struct Batch<'a, Io: PortIo> {
     frame: Option<Io::Frame>,
     /// The segment being written is ECN-capable.
     ect: bool,
+    /// It is the last one.
+    last: bool,
+    /// The last one is offered to the device at once.
+    offers: bool,
     quota: usize,
     /// See [`TxBatch::keep_limit`].
     keep_limit: u64,
@@ -54,8 +58,21 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         counters: &'a Counters,
     ) -> Self {
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
-        let shared = false;
-        Batch { io, path, how, counters, frame, ect, quota, keep_limit, shared, refused }
+        let (shared, last, offers) = (false, false, false);
+        Batch {
+            io,
+            path,
+            how,
+            counters,
+            frame,
+            ect,
+            last,
+            offers,
+            quota,
+            keep_limit,
+            shared,
+            refused,
+        }
     }
 }
 
@@ -69,7 +86,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
             self.refused = Some(Refusal::RingFull);
             return None;
         }
-        self.ect = false;
+        (self.ect, self.last) = (false, false);
         let header = self.path.header_len();
         let room = room_in(&mut self.frame, self.io, header, len);
         if room.is_none() {
@@ -80,6 +97,10 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
 
     fn ecn_capable(&mut self) {
         self.ect = true;
+    }
+
+    fn last(&mut self) {
+        self.last = true;
     }
 
     fn is_shared(&self) -> bool {
@@ -110,10 +131,14 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
             let (l2, l3) = (self.path.l2_len(), self.path.l3_len());
             frame.offload(self.how, l2, l3, self.path.is_v6());
         }
-        self.counters.frames.tx_frames.add(1);
-        self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
-        self.quota -= 1;
+        let bytes = frame.bytes().len();
         self.io.send(frame);
+        if self.last && self.offers {
+            self.io.offer();
+        }
+        self.counters.frames.tx_frames.add(1);
+        self.counters.frames.tx_bytes.add(bytes as u64);
+        self.quota -= 1;
     }
 }
 
@@ -181,6 +206,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         let mut batch = Batch::new(out.io, path, out.checksum, quota, out.counters);
         batch.keep_limit = out.keep_limit;
         batch.shared = out.shared;
+        batch.offers = out.offers;
         self.poll_transmit(now, &mut batch);
         Transmitted { any: batch.quota < quota, refused: batch.refused }
     }

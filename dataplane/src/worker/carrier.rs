@@ -93,6 +93,8 @@ pub(super) struct Transmit<'a, Io: PortIo> {
     pub(super) keep_limit: u64,
     /// Many streams share the port.
     pub(super) shared: bool,
+    /// The last packet is offered to the device at once: nothing else is to be sent.
+    pub(super) offers: bool,
 }
 
 /// What came of it.

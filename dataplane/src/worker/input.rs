@@ -256,7 +256,12 @@ impl<Io: PortIo> Core<Io> {
         // Frames of one flow often follow each other.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let follows = same.is_some();
-        let hash = same.map_or_else(|| self.streams.flows().hash(&flow), |last| last.hash);
+        let hash = match same {
+            Some(last) => last.hash,
+            // A stream with requests and replies has one segment in a burst, and is often alone.
+            None if arrivals.is_empty() => self.streams.hash(&flow),
+            None => self.streams.flows().hash(&flow),
+        };
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.bytes());
         let carries = Carries::Segment { ce, unverified };

@@ -272,14 +272,20 @@ impl<Io: PortIo> Core<Io> {
             }
         }
         busy |= self.take_messages(now);
-        busy |= self.take_frames(now);
-        busy |= self.fire_timers(now);
-        busy |= self.post_due(now);
+        let came = self.take_frames(now);
+        if came {
+            // What came is answered before anything else is looked for.
+            self.transmit_connections(now);
+        }
+        let due = self.fire_timers(now) | self.post_due(now);
         let mut changed = self.poll_neighbours(now);
         let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
         self.env.control.counters().ip.reassembly_timeouts.add(expired);
-        busy |= self.transmit(CarrierKind::Connection, now);
+        busy |= came | due;
+        if !came || due || changed {
+            busy |= self.transmit_connections(now);
+        }
         busy |= self.transmit(CarrierKind::Association, now);
         busy |= self.send_for_host();
         busy |= self.send_outbox();

@@ -83,6 +83,13 @@ impl<Io: PortIo> PortIo for Outlet<Io> {
     }
 
     #[inline]
+    fn offer(&mut self) {
+        if self.held.is_none() {
+            self.io.offer();
+        }
+    }
+
+    #[inline]
     fn flush(&mut self) -> bool {
         self.io.flush()
     }

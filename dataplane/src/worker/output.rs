@@ -83,6 +83,11 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
+    /// Serves the connections that are queued. Returns whether there was one.
+    pub(super) fn transmit_connections(&mut self, now: Instant) -> bool {
+        self.transmit(CarrierKind::Connection, now)
+    }
+
     #[inline]
     fn serve(&mut self, kind: CarrierKind, slot: u32, queue: Queue, now: Instant) -> Turn {
         match kind {
@@ -191,6 +196,8 @@ impl<Io: PortIo> Env<Io> {
             quota: QUOTA,
             keep_limit: u64::MAX,
             shared: self.shared,
+            // What is left to be done after the last packet of a turn is done while it is on its way.
+            offers: self.schedules.get(E::KIND).ready().is_empty(),
         };
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
         let Some(ended) = transmitted.refused else { return Turn::Done };

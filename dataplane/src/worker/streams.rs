@@ -16,6 +16,8 @@ pub(super) struct Streams {
     slab: Slab<Box<Conn>>,
     /// Those over TCP.
     flows: FlowTable,
+    /// A flow that has been hashed, and its hash.
+    hashed: Option<(FlowKey, FlowHash)>,
     time_wait: ByAge,
 }
 
@@ -25,6 +27,7 @@ impl Streams {
         Streams {
             slab: Slab::new(worker, limit),
             flows: FlowTable::new(key),
+            hashed: None,
             time_wait: ByAge::default(),
         }
     }
@@ -128,6 +131,19 @@ impl Streams {
         &self.flows
     }
 
+    /// The hash of a flow; it is not computed again for the flow of the call before.
+    #[inline]
+    pub(super) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
+        match self.hashed {
+            Some((known, hash)) if known == *flow => hash,
+            _ => {
+                let hash = self.flows.hash(flow);
+                self.hashed = Some((*flow, hash));
+                hash
+            }
+        }
+    }
+
     /// True when the flow is that of the stream in this slot.
     #[inline]
     fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
@@ -148,5 +164,27 @@ impl Streams {
     pub(super) fn oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
         self.time_wait.oldest(|id| slab.find(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_that_of_the_flow_whichever_was_hashed_before() {
+        let flow = |remote: [u8; 4], port| FlowKey {
+            interface: 0,
+            local: ([10, 0, 0, 1], 4791).into(),
+            remote: (remote, port).into(),
+        };
+        let flows = [flow([10, 0, 0, 2], 7), flow([10, 0, 0, 2], 8), flow([10, 0, 0, 3], 7)];
+        let mut streams = Streams::new(0, 10, [7; 16]);
+        for at in [0, 0, 1, 1, 0, 2, 1, 2, 2] {
+            let expected = streams.flows().hash(&flows[at]);
+            assert_eq!(streams.hash(&flows[at]), expected);
+        }
+        let other = FlowKey { interface: 1, ..flows[2] };
+        assert_ne!(streams.hash(&flows[2]), streams.hash(&other));
     }
 }

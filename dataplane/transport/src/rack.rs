@@ -122,6 +122,15 @@ impl Rack {
         self.reordering_seen |= delivery.reordered;
     }
 
+    /// [`on_delivery`](Self::on_delivery) of all that was in flight, one segment that was sent once.
+    #[inline]
+    pub fn on_lone(&mut self, now: Instant, sent: Transmission) {
+        let track = &mut *self.track;
+        track.rtt = now.nanos_since(sent.at);
+        track.latest = track.latest.max(sent);
+        track.fack = track.fack.max(sent.end);
+    }
+
     /// Step 4, for an acknowledgement with D-SACK: a wider window once per round trip.
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.track.dsack_round {

@@ -48,9 +48,12 @@ impl RttEstimator {
         let r = rtt.get().min(u64::MAX / 4);
         if self.measured {
             // RFC 6298 §2.3: alpha = 1/8, beta = 1/4, RTTVAR first.
-            let n = per_rtt.max(1);
-            self.rttvar = blend(self.rttvar, self.srtt.abs_diff(r), 4 * n);
-            self.srtt = blend(self.srtt, r, 8 * n);
+            let (var, srtt) = (self.rttvar, self.srtt);
+            (self.rttvar, self.srtt) = match per_rtt {
+                // By far the most: without a division.
+                0 | 1 => (blend(var, srtt.abs_diff(r), 4), blend(srtt, r, 8)),
+                n => (blend(var, srtt.abs_diff(r), 4 * n), blend(srtt, r, 8 * n)),
+            };
         } else {
             // RFC 6298 §2.2
             self.srtt = r;
@@ -126,6 +129,7 @@ fn micros(time: Duration) -> u32 {
 }
 
 /// (1 - 1/weight) * old + new / weight, without loss of small differences in sign.
+#[inline(always)]
 fn blend(old: u64, new: u64, weight: u64) -> u64 {
     if new >= old { old + (new - old) / weight } else { old - (old - new) / weight }
 }

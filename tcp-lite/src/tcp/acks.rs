@@ -3,7 +3,7 @@
 
 use base::{Instant, Nanos};
 use transport::congestion::Growth;
-use transport::delivery::Delivery;
+use transport::delivery::{Delivery, Transmission};
 use transport::loss_recovery::{Ack, Duplicated, LossesFound, Undone};
 use transport::ranges::Range;
 use transport::recorder::{Kind, Record, bytes};
@@ -233,6 +233,41 @@ impl Sender {
             && self.out.state.phase() == Phase::Open
             && self.out.state.is_probe_quiet()
             && self.recovery.is_settled()
+    }
+
+    /// True when an acknowledgement of all that is in flight, with this window, does no more than that
+    /// ([`on_ack_of_lone`](Self::on_ack_of_lone)): one segment is in flight, nothing was lost or probed, and the window was and
+    /// is open.
+    #[inline]
+    pub(crate) fn is_lone(&self, window: u64) -> bool {
+        window > 0
+            && !self.window.is_closed()
+            && self.out.board.is_lone()
+            && self.recovery.takes_lone(&self.out.state)
+    }
+
+    /// [`on_ack`](Self::on_ack) of all that is in flight, when that [is lone](Self::is_lone). `seq` and `window` are the
+    /// segment's.
+    #[inline]
+    pub(crate) fn on_ack_of_lone(
+        &mut self,
+        now: Instant,
+        seq: ExtSeq,
+        window: u64,
+        config: &Config,
+    ) {
+        let (bytes, smss) = (self.flight(), u64::from(self.size.emss()));
+        let out = &mut *self.out;
+        let Some(at) = out.board.acknowledge_lone(self.nxt) else { return };
+        out.reno_sacked = 0;
+        self.una = self.nxt;
+        self.progress_at = now;
+        self.dup_acks = 0;
+        let sent = Transmission { at, end: self.una };
+        self.recovery.on_lone(&mut out.state, now, sent, bytes, smss, config);
+        if self.window.may_be_set_by(seq, self.una) {
+            self.window.set(seq, self.una, window);
+        }
     }
 
     fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {

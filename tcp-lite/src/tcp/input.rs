@@ -342,14 +342,22 @@ impl Connection {
             if self.stats.window_closed(now) {
                 self.note_header(now, Kind::WindowClosed, &Header::of(seg));
             }
-        } else if self.stats.window_opened() {
-            self.note_header(now, Kind::WindowOpened, &Header::of(seg));
+        } else {
+            self.note_open_window(now, seg);
         }
         if advanced {
             up.acknowledged(self.send.acknowledged_offset());
             if self.send.fin_sent && self.send.una == self.send.nxt {
                 self.fin_acked(now);
             }
+        }
+    }
+
+    /// The peer's window is open.
+    #[inline]
+    pub(super) fn note_open_window(&mut self, now: Instant, seg: &Segment<'_>) {
+        if self.stats.window_opened() {
+            self.note_header(now, Kind::WindowOpened, &Header::of(seg));
         }
     }
 

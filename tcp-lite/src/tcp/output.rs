@@ -80,10 +80,10 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.out.board.is_empty() && up.has_data() {
+        if self.send.out.board.is_empty() {
             // RFC 5681 §4.1: idle restart.
             let idle = now.nanos_since(self.send.last_sent);
-            if idle > self.send.recovery.rtt().rto(&self.config) {
+            if idle > self.send.recovery.rtt().rto(&self.config) && up.has_data() {
                 self.send.recovery.cc_mut().after_idle(self.config.initial_window);
             }
         }

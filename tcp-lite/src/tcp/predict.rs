@@ -1,7 +1,7 @@
-//! The short way of a received segment: the next one in order of a peer that only sends, with nothing missing and nothing in
-//! flight the other way. Most segments that a busy data sink receives are such. Each check of RFC 9293 §3.10.7.4 and of RFC
-//! 7323 §5 passes then, by what is compared here, and only what such a segment changes is done. What differs in
-//! anything takes the long way, `input`.
+//! The short way of a received segment: the next one in order, with nothing missing, of a peer that only sends while nothing
+//! is in flight the other way, or that answers the one segment that is. Most segments that a busy data sink receives are of
+//! the first kind, requests and replies of the second. Each check of RFC 9293 §3.10.7.4 and of RFC 7323 §5 passes then, by
+//! what is compared here, and only what such a segment changes is done. What differs in anything takes the long way, `input`.
 
 use base::Instant;
 
@@ -9,7 +9,8 @@ use super::connection::Connection;
 use super::drop_reason::DropReason;
 use super::receiver::Text;
 use super::segment::{Flags, Segment};
-use crate::seam::SpanSink;
+use super::timers::{LossTimer, Timer};
+use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
     /// True when [`input_next`](Self::input_next) does with a segment what the long way would do. The state is
@@ -20,13 +21,31 @@ impl Connection {
         let window = u64::from(seg.window) << self.send.window_shift;
         seg.flags.with(Flags::PSH) == Flags::ACK.with(Flags::PSH)
             && seg.seq == self.recv.nxt.wire()
-            && seg.ack == self.send.una.wire()
             && self.recv.is_plain(seg.payload.len())
             && !seg.ce
             && !self.ecn.concerns(seg)
             && seg.options.sack.is_empty()
-            && self.send.is_quiet(window)
+            && (seg.ack == self.send.una.wire() && self.send.is_quiet(window)
+                || seg.ack == self.send.nxt.wire() && self.is_answered(window))
             && (!self.timestamps || stamps.is_some_and(|stamps| !self.recv.is_old(stamps, now)))
+    }
+
+    /// True when an acknowledgement of all that is in flight, with this window, only ends that: one segment is in flight, which
+    /// is no FIN, and nothing else depends on it. Not inline, nor is the next: a peer that only sends has nothing of it.
+    #[inline(never)]
+    fn is_answered(&self, window: u64) -> bool {
+        !self.ecn.measures() && self.path.pending().is_none() && self.send.is_lone(window)
+    }
+
+    /// Takes the acknowledgement of a segment for which [`is_answered`](Self::is_answered).
+    #[inline(never)]
+    fn answered(&mut self, now: Instant, seg: &Segment<'_>, up: &mut impl SegmentSource) {
+        let window = u64::from(seg.window) << self.send.window_shift;
+        self.send.on_ack_of_lone(now, self.recv.nxt, window, &self.config);
+        self.timers.stop(Timer::Retransmit);
+        self.send.loss_timer = LossTimer::Rto;
+        self.note_open_window(now, seg);
+        up.acknowledged(self.send.acknowledged_offset());
     }
 
     /// Takes a segment for which [`is_next`](Self::is_next).
@@ -34,17 +53,21 @@ impl Connection {
     /// # Errors
     /// The upper layer took nothing of it.
     #[inline]
-    pub(super) fn input_next(
+    pub(super) fn input_next<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
-        up: &mut impl SpanSink,
+        up: &mut U,
     ) -> Result<(), DropReason> {
         let start = self.recv.nxt;
         if let Some(stamps) = seg.options.timestamps.filter(|_| self.timestamps) {
             self.recv.record_timestamp(start, stamps, now);
         }
-        self.send.window.note(start, self.send.una);
+        if seg.ack == self.send.una.wire() {
+            self.send.window.note(start, self.send.una);
+        } else {
+            self.answered(now, seg, up);
+        }
         let text = self.recv.next_text(now, seg.payload, &self.config, &mut self.stats, up);
         if self.recv.is_half_used() {
             self.widen(now, up);

@@ -174,6 +174,28 @@ impl Scoreboard {
         self.records.iter().any(|r| r.is(SACKED) && r.len > 0 && r.len < head.len)
     }
 
+    /// True when one segment is in flight, sent once, not SACKed, not considered lost, no probe and without a FIN.
+    #[inline]
+    pub(crate) fn is_lone(&self) -> bool {
+        self.records.len() == 1
+            && self.records.front().is_some_and(|r| r.marks == 0 && r.sends == 1)
+            && self.sacked.is_empty()
+    }
+
+    /// [`acknowledge`](Self::acknowledge) of all that is in flight, up to `una`, if that [is lone](Self::is_lone). Returns
+    /// when it was sent.
+    #[inline]
+    pub(crate) fn acknowledge_lone(&mut self, una: ExtSeq) -> Option<Instant> {
+        let record = self.records.pop_front()?;
+        self.una = una;
+        self.longest_acked = self.longest_acked.max(record.len);
+        self.pipe = 0;
+        self.loss_edge = self.loss_edge.max(una);
+        self.high_rxt = self.high_rxt.max(una);
+        self.resent.clear();
+        Some(record.sent_at)
+    }
+
     /// Everything below `una` is acknowledged. A record of which only a part is keeps the rest.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq, delivery: &mut Delivery) {
         let mut left = una.since(self.una);

@@ -179,6 +179,36 @@ fn untagged_messages_arrive_in_order_and_echo() {
     assert_eq!(back, b"back");
 }
 
+/// The numbers of frames that a host has offered ahead of the end of a turn, since this was asked last.
+fn offers(net: &mut Net, host: usize) -> Vec<usize> {
+    std::mem::take(&mut net.hosts[host].cores[0].port_mut(0).offers)
+}
+
+#[test]
+fn the_last_segment_of_a_turn_is_offered_at_once() {
+    let mut net = pair();
+    net.hosts[1].listen(PORT);
+    let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
+    net.settle();
+    offers(&mut net, 0);
+    // One stream has something to send, then each of them has: only the last one's segment has nothing behind it.
+    net.hosts[0].send(streams[0], &[1; 64]);
+    net.turn();
+    assert_eq!(offers(&mut net, 0), [1]);
+    net.settle();
+    assert_eq!(offers(&mut net, 0), [0; 0], "acknowledgements wait for the end of the turn");
+    for &stream in &streams {
+        net.hosts[0].send(stream, &[2; 64]);
+    }
+    net.turn();
+    assert_eq!(offers(&mut net, 0), [3]);
+    // Of a burst it is the last segment, if all of it can be sent.
+    net.settle();
+    net.hosts[0].send(streams[0], &[3; 3000]);
+    net.turn();
+    assert_eq!(offers(&mut net, 0), [3]);
+}
+
 #[test]
 fn private_data_crosses_and_a_refusal_is_reported() {
     let mut net = pair();

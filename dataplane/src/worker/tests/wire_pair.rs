@@ -73,6 +73,8 @@ pub(super) struct TestIo {
     pub(super) room: usize,
     pub(super) buffers: usize,
     pub(super) tap: Option<Box<Tap>>,
+    /// Each time that frames were offered ahead of the end of the turn, how many waited.
+    pub(super) offers: Vec<usize>,
 }
 
 impl PortIo for TestIo {
@@ -94,6 +96,9 @@ impl PortIo for TestIo {
             tap.record(Direction::Out, Fate::Passed, &frame.0);
         }
         self.tx.push(frame);
+    }
+    fn offer(&mut self) {
+        self.offers.push(self.tx.len());
     }
     fn flush(&mut self) -> bool {
         self.tx.is_empty()
@@ -231,7 +236,7 @@ impl Host {
         };
         let cores = ids.iter().zip(links).zip(meshes).map(|((&id, link), mesh)| {
             let (rx, tx, tap) = (VecDeque::new(), Vec::new(), None);
-            let io = TestIo { rx, tx, room: plan.room, buffers: 4096, tap };
+            let io = TestIo { rx, tx, room: plan.room, buffers: 4096, tap, offers: Vec::new() };
             let parts = CoreParts {
                 id,
                 ports: vec![Some(PortSlot::new(io, facts.clone()))],

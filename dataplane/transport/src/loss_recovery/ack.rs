@@ -6,7 +6,7 @@ use super::LossRecovery;
 use super::flight_state::FlightState;
 use super::scoreboard::Scoreboard;
 use crate::congestion::{Acked, Echo, Growth, Measured};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Transmission};
 use crate::episode::{Episode, Proof};
 use crate::frto::{self, Frto, Seen, Verdict};
 use crate::parameters::Parameters;
@@ -348,6 +348,46 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
+    /// True when [`on_lone`](Self::on_lone) does what the steps of an acknowledgement would: nothing was lost or probed, and
+    /// the controller measures nothing.
+    #[inline]
+    pub fn takes_lone(&self, state: &FlightState) -> bool {
+        self.is_settled()
+            && state.phase == Phase::Open
+            && state.tlp.is_quiet()
+            && !self.cc.measures()
+    }
+
+    /// All steps at once, when all that was in flight is acknowledged without any report besides: one segment of `bytes`,
+    /// sent once, for which [`takes_lone`](Self::takes_lone). Nothing is in flight now.
+    #[inline]
+    pub fn on_lone(
+        &mut self,
+        state: &mut FlightState,
+        now: Instant,
+        sent: Transmission,
+        bytes: u64,
+        smss: u64,
+        config: &impl Parameters,
+    ) {
+        let rtt = now.nanos_since(sent.at);
+        self.rtt.on_progress();
+        self.rack.on_lone(now, sent);
+        self.rack.on_rtt_measured(now, rtt);
+        self.cc.on_round_trip(rtt, sent.end, sent.end);
+        let per_rtt = if bytes <= 2 * smss { 1 } else { bytes.div_ceil(2 * smss) };
+        self.rtt.sample(rtt, per_rtt, config);
+        state.tlp.measured();
+        state.reorder_at = None;
+        if state.usage.is_limited(self.cc.in_slow_start(), self.cc.cwnd()) {
+            let srtt = self.rtt.srtt().unwrap_or(rtt);
+            let growth = Growth::Allowed;
+            self.cc.on_ack(&Acked { now, acked: bytes, marked: 0, srtt, growth, measured: None });
+        } else {
+            self.cc.on_limited_by_source();
+        }
+    }
+
     /// Of what an acknowledgement covers until all that a time-out found in flight is acknowledged, the bytes that count
     /// for growth: what it reports for the first time. The rest left the network before the time-out. A peer without
     /// SACK does not tell them apart: then, and where no pacing spreads it, one segment counts (RFC 3465 §2.3).

@@ -67,6 +67,9 @@ impl Connection {
             if ecn_capable {
                 tx.ecn_capable(); // RFC 3168 §6.1.5
             }
+            if !more {
+                tx.last();
+            }
             let sum = up.text_sum().map(|text| Sum::of_fields(fields).then(text));
             tx.commit_summed(header_len + len, sum);
             self.send.out.board.push(seq, len as u16, false, now);
@@ -114,7 +117,9 @@ impl Connection {
         Some(Limits { room: cwnd.min(send.usable()), records, pace })
     }
 
-    /// The header of a run's segments, the first of which is about to be sent; the upper layer has `room`.
+    /// The header of a run's segments, the first of which is about to be sent; the upper layer has `room`. Inline, so that it
+    /// stays in registers: written to memory and then copied it would wait for all stores before it, those into the packet.
+    #[inline(always)]
     fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
         let window = self.recv.advertise(room);
         self.data_header(now, Flags::default(), window)

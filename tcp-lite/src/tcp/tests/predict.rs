@@ -7,7 +7,10 @@ use proptest::prelude::*;
 
 use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::upper::{Batch, Take, Upper};
-use crate::tcp::{Config, Connection, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
+use crate::tcp::{
+    Config, CongestionControl, Connection, Extensions, Flags, Options, Segment, SeqNumber,
+    Timestamps,
+};
 use base::Instant;
 
 /// A segment as the peer would send it next, but for what is said.
@@ -15,7 +18,7 @@ use base::Instant;
 struct Peer {
     /// From RCV.NXT.
     seq: i32,
-    /// From SND.UNA.
+    /// From SND.UNA; of an answer, from SND.NXT.
     ack: i32,
     len: usize,
     flags: u8,
@@ -41,6 +44,7 @@ const PLAIN: Peer = Peer {
 #[derive(Clone, Debug)]
 enum Step {
     Segment(Peer),
+    Answer(Peer),
     Wait(u64),
     Write(u64),
     Take(Take),
@@ -88,6 +92,12 @@ impl End {
         while self.conn.poll_event().is_some() {}
     }
 
+    /// The same, which acknowledges all that is in flight but for what `peer` says.
+    fn answer(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
+        let flight = self.conn.info().flight as i32;
+        self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_be_short)
+    }
+
     /// Gives it `peer`'s segment. Returns whether the short way was taken.
     fn segment(&mut self, now: Instant, peer: &Peer, may_be_short: bool) -> bool {
         let seq = self.conn.recv.nxt.wire().0.wrapping_add_signed(peer.seq);
@@ -124,6 +134,7 @@ impl End {
     fn step(&mut self, now: &mut Instant, step: &Step, may_be_short: bool) {
         match step {
             Step::Segment(peer) => drop(self.segment(*now, peer, may_be_short)),
+            Step::Answer(peer) => drop(self.answer(*now, peer, may_be_short)),
             Step::Wait(ms) => {
                 *now += Duration::from_millis(*ms);
                 if self.conn.poll_timeout().is_some_and(|at| at <= *now) {
@@ -178,7 +189,9 @@ fn any_peer() -> impl Strategy<Value = Peer> {
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => any_peer().prop_map(Step::Segment),
+        10 => any_peer().prop_map(Step::Answer),
         2 => (0u64..60).prop_map(Step::Wait),
+        6 => (1u64..1200).prop_map(Step::Write),
         1 => (1u64..3000).prop_map(Step::Write),
         1 => (0u64..30_000, 0u64..3000).prop_map(|(a, n)| Step::Take(Take::Only(a..a + n))),
         3 => Just(Step::Take(Take::All)),
@@ -186,6 +199,9 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Room(u64::MAX)),
     ]
 }
+
+const CONTROLLERS: [CongestionControl; 3] =
+    [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
@@ -195,11 +211,15 @@ proptest! {
     fn the_long_way_agrees(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
         delay in prop_oneof![Just(0u64), Just(40)],
+        congestion in prop::sample::select(&CONTROLLERS[..]),
+        probes: bool,
         steps in prop::collection::vec((any_step(), any::<bool>()), 1..120),
         close: bool,
     ) {
         let extensions = Extensions { sack, timestamps, ecn, window_scale: true };
-        let config = configured(extensions, pushed, delay);
+        let mut config = Arc::unwrap_or_clone(configured(extensions, pushed, delay));
+        (config.congestion, config.tail_loss_probe) = (congestion, probes);
+        let config = Arc::new(config);
         let (mut short, mut long) = (End::new(&config), End::new(&config));
         let (mut now, mut then) = (Instant::ZERO, Instant::ZERO);
         let last = close.then_some((Step::Close, true));
@@ -284,4 +304,82 @@ fn what_differs_in_anything_goes_the_long_way() {
         assert_eq!(end.conn.info().flight, 100);
     };
     assert!(!goes_short(&PLAIN, write));
+}
+
+/// Whether the answer to one segment goes the short way. `prepare` is called before that is sent.
+fn answer_goes_short(peer: &Peer, prepare: impl FnOnce(&mut End)) -> bool {
+    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    prepare(&mut end);
+    end.up.len += 100;
+    end.poll(Instant::from_millis(1));
+    assert!(end.conn.info().flight >= 100);
+    end.answer(Instant::from_millis(2), peer, true)
+}
+
+#[test]
+fn an_answer_to_one_segment_goes_the_short_way() {
+    let push = Flags::ACK.0 | Flags::PSH.0;
+    for peer in [
+        PLAIN,
+        Peer { flags: push, ..PLAIN },
+        Peer { window: WINDOW - 1, ..PLAIN },
+        Peer { len: 1, ..PLAIN },
+    ] {
+        assert!(answer_goes_short(&peer, |_| {}), "{peer:?}");
+    }
+    // One after the other.
+    let before = |end: &mut End| {
+        end.up.len += 100;
+        end.poll(Instant::ZERO);
+        assert!(end.answer(Instant::ZERO, &PLAIN, true));
+    };
+    assert!(answer_goes_short(&PLAIN, before));
+}
+
+#[test]
+fn an_answer_that_differs_in_anything_goes_the_long_way() {
+    let flag = |flag: Flags| Peer { flags: Flags::ACK.with(flag).0, ..PLAIN };
+    for peer in [
+        Peer { seq: 1, ..PLAIN },
+        Peer { ack: 1, ..PLAIN },
+        Peer { ack: -1, ..PLAIN },
+        Peer { ack: -100, ..PLAIN },
+        Peer { len: 0, ..PLAIN },
+        Peer { window: 0, ..PLAIN },
+        Peer { val: None, ..PLAIN },
+        Peer { sack: true, ..PLAIN },
+        Peer { ce: true, ..PLAIN },
+        flag(Flags::FIN),
+        flag(Flags::ECE),
+    ] {
+        assert!(!answer_goes_short(&peer, |_| {}), "{peer:?}");
+    }
+    // Several segments are in flight, or one that was sent again.
+    let write = |end: &mut End| {
+        end.up.len += 100;
+        end.poll(Instant::ZERO);
+    };
+    assert!(!answer_goes_short(&PLAIN, write));
+    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    write(&mut end);
+    let mut now = Instant::ZERO;
+    end.step(&mut now, &Step::Wait(5000), true);
+    end.poll(now);
+    assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
+}
+
+#[test]
+fn an_answer_to_a_controller_that_measures_it_goes_the_long_way() {
+    // RFC 8257 §3.3: what was acknowledged without a mark is measured.
+    let ecn = Extensions { ecn: true, ..EXTENSIONS };
+    let mut config = Arc::unwrap_or_clone(configured(ecn, false, 40));
+    let answers = |config: &Config| {
+        let mut end = End::new(&Arc::new(config.clone()));
+        end.up.len += 100;
+        end.poll(Instant::ZERO);
+        end.answer(Instant::ZERO, &PLAIN, true)
+    };
+    assert!(answers(&config));
+    config.congestion = CongestionControl::Dctcp;
+    assert!(!answers(&config));
 }

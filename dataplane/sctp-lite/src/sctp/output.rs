@@ -33,6 +33,7 @@ impl Association {
             State::CookieEchoed => self.send_cookie(now, tx),
             _ => {
                 let head = CommonHeader::new(self.identity.ends.ports(), self.identity.peer_tag);
+                self.sender.begin(tx.is_shared());
                 while self.send_packet(now, &head, upper, tx) {}
                 if self.path.is_reduced() && !self.sender.is_idle() {
                     self.send_probe(now, tx);
@@ -191,7 +192,6 @@ impl Association {
         tx: &mut impl TxBatch,
     ) -> bool {
         self.advance_shutdown(upper);
-        self.sender.set_shared(tx.is_shared());
         let room = upper.room();
         let sends_data = self.state.sends_data();
         let plan = if sends_data { self.sender.wants_packet(now, upper) } else { None };

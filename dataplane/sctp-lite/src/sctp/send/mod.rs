@@ -30,6 +30,7 @@ mod recover;
 mod stats;
 mod timers;
 
+use core::cell::OnceCell;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ struct Seen {
 }
 
 /// What was done since the last call of [`written`](Sender::written).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Round {
     /// The congestion window stopped it.
     cwnd_limited: bool,
@@ -112,6 +113,8 @@ struct Round {
     sent: bool,
     /// Chunks were written for the first time, and the timer is not set for them yet.
     unwatched: bool,
+    /// The pace, once it was asked for: it follows from what acknowledgements and timers change.
+    pace: OnceCell<Option<Pace>>,
 }
 
 impl Sender {
@@ -282,10 +285,11 @@ impl Sender {
         self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
     }
 
-    /// Whether many streams share the port: bursts may then be longer.
+    /// Packets are to be written. Whether many streams share the port: bursts may then be longer.
     #[inline]
-    pub fn set_shared(&mut self, shared: bool) {
+    pub fn begin(&mut self, shared: bool) {
         self.shared = shared;
+        self.round.pace = OnceCell::new();
     }
 
     /// Bytes of the DATA chunks of a full packet (PMDCS).
@@ -303,6 +307,18 @@ impl Sender {
             return None;
         }
         self.recovery.pace(self.smss() as u64, self.shared)
+    }
+
+    /// The same for all packets that leave at this time: to compute it takes divisions.
+    #[inline]
+    fn round_pace(&self) -> Option<Pace> {
+        // By what was just sent, too.
+        if self.recovery.cc().measures() {
+            return self.pace();
+        }
+        let pace = *self.round.pace.get_or_init(|| self.pace());
+        debug_assert_eq!(pace, self.pace());
+        pace
     }
 
     /// Notifies the source of a change of `most`.

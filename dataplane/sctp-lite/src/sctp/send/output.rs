@@ -1,5 +1,7 @@
 //! Selection of the DATA chunks for the next packet (RFC 9260 §6.1, §6.10): lost ones first, then new ones.
 
+use core::cell::OnceCell;
+
 use base::Instant;
 use transport::congestion::Run;
 use transport::limits::Limit;
@@ -74,20 +76,21 @@ impl Sender {
                 let run = Run { now, bytes, in_flight: before, app_limited };
                 self.recovery.cc_mut().on_sent(&run);
             }
-            if let Some(pace) = self.pace() {
+            if let Some(pace) = self.round_pace() {
                 self.state.on_paced_sent(now, bytes, pace);
             }
             self.recovery.on_sent(bytes);
             self.round.sent = true;
         } else if plan == Some(Plan::New) {
             self.recovery.decline_frto();
+            self.round.pace = OnceCell::new();
         }
         chunks
     }
 
     /// Nothing more is written now: arms what is needed for it to go on.
     pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
-        let Round { cwnd_limited: limited, sent, unwatched } = core::mem::take(&mut self.round);
+        let Round { cwnd_limited: limited, sent, unwatched, .. } = core::mem::take(&mut self.round);
         if unwatched {
             self.timer_after_send(now);
         }
@@ -168,7 +171,7 @@ impl Sender {
         if self.state.resend_ignores_cwnd() {
             return plan;
         }
-        match self.pace() {
+        match self.round_pace() {
             Some(_) => {
                 if let Some(at) = self.state.paced_until(now) {
                     self.stats.paced_waits += 1;
@@ -481,6 +484,7 @@ impl Sender {
         if idle > 0 {
             self.last_sent = now;
             self.recovery.cc_mut().decay(u32::try_from(idle).unwrap_or(u32::MAX), 4);
+            self.round.pace = OnceCell::new();
         }
         idle > 0
     }

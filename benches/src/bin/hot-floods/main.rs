@@ -32,6 +32,7 @@ fn main() {
         for (name, _, load) in share::PATHS {
             let unit = match load {
                 share::Load::Stream => "segment",
+                share::Load::Association => "packet",
                 share::Load::Flood => "reset and 4 frames",
                 share::Load::Mixed => "segment and 4 frames",
             };

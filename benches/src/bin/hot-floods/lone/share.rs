@@ -37,8 +37,8 @@ const WRITE: u32 = 4 << 20;
 const PD: PdId = PdId(1);
 const SOURCE: Stag = Stag(0x100);
 const SINK: Stag = Stag(0x200);
-/// Shortest frame that is a full one.
-const FULL: usize = 1490;
+/// Shortest frame that is a full one; an SCTP packet with a message leaves room for a SACK.
+const FULL: usize = 1400;
 /// Far more turns than anything takes.
 const PATIENCE: usize = 10_000;
 
@@ -47,6 +47,8 @@ const PATIENCE: usize = 10_000;
 pub(crate) enum Load {
     /// Only frames of the stream.
     Stream,
+    /// The same, of a stream over SCTP.
+    Association,
     /// Only the flood, with resets; the stream is idle.
     Flood,
     /// Both.
@@ -54,8 +56,9 @@ pub(crate) enum Load {
 }
 
 /// The paths: name, flood, load.
-pub(crate) const PATHS: [(&str, Kind, Load); 7] = [
+pub(crate) const PATHS: [(&str, Kind, Load); 8] = [
     ("share-alone", Kind::Rst, Load::Stream),
+    ("share-alone-sctp", Kind::Init, Load::Association),
     ("share-flood-rst", Kind::Rst, Load::Flood),
     ("share-flood-syn", Kind::Syn, Load::Flood),
     ("share-flood-init", Kind::Init, Load::Flood),
@@ -82,7 +85,7 @@ pub(crate) fn run(
     load: Load,
     counted: &mut dyn FnMut(&mut dyn FnMut()),
 ) -> anyhow::Result<()> {
-    let mut pair = Pair::new(kind)?;
+    let mut pair = Pair::new(kind, load)?;
     let direct: &mut dyn FnMut(&mut dyn FnMut()) = &mut |work| work();
     for _ in 0..BEFORE {
         pair.round(load, direct)?;
@@ -98,10 +101,11 @@ pub(crate) fn run(
 }
 
 impl Pair {
-    fn new(kind: Kind) -> anyhow::Result<Pair> {
+    fn new(kind: Kind, load: Load) -> anyhow::Result<Pair> {
         // The stream is TCP's, whatever the flood is.
-        let rig = RigConfig::default();
-        let lone = Lone::new(Kind::Rst)?;
+        let sctp = load == Load::Association;
+        let rig = RigConfig { sctp, ..RigConfig::default() };
+        let lone = Lone::new(if sctp { Kind::Init } else { Kind::Rst })?;
         let product = Product::new(&rig, Side::Asking)?;
         let asking = worker(&product, lone.ends.from, lone.now)?;
         let flood = shared(lone.ends.flood(kind));
@@ -109,7 +113,7 @@ impl Pair {
         let waiting = VecDeque::new();
         let mut pair = Pair { lone, asking, waiting, flood, resets, mixed: 0 };
         let flooded = Product::new(&kind.rig(rig.clone()), Side::Asked)?;
-        if let Some(listener) = flooded.listener.filter(|_| kind == Kind::Init) {
+        if let Some(listener) = flooded.listener.filter(|_| kind == Kind::Init && !sctp) {
             let listener = Arc::new(ListenerConfig { id: ListenerId(2), ..listener });
             pair.answer(Command::AddListener { listener, ticket: Ticket(5) })?;
         }
@@ -242,19 +246,20 @@ impl Pair {
         load: Load,
         counted: &mut dyn FnMut(&mut dyn FnMut()),
     ) -> anyhow::Result<usize> {
-        let many = if load == Load::Stream { BURST } else { BURSTS * BURST };
+        let alone = matches!(load, Load::Stream | Load::Association);
+        let many = if alone { BURST } else { BURSTS * BURST };
         let (mut frames, mut places) = (Vec::with_capacity(many), 0);
         for _ in 0..many {
             let at = self.mixed;
             self.mixed += 1;
-            if load != Load::Stream && !at.is_multiple_of(FLOOD + 1) {
+            if !alone && !at.is_multiple_of(FLOOD + 1) {
                 frames.push(self.flood[at % self.flood.len()]);
                 continue;
             }
             places += 1;
             frames.push(match load {
                 Load::Flood => self.resets[at % self.resets.len()],
-                Load::Stream | Load::Mixed => self.segment()?,
+                Load::Stream | Load::Association | Load::Mixed => self.segment()?,
             });
         }
         self.take(frames, counted);

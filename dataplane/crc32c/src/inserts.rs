@@ -5,11 +5,15 @@ use core::fmt;
 /// Words of four bytes in a copy, one every [`APART`](Self::APART) bytes: two zeros, and a number that grows by as much from
 /// one to the next, the most significant byte first.
 ///
-/// In one number, for what [`Digest`](crate::Digest) says.
+/// One number, as a [`Digest`](crate::Digest) is, and for the same reason.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Inserts(u64);
 
 impl Inserts {
+    /// Bytes of one.
+    pub const LEN: usize = 4;
+    /// Bytes from one to the next.
+    pub const APART: usize = 512;
     /// In no copy.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
@@ -24,11 +28,6 @@ impl Inserts {
     pub(crate) fn first(self) -> usize {
         (self.0 >> 16) as usize
     }
-
-    /// Bytes of one.
-    pub const LEN: usize = 4;
-    /// Bytes from one to the next.
-    pub const APART: usize = 512;
 
     /// Bytes of the source of which a copy has `len`.
     #[inline]

@@ -13,13 +13,13 @@
 //! accumulators without one begin as zero. At the end one multiplication brings each 128-bit lane to the place of the
 //! last, and the CRC instruction reduces their sum.
 
-use core::arch::x86_64::*;
-
-use crate::pass::{MOST, Pass, factors, of_message, reduced};
-
 mod inserting;
 
+use core::arch::x86_64::*;
+
 pub(crate) use inserting::pass as pass_inserting;
+
+use crate::pass::{MOST, Pass, factors, of_message, reduced};
 
 const VECTOR: usize = 64;
 

@@ -78,7 +78,8 @@ pub(super) unsafe fn copy_pieces<'a>(
     unsafe { ptr::copy_nonoverlapping(held.line().as_ptr(), to, held.len) };
 }
 
-/// The first bytes of a line, and as many as it has in front of and behind them, so that most are put there by copies of a line's length.
+/// The first bytes of a line. In front of it and behind it there is room for another, so that nearly all are put there by copies that
+/// are as long as a line.
 struct Held {
     bytes: [u8; 3 * LINE],
     /// At most a line.

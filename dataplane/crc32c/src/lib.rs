@@ -54,6 +54,8 @@ pub enum Path {
 
 /// Longest copy with words between its bytes that is one pass.
 const MOST_INSERTING: usize = 1 << 16;
+#[cfg(target_arch = "x86_64")]
+const _: () = assert!(MOST_INSERTING <= pass::MOST);
 
 /// Below so many bytes the instruction is fastest on every CPU.
 const SHORT: usize = Path::Wide.pays_from();
@@ -196,7 +198,7 @@ impl Engine {
         inserts: Inserts,
     ) -> (u32, Sum) {
         #[cfg(target_arch = "x86_64")]
-        if self.0 == Path::Wide
+        if self.inserts()
             && (Wide::LEAST..=MOST_INSERTING).contains(&to.len())
             && to.len().is_multiple_of(Inserts::LEN)
             && inserts.first().is_multiple_of(Inserts::LEN)

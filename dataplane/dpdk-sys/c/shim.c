@@ -318,6 +318,70 @@ void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, i
 	m->l3_len = l3_len;
 }
 
+void ddpd_mbuf_join(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers)
+{
+	struct rte_mbuf *last = head;
+
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *m = frames[i];
+
+		m->data_off += headers;
+		m->data_len -= headers;
+		head->pkt_len += m->data_len;
+		last->next = m;
+		last = m;
+	}
+	head->nb_segs = count + 1;
+}
+
+void ddpd_mbuf_part(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers)
+{
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *m = frames[i];
+
+		m->next = NULL;
+		m->data_off -= headers;
+		m->data_len += headers;
+	}
+	head->next = NULL;
+	head->nb_segs = 1;
+	rte_pktmbuf_free(head);
+}
+
+void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t l3_len, uint16_t l4_len,
+			  uint16_t segment)
+{
+	uint64_t flags = RTE_MBUF_F_TX_TCP_SEG;
+
+	flags |= how & DDPD_CUT_IPV6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
+	m->outer_l2_len = 0;
+	m->outer_l3_len = 0;
+	if (how & DDPD_CUT_VIRTIO) {
+		/*
+		 * Virtio wants the length in the pseudo-header's sum (virtio 1.2 section 5.1.6.2), and Linux, where it
+		 * forwards the packet, counts on it. DPDK's vhost library writes one without length, unless it finds
+		 * the first buffer shorter than the headers are: an outer header of one byte, of which it makes no
+		 * other use, is more than our first buffer has.
+		 */
+		flags |= RTE_MBUF_F_TX_OUTER_IPV4;
+		m->outer_l3_len = 1;
+	} else {
+		flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+		if (!(how & DDPD_CUT_IPV6))
+			flags |= RTE_MBUF_F_TX_IP_CKSUM;
+	}
+	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_TX_OFFLOAD_MASK) | flags;
+	m->l2_len = l2_len;
+	m->l3_len = l3_len;
+	m->l4_len = l4_len;
+	m->tso_segsz = segment;
+}
+
+int ddpd_mbuf_asks_tcp_checksum(const struct rte_mbuf *m)
+{
+	return (m->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_TCP_CKSUM;
+}
+
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash)
 {
 	*hash = m->hash.rss;
@@ -385,6 +449,8 @@ int ddpd_port_info(uint16_t port, struct ddpd_port_info *out)
 	out->rss_functions = info.flow_type_rss_offloads;
 	out->rx_offloads = info.rx_offload_capa;
 	out->tx_offloads = info.tx_offload_capa;
+	/* Drivers without a limit leave it at 0. */
+	out->tx_segments_max = info.tx_desc_lim.nb_seg_max != 0 ? info.tx_desc_lim.nb_seg_max : UINT16_MAX;
 	return 0;
 }
 
@@ -558,6 +624,11 @@ uint16_t ddpd_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **bufs, ui
 	return rte_eth_tx_burst(port, queue, bufs, count);
 }
 
+int ddpd_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *m)
+{
+	return rte_eth_tx_prepare(port, queue, &m, 1) == 1;
+}
+
 /* ---- rings ---- */
 
 int ddpd_port_from_rings(const char *name, struct rte_ring **rx, struct rte_ring **tx,
@@ -650,6 +721,23 @@ int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch)
 int ddpd_vhost_frontend(uint16_t port)
 {
 	return rte_eth_vhost_get_vid_from_port_id(port);
+}
+
+uint64_t ddpd_vhost_features(int frontend)
+{
+	uint64_t features = 0;
+
+	return rte_vhost_get_negotiated_features(frontend, &features) == 0 ? features : 0;
+}
+
+uint16_t ddpd_vhost_ring_size(int frontend, uint16_t queue)
+{
+	struct rte_vhost_vring ring;
+
+	/* The first ring of a pair is what the frontend receives. */
+	if (rte_vhost_get_vhost_vring(frontend, queue * 2, &ring) != 0)
+		return 0;
+	return ring.size;
 }
 
 int ddpd_vhost_kick_fd(int frontend, uint16_t queue)

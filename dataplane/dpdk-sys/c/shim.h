@@ -34,6 +34,7 @@ struct ddpd_port_info {
 	uint64_t rss_functions;     /* RTE_ETH_RSS_* */
 	uint64_t rx_offloads;       /* DDPD_RX_* */
 	uint64_t tx_offloads;       /* DDPD_TX_* */
+	uint16_t tx_segments_max;   /* buffers of a packet to be sent, UINT16_MAX: any number */
 };
 
 /* How a device is to be set up. */
@@ -50,6 +51,13 @@ struct ddpd_port_conf {
 	const uint8_t *rss_key;     /* NULL: no RSS */
 	uint8_t rss_key_len;
 	uint64_t rss_functions;
+};
+
+/* How a large packet is to be cut, see ddpd_mbuf_set_tx_cut(). */
+enum ddpd_cut {
+	DDPD_CUT_IPV6 = 1,
+	/* By a frontend of virtio: the headers are as it wants them. */
+	DDPD_CUT_VIRTIO = 2,
 };
 
 /* Counters of a device since it was opened. */
@@ -112,6 +120,20 @@ void ddpd_mbuf_free(struct rte_mbuf *m);
 int ddpd_mbuf_linearize(struct rte_mbuf *m);
 void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
 				uint16_t l2_len, uint16_t l3_len);
+/*
+ * Makes one packet of `head`, which has `headers` bytes of headers and nothing else, and of what `count` frames of one
+ * buffer each have behind as many. Freeing `head` frees all of them.
+ */
+void ddpd_mbuf_join(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers);
+/* Makes the frames what they were, and frees `head`. */
+void ddpd_mbuf_part(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t count, uint16_t headers);
+/* The device is to cut the packet into segments of `segment` bytes of payload, with all checksums (DDPD_CUT_*). */
+void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t l3_len, uint16_t l4_len,
+			  uint16_t segment);
+/* 1: the device is to fill in the TCP checksum. */
+int ddpd_mbuf_asks_tcp_checksum(const struct rte_mbuf *m);
+/* 1: the device's verdict on the packet is that it can be sent. */
+int ddpd_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *m);
 /* 1: the device computed `hash`. */
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
 /* 0 unknown, 1 good, 2 bad */
@@ -155,6 +177,10 @@ int ddpd_vhost_watch(uint16_t port, const struct ddpd_vhost_watch *watch);
 int ddpd_vhost_unwatch(uint16_t port, const struct ddpd_vhost_watch *watch);
 /* The frontend that is connected to a started port, or -1. */
 int ddpd_vhost_frontend(uint16_t port);
+/* What the frontend agreed to: bits of VIRTIO_NET_F_*; 0 when it is gone. */
+uint64_t ddpd_vhost_features(int frontend);
+/* Descriptors of the ring that a queue sends to, or 0. */
+uint16_t ddpd_vhost_ring_size(int frontend, uint16_t queue);
 /* The descriptor that the frontend writes to when it has sent, or -1. */
 int ddpd_vhost_kick_fd(int frontend, uint16_t queue);
 /* Whether the frontend is to write to it. */

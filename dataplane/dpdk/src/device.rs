@@ -16,7 +16,7 @@ use crate::log;
 use crate::mempool::{Mempool, MempoolConfig};
 use crate::queue::{RxQueue, TxQueue};
 use crate::rings::Rings;
-use crate::types::{DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState};
+use crate::types::{DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Segmentation};
 
 /// A device that is not started yet.
 pub struct Device {
@@ -99,6 +99,7 @@ impl Device {
         }
         let interrupts = matches!(set_up, Ok(IdleFd::RxInterrupt));
         let fds = self.idle_fds(config);
+        let cuts = self.segmentation(config);
         drop(lock);
         let handle = Arc::new(self.handle);
         if config.reconnect {
@@ -110,7 +111,7 @@ impl Device {
             .map(|(q, fd)| unsafe { RxQueue::new(handle.clone(), q, fd) })
             .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();
-        let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q)).collect();
+        let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q, cuts)).collect();
         Ok((Started { handle, pool }, rx, tx))
     }
 
@@ -190,6 +191,17 @@ impl Device {
             }
         }
         Ok(())
+    }
+
+    /// The large packets that the device cuts by itself.
+    fn segmentation(&self, config: &DeviceConfig) -> Segmentation {
+        if !(config.tx.tcp_segmentation && config.tx.multi_segments) {
+            return Segmentation::NONE;
+        }
+        let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
+        // One buffer has the headers. A packet that takes the whole ring would never find room.
+        let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
+        Segmentation { ipv4: true, ipv6: true, segments, virtio: false }
     }
 
     /// A descriptor per queue, or `None` where it is not certain which it is.

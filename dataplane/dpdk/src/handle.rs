@@ -18,7 +18,7 @@ use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
 use crate::rings::Rings;
-use crate::types::{DeviceInfo, LinkState, RxOffloads, TxOffloads};
+use crate::types::{DeviceInfo, LinkState, RxOffloads, Segmentation, TxOffloads};
 use crate::unmapping;
 use crate::vhost::Vhost;
 
@@ -180,6 +180,21 @@ impl Handle {
         }
     }
 
+    /// As [`poll`](Self::poll); `burst` is told which large packets are cut, by the frontend of a vhost-user port and else
+    /// by the `device`.
+    pub(crate) fn poll_cutting(
+        &self,
+        queue: u16,
+        device: Segmentation,
+        burst: impl FnOnce(Segmentation),
+    ) {
+        match &self.guard {
+            Guard::Open => burst(device),
+            Guard::Gate(gate) => gate.pass(|| burst(device)).unwrap_or(()),
+            Guard::Vhost(vhost) => vhost.pass_cutting(queue, burst).unwrap_or(()),
+        }
+    }
+
     pub(crate) fn link(&self) -> LinkState {
         let mut link = sys::ddpd_link::default();
         // SAFETY: the port is ours and valid; the structure is filled.
@@ -230,6 +245,7 @@ impl Handle {
         Ok(DeviceInfo {
             driver: driver.to_string_lossy().into_owned(),
             numa: u32::try_from(raw.numa_socket).ok(),
+            max_tx_segments: raw.tx_segments_max,
             max_rx_queues: raw.max_rx_queues,
             max_tx_queues: raw.max_tx_queues,
             max_rx_packet: raw.max_rx_packet,
@@ -246,6 +262,8 @@ impl Handle {
             tx: TxOffloads {
                 ip_checksum: has(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
                 tcp_checksum: has(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
+                multi_segments: has(raw.tx_offloads, sys::DDPD_TX_MULTI_SEGS),
+                tcp_segmentation: has(raw.tx_offloads, sys::DDPD_TX_TCP_TSO),
             },
         })
     }

@@ -15,6 +15,7 @@ mod gate;
 mod handle;
 mod host;
 mod interrupts;
+mod large;
 mod log;
 mod mbuf;
 mod mempool;
@@ -34,6 +35,7 @@ pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
 };
+pub use large::Sent;
 pub use log::LogLevel;
 pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
 pub use mempool::{Mempool, MempoolConfig, Room};
@@ -41,5 +43,6 @@ pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;
 pub use types::{
-    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, TxOffloads,
+    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LARGE_HEADERS, LargePacket, LinkState, Rss,
+    RxOffloads, Segmentation, TxOffloads,
 };

@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use dpdk_sys as sys;
 
 use crate::prefetch;
+use crate::types::{LargePacket, Segmentation};
 
 /// Bytes in front of the data of a fresh buffer.
 pub const HEADROOM: usize = sys::DDPD_HEADROOM as usize;
@@ -216,6 +217,36 @@ impl Mbuf {
         }
     }
 
+    /// True if the device is asked to fill in the TCP checksum.
+    pub fn asks_tcp_checksum(&self) -> bool {
+        // SAFETY: the buffer is valid; the function only reads it.
+        unsafe { sys::ddpd_mbuf_asks_tcp_checksum(self.raw()) != 0 }
+    }
+
+    /// A new buffer of the same pool with the headers of `packet`, which is to be cut; `None` when the pool is empty.
+    pub(crate) fn head_of(&self, packet: &LargePacket, how: Segmentation) -> Option<Mbuf> {
+        // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
+        let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
+        // SAFETY: freshly allocated, so it is ours alone.
+        let mut head = unsafe { Mbuf::from_raw(raw) };
+        head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
+        let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
+        let virtio = if how.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
+        let l4_len = packet.headers.len() as u16 - packet.l2_len - packet.l3_len;
+        // SAFETY: the buffer is valid and ours.
+        unsafe {
+            sys::ddpd_mbuf_set_tx_cut(
+                head.raw(),
+                (v6 | virtio) as c_int,
+                packet.l2_len,
+                packet.l3_len,
+                l4_len,
+                packet.segment,
+            );
+        }
+        Some(head)
+    }
+
     /// A new buffer of the same pool with the same bytes; `None` when the pool is empty or the frame
     /// is a chain.
     pub fn copy(&self) -> Option<Mbuf> {
@@ -230,7 +261,11 @@ impl Mbuf {
         Some(copy)
     }
 
-    fn raw(&self) -> *mut sys::rte_mbuf {
+    pub(crate) fn into_raw(self) -> *mut sys::rte_mbuf {
+        std::mem::ManuallyDrop::new(self).raw()
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::rte_mbuf {
         self.0.as_ptr()
     }
 

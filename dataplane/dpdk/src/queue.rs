@@ -9,8 +9,10 @@ use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
 use crate::handle::Handle;
+use crate::large::{Maker, Sent};
 use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
+use crate::types::{LargePacket, Segmentation};
 
 /// Of so many frames at once the first [`SHORT`] bytes are prefetched before it is known where they are: nothing else is
 /// there to do meanwhile.
@@ -30,6 +32,7 @@ pub struct RxQueue {
 pub struct TxQueue {
     device: Arc<Handle>,
     queue: u16,
+    maker: Maker,
 }
 
 impl RxQueue {
@@ -118,8 +121,9 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    pub(crate) fn new(device: Arc<Handle>, queue: u16) -> TxQueue {
-        TxQueue { device, queue }
+    /// `cuts`: what the device does with large packets.
+    pub(crate) fn new(device: Arc<Handle>, queue: u16, cuts: Segmentation) -> TxQueue {
+        TxQueue { device, queue, maker: Maker::new(cuts) }
     }
 
     /// Which queue of the device it is, from 0.
@@ -146,6 +150,41 @@ impl TxQueue {
             frames.set_len(rest);
             n
         }
+    }
+}
+
+impl TxQueue {
+    /// As [`burst`](Self::burst), with large packets for a device or a frontend that cuts them. `plan` says which of the
+    /// frames are one, from the first on: all are of one buffer, and have the same number of bytes of headers.
+    pub fn burst_large<const N: usize>(
+        &mut self,
+        frames: &mut ArrayVec<Mbuf, N>,
+        mut plan: impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
+    ) -> Sent {
+        if frames.is_empty() {
+            return Sent::default();
+        }
+        let mut sent = Sent::default();
+        let (at, count) = (frames.as_mut_ptr(), frames.len());
+        let (maker, to) = (&mut self.maker, (self.device.port(), self.queue));
+        self.device.poll_cutting(self.queue, maker.by_device, |how| {
+            // SAFETY: as in `burst`.
+            sent = unsafe {
+                if how.is_any() {
+                    maker.burst(to, at, count, how, &mut plan)
+                } else {
+                    let offered = count.min(u16::MAX as usize) as u16;
+                    let taken = sys::ddpd_tx_burst(to.0, to.1, at.cast(), offered);
+                    Sent { frames: taken.into(), large: 0 }
+                }
+            };
+        });
+        // SAFETY: the first are the driver's: they are moved out without being dropped, and the others to the front.
+        unsafe {
+            std::ptr::copy(at.add(sent.frames), at, count - sent.frames);
+            frames.set_len(count - sent.frames);
+        }
+        sent
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a device is described, set up and counted.
 
+use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
 /// Which file descriptor signals that a queue has received something.
@@ -27,6 +28,8 @@ pub struct DeviceInfo {
     pub driver: String,
     /// NUMA node, if it has one.
     pub numa: Option<u32>,
+    /// Buffers of a packet to be sent, at most.
+    pub max_tx_segments: u16,
     /// Most receive queues.
     pub max_rx_queues: u16,
     /// Most send queues.
@@ -67,6 +70,55 @@ pub struct TxOffloads {
     pub ip_checksum: bool,
     /// Fills in the TCP checksum.
     pub tcp_checksum: bool,
+    /// Sends packets of several buffers.
+    pub multi_segments: bool,
+    /// Cuts large TCP packets into segments.
+    pub tcp_segmentation: bool,
+}
+
+/// Packets that a device cuts into TCP segments of one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// Over IPv4.
+    pub ipv4: bool,
+    /// Over IPv6.
+    pub ipv6: bool,
+    /// Segments of one packet, at most.
+    pub segments: u16,
+    /// As a frontend of virtio wants the headers: IPv4's checksum filled in, and the length in the sum of TCP's
+    /// pseudo-header (virtio 1.2 §5.1.6.2). A device has the first filled in, and the second without a length.
+    pub virtio: bool,
+}
+
+impl Segmentation {
+    /// None at all.
+    pub const NONE: Segmentation =
+        Segmentation { ipv4: false, ipv6: false, segments: 0, virtio: false };
+
+    /// True if there is any.
+    pub fn is_any(self) -> bool {
+        (self.ipv4 || self.ipv6) && self.segments > 1
+    }
+}
+
+/// Bytes of headers of a large packet, at most.
+pub const LARGE_HEADERS: usize = 128;
+
+/// A packet that a device is to cut.
+#[derive(Clone, Debug)]
+pub struct LargePacket {
+    /// Its headers, TCP's options included. Each frame has as many bytes in front of its payload.
+    pub headers: ArrayVec<u8, LARGE_HEADERS>,
+    /// IPv6, else IPv4.
+    pub ipv6: bool,
+    /// Bytes of the link header, tags included.
+    pub l2_len: u16,
+    /// Bytes of the IP header.
+    pub l3_len: u16,
+    /// Bytes of payload of each segment but the last.
+    pub segment: u16,
+    /// The frames that it is made of.
+    pub frames: u16,
 }
 
 /// Receive-side scaling: which hash and which queue.
@@ -151,6 +203,8 @@ impl TxOffloads {
     pub(crate) fn bits(self) -> u64 {
         bit(self.ip_checksum, sys::DDPD_TX_IPV4_CKSUM)
             | bit(self.tcp_checksum, sys::DDPD_TX_TCP_CKSUM)
+            | bit(self.multi_segments, sys::DDPD_TX_MULTI_SEGS)
+            | bit(self.tcp_segmentation, sys::DDPD_TX_TCP_TSO)
     }
 }
 

@@ -10,6 +10,9 @@
 //! load that the processor may exchange, so that a burst may touch memory that is no longer mapped (seen once in some
 //! thousand frontends). So a worker uses its queue under a lock, which the vhost thread takes when a frontend comes or
 //! goes. A worker does not wait for it: there is no frontend then.
+//!
+//! What a frontend agreed to is known under the same lock: large packets are made for the frontend that takes them, and
+//! none is left for the next one.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -20,6 +23,8 @@ use std::time::Duration;
 
 use dpdk_sys as sys;
 use rustix::event::{Timespec, epoll};
+
+use crate::types::Segmentation;
 
 /// A negative EAGAIN.
 const AGAIN: c_int = -11;
@@ -36,11 +41,19 @@ pub(crate) struct Vhost {
 /// What a queue's worker uses; the lines of the cache are its own.
 #[repr(align(128))]
 struct Queue {
-    /// DPDK's number of the frontend that is connected.
-    frontend: RwLock<Option<c_int>>,
+    /// The frontend that is connected.
+    frontend: RwLock<Option<Frontend>>,
     /// What it waits on.
     epoll: OwnedFd,
     kick: Mutex<Kick>,
+}
+
+#[derive(Clone, Copy)]
+struct Frontend {
+    /// DPDK's number of it.
+    id: c_int,
+    /// The large packets that it takes.
+    segmentation: Segmentation,
 }
 
 struct Kick {
@@ -110,6 +123,16 @@ impl Vhost {
         frontend.is_some().then(poll)
     }
 
+    /// As [`pass`](Self::pass); `burst` is told which large packets the frontend takes.
+    pub(crate) fn pass_cutting<T>(
+        &self,
+        queue: u16,
+        burst: impl FnOnce(Segmentation) -> T,
+    ) -> Option<T> {
+        let frontend = self.queues[usize::from(queue)].frontend.try_read().ok()?;
+        frontend.map(|frontend| burst(frontend.segmentation))
+    }
+
     /// Asks the frontend to report what it sends, and returns what to wait on. `None`: look again soon, because frames
     /// wait, or because the frontend reports nothing or just changes.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
@@ -120,16 +143,16 @@ impl Vhost {
         if kick.as_of != changes {
             // SAFETY: DPDK closes the descriptor after it has reported the change. Should it be another one by now,
             // this one reports too much until the next change is seen.
-            let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend, queue) });
+            let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
             kick.replace(&own.epoll, fd, changes);
         }
         own.forget_kicks();
-        let Some(frontend) = *frontend else { return Some(own.epoll.as_fd()) };
+        let Some(Frontend { id, .. }) = *frontend else { return Some(own.epoll.as_fd()) };
         kick.fd.as_ref()?;
         // SAFETY: the frontend is not freed before its leaving is noted, which the lock does not allow now.
         let waiting = unsafe {
-            sys::ddpd_vhost_notify(frontend, queue, 1);
-            sys::ddpd_vhost_waiting(frontend, queue)
+            sys::ddpd_vhost_notify(id, queue, 1);
+            sys::ddpd_vhost_waiting(id, queue)
         };
         (waiting == 0).then(|| own.epoll.as_fd())
     }
@@ -137,10 +160,10 @@ impl Vhost {
     /// The frontend need not report any more: the queue is polled.
     pub(crate) fn disarm(&self, queue: u16) {
         if let Ok(frontend) = self.queues[usize::from(queue)].frontend.try_read()
-            && let Some(frontend) = *frontend
+            && let Some(Frontend { id, .. }) = *frontend
         {
             // SAFETY: as in `arm`.
-            unsafe { sys::ddpd_vhost_notify(frontend, queue, 0) }
+            unsafe { sys::ddpd_vhost_notify(id, queue, 0) }
         }
     }
 
@@ -151,8 +174,15 @@ impl Vhost {
             .collect();
         // SAFETY: the port is valid for as long as this value is.
         let number = unsafe { sys::ddpd_vhost_frontend(self.port) };
-        let frontend = Some(number).filter(|&number| number >= 0);
-        queues.iter_mut().for_each(|queue| **queue = frontend);
+        for (queue, frontend) in (0..).zip(&mut queues) {
+            **frontend = (number >= 0).then(|| {
+                // SAFETY: DPDK's functions take any number; what a frontend that has gone meanwhile agreed to is nothing.
+                let features = unsafe { sys::ddpd_vhost_features(number) };
+                // SAFETY: as above.
+                let ring = unsafe { sys::ddpd_vhost_ring_size(number, queue) };
+                Frontend { id: number, segmentation: segmentation(features, ring) }
+            });
+        }
         self.changes.fetch_add(1, Ordering::Release);
     }
 }
@@ -179,6 +209,22 @@ impl Kick {
     }
 }
 
+/// The large packets that a frontend with these features takes on a ring of so many descriptors.
+///
+/// It needs to merge buffers of its ring: else each of them would have to take the largest packet. One packet takes a
+/// quarter of the ring at most: it is stuck while it finds no room. A descriptor is that of a segment at least, as all
+/// frontends have them that do not split a plain frame.
+fn segmentation(features: u64, ring: u16) -> Segmentation {
+    let has = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
+    let merges = has(sys::DDPD_VIRTIO_GUEST_CSUM) && has(sys::DDPD_VIRTIO_MRG_RXBUF);
+    Segmentation {
+        ipv4: merges && has(sys::DDPD_VIRTIO_GUEST_TSO4),
+        ipv6: merges && has(sys::DDPD_VIRTIO_GUEST_TSO6),
+        segments: ring / 4,
+        virtio: true,
+    }
+}
+
 /// # Safety
 /// The frontend is valid.
 unsafe fn duplicate(frontend: c_int, queue: u16) -> Option<OwnedFd> {
@@ -196,4 +242,28 @@ unsafe extern "C" fn changed(argument: *mut c_void) {
 unsafe extern "C" fn queues_changed(argument: *mut c_void) {
     // SAFETY: as above. DPDK holds locks that a worker in `arm` may wait for: nothing to wait for is done here.
     unsafe { &*argument.cast::<Vhost>() }.changes.fetch_add(1, Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Virtio 1.2 §5.1.3.1: segmentation needs checksums, and here buffers that are merged.
+    #[test]
+    fn a_frontend_takes_what_it_agreed_to() {
+        let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);
+        let seen = |features| {
+            let segmentation = segmentation(features, 256);
+            (segmentation.ipv4, segmentation.ipv6)
+        };
+        assert_eq!(seen(csum | tso4 | tso6 | merged), (true, true));
+        assert_eq!(seen(csum | tso4 | merged), (true, false));
+        assert_eq!(seen(csum | tso6 | merged), (false, true));
+        for missing in [csum, merged] {
+            assert_eq!(seen((csum | tso4 | tso6 | merged) & !missing), (false, false));
+        }
+        assert_eq!(segmentation(u64::MAX, 256).segments, 64);
+        assert!(!segmentation(u64::MAX, 4).is_any());
+        assert!(!segmentation(0, 256).is_any());
+    }
 }

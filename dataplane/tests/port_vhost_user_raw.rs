@@ -6,175 +6,19 @@
 //! file, which ends the process (docs/guide.md).
 
 mod port_common;
+#[path = "port_common/raw.rs"]
+mod raw;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dataplane::port::{Port, PortConfig, PortKind, PortQueue, RxBatch};
+use raw::{
+    AVAIL, BUFFERS, Desc, FROM_FRONTEND, HEADER, INDIRECT, MEMORY, NEXT, Raw, SIZE, TO_FRONTEND,
+    WRITE, ring_at,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use vhost::vhost_user::{Frontend, VhostUserFrontend, message::VhostUserProtocolFeatures};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
-use vmm_sys_util::eventfd::EventFd;
-
-/// Bytes that the frontend shares; addresses of its guest begin at 0.
-const MEMORY: u64 = 16 << 20;
-/// Where the frontend says that it has them itself; rings are given by these addresses.
-const HERE: u64 = 0x10_0000_0000;
-/// Entries of a ring.
-const SIZE: u16 = 256;
-/// Rings of the one queue pair: what the port fills, and what the frontend sends.
-const TO_FRONTEND: u64 = 0;
-const FROM_FRONTEND: u64 = 1;
-/// Bytes of virtio's header before a frame.
-const HEADER: usize = 12;
-
-/// Flags of a descriptor.
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-const INDIRECT: u16 = 4;
-
-/// Parts of a ring's memory, from its beginning.
-const AVAIL: u64 = 0x1000;
-const USED: u64 = 0x2000;
-
-/// Where buffers may lie.
-const BUFFERS: u64 = 0x10_0000;
-
-fn ring_at(ring: u64) -> u64 {
-    ring * 0x4000
-}
-
-/// A connected frontend.
-struct Raw {
-    memory: File,
-    frontend: Frontend,
-    avail: [u16; 2],
-    _events: Vec<EventFd>,
-}
-
-#[derive(Clone, Copy)]
-struct Desc {
-    at: u64,
-    len: u32,
-    flags: u16,
-    next: u16,
-}
-
-impl Raw {
-    fn connect(socket: &Path) -> Raw {
-        let memory = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let memory = File::from(memory);
-        memory.set_len(MEMORY).unwrap();
-        let mut frontend = Frontend::connect(socket, 2).unwrap();
-        // VIRTIO_F_VERSION_1, VHOST_USER_F_PROTOCOL_FEATURES, VIRTIO_RING_F_INDIRECT_DESC.
-        let features = 1 << 32 | 1 << 30 | 1 << 28;
-        frontend.set_owner().unwrap();
-        assert_eq!(frontend.get_features().unwrap() & features, features);
-        frontend.get_protocol_features().unwrap();
-        frontend.set_protocol_features(VhostUserProtocolFeatures::empty()).unwrap();
-        frontend.set_features(features).unwrap();
-        let region = VhostUserMemoryRegionInfo {
-            guest_phys_addr: 0,
-            memory_size: MEMORY,
-            userspace_addr: HERE,
-            mmap_offset: 0,
-            mmap_handle: memory.as_raw_fd(),
-        };
-        frontend.set_mem_table(&[region]).unwrap();
-        let mut events = Vec::new();
-        for ring in [TO_FRONTEND, FROM_FRONTEND] {
-            let base = HERE + ring_at(ring);
-            let index = ring as usize;
-            frontend.set_vring_num(index, SIZE).unwrap();
-            frontend.set_vring_base(index, 0).unwrap();
-            let addresses = VringConfigData {
-                queue_max_size: SIZE,
-                queue_size: SIZE,
-                flags: 0,
-                desc_table_addr: base,
-                avail_ring_addr: base + AVAIL,
-                used_ring_addr: base + USED,
-                log_addr: None,
-            };
-            frontend.set_vring_addr(index, &addresses).unwrap();
-            let [kick, call] = [(); 2].map(|()| EventFd::new(libc_nonblock()).unwrap());
-            frontend.set_vring_call(index, &call).unwrap();
-            frontend.set_vring_kick(index, &kick).unwrap();
-            frontend.set_vring_enable(index, true).unwrap();
-            events.extend([kick, call]);
-        }
-        Raw { memory, frontend, avail: [0; 2], _events: events }
-    }
-
-    /// Returns when everything that was asked of the port has been done.
-    fn settle(&self) {
-        self.frontend.get_features().unwrap();
-    }
-
-    fn describe(&self, table: u64, index: u16, desc: Desc) {
-        let at = table + u64::from(index) * 16;
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&desc.at.to_le_bytes());
-        bytes[8..12].copy_from_slice(&desc.len.to_le_bytes());
-        bytes[12..14].copy_from_slice(&desc.flags.to_le_bytes());
-        bytes[14..].copy_from_slice(&desc.next.to_le_bytes());
-        self.memory.write_all_at(&bytes, at).unwrap();
-    }
-
-    /// Makes the chains that begin at these descriptors available.
-    fn publish(&mut self, ring: u64, heads: &[u16]) {
-        let base = ring_at(ring) + AVAIL;
-        let avail = &mut self.avail[ring as usize];
-        for head in heads {
-            let at = base + 4 + u64::from(*avail % SIZE) * 2;
-            self.memory.write_all_at(&head.to_le_bytes(), at).unwrap();
-            *avail = avail.wrapping_add(1);
-        }
-        self.memory.write_all_at(&avail.to_le_bytes(), base + 2).unwrap();
-    }
-
-    /// Frames in the buffers at `first`, one per descriptor, available at once.
-    fn send(&mut self, first: u16, frames: &[&[u8]]) {
-        let heads: Vec<u16> = (first..).take(frames.len()).collect();
-        for (&head, frame) in heads.iter().zip(frames) {
-            let at = BUFFERS + u64::from(head) * 0x1000;
-            self.memory.write_all_at(&[0; HEADER], at).unwrap();
-            self.memory.write_all_at(frame, at + HEADER as u64).unwrap();
-            let len = (HEADER + frame.len()) as u32;
-            self.describe(ring_at(FROM_FRONTEND), head, Desc { at, len, flags: 0, next: 0 });
-        }
-        self.publish(FROM_FRONTEND, &heads);
-    }
-
-    /// Buffers for what the port sends.
-    fn offer(&mut self, count: u16) {
-        let heads: Vec<u16> = (0..count).collect();
-        for &head in &heads {
-            let at = BUFFERS + 0x40_0000 + u64::from(head) * 0x1000;
-            self.describe(
-                ring_at(TO_FRONTEND),
-                head,
-                Desc { at, len: 4096, flags: WRITE, next: 0 },
-            );
-        }
-        self.publish(TO_FRONTEND, &heads);
-    }
-
-    /// Frames that the port has put into buffers.
-    fn used(&self, ring: u64) -> u16 {
-        let mut index = [0; 2];
-        self.memory.read_exact_at(&mut index, ring_at(ring) + USED + 2).unwrap();
-        u16::from_le_bytes(index)
-    }
-}
-
-/// EFD_NONBLOCK.
-fn libc_nonblock() -> i32 {
-    rustix::fs::OFlags::NONBLOCK.bits() as i32
-}
 
 /// What a hostile guest puts into its ring, and what is to be seen of it.
 struct Evil {

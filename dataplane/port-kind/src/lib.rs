@@ -144,7 +144,37 @@ impl ChecksumMode {
     ];
 }
 
+/// Who cuts data into TCP segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentationMode {
+    /// The device, or the virtual machine, where it can; else the worker.
+    Offload,
+    /// The worker.
+    Software,
+}
+
+impl SegmentationMode {
+    /// Both with their words.
+    pub const WORDS: [(&'static str, SegmentationMode); 2] =
+        [("offload", SegmentationMode::Offload), ("software", SegmentationMode::Software)];
+}
+
 impl PortKind {
+    /// Who cuts data into segments if nothing else is said.
+    pub fn usual_segmentation(&self) -> SegmentationMode {
+        match self {
+            Self::VhostUser { .. } => SegmentationMode::Offload,
+            // A PCI device's has not been measured.
+            Self::Pci { .. }
+            | Self::AfXdp { .. }
+            | Self::AfPacket { .. }
+            | Self::Tap { .. }
+            | Self::Memif { .. }
+            | Self::Ring { .. }
+            | Self::Pcap { .. } => SegmentationMode::Software,
+        }
+    }
+
     /// The words of all kinds, in the order in which errors list them.
     pub const WORDS: [&'static str; 8] =
         ["pci", "af_xdp", "af_packet", "tap", "memif", "vhost-user", "ring", "pcap"];

@@ -10,7 +10,7 @@ use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
 
 use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, buffer_room, pcap};
 
-use super::{ChecksumBy, Checksums, FRAME_OVERHEAD, PortConfig, PortError};
+use super::{ChecksumBy, Checksums, Cuts, FRAME_OVERHEAD, PortConfig, PortError};
 
 /// Said of a PCI device that cannot wake an idle worker.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
@@ -286,6 +286,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
+    cuts: Option<Cuts>,
     rss: Option<Rss>,
 ) -> DeviceConfig {
     let on = |by| by == ChecksumBy::Device;
@@ -301,7 +302,12 @@ pub(super) fn device_config(
             tcp_checksum: on(checksums.rx_tcp),
             rss_hash: rss.is_some(),
         },
-        tx: TxOffloads { ip_checksum: on(checksums.tx_ip), tcp_checksum: on(checksums.tx_tcp) },
+        tx: TxOffloads {
+            ip_checksum: on(checksums.tx_ip),
+            tcp_checksum: on(checksums.tx_tcp),
+            multi_segments: cuts.is_some(),
+            tcp_segmentation: cuts == Some(Cuts::Device),
+        },
         rss,
         // With an address of its own the port must receive more than the interface's frames.
         promiscuous: config.mac.is_some(),

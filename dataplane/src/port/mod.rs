@@ -16,6 +16,7 @@
 mod claim;
 mod error;
 mod kind;
+mod large;
 mod queue;
 mod ring;
 mod rss;
@@ -35,8 +36,10 @@ use dpdk::{
 pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
 pub use error::PortError;
 use port_kind::MEMIF_MAX_BUFFERS;
-pub use port_kind::{ChecksumMode, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind};
-pub use queue::{BURST, PortQueue, RxBatch};
+pub use port_kind::{
+    ChecksumMode, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind, SegmentationMode,
+};
+pub use queue::{BURST, Cuts, PortQueue, RxBatch};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
 
@@ -55,6 +58,8 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Who computes checksums.
     pub checksum: ChecksumMode,
+    /// Who cuts data into segments.
+    pub segmentation: SegmentationMode,
     /// Hardware address; by default the device's, or a random local one where it has none.
     pub mac: Option<[u8; 6]>,
     /// Queue pairs, one per worker that uses the port; 1 to 16.
@@ -117,6 +122,8 @@ pub struct PortInfo {
     pub queues: u16,
     /// Who does checksums.
     pub checksums: Checksums,
+    /// Who cuts large packets into segments, if anybody does.
+    pub cuts: Option<Cuts>,
     /// Which queue a flow belongs to.
     pub rss: RssTable,
     /// Packet buffers of the port.
@@ -189,6 +196,7 @@ impl Ports {
         let device_info = device.info().map_err(dpdk_failed)?;
         config.check_device(&device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
+        let cuts = cuts(config, checksums, &device_info, &mut statements);
         let (rss, table) = rss::choose(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
@@ -198,7 +206,7 @@ impl Ports {
             (None, PortKind::VhostUser { .. }) => random_mac(),
             (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
         };
-        let set_up = kind::device_config(config, checksums, rss);
+        let set_up = kind::device_config(config, checksums, cuts, rss);
         let pool = MempoolConfig {
             buffers: config.pool_buffers(),
             room: kind::room(config),
@@ -231,6 +239,7 @@ impl Ports {
             mtu: config.mtu,
             queues: config.queues,
             checksums,
+            cuts,
             rss: table,
             buffers: pool.config().buffers,
             statements,
@@ -362,6 +371,7 @@ impl PortConfig {
     pub fn new(name: impl Into<String>, kind: PortKind) -> PortConfig {
         PortConfig {
             name: name.into(),
+            segmentation: kind.usual_segmentation(),
             kind,
             mtu: 1500,
             checksum: ChecksumMode::Offload,
@@ -488,6 +498,42 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
                 tx_tcp: by(device.tx.tcp_checksum),
             }
         }
+    }
+}
+
+/// Who cuts large packets. Both ways need what `checksum = "offload"` is: checksums that are not the workers'.
+fn cuts(
+    config: &PortConfig,
+    checksums: Checksums,
+    device: &DeviceInfo,
+    statements: &mut Vec<String>,
+) -> Option<Cuts> {
+    let wanted = config.segmentation == SegmentationMode::Offload
+        && config.checksum == ChecksumMode::Offload;
+    match config.kind {
+        // What the frontend agrees to is not known yet, and the driver does not tell.
+        PortKind::VhostUser { .. } => {
+            (wanted && device.tx.multi_segments).then_some(Cuts::Frontend)
+        }
+        PortKind::Pci { .. } if wanted => {
+            let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumBy::Device; 2];
+            let can = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
+            if !can {
+                statements.push(
+                    "the device has no TCP segmentation offload: segments are sent one by one"
+                        .to_owned(),
+                );
+            }
+            can.then_some(Cuts::Device)
+        }
+        // tap's is software of DPDK (librte_gso), the others have none.
+        PortKind::Pci { .. }
+        | PortKind::AfXdp { .. }
+        | PortKind::AfPacket { .. }
+        | PortKind::Tap { .. }
+        | PortKind::Memif { .. }
+        | PortKind::Ring { .. }
+        | PortKind::Pcap { .. } => None,
     }
 }
 

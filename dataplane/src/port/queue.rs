@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use dpdk::{Mbuf, Mempool, RxQueue, TxQueue};
+use dpdk::{Mbuf, Mempool, RxQueue, Sent, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
+use super::large;
 use super::ring::Bells;
 use super::shared::{QueueCounters, SharedQueueState};
 use super::watch::Watch;
@@ -51,6 +52,17 @@ pub struct PortQueue {
     shared: Arc<SharedQueueState>,
     /// While a capture runs.
     watch: Option<Watch>,
+    /// Frames may go as parts of large packets.
+    cuts: Option<Cuts>,
+}
+
+/// Who cuts large packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuts {
+    /// The device, which fills in TCP checksums as well: of frames that ask it to.
+    Device,
+    /// The frontend of a vhost-user port, if it agreed to.
+    Frontend,
 }
 
 impl PortQueue {
@@ -74,6 +86,7 @@ impl PortQueue {
         });
         let counters = QueueCounters::default();
         let shared = Arc::new(SharedQueueState::new(impaired.is_some()));
+        let cuts = info.cuts;
         PortQueue {
             info,
             rx,
@@ -89,6 +102,7 @@ impl PortQueue {
             last_published: counters,
             shared,
             watch: None,
+            cuts,
         }
     }
 
@@ -258,9 +272,19 @@ impl PortQueue {
         if self.pending.is_empty() {
             return;
         }
-        let sent = match &mut self.watch {
-            None => self.tx.burst(&mut self.pending),
-            Some(watch) => watch.burst(&mut self.tx, &mut self.pending, &self.shared),
+        let sent = match (&mut self.watch, self.cuts) {
+            (None, None) => self.tx.burst(&mut self.pending),
+            (watch, cuts) => {
+                if let Some(watch) = watch.as_mut() {
+                    watch.record(&self.pending, &self.shared);
+                }
+                let sent = burst(&mut self.tx, &mut self.pending, cuts);
+                if let Some(watch) = watch {
+                    watch.offered(&self.pending);
+                }
+                self.counters.tx_large += sent.large as u64;
+                sent.frames
+            }
         };
         if sent > 0 {
             if let Some(bells) = &self.bells {
@@ -294,6 +318,19 @@ impl PortQueue {
             }
         }
     }
+}
+
+/// Offers the device all frames, where it cuts large packets as parts of those.
+fn burst<const N: usize>(
+    device: &mut TxQueue,
+    pending: &mut ArrayVec<Mbuf, N>,
+    cuts: Option<Cuts>,
+) -> Sent {
+    let Some(cuts) = cuts else { return Sent { frames: device.burst(pending), large: 0 } };
+    let by_device = cuts == Cuts::Device;
+    device.burst_large(pending, |frames, how| {
+        large::plan(frames, |f| (f.asks_tcp_checksum() == by_device).then(|| f.data()), how)
+    })
 }
 
 impl fmt::Debug for PortQueue {

@@ -22,6 +22,8 @@ pub struct QueueCounters {
     pub tx_dropped: u64,
     /// Times that no packet buffer was free.
     pub no_buffer: u64,
+    /// Large packets of several frames each, which the device or the frontend cuts; the frames are counted as sent.
+    pub tx_large: u64,
 }
 
 /// The shared state of one queue. Counters are loaded one by one: some may be a turn newer than others.
@@ -33,7 +35,7 @@ pub(super) struct SharedQueueState {
 }
 
 /// Fields of [`QueueCounters`].
-const QUEUE_COUNTERS: usize = 7;
+const QUEUE_COUNTERS: usize = 8;
 /// Fields of [`link::Counters`].
 const LINK_COUNTERS: usize = 14;
 
@@ -94,13 +96,24 @@ fn queue_values(c: &QueueCounters) -> [u64; QUEUE_COUNTERS] {
         tx_bytes,
         tx_dropped,
         no_buffer,
+        tx_large,
     } = c;
-    [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer]
+    [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer, tx_large]
 }
 
 fn queue_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
-    let [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer] = values;
-    QueueCounters { rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer }
+    let [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer, tx_large] =
+        values;
+    QueueCounters {
+        rx_frames,
+        rx_bytes,
+        rx_too_long,
+        tx_frames,
+        tx_bytes,
+        tx_dropped,
+        no_buffer,
+        tx_large,
+    }
 }
 
 // A field that is added to the counters must be added here: the patterns and literals name all of them.
@@ -184,6 +197,7 @@ mod tests {
         let queue = queue_from(std::array::from_fn(|i| i as u64 + 1));
         let link = link_from(std::array::from_fn(|i| i as u64 + 100));
         assert_eq!((queue.rx_frames, queue.no_buffer), (1, 7));
+        assert_eq!(queue.tx_large, 8);
         assert_eq!((link.offered, link.lost, link.frames_max), (100, 104, 112));
         let shared = SharedQueueState::new(true);
         shared.store_counters(&queue, Some(&link));

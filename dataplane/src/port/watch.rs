@@ -1,7 +1,6 @@
 //! The capture of what a queue sends: each frame once, when it is first offered to the device.
 
-use arrayvec::ArrayVec;
-use dpdk::{Mbuf, TxQueue};
+use dpdk::Mbuf;
 
 use super::shared::SharedQueueState;
 use crate::capture::{Direction, Fate, Tap};
@@ -22,22 +21,20 @@ impl Watch {
         &mut self.tap
     }
 
-    /// Offers the device what waits, once; returns how many frames it took. What it takes is its own then, so frames are
-    /// recorded before; while the link is down, as dropped.
+    /// Records what is about to be offered to the device and was not before. What the device takes is its own then, so
+    /// frames are recorded before; while the link is down, as dropped. Parts of a large packet are recorded as the
+    /// segments that they are on the wire.
     #[cold]
-    pub(super) fn burst<const N: usize>(
-        &mut self,
-        device: &mut TxQueue,
-        pending: &mut ArrayVec<Mbuf, N>,
-        shared: &SharedQueueState,
-    ) -> usize {
+    pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
         let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
         for frame in pending.iter().skip(self.recorded) {
             self.tap.record(Direction::Out, fate, frame.data());
         }
-        let sent = device.burst(pending);
+    }
+
+    /// The device was offered all that waited; `pending` is left.
+    pub(super) fn offered(&mut self, pending: &[Mbuf]) {
         self.recorded = pending.len();
-        sent
     }
 
     /// A frame that found no room.

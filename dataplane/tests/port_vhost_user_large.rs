@@ -262,6 +262,29 @@ fn a_full_ring_is_waited_for(test: &mut Test, socket: &Path) {
     test.leaves(raw);
 }
 
+/// A ring that never has room for a large packet gets segments.
+fn small_buffers_do_not_stop_a_port(test: &mut Test, socket: &Path) {
+    let frames = segments(false, false, 44, EMSS);
+    let mut raw = test.connect(socket, LARGE);
+    raw.offer_of(200, 0, 255);
+    send(&mut test.queue, &frames);
+    let mut got = Vec::new();
+    for flush in 0_u32.. {
+        test.queue.flush();
+        for (header, bytes) in raw.packets() {
+            assert_eq!(header[..10], [0; 10]);
+            got.push(bytes);
+        }
+        if got.len() == 20 {
+            break;
+        }
+        assert!(flush < 20 * 65, "{} frames", got.len());
+    }
+    assert_eq!(got, frames[..20]);
+    test.leaves(raw);
+    test.queue.flush();
+}
+
 #[test]
 fn large_packets_are_for_frontends_that_take_them() {
     let ports = port_common::ports();
@@ -278,6 +301,7 @@ fn large_packets_are_for_frontends_that_take_them() {
     takes_segments(&mut test, &socket, LARGE & !TSO6, true);
     frontends_are_exchanged(&mut test, &socket);
     a_full_ring_is_waited_for(&mut test, &socket);
+    small_buffers_do_not_stop_a_port(&mut test, &socket);
     drop(test);
     let mut test = Test::open(&ports, &socket, true);
     assert_eq!(test.port.info().cuts, None);

@@ -17,6 +17,10 @@ use crate::types::{LargePacket, Segmentation};
 /// Most packets that are offered at a time.
 const PACKETS: usize = 32;
 
+/// After so many offers of which the device took nothing it gets a frame as it is: it may have room for no large packet
+/// ever, as a frontend with small buffers.
+const PATIENCE: u32 = 64;
+
 /// What a device took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
@@ -33,8 +37,8 @@ pub(crate) struct Maker {
     pub(crate) by_device: Segmentation,
     /// The device refused one that should have been right: it gets no more.
     refused: bool,
-    /// The device took nothing last time: it is offered one packet before others are made.
-    full: bool,
+    /// Offers of which the device took nothing, one after the other. Then it is offered one packet before others are made.
+    vain: u32,
 }
 
 /// A packet on its way to the driver.
@@ -48,7 +52,7 @@ struct Offer {
 
 impl Maker {
     pub(crate) fn new(by_device: Segmentation) -> Maker {
-        Maker { by_device, refused: false, full: false }
+        Maker { by_device, refused: false, vain: 0 }
     }
 
     /// Offers the `count` frames at `frames`; the first of them are the driver's afterwards, as many as are returned, and the
@@ -64,8 +68,10 @@ impl Maker {
         how: Segmentation,
         plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
     ) -> Sent {
+        let whole = Whole;
         let mut sent = Sent::default();
-        let mut most = if self.full { 1 } else { PACKETS };
+        let mut most = if self.vain > 0 { 1 } else { PACKETS };
+        let mut plain = self.vain >= PATIENCE;
         while sent.frames < count {
             let mut heads = ArrayVec::<*mut sys::rte_mbuf, PACKETS>::new();
             let mut offers = ArrayVec::<Offer, PACKETS>::new();
@@ -74,7 +80,10 @@ impl Maker {
                 // SAFETY: by the caller's promise; the frames from `next` on are not part of a packet.
                 let (head, offer) = unsafe {
                     let rest = std::slice::from_raw_parts(frames.add(next), count - next);
-                    self.packet((port, queue), rest, how, plan)
+                    match plain {
+                        true => as_it_is(rest),
+                        false => self.packet((port, queue), rest, how, plan),
+                    }
                 };
                 heads.push(head);
                 offers.push(offer);
@@ -97,9 +106,10 @@ impl Maker {
             if !back.is_empty() {
                 break;
             }
-            most = PACKETS;
+            (most, plain) = (PACKETS, false);
         }
-        self.full = sent.frames == 0;
+        self.vain = if sent.frames == 0 { self.vain.saturating_add(1) } else { 0 };
+        std::mem::forget(whole);
         sent
     }
 
@@ -114,7 +124,7 @@ impl Maker {
         how: Segmentation,
         plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
     ) -> (*mut sys::rte_mbuf, Offer) {
-        let plain = (frames[0].raw(), Offer { frames: 1, headers: 0 });
+        let plain = as_it_is(frames);
         if self.refused {
             return plain;
         }
@@ -123,7 +133,7 @@ impl Maker {
         let Some(head) = frames[0].head_of(&packet, how) else { return plain };
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))
-            .is_some_and(|all| all.iter().all(|f| f.data().len() >= packet.headers.len()));
+            .is_some_and(|all| all.iter().all(|frame| is_part(frame, &packet)));
         debug_assert!(whole, "a plan for more than there is");
         if !whole {
             return plain;
@@ -141,6 +151,24 @@ impl Maker {
         }
         (head, offer)
     }
+}
+
+/// Dropped by a panic only: frames that are parts of packets would be freed twice.
+struct Whole;
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// The first frame alone.
+fn as_it_is(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
+    (frames[0].raw(), Offer { frames: 1, headers: 0 })
+}
+
+fn is_part(frame: &Mbuf, packet: &LargePacket) -> bool {
+    frame.segments() == 1 && frame.data().len() >= packet.headers.len()
 }
 
 /// Takes a packet apart.

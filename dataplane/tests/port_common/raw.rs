@@ -155,14 +155,15 @@ impl Raw {
 
     /// The same with the descriptors from `first` on.
     pub(crate) fn offer_from(&mut self, first: u16, count: u16) {
+        self.offer_of(4096, first, count);
+    }
+
+    /// The same with buffers of so many bytes.
+    pub(crate) fn offer_of(&mut self, len: u32, first: u16, count: u16) {
         let heads: Vec<u16> = (first..first + count).collect();
         for &head in &heads {
             let at = BUFFERS + 0x40_0000 + u64::from(head) * 0x1000;
-            self.describe(
-                ring_at(TO_FRONTEND),
-                head,
-                Desc { at, len: 4096, flags: WRITE, next: 0 },
-            );
+            self.describe(ring_at(TO_FRONTEND), head, Desc { at, len, flags: WRITE, next: 0 });
         }
         self.publish(TO_FRONTEND, &heads);
     }

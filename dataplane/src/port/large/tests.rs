@@ -387,6 +387,9 @@ fn frames_cut_short_are_no_segments() {
         for len in 0..frame.len() {
             assert!(Layout::of(&frame[..len]).is_none(), "{len}");
         }
+        // Options, behind which what is no header looks like one.
+        let options = Spec { ipv4_options: true, ack: 0x5010_0000, ..Spec::new(v6, vlan, 300) };
+        assert_eq!(Layout::of(&options.emit()).is_some(), v6);
         // A header that is longer than the segment, or shorter than a header.
         let at = frame.len() - 300 - 32 + DATA_OFFSET;
         for offset in [0, 0x40, 0x50 | 1] {

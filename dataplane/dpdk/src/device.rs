@@ -201,7 +201,9 @@ impl Device {
         let most = self.handle.raw_info().map_or(0, |info| info.tx_segments_max);
         // One buffer has the headers. A packet that takes the whole ring would never find room.
         let segments = most.saturating_sub(1).min(config.tx_descriptors / 4);
-        Segmentation { ipv4: true, ipv6: true, segments, virtio: false }
+        // librte_gso, by which the tap driver cuts, does not know IPv6.
+        let ipv6 = !self.handle.name().starts_with("net_tap");
+        Segmentation { ipv4: true, ipv6, segments, virtio: false }
     }
 
     /// A descriptor per queue, or `None` where it is not certain which it is.

@@ -515,7 +515,8 @@ fn cuts(
         PortKind::VhostUser { .. } => {
             (wanted && device.tx.multi_segments).then_some(Cuts::Frontend)
         }
-        PortKind::Pci { .. } if wanted => {
+        // tap's is software of DPDK (librte_gso): for tests, which have it as an oracle.
+        PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
             let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumBy::Device; 2];
             let can = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
             if !can {
@@ -526,7 +527,6 @@ fn cuts(
             }
             can.then_some(Cuts::Device)
         }
-        // tap's is software of DPDK (librte_gso), the others have none.
         PortKind::Pci { .. }
         | PortKind::AfXdp { .. }
         | PortKind::AfPacket { .. }

@@ -1,0 +1,119 @@
+//! Large packets are cut by DPDK's own software segmentation (librte_gso, in its tap driver), and a packet socket at the
+//! interface sees the segments that were sent.
+
+mod port_common;
+
+use std::time::{Duration, Instant};
+
+use dataplane::net::checksum;
+use dataplane::port::{
+    Cuts, PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, TxChecksums,
+};
+use port_common::Netns;
+
+/// Bytes of payload of a segment: with all headers within the driver's MTU.
+const LEN: usize = 1400;
+/// Bytes in front of the TCP header.
+const L4: usize = 34;
+
+/// Segments with the sums that a device wants to find: 0, and the pseudo-header's.
+fn segments(count: usize, last: usize) -> Vec<Vec<u8>> {
+    let one = |i: usize| {
+        let len = if i + 1 == count { last } else { LEN };
+        let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0, 0x45, 0];
+        frame.extend((52 + len as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 79, 0, 2, 10, 79, 0, 1]);
+        frame.extend([12, 188, 17, 68]);
+        frame.extend((u32::MAX - 5000).wrapping_add((i * LEN) as u32).to_be_bytes());
+        frame.extend([0, 0, 0, 9, 0x80, if i + 1 == count { 0x18 } else { 0x10 }, 1, 0]);
+        let sum = checksum::sum(&[10, 79, 0, 2, 10, 79, 0, 1]);
+        frame.extend(checksum::pseudo_header_between(sum, 6, 32 + len).to_be_bytes());
+        frame.extend([0, 0, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        frame.extend(port_common::pattern(LEN + i).split_off(LEN + i - len));
+        frame
+    };
+    (0..count).map(one).collect()
+}
+
+/// As the device completes it.
+fn completed(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let sum = !checksum::sum(&frame[L4..]);
+    frame[L4 + 16..L4 + 18].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// Without IPv4's identification and checksum; the checksum was right.
+fn plain(frame: &[u8]) -> Vec<u8> {
+    assert_eq!(checksum::sum(&frame[14..L4]), 0xffff);
+    let mut frame = frame.to_vec();
+    frame[18..20].fill(0);
+    frame[24..26].fill(0);
+    frame
+}
+
+fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
+    for bytes in frames {
+        let mut frame = queue.alloc().expect("a free buffer");
+        frame.append(bytes.len()).expect("it fits").copy_from_slice(bytes);
+        frame.set_tx_checksums(TxChecksums {
+            ipv6: false,
+            ip: true,
+            tcp: true,
+            l2_len: 14,
+            l3_len: 20,
+        });
+        queue.tx(frame);
+    }
+    queue.flush();
+}
+
+#[test]
+fn librte_gso_cuts_where_segments_began() {
+    if !port_common::privileged("port_tap_large") {
+        return;
+    }
+    let _netns = Netns::enter("tap-large");
+    let ports = port_common::ports();
+    let kind = PortKind::Tap { device: "tap".into() };
+    let usual = PortConfig::new("t", kind);
+    assert_eq!(usual.segmentation, SegmentationMode::Software);
+    let config = PortConfig { segmentation: SegmentationMode::Offload, ..usual };
+    let mut port = ports.open(&config).unwrap();
+    assert_eq!(port.info().cuts, Some(Cuts::Device), "{:?}", port.info());
+    let mut queue = port_common::only_queue(&mut port);
+    port_common::run(&["ip", "link", "set", "tap", "up"]);
+    port_common::until("the link is up", || port.link().up);
+    let kind = PortKind::AfPacket { device: "tap".into() };
+    let mut socket = ports.open(&PortConfig::new("s", kind)).unwrap();
+    let mut seen = port_common::only_queue(&mut socket);
+    let free = port.free_buffers();
+    for (count, last, large) in [(1, LEN, 0), (2, 1, 1), (45, LEN, 1), (60, 700, 2)] {
+        let frames = segments(count, last);
+        let before = *queue.counters();
+        send(&mut queue, &frames);
+        let (mut got, start) = (Vec::new(), Instant::now());
+        while got.len() < count && start.elapsed() < Duration::from_secs(10) {
+            queue.flush();
+            let mut batch = RxBatch::new();
+            seen.rx_burst(port_common::now(), &mut batch);
+            let ours =
+                batch.iter().filter(|f| f.data().len() > L4 && f.data()[..6] == [2, 0, 0, 0, 0, 9]);
+            got.extend(ours.map(|frame| plain(frame.data())));
+        }
+        let sent: Vec<_> = frames.iter().map(|frame| completed(frame)).collect();
+        assert_eq!(got.len(), count);
+        for (got, sent) in got.iter().zip(&sent) {
+            // The sums of what was sent were left to the device.
+            let mut sent = sent.clone();
+            sent[24..26].fill(0);
+            assert_eq!(*got, sent);
+        }
+        let after = *queue.counters();
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        assert_eq!(after.tx_frames - before.tx_frames, count as u64);
+        assert_eq!(after.tx_bytes - before.tx_bytes, bytes as u64);
+        assert_eq!(after.tx_large - before.tx_large, large);
+    }
+    port_common::nothing_leaked(&port, free);
+}

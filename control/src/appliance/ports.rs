@@ -27,7 +27,8 @@ impl PortView {
         let all = all
             .into_iter()
             .chain([("tx-ip-checksum", sums.tx_ip), ("tx-tcp-checksum", sums.tx_tcp)]);
-        let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
+        let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name);
+        let offloads = offloads.chain(info.cuts.map(|_| "tcp-segmentation")).map(Into::into);
         api::PortInfo {
             name: info.name.clone(),
             kind: kind.word().into(),

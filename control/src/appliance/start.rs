@@ -66,6 +66,7 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
     Ok(PortConfig {
         mtu: section.mtu,
         checksum: section.checksum,
+        segmentation: section.segmentation,
         mac: section.mac,
         queues: section.workers.len() as u16,
         rx_descriptors: section.rx_descriptors,

@@ -72,6 +72,16 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         check_mtu(&section, kind, mtu);
     }
     let checksum = checksum(&mut section, kind.as_ref());
+    let usual = kind.as_ref().map_or(SegmentationMode::Software, PortKind::usual_segmentation);
+    let segmentation = section.or("segmentation", usual, tables::port::segmentation());
+    if segmentation != usual
+        && !matches!(kind, Some(PortKind::Pci { .. } | PortKind::VhostUser { .. }))
+    {
+        section.fail(
+            "segmentation",
+            "is \"offload\", which only the kinds \"pci\" and \"vhost-user\" have: leave it out",
+        );
+    }
     let mac = match kind {
         Some(PortKind::AfXdp { .. } | PortKind::AfPacket { .. }) => None,
         _ => section.optional("mac", mac),
@@ -105,6 +115,7 @@ pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<Port
         kind,
         mtu,
         checksum,
+        segmentation,
         mac,
         workers: port_workers,
         rx_descriptors,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, PortKind};
+use port_kind::{ChecksumMode, MAX_MTU, MIN_MTU, PortKind, SegmentationMode};
 use tcp_lite::mpa::Peer;
 
 use super::keys::keys;
@@ -55,6 +55,10 @@ pub(super) mod port {
         /// Who computes checksums: the device where it can, the worker, or nobody computes those of TCP (on ports
         /// that do not leave the host).
         checksum: ChecksumMode = one_of(&ChecksumMode::WORDS), "\"offload\"";
+        /// Who cuts TCP data into segments: the worker, or with `checksum = "offload"` a device with TSO (`pci`) or the
+        /// virtual machine (`vhost-user`), where it can.
+        segmentation: SegmentationMode = one_of(&SegmentationMode::WORDS),
+            "\"offload\" for kind \"vhost-user\", else \"software\"";
         /// Streams of the port are aborted when its link has been down for this long.
         link_down_timeout: Option<Duration> = duration_or_off(Duration::ZERO, DAY),
             "\"off\"; \"0s\" for kinds \"memif\" and \"vhost-user\"";

@@ -14,7 +14,7 @@ use super::{
     Config, Delivery, Fsync, Idle, InterfaceSection, ListenerSection, PortSection, RegionSection,
     Route, Ulp, WorkerSection,
 };
-use crate::config::{Backing, ChecksumMode};
+use crate::config::{Backing, ChecksumMode, SegmentationMode};
 use crate::transport::Transport;
 
 /// What a secret is shown as.
@@ -117,6 +117,9 @@ fn port(section: &PortSection, secrets: Secrets, tables: &mut Vec<Table>) {
     let mac = section.mac.map(|mac| json!(mac.map(|byte| format!("{byte:02x}")).join(":")));
     let checksum = ChecksumMode::WORDS.iter().find(|(_, mode)| *mode == section.checksum);
     some(&mut keys, [("mac", mac), ("checksum", checksum.map(|(word, _)| json!(word)))]);
+    let segmentation =
+        SegmentationMode::WORDS.iter().find(|(_, mode)| *mode == section.segmentation);
+    some(&mut keys, [("segmentation", segmentation.map(|(word, _)| json!(word)))]);
     keys.extend([
         ("mtu", json!(section.mtu)),
         ("link_down_timeout", time_or_off(section.link_down_timeout)),

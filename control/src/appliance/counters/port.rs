@@ -38,6 +38,9 @@ counters! { QUEUE, fn put_queue(queue: &QueueCounters) {
     tx_dropped: Counter = queue.tx_dropped,
     /// Times that no packet buffer was free.
     no_buffer: Counter = queue.no_buffer,
+    /// Large packets of several frames each, which the device or the virtual machine cuts; frames and bytes are counted in
+    /// tx_frames and tx_bytes as they are on the wire.
+    tx_large: Counter = queue.tx_large,
 }}
 
 counters! { LINK, fn put_link(link: &link::Counters) {

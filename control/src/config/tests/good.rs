@@ -234,6 +234,27 @@ fn defaults() {
     assert_eq!(config.limits.streams_per_peer, None);
 }
 
+// A virtual machine gets large packets unless the key says otherwise; a device is used only if the key asks for it.
+#[test]
+fn who_cuts_segments_depends_on_the_kind() {
+    let ring = "kind = \"ring\"\nlink = \"l\"";
+    let of = |kind: &str, keys: &str| {
+        assert!(MINIMAL.contains(ring));
+        let text = MINIMAL.replace(ring, &format!("{kind}\n{keys}"));
+        parse(&text).unwrap().config.ports[0].segmentation
+    };
+    let vhost = "kind = \"vhost-user\"\nsocket = \"/run/v.sock\"";
+    let pci = "kind = \"pci\"\naddress = \"0000:01:00.0\"";
+    assert_eq!(of(vhost, ""), SegmentationMode::Offload);
+    assert_eq!(of(vhost, "segmentation = \"software\""), SegmentationMode::Software);
+    assert_eq!(of(pci, ""), SegmentationMode::Software);
+    assert_eq!(of(pci, "segmentation = \"offload\""), SegmentationMode::Offload);
+    assert_eq!(of(ring, "segmentation = \"software\""), SegmentationMode::Software);
+    let text = MINIMAL.replace(ring, &format!("{ring}\nsegmentation = \"offload\""));
+    let error = parse(&text).expect_err("a ring cuts nothing").to_string();
+    assert!(error.contains("segmentation") && error.contains("only the kinds"), "{error}");
+}
+
 // A window that is larger than the default limit is a limit itself.
 #[test]
 fn a_large_receive_window_raises_its_limit() {

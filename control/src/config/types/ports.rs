@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use super::super::impair::{BurstLoss, Impairment};
-pub use port_kind::{ChecksumMode, MemifRole, PortKind};
+pub use port_kind::{ChecksumMode, MemifRole, PortKind, SegmentationMode};
 
 /// `[[port]]`: one device and its queues.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +16,8 @@ pub struct PortSection {
     pub mtu: u16,
     /// Who computes checksums.
     pub checksum: ChecksumMode,
+    /// Who cuts TCP data into segments.
+    pub segmentation: SegmentationMode,
     /// Hardware address; `None` takes the device's, or a random local one.
     pub mac: Option<[u8; 6]>,
     /// The workers (indices) that have a queue on it, at least one, ascending.

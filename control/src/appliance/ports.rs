@@ -23,11 +23,17 @@ impl PortView {
         let link = self.port.link();
         let kind = &self.section.kind;
         let sums = info.checksums;
-        let all = [("rx-ip-checksum", sums.rx_ip), ("rx-tcp-checksum", sums.rx_tcp)];
-        let all = all
-            .into_iter()
-            .chain([("tx-ip-checksum", sums.tx_ip), ("tx-tcp-checksum", sums.tx_tcp)]);
-        let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
+        let all = [
+            ("rx-ip-checksum", sums.rx_ip),
+            ("rx-tcp-checksum", sums.rx_tcp),
+            ("rx-sctp-checksum", sums.rx_sctp),
+            ("tx-ip-checksum", sums.tx_ip),
+            ("tx-tcp-checksum", sums.tx_tcp),
+            ("tx-sctp-checksum", sums.tx_sctp),
+        ];
+        let offloads = all.into_iter();
+        let offloads =
+            offloads.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
         api::PortInfo {
             name: info.name.clone(),
             kind: kind.word().into(),

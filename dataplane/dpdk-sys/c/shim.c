@@ -304,18 +304,43 @@ int ddpd_mbuf_linearize(struct rte_mbuf *m)
 	return rte_pktmbuf_linearize(m);
 }
 
-void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, enum ddpd_l4 l4,
 				uint16_t l2_len, uint16_t l3_len)
 {
 	uint64_t flags = ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
 
 	if (ip_checksum && !ipv6)
 		flags |= RTE_MBUF_F_TX_IP_CKSUM;
-	if (tcp_checksum)
+	if (l4 == DDPD_L4_TCP)
 		flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+	else if (l4 == DDPD_L4_SCTP)
+		flags |= RTE_MBUF_F_TX_SCTP_CKSUM;
 	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_TX_OFFLOAD_MASK) | flags;
 	m->l2_len = l2_len;
 	m->l3_len = l3_len;
+}
+
+enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m)
+{
+	switch (m->ol_flags & RTE_MBUF_F_TX_L4_MASK) {
+	case RTE_MBUF_F_TX_TCP_CKSUM:
+		return DDPD_L4_TCP;
+	case RTE_MBUF_F_TX_SCTP_CKSUM:
+		return DDPD_L4_SCTP;
+	default:
+		return DDPD_L4_NONE;
+	}
+}
+
+void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict)
+{
+	static const uint64_t flags[] = {
+		RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN,
+		RTE_MBUF_F_RX_L4_CKSUM_GOOD,
+		RTE_MBUF_F_RX_L4_CKSUM_BAD,
+	};
+
+	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_RX_L4_CKSUM_MASK) | flags[verdict % 3];
 }
 
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash)
@@ -336,7 +361,7 @@ int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m)
 	}
 }
 
-int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m)
+int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m)
 {
 	switch (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
 	case RTE_MBUF_F_RX_L4_CKSUM_GOOD:

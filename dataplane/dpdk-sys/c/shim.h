@@ -110,13 +110,24 @@ int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsig
 struct rte_mbuf *ddpd_mbuf_alloc_like(const struct rte_mbuf *m);
 void ddpd_mbuf_free(struct rte_mbuf *m);
 int ddpd_mbuf_linearize(struct rte_mbuf *m);
-void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+/* Of which protocol above IP a checksum is filled in; the flags of a buffer have room for one. */
+enum ddpd_l4 {
+	DDPD_L4_NONE,
+	DDPD_L4_TCP,
+	DDPD_L4_SCTP,
+};
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, enum ddpd_l4 l4,
 				uint16_t l2_len, uint16_t l3_len);
+/* The protocol of which a checksum is to be filled in: for tests. */
+enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m);
+/* As a driver gives the verdict on the checksum above IP, 0 to 2 as below: for tests. */
+void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict);
 /* 1: the device computed `hash`. */
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
 /* 0 unknown, 1 good, 2 bad */
 int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m);
-int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m);
+/* Of TCP, UDP and SCTP. */
+int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m);
 
 /* The system call itself, with errno. */
 int ddpd_munmap(void *start, size_t bytes);

@@ -241,11 +241,13 @@ impl Handle {
             rx: RxOffloads {
                 ip_checksum: has(raw.rx_offloads, sys::DDPD_RX_IPV4_CKSUM),
                 tcp_checksum: has(raw.rx_offloads, sys::DDPD_RX_TCP_CKSUM),
+                sctp_checksum: has(raw.rx_offloads, sys::DDPD_RX_SCTP_CKSUM),
                 rss_hash: has(raw.rx_offloads, sys::DDPD_RX_RSS_HASH),
             },
             tx: TxOffloads {
                 ip_checksum: has(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
                 tcp_checksum: has(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
+                sctp_checksum: has(raw.tx_offloads, sys::DDPD_TX_SCTP_CKSUM),
             },
         })
     }

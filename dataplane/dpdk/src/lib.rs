@@ -35,7 +35,7 @@ pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
 };
 pub use log::LogLevel;
-pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
+pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
 pub use mempool::{Mempool, MempoolConfig, Room};
 pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};

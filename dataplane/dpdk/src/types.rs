@@ -56,6 +56,8 @@ pub struct RxOffloads {
     pub ip_checksum: bool,
     /// Verifies the TCP checksum.
     pub tcp_checksum: bool,
+    /// Verifies the SCTP checksum.
+    pub sctp_checksum: bool,
     /// Gives the RSS hash with the frame.
     pub rss_hash: bool,
 }
@@ -67,6 +69,8 @@ pub struct TxOffloads {
     pub ip_checksum: bool,
     /// Fills in the TCP checksum.
     pub tcp_checksum: bool,
+    /// Fills in the SCTP checksum.
+    pub sctp_checksum: bool,
 }
 
 /// Receive-side scaling: which hash and which queue.
@@ -143,6 +147,7 @@ impl RxOffloads {
     pub(crate) fn bits(self) -> u64 {
         bit(self.ip_checksum, sys::DDPD_RX_IPV4_CKSUM)
             | bit(self.tcp_checksum, sys::DDPD_RX_TCP_CKSUM)
+            | bit(self.sctp_checksum, sys::DDPD_RX_SCTP_CKSUM)
             | bit(self.rss_hash, sys::DDPD_RX_RSS_HASH)
     }
 }
@@ -151,6 +156,7 @@ impl TxOffloads {
     pub(crate) fn bits(self) -> u64 {
         bit(self.ip_checksum, sys::DDPD_TX_IPV4_CKSUM)
             | bit(self.tcp_checksum, sys::DDPD_TX_TCP_CKSUM)
+            | bit(self.sctp_checksum, sys::DDPD_TX_SCTP_CKSUM)
     }
 }
 

@@ -299,9 +299,14 @@ pub(super) fn device_config(
         rx: RxOffloads {
             ip_checksum: on(checksums.rx_ip),
             tcp_checksum: on(checksums.rx_tcp),
+            sctp_checksum: on(checksums.rx_sctp),
             rss_hash: rss.is_some(),
         },
-        tx: TxOffloads { ip_checksum: on(checksums.tx_ip), tcp_checksum: on(checksums.tx_tcp) },
+        tx: TxOffloads {
+            ip_checksum: on(checksums.tx_ip),
+            tcp_checksum: on(checksums.tx_tcp),
+            sctp_checksum: on(checksums.tx_sctp),
+        },
         rss,
         // With an address of its own the port must receive more than the interface's frames.
         promiscuous: config.mac.is_some(),

@@ -19,6 +19,7 @@
 #include <rte_eth_vhost.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
@@ -26,6 +27,7 @@
 #include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
+#include <rte_thash.h>
 #include <rte_vhost.h>
 
 #include "shim.h"
@@ -475,6 +477,77 @@ int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries)
 		reta[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = table[i];
 	}
 	return negative(rte_eth_dev_rss_reta_update(port, reta, entries));
+}
+
+static int sctp_rule(uint16_t port, int ipv6, const struct rte_flow_action_rss *rss)
+{
+	const struct rte_flow_attr attr = { .ingress = 1 };
+	const struct rte_flow_item pattern[] = {
+		{ .type = RTE_FLOW_ITEM_TYPE_ETH },
+		{ .type = ipv6 ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4 },
+		{ .type = RTE_FLOW_ITEM_TYPE_SCTP },
+		{ .type = RTE_FLOW_ITEM_TYPE_END },
+	};
+	const struct rte_flow_action actions[] = {
+		{ .type = RTE_FLOW_ACTION_TYPE_RSS, .conf = rss },
+		{ .type = RTE_FLOW_ACTION_TYPE_END },
+	};
+	struct rte_flow_error error = { 0 };
+	int rc = rte_flow_validate(port, &attr, pattern, actions, &error);
+
+	if (rc != 0)
+		return negative(rc);
+	rte_errno = EINVAL;
+	if (rte_flow_create(port, &attr, pattern, actions, &error) == NULL)
+		return negative(rte_errno);
+	return 0;
+}
+
+int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t key_len,
+			const uint16_t *queues, uint32_t count)
+{
+	const uint64_t ip = ipv6 ? RTE_ETH_RSS_IPV6 : RTE_ETH_RSS_IPV4;
+	const uint64_t sctp = ipv6 ? RTE_ETH_RSS_NONFRAG_IPV6_SCTP : RTE_ETH_RSS_NONFRAG_IPV4_SCTP;
+	/*
+	 * Two ways to name the same fields. i40e's type of SCTP has the verification tag among them, which its ports alone
+	 * have not; most drivers refuse those.
+	 */
+	const uint64_t types[] = {
+		ip | RTE_ETH_RSS_PORT | RTE_ETH_RSS_L3_DST_ONLY,
+		sctp | RTE_ETH_RSS_L3_DST_ONLY,
+	};
+	int rc = -EINVAL;
+
+	for (unsigned i = 0; i < RTE_DIM(types); i++) {
+		/* Some drivers want key and queues, and others refuse them: theirs are those of the port. */
+		const struct rte_flow_action_rss whole = {
+			.types = types[i],
+			.key_len = key_len,
+			.key = key,
+			.queue_num = count,
+			.queue = queues,
+		};
+		const struct rte_flow_action_rss of_port = { .types = types[i] };
+
+		rc = sctp_rule(port, ipv6, &whole);
+		if (rc != 0)
+			rc = sctp_rule(port, ipv6, &of_port);
+		if (rc == 0)
+			break;
+	}
+	return rc;
+}
+
+int ddpd_port_flush_rules(uint16_t port)
+{
+	struct rte_flow_error error = { 0 };
+
+	return negative(rte_flow_flush(port, &error));
+}
+
+uint32_t ddpd_softrss(uint32_t *words, uint32_t count, const uint8_t *key)
+{
+	return rte_softrss(words, count, key);
 }
 
 int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out)

@@ -138,6 +138,16 @@ int ddpd_port_info(uint16_t port, struct ddpd_port_info *out);
 int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *conf, struct rte_mempool *pool,
 			int socket);
 int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries);
+/*
+ * Asks for a rule by which a started device brings SCTP packets over IPv4, or IPv6, to queues as RSS does, by destination
+ * address and both ports alone. `queues`: the redirection table.
+ */
+int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t key_len,
+			const uint16_t *queues, uint32_t count);
+/* Destroys all rules of a started device. */
+int ddpd_port_flush_rules(uint16_t port);
+/* Toeplitz's hash as DPDK computes it in software, of words in the CPU's order. The key has a word more than they. */
+uint32_t ddpd_softrss(uint32_t *words, uint32_t count, const uint8_t *key);
 int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out);
 int ddpd_port_link(uint16_t port, struct ddpd_link *out);
 int ddpd_port_mac(uint16_t port, uint8_t mac[6]);

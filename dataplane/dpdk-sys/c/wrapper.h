@@ -7,6 +7,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
@@ -43,4 +44,18 @@ enum ddpd_flags {
 	DDPD_RSS_IPV6 = RTE_ETH_RSS_IPV6,
 	DDPD_RSS_TCP4 = RTE_ETH_RSS_NONFRAG_IPV4_TCP,
 	DDPD_RSS_TCP6 = RTE_ETH_RSS_NONFRAG_IPV6_TCP,
+	DDPD_RSS_SCTP4 = RTE_ETH_RSS_NONFRAG_IPV4_SCTP,
+	DDPD_RSS_SCTP6 = RTE_ETH_RSS_NONFRAG_IPV6_SCTP,
+	DDPD_RSS_PORT = RTE_ETH_RSS_PORT,
+};
+
+/* Of what a rule consists: for tests that stand in for a driver. */
+enum ddpd_rule {
+	DDPD_ITEM_END = RTE_FLOW_ITEM_TYPE_END,
+	DDPD_ITEM_ETH = RTE_FLOW_ITEM_TYPE_ETH,
+	DDPD_ITEM_IPV4 = RTE_FLOW_ITEM_TYPE_IPV4,
+	DDPD_ITEM_IPV6 = RTE_FLOW_ITEM_TYPE_IPV6,
+	DDPD_ITEM_SCTP = RTE_FLOW_ITEM_TYPE_SCTP,
+	DDPD_ACTION_END = RTE_FLOW_ACTION_TYPE_END,
+	DDPD_ACTION_RSS = RTE_FLOW_ACTION_TYPE_RSS,
 };

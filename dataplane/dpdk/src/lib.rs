@@ -24,6 +24,7 @@ mod queue;
 mod ring;
 mod rings;
 mod rx_interrupt;
+mod softrss;
 mod types;
 mod unmapping;
 mod vhost;
@@ -40,6 +41,8 @@ pub use mempool::{Mempool, MempoolConfig, Room};
 pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;
+pub use softrss::softrss;
 pub use types::{
-    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, TxOffloads,
+    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Rss, RxOffloads, SctpRules,
+    TxOffloads,
 };

@@ -80,6 +80,18 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// Queue by the low bits of the hash, [`DeviceInfo::reta_size`] entries.
     pub table: Vec<u16>,
+    /// Ask the device for rules that bring SCTP packets to the queues of this table, too, but by the hash of their destination
+    /// address and both ports: [`SctpRules`] say what it answered.
+    pub sctp_rules: bool,
+}
+
+/// For which packets a device has taken [rules](Rss::sctp_rules).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SctpRules {
+    /// SCTP in IPv4.
+    pub v4: bool,
+    /// SCTP in IPv6.
+    pub v6: bool,
 }
 
 /// How a device is set up.

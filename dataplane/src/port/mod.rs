@@ -205,7 +205,7 @@ impl Ports {
         let device_info = device.info().map_err(dpdk_failed)?;
         config.check_device(&device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
-        let (rss, table) = rss::choose(config, &device_info, &mut statements);
+        let (rss, mut table) = rss::choose(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
             // The driver gives the kernel's interface and the port one address; two hosts need two.
@@ -229,6 +229,7 @@ impl Ports {
             },
         })?;
         let pool = device.pool().clone();
+        rss::answered(&mut table, device.sctp_rules(), &mut statements);
         if let PortKind::Memif { socket, role: MemifRole::Server, .. } = &config.kind {
             served.insert(socket.clone());
         }
@@ -531,7 +532,7 @@ mod tests {
     use super::*;
 
     /// A device with all offloads.
-    fn device() -> DeviceInfo {
+    pub(super) fn device() -> DeviceInfo {
         DeviceInfo {
             driver: "net_any".into(),
             numa: None,
@@ -553,7 +554,7 @@ mod tests {
         }
     }
 
-    fn pci() -> PortConfig {
+    pub(super) fn pci() -> PortConfig {
         let address = "0000:01:00.0".to_owned();
         PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
     }

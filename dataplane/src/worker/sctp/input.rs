@@ -41,8 +41,8 @@ impl Sender {
 
 impl<Io: PortIo> Core<Io> {
     /// A packet that demultiplexing found: what belongs to another worker goes there. It is found by the
-    /// ports and our address alone, so that a peer with several addresses finds its association from each;
-    /// what devices hash of SCTP does not matter.
+    /// ports and our address alone, so that a peer with several addresses finds its association from each.
+    /// A device may have [rules](crate::port::RssTable::sctp_rules) to do the same; what it hashes does not matter here.
     pub(in crate::worker) fn sort_sctp(
         &mut self,
         port: usize,

@@ -195,6 +195,9 @@ pub(super) enum Rss {
     None,
 }
 
+/// A device's verdict on the checksum above IP in a frame.
+type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
+
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
     /// What its listeners require of IPsec from now on.
@@ -209,7 +212,7 @@ pub(super) struct Host {
     /// The kernel's end, where the port is shared with it.
     pub(super) kernel: Option<HostEnd>,
     /// The device's verdict on a frame that arrives.
-    pub(super) judges: Box<dyn FnMut(&[u8]) -> RxChecksum>,
+    pub(super) judges: Judge,
     steering: Steering,
     rss: Rss,
     tickets: u64,

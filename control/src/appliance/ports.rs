@@ -31,6 +31,7 @@ impl PortView {
             ("tx-tcp-checksum", sums.tx_tcp),
             ("tx-sctp-checksum", sums.tx_sctp),
         ];
+        let rules = info.rss.sctp_rules.then(|| "sctp-rules".into());
         let offloads = all.into_iter();
         let offloads =
             offloads.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name.into());
@@ -45,7 +46,7 @@ impl PortView {
             mtu: info.mtu,
             queues: info.queues,
             checksum: checksum(&self.port).into(),
-            offloads: offloads.collect(),
+            offloads: offloads.chain(rules).collect(),
             steering: if info.rss.in_device { "rss" } else { "software" }.into(),
             interfaces: self.interfaces(config, neighbours),
             counters: self.counters(),

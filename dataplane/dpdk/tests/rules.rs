@@ -55,11 +55,19 @@ struct Asked {
     queues: Vec<u16>,
 }
 
+/// What a driver answers before it is to do something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// What it will do.
+    Truth,
+    Yes,
+    No,
+}
+
 /// A driver: what it takes, and what it was asked.
 struct Driver {
     takes: fn(&Asked) -> bool,
-    /// It says so, and does not do it.
-    lies: bool,
+    says: Says,
     validated: Vec<Asked>,
     created: Vec<Asked>,
     flushed: usize,
@@ -67,7 +75,7 @@ struct Driver {
 
 static DRIVER: Mutex<Driver> = Mutex::new(Driver {
     takes: |_| false,
-    lies: false,
+    says: Says::Truth,
     validated: Vec::new(),
     created: Vec::new(),
     flushed: 0,
@@ -122,7 +130,12 @@ unsafe extern "C" fn rte_flow_validate(
     // SAFETY: the shim's lists end.
     let asked = unsafe { read(attr, pattern, actions) };
     driver.validated.push(asked.clone());
-    if driver.lies || (driver.takes)(&asked) { 0 } else { -95 }
+    let takes = match driver.says {
+        Says::Truth => (driver.takes)(&asked),
+        Says::Yes => true,
+        Says::No => false,
+    };
+    if takes { 0 } else { -95 }
 }
 
 // SAFETY: as above.
@@ -158,9 +171,9 @@ fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
     let eal = common::eal();
     let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
     let table: Vec<u16> = (0..2).cycle().take(128).collect();
-    let run = |takes: fn(&Asked) -> bool, lies: bool, asks: bool| {
+    let run = |takes: fn(&Asked) -> bool, says: Says, asks: bool| {
         *DRIVER.lock().unwrap() =
-            Driver { takes, lies, validated: Vec::new(), created: Vec::new(), flushed: 0 };
+            Driver { takes, says, validated: Vec::new(), created: Vec::new(), flushed: 0 };
         let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();
         let rss = Rss { key: key.clone(), table: table.clone(), sctp_rules: asks };
         let config = DeviceConfig { rss: Some(rss), ..common::device_config(2) };
@@ -183,12 +196,13 @@ fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
         (rules, created, driver.validated.len())
     };
 
-    // A driver without rules is asked in each way, and one that says yes and then fails, too.
-    for lies in [false, true] {
-        assert_eq!(run(|_| false, lies, true), (SctpRules::default(), vec![], 8));
+    // A driver without rules is asked in each way, and so is one that says yes and then fails; who says no is left alone.
+    let nothing: fn(&Asked) -> bool = |_| false;
+    for (takes, says) in [(nothing, Says::Truth), (nothing, Says::Yes), (|_| true, Says::No)] {
+        assert_eq!(run(takes, says, true), (SctpRules::default(), vec![], 8));
     }
     // Who is not to be asked is not.
-    assert_eq!(run(|_| true, false, false), (SctpRules::default(), vec![], 0));
+    assert_eq!(run(|_| true, Says::Truth, false), (SctpRules::default(), vec![], 0));
 
     let fields = |ipv6, by_ports| match (ipv6, by_ports) {
         (false, true) => sys::DDPD_RSS_IPV4 | sys::DDPD_RSS_PORT,
@@ -203,15 +217,16 @@ fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
         queues: if whole { table_of() } else { Vec::new() },
     };
     let both = SctpRules { v4: true, v6: true };
-    let (rules, created, _) = run(|_| true, false, true);
+    let (rules, created, _) = run(|_| true, Says::Truth, true);
     assert_eq!((rules, created), (both, vec![asked(false, true, true), asked(true, true, true)]));
     // As i40e: with the port's key and table.
-    let (rules, created, _) = run(|asked| asked.queues.is_empty(), false, true);
+    let (rules, created, _) = run(|asked| asked.queues.is_empty(), Says::Truth, true);
     assert_eq!((rules, created), (both, vec![asked(false, true, false), asked(true, true, false)]));
     // As a driver that knows SCTP's type alone, and IPv4 alone.
     let port = u64::from(sys::DDPD_RSS_PORT);
     assert_eq!(port, 1 << 18);
-    let (rules, created, _) = run(|asked| asked.types & 1 << 18 == 0 && !asked.ipv6, false, true);
+    let (rules, created, _) =
+        run(|asked| asked.types & 1 << 18 == 0 && !asked.ipv6, Says::Truth, true);
     assert_eq!(rules, SctpRules { v4: true, v6: false });
     assert_eq!(created, vec![asked(false, false, true)]);
 }

@@ -45,10 +45,10 @@ pub trait Frame: Send {
     /// The device's RSS hash, under the key of the port's steering.
     fn hash(&self) -> Option<u32>;
 
-    /// The device's verdict on the TCP checksum.
+    /// The device's verdict on the checksum of TCP or SCTP, where [`PortFacts`] say that it verifies that protocol's.
     fn checksum(&self) -> RxChecksum;
 
-    /// The device is to fill in these checksums, behind headers of these lengths.
+    /// The device is to fill in these checksums, of one protocol above IP at most, behind headers of these lengths.
     fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool);
 }
 
@@ -111,6 +111,8 @@ pub struct PortFacts {
     pub tx_checksum: TxChecksum,
     /// Who verifies TCP checksums of received frames.
     pub rx_checksum: ChecksumBy,
+    /// Who verifies SCTP checksums of received frames: never nobody. Those of packets in UDP are always software's.
+    pub rx_sctp_checksum: ChecksumBy,
     /// [`Frame::hash`] is that of the steering.
     pub device_hash: bool,
     /// Which worker owns which flow.

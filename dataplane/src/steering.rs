@@ -156,6 +156,40 @@ mod tests {
         }
     }
 
+    /// A rule has the device hash destination address and ports (RTE_ETH_RSS_L3_DST_ONLY). All words of the key are alike, so the
+    /// hash is that of a source address of zeros in front of them, by which an association's owner is found: whichever of its
+    /// addresses the peer sends from, and wherever the device has the fields in its input.
+    #[test]
+    fn the_hash_of_destination_and_ports_is_that_of_an_associations_owner() {
+        let workers: Vec<_> = (0..128).map(WorkerId).collect();
+        let steering = Steering::software(&workers);
+        let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+        let words = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => vec![word(&ip.octets())],
+            IpAddr::V6(ip) => ip.octets().chunks(4).map(word).collect(),
+        };
+        let addresses = [
+            ["192.0.2.77", "198.51.100.3", "203.0.113.9"],
+            ["2001:db8::5:77", "2001:db8:0:2:3::9", "fe80::1"],
+        ];
+        let mut owners = std::collections::BTreeSet::new();
+        for (n, [to, a, b]) in addresses.into_iter().cycle().take(200).enumerate() {
+            let to = SocketAddr::new(to.parse().unwrap(), 7471);
+            let from = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 40_000 + 7 * n as u16);
+            let ports = vec![u32::from(from(a).port()) << 16 | u32::from(to.port())];
+            let hash = dpdk::softrss(&[words(to.ip()), ports.clone()].concat(), &SYMMETRIC_KEY);
+            let owner = steering.owner_of_hash(hash);
+            assert_eq!(owner, steering.owner_by_ports(from(a), to));
+            assert_eq!(owner, steering.owner_by_ports(from(b), to));
+            owners.insert(owner.0);
+            // RSS over all four fields is that of TCP, and finds another one.
+            let all = [words(from(a).ip()), words(to.ip()), ports].concat();
+            assert_eq!(dpdk::softrss(&all, &SYMMETRIC_KEY), steering.hash(from(a), to));
+            assert_ne!(steering.owner(from(a), to), owner);
+        }
+        assert!(owners.len() > 50, "{}", owners.len());
+    }
+
     #[test]
     fn flows_spread_over_the_workers() {
         let workers: Vec<_> = (0..4).map(WorkerId).collect();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::net::checksum;
 use dataplane::port::{
-    Cuts, PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, TxChecksums,
+    Cuts, PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, TxChecksums, TxL4,
 };
 use port_common::Netns;
 
@@ -59,7 +59,7 @@ fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
         frame.set_tx_checksums(TxChecksums {
             ipv6: false,
             ip: true,
-            tcp: true,
+            l4: TxL4::Tcp,
             l2_len: 14,
             l3_len: 20,
         });

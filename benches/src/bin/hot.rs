@@ -12,7 +12,9 @@ use base::Instant;
 use benches::pairing::Pairing;
 use benches::sctp_pairing::SctpPairing;
 use dataplane::flow::{FlowKey, FlowTable};
+use dataplane::port::large::plan;
 use dataplane::timer::TimerWheel;
+use dpdk::Segmentation;
 
 /// Name, number of units of work, description of a unit.
 const PATHS: &[(&str, u32, &str)] = &[
@@ -34,6 +36,7 @@ const PATHS: &[(&str, u32, &str)] = &[
     ("rx-64", 544, "message, 17 in a segment"),
     ("acks-64", 544, "message acknowledged and completed"),
     ("echo", 100, "round trip of 64 bytes"),
+    ("large-1448", 40, "segment that becomes part of a large packet"),
     ("timer", 1000, "timer set and fired"),
     ("flow", 1000, "look-up among 10 000"),
 ];
@@ -66,6 +69,7 @@ fn main() {
         "sctp-rx-64" => sctp_rx(64, units, false),
         "tx-64" | "rx-64" | "acks-64" => messages(&name, units),
         "echo" => echo(units),
+        "large-1448" => large(units),
         "timer" => timer(units),
         _ => flow(units),
     }
@@ -192,6 +196,32 @@ fn echo(units: u32) {
         }
     });
     assert_eq!(came, units);
+}
+
+/// What a port does that has large packets cut by its device, or by a virtual machine.
+fn large(units: u32) {
+    let mut pairing = Pairing::new(1448, false);
+    burst(&mut pairing, 1448, units);
+    pairing.send();
+    let frames: Vec<Vec<u8>> =
+        pairing.burst().drain(..).take(units as usize).map(in_ethernet).collect();
+    let cuts = Segmentation { ipv4: true, ipv6: true, segments: units as u16, virtio: true };
+    measure(&mut || {
+        let packet = plan(black_box(&frames), |frame| Some(frame), cuts);
+        assert_eq!(packet.map(|packet| u32::from(packet.frames)), Some(units));
+    });
+}
+
+/// A frame with this segment in an IPv4 packet.
+fn in_ethernet(segment: Vec<u8>) -> Vec<u8> {
+    let mut frame = vec![0; 34];
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&(20 + segment.len() as u16).to_be_bytes());
+    // Not to be fragmented; TCP.
+    (frame[20], frame[22], frame[23]) = (0x40, 64, 6);
+    frame.extend(segment);
+    frame
 }
 
 fn timer(units: u32) {

@@ -112,7 +112,7 @@ pub struct PortInfo {
     pub queues: u16,
     /// Who computes checksums: `offload`, `software` or `trusted`.
     pub checksum: String,
-    /// What the device does (`rx-checksum`, `tx-checksum`, `rss`, `multi-segment`, ...).
+    /// What the device does (`rx-sctp-checksum`, `tx-tcp-checksum`, `sctp-rules`, ...).
     pub offloads: Vec<String>,
     /// How flows come to workers: `rss` or `software`.
     pub steering: String,

@@ -23,12 +23,18 @@ impl PortView {
         let link = self.port.link();
         let kind = &self.section.kind;
         let sums = info.checksums;
-        let all = [("rx-ip-checksum", sums.rx_ip), ("rx-tcp-checksum", sums.rx_tcp)];
-        let all = all
-            .into_iter()
-            .chain([("tx-ip-checksum", sums.tx_ip), ("tx-tcp-checksum", sums.tx_tcp)]);
-        let offloads = all.filter(|(_, by)| *by == ChecksumBy::Device).map(|(name, _)| name);
-        let offloads = offloads.chain(info.cuts.map(|_| "tcp-segmentation")).map(Into::into);
+        let all = [
+            ("rx-ip-checksum", sums.rx_ip),
+            ("rx-tcp-checksum", sums.rx_tcp),
+            ("rx-sctp-checksum", sums.rx_sctp),
+            ("tx-ip-checksum", sums.tx_ip),
+            ("tx-tcp-checksum", sums.tx_tcp),
+            ("tx-sctp-checksum", sums.tx_sctp),
+        ];
+        let sums = all.into_iter().filter(|(_, by)| *by == ChecksumBy::Device);
+        let rules = info.rss.sctp_rules.then_some("sctp-rules");
+        let cuts = info.cuts.map(|_| "tcp-segmentation");
+        let offloads = sums.map(|(name, _)| name).chain(rules).chain(cuts).map(Into::into);
         api::PortInfo {
             name: info.name.clone(),
             kind: kind.word().into(),

@@ -19,6 +19,7 @@
 #include <rte_eth_vhost.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
@@ -26,6 +27,7 @@
 #include <rte_memory.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
+#include <rte_thash.h>
 #include <rte_vhost.h>
 
 #include "shim.h"
@@ -304,15 +306,17 @@ int ddpd_mbuf_linearize(struct rte_mbuf *m)
 	return rte_pktmbuf_linearize(m);
 }
 
-void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, enum ddpd_l4 l4,
 				uint16_t l2_len, uint16_t l3_len)
 {
 	uint64_t flags = ipv6 ? RTE_MBUF_F_TX_IPV6 : RTE_MBUF_F_TX_IPV4;
 
 	if (ip_checksum && !ipv6)
 		flags |= RTE_MBUF_F_TX_IP_CKSUM;
-	if (tcp_checksum)
+	if (l4 == DDPD_L4_TCP)
 		flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+	else if (l4 == DDPD_L4_SCTP)
+		flags |= RTE_MBUF_F_TX_SCTP_CKSUM;
 	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_TX_OFFLOAD_MASK) | flags;
 	m->l2_len = l2_len;
 	m->l3_len = l3_len;
@@ -377,9 +381,27 @@ void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t
 	m->tso_segsz = segment;
 }
 
-int ddpd_mbuf_asks_tcp_checksum(const struct rte_mbuf *m)
+enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m)
 {
-	return (m->ol_flags & RTE_MBUF_F_TX_L4_MASK) == RTE_MBUF_F_TX_TCP_CKSUM;
+	switch (m->ol_flags & RTE_MBUF_F_TX_L4_MASK) {
+	case RTE_MBUF_F_TX_TCP_CKSUM:
+		return DDPD_L4_TCP;
+	case RTE_MBUF_F_TX_SCTP_CKSUM:
+		return DDPD_L4_SCTP;
+	default:
+		return DDPD_L4_NONE;
+	}
+}
+
+void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict)
+{
+	static const uint64_t flags[] = {
+		RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN,
+		RTE_MBUF_F_RX_L4_CKSUM_GOOD,
+		RTE_MBUF_F_RX_L4_CKSUM_BAD,
+	};
+
+	m->ol_flags = (m->ol_flags & ~RTE_MBUF_F_RX_L4_CKSUM_MASK) | flags[verdict % 3];
 }
 
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash)
@@ -400,7 +422,7 @@ int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m)
 	}
 }
 
-int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m)
+int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m)
 {
 	switch (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) {
 	case RTE_MBUF_F_RX_L4_CKSUM_GOOD:
@@ -516,6 +538,77 @@ int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries)
 		reta[i / RTE_ETH_RETA_GROUP_SIZE].reta[i % RTE_ETH_RETA_GROUP_SIZE] = table[i];
 	}
 	return negative(rte_eth_dev_rss_reta_update(port, reta, entries));
+}
+
+static int sctp_rule(uint16_t port, int ipv6, const struct rte_flow_action_rss *rss)
+{
+	const struct rte_flow_attr attr = { .ingress = 1 };
+	const struct rte_flow_item pattern[] = {
+		{ .type = RTE_FLOW_ITEM_TYPE_ETH },
+		{ .type = ipv6 ? RTE_FLOW_ITEM_TYPE_IPV6 : RTE_FLOW_ITEM_TYPE_IPV4 },
+		{ .type = RTE_FLOW_ITEM_TYPE_SCTP },
+		{ .type = RTE_FLOW_ITEM_TYPE_END },
+	};
+	const struct rte_flow_action actions[] = {
+		{ .type = RTE_FLOW_ACTION_TYPE_RSS, .conf = rss },
+		{ .type = RTE_FLOW_ACTION_TYPE_END },
+	};
+	struct rte_flow_error error = { 0 };
+	int rc = rte_flow_validate(port, &attr, pattern, actions, &error);
+
+	if (rc != 0)
+		return negative(rc);
+	rte_errno = EINVAL;
+	if (rte_flow_create(port, &attr, pattern, actions, &error) == NULL)
+		return negative(rte_errno);
+	return 0;
+}
+
+int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t key_len,
+			const uint16_t *queues, uint32_t count)
+{
+	const uint64_t ip = ipv6 ? RTE_ETH_RSS_IPV6 : RTE_ETH_RSS_IPV4;
+	const uint64_t sctp = ipv6 ? RTE_ETH_RSS_NONFRAG_IPV6_SCTP : RTE_ETH_RSS_NONFRAG_IPV4_SCTP;
+	/*
+	 * Two ways to name the same fields. i40e's type of SCTP has the verification tag among them, which its ports alone
+	 * have not; most drivers refuse those.
+	 */
+	const uint64_t types[] = {
+		ip | RTE_ETH_RSS_PORT | RTE_ETH_RSS_L3_DST_ONLY,
+		sctp | RTE_ETH_RSS_L3_DST_ONLY,
+	};
+	int rc = -EINVAL;
+
+	for (unsigned i = 0; i < RTE_DIM(types); i++) {
+		/* Some drivers want key and queues, and others refuse them: theirs are those of the port. */
+		const struct rte_flow_action_rss whole = {
+			.types = types[i],
+			.key_len = key_len,
+			.key = key,
+			.queue_num = count,
+			.queue = queues,
+		};
+		const struct rte_flow_action_rss of_port = { .types = types[i] };
+
+		rc = sctp_rule(port, ipv6, &whole);
+		if (rc != 0)
+			rc = sctp_rule(port, ipv6, &of_port);
+		if (rc == 0)
+			break;
+	}
+	return rc;
+}
+
+int ddpd_port_flush_rules(uint16_t port)
+{
+	struct rte_flow_error error = { 0 };
+
+	return negative(rte_flow_flush(port, &error));
+}
+
+uint32_t ddpd_softrss(uint32_t *words, uint32_t count, const uint8_t *key)
+{
+	return rte_softrss(words, count, key);
 }
 
 int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out)

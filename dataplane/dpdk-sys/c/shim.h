@@ -118,8 +118,18 @@ int ddpd_mbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **bufs, unsig
 struct rte_mbuf *ddpd_mbuf_alloc_like(const struct rte_mbuf *m);
 void ddpd_mbuf_free(struct rte_mbuf *m);
 int ddpd_mbuf_linearize(struct rte_mbuf *m);
-void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, int tcp_checksum,
+/* Of which protocol above IP a checksum is filled in; the flags of a buffer have room for one. */
+enum ddpd_l4 {
+	DDPD_L4_NONE,
+	DDPD_L4_TCP,
+	DDPD_L4_SCTP,
+};
+void ddpd_mbuf_set_tx_checksums(struct rte_mbuf *m, int ipv6, int ip_checksum, enum ddpd_l4 l4,
 				uint16_t l2_len, uint16_t l3_len);
+/* The protocol of which a checksum is to be filled in. */
+enum ddpd_l4 ddpd_mbuf_tx_l4(const struct rte_mbuf *m);
+/* As a driver gives the verdict on the checksum above IP, 0 to 2 as below: for tests. */
+void ddpd_mbuf_set_rx_l4_checksum(struct rte_mbuf *m, int verdict);
 /*
  * Makes one packet of `head`, which has `headers` bytes of headers and nothing else, and of what `count` frames of one
  * buffer each have behind as many. Freeing `head` frees all of them.
@@ -130,15 +140,14 @@ void ddpd_mbuf_part(struct rte_mbuf *head, struct rte_mbuf **frames, uint16_t co
 /* The device is to cut the packet into segments of `segment` bytes of payload, with all checksums (DDPD_CUT_*). */
 void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t l3_len, uint16_t l4_len,
 			  uint16_t segment);
-/* 1: the device is to fill in the TCP checksum. */
-int ddpd_mbuf_asks_tcp_checksum(const struct rte_mbuf *m);
 /* 1: the device's verdict on the packet is that it can be sent. */
 int ddpd_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *m);
 /* 1: the device computed `hash`. */
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
 /* 0 unknown, 1 good, 2 bad */
 int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m);
-int ddpd_mbuf_rx_tcp_checksum(const struct rte_mbuf *m);
+/* Of TCP, UDP and SCTP. */
+int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m);
 
 /* The system call itself, with errno. */
 int ddpd_munmap(void *start, size_t bytes);
@@ -149,6 +158,16 @@ int ddpd_port_info(uint16_t port, struct ddpd_port_info *out);
 int ddpd_port_configure(uint16_t port, struct ddpd_port_conf *conf, struct rte_mempool *pool,
 			int socket);
 int ddpd_port_reta(uint16_t port, const uint16_t *table, uint16_t entries);
+/*
+ * Asks for a rule by which a started device brings SCTP packets over IPv4, or IPv6, to queues as RSS does, by destination
+ * address and both ports alone. `queues`: the redirection table.
+ */
+int ddpd_port_sctp_rule(uint16_t port, int ipv6, const uint8_t *key, uint32_t key_len,
+			const uint16_t *queues, uint32_t count);
+/* Destroys all rules of a started device. */
+int ddpd_port_flush_rules(uint16_t port);
+/* Toeplitz's hash as DPDK computes it in software, of words in the CPU's order. The key has a word more than they. */
+uint32_t ddpd_softrss(uint32_t *words, uint32_t count, const uint8_t *key);
 int ddpd_port_stats(uint16_t port, struct ddpd_port_stats *out);
 int ddpd_port_link(uint16_t port, struct ddpd_link *out);
 int ddpd_port_mac(uint16_t port, uint8_t mac[6]);

@@ -16,7 +16,9 @@ use crate::log;
 use crate::mempool::{Mempool, MempoolConfig};
 use crate::queue::{RxQueue, TxQueue};
 use crate::rings::Rings;
-use crate::types::{DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, Segmentation};
+use crate::types::{
+    DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LinkState, SctpRules, Segmentation,
+};
 
 /// A device that is not started yet.
 pub struct Device {
@@ -135,6 +137,9 @@ impl Device {
             let code =
                 unsafe { sys::ddpd_port_reta(port, rss.table.as_ptr(), rss.table.len() as u16) };
             check(format!("device {name} refuses the RSS table"), code)?;
+            if rss.sctp_rules {
+                self.handle.ask_for_sctp_rules(rss);
+            }
         }
         // Drivers without these filters receive everything anyway and say "not supported".
         // SAFETY: the port is ours.
@@ -156,8 +161,13 @@ impl Device {
 
     fn configure(&self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
         let (port, name) = (self.handle.port(), self.handle.name());
-        let functions =
-            sys::DDPD_RSS_IPV4 | sys::DDPD_RSS_IPV6 | sys::DDPD_RSS_TCP4 | sys::DDPD_RSS_TCP6;
+        // Without a rule SCTP packets are spread at least: not all of them are received by one worker.
+        let functions = sys::DDPD_RSS_IPV4
+            | sys::DDPD_RSS_IPV6
+            | sys::DDPD_RSS_TCP4
+            | sys::DDPD_RSS_TCP6
+            | sys::DDPD_RSS_SCTP4
+            | sys::DDPD_RSS_SCTP6;
         let offered = self.handle.raw_info()?.rss_functions;
         let key = config.rss.as_ref().map(|rss| &rss.key);
         let mut conf = sys::ddpd_port_conf {
@@ -251,6 +261,11 @@ impl Started {
     /// Its name with DPDK.
     pub fn name(&self) -> &str {
         self.handle.name()
+    }
+
+    /// Which rules it has taken, if it was [asked](crate::Rss::sctp_rules) for them.
+    pub fn sctp_rules(&self) -> SctpRules {
+        self.handle.sctp_rules()
     }
 
     /// The link's state now.

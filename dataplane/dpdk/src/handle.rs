@@ -18,7 +18,7 @@ use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
 use crate::rings::Rings;
-use crate::types::{DeviceInfo, LinkState, RxOffloads, Segmentation, TxOffloads};
+use crate::types::{DeviceInfo, LinkState, Rss, RxOffloads, SctpRules, Segmentation, TxOffloads};
 use crate::unmapping;
 use crate::vhost::Vhost;
 
@@ -43,6 +43,8 @@ pub(crate) struct Handle {
     /// AF_XDP sockets that the driver opened: descriptor and inode.
     xdp_sockets: Vec<(RawFd, u64)>,
     guard: Guard,
+    /// Which rules the device has, to be destroyed before it stops.
+    sctp_rules: SctpRules,
     /// The driver works in the interrupt thread, and wants to be started, stopped and removed there.
     by_interrupts: bool,
 }
@@ -68,6 +70,7 @@ impl Handle {
             rings,
             xdp_sockets: Vec::new(),
             guard: Guard::Open,
+            sctp_rules: SctpRules::default(),
             by_interrupts: name.starts_with("net_memif"),
         }
     }
@@ -84,6 +87,30 @@ impl Handle {
     /// Sockets that the driver opened and forgets to close.
     pub(crate) fn own_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
         self.xdp_sockets = sockets;
+    }
+
+    /// Asks the device, which is started, for [`Rss::sctp_rules`].
+    pub(crate) fn ask_for_sctp_rules(&mut self, rss: &Rss) {
+        let (key, table) = (&rss.key, &rss.table);
+        let ask = |ipv6: bool| {
+            // SAFETY: the port is ours; key and table are as long as is passed, and drivers copy them.
+            let code = unsafe {
+                sys::ddpd_port_sctp_rule(
+                    self.port,
+                    c_int::from(ipv6),
+                    key.as_ptr(),
+                    key.len() as u32,
+                    table.as_ptr(),
+                    table.len() as u32,
+                )
+            };
+            code == 0
+        };
+        self.sctp_rules = SctpRules { v4: ask(false), v6: ask(true) };
+    }
+
+    pub(crate) fn sctp_rules(&self) -> SctpRules {
+        self.sctp_rules
     }
 
     /// Begins to follow the frontends of a started vhost-user port.
@@ -257,11 +284,13 @@ impl Handle {
             rx: RxOffloads {
                 ip_checksum: has(raw.rx_offloads, sys::DDPD_RX_IPV4_CKSUM),
                 tcp_checksum: has(raw.rx_offloads, sys::DDPD_RX_TCP_CKSUM),
+                sctp_checksum: has(raw.rx_offloads, sys::DDPD_RX_SCTP_CKSUM),
                 rss_hash: has(raw.rx_offloads, sys::DDPD_RX_RSS_HASH),
             },
             tx: TxOffloads {
                 ip_checksum: has(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
                 tcp_checksum: has(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
+                sctp_checksum: has(raw.tx_offloads, sys::DDPD_TX_SCTP_CKSUM),
                 multi_segments: has(raw.tx_offloads, sys::DDPD_TX_MULTI_SEGS),
                 tcp_segmentation: has(raw.tx_offloads, sys::DDPD_TX_TCP_TSO),
             },
@@ -286,8 +315,12 @@ impl Drop for Handle {
             let _: &mut Vhost = Box::leak(vhost);
         }
         let port = self.port;
+        let has_rules = self.sctp_rules != SctpRules::default();
         // SAFETY: the last user is gone: queues share this handle. The port is ours and valid.
         self.on_driver_thread(|| unsafe {
+            if has_rules {
+                sys::ddpd_port_flush_rules(port);
+            }
             if started {
                 sys::rte_eth_dev_stop(port);
             }

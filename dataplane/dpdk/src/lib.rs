@@ -25,6 +25,7 @@ mod queue;
 mod ring;
 mod rings;
 mod rx_interrupt;
+mod softrss;
 mod types;
 mod unmapping;
 mod vhost;
@@ -37,12 +38,13 @@ pub use host::{
 };
 pub use large::Sent;
 pub use log::LogLevel;
-pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums};
+pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
 pub use mempool::{Mempool, MempoolConfig, Room};
 pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;
+pub use softrss::softrss;
 pub use types::{
     DeviceConfig, DeviceInfo, DeviceStats, IdleFd, LARGE_HEADERS, LargePacket, LinkState, Rss,
-    RxOffloads, Segmentation, TxOffloads,
+    RxOffloads, SctpRules, Segmentation, TxOffloads,
 };

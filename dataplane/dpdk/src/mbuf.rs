@@ -48,12 +48,23 @@ pub struct TxChecksums {
     pub ipv6: bool,
     /// Fill in the IPv4 header checksum (ignored for IPv6).
     pub ip: bool,
-    /// Fill in the TCP checksum. Its field must hold the sum of the pseudo header, not complemented.
-    pub tcp: bool,
+    /// Fill in the checksum of the packet in it.
+    pub l4: TxL4,
     /// Bytes of the link header, tags included.
     pub l2_len: u16,
     /// Bytes of the IP header and its options or extensions.
     pub l3_len: u16,
+}
+
+/// Of which protocol above IP a checksum is filled in. A buffer has room for one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxL4 {
+    /// None.
+    None,
+    /// TCP. The field must hold the sum of the pseudo header, not complemented.
+    Tcp,
+    /// SCTP. The field must be zero.
+    Sctp,
 }
 
 impl Mbuf {
@@ -168,10 +179,22 @@ impl Mbuf {
         rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
     }
 
-    /// The device's verdict on the TCP checksum.
-    pub fn rx_tcp_checksum(&self) -> RxChecksum {
+    /// The device's verdict on the checksum of TCP, UDP or SCTP: of what a frame carries, if the device was asked to verify
+    /// that. Of other protocols it may say anything.
+    pub fn rx_l4_checksum(&self) -> RxChecksum {
         // SAFETY: the buffer is valid; the function only reads it.
-        rx_checksum(unsafe { sys::ddpd_mbuf_rx_tcp_checksum(self.raw()) })
+        rx_checksum(unsafe { sys::ddpd_mbuf_rx_l4_checksum(self.raw()) })
+    }
+
+    /// Gives the verdict as a driver does. For tests.
+    pub fn set_rx_l4_checksum(&mut self, verdict: RxChecksum) {
+        let verdict = match verdict {
+            RxChecksum::Unknown => 0,
+            RxChecksum::Good => 1,
+            RxChecksum::Bad => 2,
+        };
+        // SAFETY: the buffer is valid and ours.
+        unsafe { sys::ddpd_mbuf_set_rx_l4_checksum(self.raw(), verdict) }
     }
 
     /// Prefetches the first cache line of the `rte_mbuf`, which holds the address of its data.
@@ -204,23 +227,32 @@ impl Mbuf {
 
     /// Asks the device to fill in checksums. Only for a device that was opened with these offloads.
     pub fn set_tx_checksums(&mut self, sums: TxChecksums) {
+        let l4 = match sums.l4 {
+            TxL4::None => sys::DDPD_L4_NONE,
+            TxL4::Tcp => sys::DDPD_L4_TCP,
+            TxL4::Sctp => sys::DDPD_L4_SCTP,
+        };
         // SAFETY: the buffer is valid and ours.
         unsafe {
             sys::ddpd_mbuf_set_tx_checksums(
                 self.raw(),
                 c_int::from(sums.ipv6),
                 c_int::from(sums.ip),
-                c_int::from(sums.tcp),
+                l4,
                 sums.l2_len,
                 sums.l3_len,
             );
         }
     }
 
-    /// True if the device is asked to fill in the TCP checksum.
-    pub fn asks_tcp_checksum(&self) -> bool {
+    /// The protocol above IP of which the device is asked to fill in the checksum.
+    pub fn tx_l4(&self) -> TxL4 {
         // SAFETY: the buffer is valid; the function only reads it.
-        unsafe { sys::ddpd_mbuf_asks_tcp_checksum(self.raw()) != 0 }
+        match unsafe { sys::ddpd_mbuf_tx_l4(self.raw()) } {
+            sys::DDPD_L4_TCP => TxL4::Tcp,
+            sys::DDPD_L4_SCTP => TxL4::Sctp,
+            _ => TxL4::None,
+        }
     }
 
     /// A new buffer of the same pool with the headers of `packet`, which is to be cut; `None` when the pool is empty.

@@ -59,6 +59,8 @@ pub struct RxOffloads {
     pub ip_checksum: bool,
     /// Verifies the TCP checksum.
     pub tcp_checksum: bool,
+    /// Verifies the SCTP checksum.
+    pub sctp_checksum: bool,
     /// Gives the RSS hash with the frame.
     pub rss_hash: bool,
 }
@@ -70,6 +72,8 @@ pub struct TxOffloads {
     pub ip_checksum: bool,
     /// Fills in the TCP checksum.
     pub tcp_checksum: bool,
+    /// Fills in the SCTP checksum.
+    pub sctp_checksum: bool,
     /// Sends packets of several buffers.
     pub multi_segments: bool,
     /// Cuts large TCP packets into segments.
@@ -128,6 +132,18 @@ pub struct Rss {
     pub key: Vec<u8>,
     /// Queue by the low bits of the hash, [`DeviceInfo::reta_size`] entries.
     pub table: Vec<u16>,
+    /// Ask the device for rules that bring SCTP packets to the queues of this table, too, but by the hash of their destination
+    /// address and both ports: [`SctpRules`] say what it answered.
+    pub sctp_rules: bool,
+}
+
+/// For which packets a device has taken [rules](Rss::sctp_rules).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SctpRules {
+    /// SCTP in IPv4.
+    pub v4: bool,
+    /// SCTP in IPv6.
+    pub v6: bool,
 }
 
 /// How a device is set up.
@@ -195,6 +211,7 @@ impl RxOffloads {
     pub(crate) fn bits(self) -> u64 {
         bit(self.ip_checksum, sys::DDPD_RX_IPV4_CKSUM)
             | bit(self.tcp_checksum, sys::DDPD_RX_TCP_CKSUM)
+            | bit(self.sctp_checksum, sys::DDPD_RX_SCTP_CKSUM)
             | bit(self.rss_hash, sys::DDPD_RX_RSS_HASH)
     }
 }
@@ -203,6 +220,7 @@ impl TxOffloads {
     pub(crate) fn bits(self) -> u64 {
         bit(self.ip_checksum, sys::DDPD_TX_IPV4_CKSUM)
             | bit(self.tcp_checksum, sys::DDPD_TX_TCP_CKSUM)
+            | bit(self.sctp_checksum, sys::DDPD_TX_SCTP_CKSUM)
             | bit(self.multi_segments, sys::DDPD_TX_MULTI_SEGS)
             | bit(self.tcp_segmentation, sys::DDPD_TX_TCP_TSO)
     }

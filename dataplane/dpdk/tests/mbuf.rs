@@ -6,7 +6,7 @@ mod common;
 use std::sync::mpsc;
 
 use arrayvec::ArrayVec;
-use dpdk::{Eal, EalConfig, EalError, HEADROOM, Mbuf, RxChecksum};
+use dpdk::{Eal, EalConfig, EalError, HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
 
 #[test]
 fn buffers_hold_what_is_put_into_them() {
@@ -33,6 +33,7 @@ fn buffers_hold_what_is_put_into_them() {
     copy.data_mut()[0] = b'A';
     assert_eq!((frame.data(), copy.data()), (&b"ad d"[..], &b"Ad d"[..]));
     drop((frame, copy));
+    checksums_are_asked_of_one_protocol_at_a_time(common::frame(&pool, b"x"));
 
     // All or nothing, and every buffer once.
     let mut all = ArrayVec::<Mbuf, 127>::new();
@@ -61,4 +62,32 @@ fn buffers_hold_what_is_put_into_them() {
     drop(send);
     assert_eq!(worker.join().unwrap(), 2);
     assert_eq!(pool.available(), 127);
+}
+
+/// The flags for TCP and SCTP share two bits, in which both together would be UDP. A buffer that is used again asks for nothing.
+fn checksums_are_asked_of_one_protocol_at_a_time(mut frame: Mbuf) {
+    assert_eq!(frame.tx_l4(), TxL4::None);
+    for l4 in [TxL4::Sctp, TxL4::Tcp, TxL4::Sctp, TxL4::None] {
+        for ipv6 in [false, true] {
+            frame.set_tx_checksums(TxChecksums { ipv6, ip: true, l4, l2_len: 14, l3_len: 20 });
+            assert_eq!(frame.tx_l4(), l4);
+        }
+    }
+    for verdict in [RxChecksum::Bad, RxChecksum::Good, RxChecksum::Unknown] {
+        frame.set_rx_l4_checksum(verdict);
+        assert_eq!(
+            (frame.rx_l4_checksum(), frame.rx_ip_checksum()),
+            (verdict, RxChecksum::Unknown)
+        );
+    }
+    frame.set_tx_checksums(TxChecksums {
+        ipv6: false,
+        ip: false,
+        l4: TxL4::Sctp,
+        l2_len: 18,
+        l3_len: 20,
+    });
+    frame.set_rx_l4_checksum(RxChecksum::Bad);
+    let copy = frame.copy().expect("there are buffers");
+    assert_eq!((copy.tx_l4(), copy.rx_l4_checksum()), (TxL4::None, RxChecksum::Unknown));
 }

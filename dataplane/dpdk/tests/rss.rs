@@ -1,10 +1,10 @@
-//! A device takes an RSS key and table, and reports its offloads. DPDK's null device stands in for
+//! A device takes an RSS key and table, may refuse rules, and reports its offloads. DPDK's null device stands in for
 //! hardware: it keeps the settings and receives empty frames.
 
 mod common;
 
 use arrayvec::ArrayVec;
-use dpdk::{Device, DeviceConfig, Mbuf, Rss};
+use dpdk::{Device, DeviceConfig, Mbuf, Rss, SctpRules};
 
 #[test]
 fn a_device_takes_key_and_table() {
@@ -19,13 +19,15 @@ fn a_device_takes_key_and_table() {
     let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
     let table: Vec<u16> = (0..2).cycle().take(128).collect();
     let config = DeviceConfig {
-        rss: Some(Rss { key: key.clone(), table: table.clone() }),
+        rss: Some(Rss { key: key.clone(), table: table.clone(), sctp_rules: true }),
         promiscuous: true,
         all_multicast: true,
         ..common::device_config(2)
     };
     let (started, mut rx, mut tx) = device.start(&config, pool.clone()).unwrap();
     assert!(started.link().up);
+    // This one has no rules, and works without.
+    assert_eq!(started.sctp_rules(), SctpRules::default());
     for (rx, tx) in rx.iter_mut().zip(&mut tx) {
         let mut frames = ArrayVec::<Mbuf, 8>::new();
         assert_eq!(rx.burst(&mut frames), 8);
@@ -38,7 +40,7 @@ fn a_device_takes_key_and_table() {
     drop((started, rx, tx));
 
     // What the device refuses is an error with DPDK's message, and changes nothing.
-    let short = Rss { key, table: table[..64].to_vec() };
+    let short = Rss { key, table: table[..64].to_vec(), sctp_rules: false };
     let device = Device::virtual_device(&eal, "net_null0", "").unwrap();
     let config = DeviceConfig { rss: Some(short), ..config };
     let error = device.start(&config, pool.clone()).expect_err("the table is too short");

@@ -128,6 +128,11 @@ pub trait TxBatch {
     /// probes the path.
     fn whole(&mut self) {}
 
+    /// Packets are to have their checksum (RFC 9260 §6.8). False: a device fills it in, and the field is left zero.
+    fn wants_checksum(&self) -> bool {
+        true
+    }
+
     /// Many streams share the port: bursts may be longer than those of a few ([`transport::pacing`]).
     fn is_shared(&self) -> bool {
         false
@@ -143,8 +148,8 @@ pub trait TxBatch {
     /// Something was not sent because of [`keep_limit`](Self::keep_limit).
     fn keep_limited(&mut self) {}
 
-    /// The first `len` bytes of the room given last are a complete packet, checksum and all. Never called
-    /// without a preceding `packet`; a `packet` not committed is dropped.
+    /// The first `len` bytes of the room given last are a complete packet, checksum and all if it is
+    /// [wanted](Self::wants_checksum). Never called without a preceding `packet`; a `packet` not committed is dropped.
     fn commit(&mut self, len: usize);
 }
 
@@ -178,6 +183,6 @@ mod tests {
         let mut least = Least;
         assert!(least.hold(usize::MAX, false) && least.widen(0, u64::MAX));
         assert_eq!((least.hold_most(), least.keep_limit()), (u64::MAX, u64::MAX));
-        assert!(!least.is_shared());
+        assert!(!least.is_shared() && least.wants_checksum());
     }
 }

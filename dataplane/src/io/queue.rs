@@ -9,7 +9,7 @@ use super::{BURST, Frame, PortFacts, PortIo};
 use crate::api::WorkerId;
 use crate::capture::Tap;
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums};
+use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
 /// Bytes of a frame that are prefetched, at most. The CPU's own prefetcher loads what follows them; more requests than
@@ -56,14 +56,19 @@ impl Frame for Mbuf {
     }
 
     fn checksum(&self) -> RxChecksum {
-        self.rx_tcp_checksum()
+        self.rx_l4_checksum()
     }
 
     fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
+        let l4 = match (how.tcp, how.sctp) {
+            (ChecksumBy::Device, _) => TxL4::Tcp,
+            (_, ChecksumBy::Device) => TxL4::Sctp,
+            _ => TxL4::None,
+        };
         self.set_tx_checksums(TxChecksums {
             ipv6: v6,
             ip: how.ip_by_device,
-            tcp: how.tcp == ChecksumBy::Device,
+            l4,
             l2_len: l2 as u16,
             l3_len: l3 as u16,
         });
@@ -141,8 +146,10 @@ impl PortFacts {
             tx_checksum: TxChecksum {
                 ip_by_device: info.checksums.tx_ip == ChecksumBy::Device,
                 tcp: info.checksums.tx_tcp,
+                sctp: info.checksums.tx_sctp,
             },
             rx_checksum: info.checksums.rx_tcp,
+            rx_sctp_checksum: info.checksums.rx_sctp,
             device_hash: info.rss.in_device,
             steering: Steering::new(&SYMMETRIC_KEY, table),
             workers: workers.to_vec(),
@@ -157,10 +164,11 @@ impl PortFacts {
             ChecksumBy::Device => ChecksumBy::Software,
             other => other,
         };
-        let tcp = software(self.tx_checksum.tcp);
+        let (tcp, sctp) = (software(self.tx_checksum.tcp), software(self.tx_checksum.sctp));
         PortFacts {
-            tx_checksum: TxChecksum { ip_by_device: false, tcp },
+            tx_checksum: TxChecksum { ip_by_device: false, tcp, sctp },
             rx_checksum: software(self.rx_checksum),
+            rx_sctp_checksum: software(self.rx_sctp_checksum),
             device_hash: false,
             ..self
         }

@@ -46,15 +46,39 @@ pub struct TxChecksum {
     pub ip_by_device: bool,
     /// Who fills in TCP's.
     pub tcp: ChecksumBy,
+    /// Who fills in SCTP's, where it is not in UDP: never nobody.
+    pub sctp: ChecksumBy,
 }
 
 impl TxChecksum {
     /// All of them by software.
-    pub const SOFTWARE: TxChecksum = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Software };
+    pub const SOFTWARE: TxChecksum =
+        TxChecksum { ip_by_device: false, tcp: ChecksumBy::Software, sctp: ChecksumBy::Software };
 
-    /// True when the device has something to do.
+    /// For TCP segments: what a frame asks of a device is for one protocol.
+    #[must_use]
+    #[inline]
+    pub fn of_tcp(self) -> TxChecksum {
+        TxChecksum { sctp: ChecksumBy::Nobody, ..self }
+    }
+
+    /// For SCTP packets, in UDP or not: a device that fills in SCTP's checksum does not look into UDP.
+    #[must_use]
+    pub fn of_sctp(self, in_udp: bool) -> TxChecksum {
+        let sctp = if in_udp { ChecksumBy::Software } else { self.sctp };
+        TxChecksum { tcp: ChecksumBy::Nobody, sctp, ..self }
+    }
+
+    /// True when the device has something to do for a TCP segment.
+    #[inline]
     pub fn needs_device(self) -> bool {
         self.ip_by_device || self.tcp == ChecksumBy::Device
+    }
+
+    /// True when the device has something to do for an SCTP packet.
+    #[inline]
+    pub fn needs_device_for_sctp(self) -> bool {
+        self.ip_by_device || self.sctp == ChecksumBy::Device
     }
 }
 
@@ -501,10 +525,11 @@ mod tests {
             path.finish(&mut frame, how, false, None);
             (frame[24..26].to_vec(), frame[50..52].to_vec())
         };
-        let device = TxChecksum { ip_by_device: true, tcp: ChecksumBy::Device };
+        let (by, sctp) = (ChecksumBy::Device, ChecksumBy::Software);
+        let device = TxChecksum { ip_by_device: true, tcp: by, sctp };
         let pseudo = checksum::pseudo_header(local.ip(), remote.ip(), TCP, 30);
         assert_eq!(written(device), (vec![0, 0], pseudo.to_be_bytes().to_vec()));
-        let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Nobody };
+        let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Nobody, sctp };
         let (ip, tcp) = written(trusted);
         assert_eq!(tcp, [0, 0]);
         // Software fills in both, and the IP header's is the same in either way of software.

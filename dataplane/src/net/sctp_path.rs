@@ -12,7 +12,6 @@ use super::demux::{SCTP, UDP, UDP_HEADER};
 use super::neighbour::Mac;
 use super::path::{Path, TxChecksum};
 use crate::api::IpFields;
-use crate::port::ChecksumBy;
 
 /// UDP ports of an encapsulated association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,8 +89,8 @@ impl SctpPath {
         self.path.segment_limit(mtu).saturating_sub(self.udp_len())
     }
 
-    /// Completes `frame`, which has room for the headers in front and an SCTP packet, checksum and all, in
-    /// the rest.
+    /// Completes `frame`, which has room for the headers in front and an SCTP packet, checksum and all unless the device
+    /// fills it in, in the rest.
     pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
@@ -111,9 +110,9 @@ impl SctpPath {
         self.path.finish_ip(frame, how, false);
     }
 
-    /// What the device has to do for a frame, where it does anything: the IP header's checksum alone.
-    pub fn offload(how: TxChecksum) -> TxChecksum {
-        TxChecksum { tcp: ChecksumBy::Nobody, ..how }
+    /// Who fills in which checksum of a packet.
+    pub fn offload(&self, how: TxChecksum) -> TxChecksum {
+        how.of_sctp(self.udp.is_some())
     }
 
     fn udp_len(&self) -> usize {

@@ -300,11 +300,13 @@ pub(super) fn device_config(
         rx: RxOffloads {
             ip_checksum: on(checksums.rx_ip),
             tcp_checksum: on(checksums.rx_tcp),
+            sctp_checksum: on(checksums.rx_sctp),
             rss_hash: rss.is_some(),
         },
         tx: TxOffloads {
             ip_checksum: on(checksums.tx_ip),
             tcp_checksum: on(checksums.tx_tcp),
+            sctp_checksum: on(checksums.tx_sctp),
             multi_segments: cuts.is_some(),
             tcp_segmentation: cuts == Some(Cuts::Device),
         },

@@ -57,7 +57,7 @@ struct Layout {
 
 /// The large packet that is made of the first of `frames`, if more than one can be. `bytes`: those of a frame that may be
 /// part of one.
-pub(super) fn plan<F>(
+pub fn plan<F>(
     frames: &[F],
     bytes: impl Fn(&F) -> Option<&[u8]>,
     cuts: Segmentation,

@@ -16,7 +16,7 @@
 mod claim;
 mod error;
 mod kind;
-mod large;
+pub mod large;
 mod queue;
 mod ring;
 mod rss;
@@ -33,7 +33,7 @@ use dpdk::{
     Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, RxQueue, StartError, Started,
 };
 
-pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums};
+pub use dpdk::{DeviceStats, Mbuf, RxChecksum, TxChecksums, TxL4};
 pub use error::PortError;
 use port_kind::MEMIF_MAX_BUFFERS;
 pub use port_kind::{
@@ -99,10 +99,26 @@ pub struct Checksums {
     pub rx_ip: ChecksumBy,
     /// TCP, received.
     pub rx_tcp: ChecksumBy,
+    /// SCTP, received and not in UDP. Never `Nobody`.
+    pub rx_sctp: ChecksumBy,
     /// IPv4 header, sent. Never `Nobody`.
     pub tx_ip: ChecksumBy,
     /// TCP, sent.
     pub tx_tcp: ChecksumBy,
+    /// SCTP, sent and not in UDP. Never `Nobody`.
+    pub tx_sctp: ChecksumBy,
+}
+
+impl Checksums {
+    /// All of them by the worker.
+    const SOFTWARE: Checksums = Checksums {
+        rx_ip: ChecksumBy::Software,
+        rx_tcp: ChecksumBy::Software,
+        rx_sctp: ChecksumBy::Software,
+        tx_ip: ChecksumBy::Software,
+        tx_tcp: ChecksumBy::Software,
+        tx_sctp: ChecksumBy::Software,
+    };
 }
 
 /// What an open port is; does not change.
@@ -197,7 +213,7 @@ impl Ports {
         config.check_device(&device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
         let cuts = cuts(config, checksums, &device_info, &mut statements);
-        let (rss, table) = rss::choose(config, &device_info, &mut statements);
+        let (rss, mut table) = rss::choose(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
             // The driver gives the kernel's interface and the port one address; two hosts need two.
@@ -221,6 +237,7 @@ impl Ports {
             },
         })?;
         let pool = device.pool().clone();
+        rss::answered(&mut table, device.sctp_rules(), &mut statements);
         if let PortKind::Memif { socket, role: MemifRole::Server, .. } = &config.kind {
             served.insert(socket.clone());
         }
@@ -478,24 +495,29 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
     let by = |can| if can && lasts { Device } else { Software };
     match config.checksum {
-        ChecksumMode::Software => {
-            Checksums { rx_ip: Software, rx_tcp: Software, tx_ip: Software, tx_tcp: Software }
-        }
+        ChecksumMode::Software => Checksums::SOFTWARE,
         ChecksumMode::Trusted => {
-            Checksums { rx_ip: Software, rx_tcp: Nobody, tx_ip: Software, tx_tcp: Nobody }
+            Checksums { rx_tcp: Nobody, tx_tcp: Nobody, ..Checksums::SOFTWARE }
         }
         ChecksumMode::Offload => {
-            if matches!(config.kind, PortKind::Pci { .. })
-                && !(device.rx.tcp_checksum && device.tx.tcp_checksum)
-            {
-                statements
-                    .push("the device has no TCP checksum offload; the workers do it".to_owned());
+            let has = [
+                ("TCP", device.rx.tcp_checksum && device.tx.tcp_checksum),
+                ("SCTP", device.rx.sctp_checksum && device.tx.sctp_checksum),
+            ];
+            for (protocol, _) in has.iter().filter(|(_, has)| !has) {
+                if matches!(config.kind, PortKind::Pci { .. }) {
+                    statements.push(format!(
+                        "the device has no {protocol} checksum offload; the workers do it"
+                    ));
+                }
             }
             Checksums {
                 rx_ip: by(device.rx.ip_checksum),
                 rx_tcp: by(device.rx.tcp_checksum),
+                rx_sctp: by(device.rx.sctp_checksum),
                 tx_ip: by(device.tx.ip_checksum),
                 tx_tcp: by(device.tx.tcp_checksum),
+                tx_sctp: by(device.tx.sctp_checksum),
             }
         }
     }
@@ -547,4 +569,73 @@ fn random_mac() -> [u8; 6] {
     let [mut first, rest @ ..] = RandomState::new().hash_one("mac").to_be_bytes();
     first = (first & !1) | 2;
     [first, rest[0], rest[1], rest[2], rest[3], rest[4]]
+}
+
+#[cfg(test)]
+mod tests {
+    use dpdk::{RxOffloads, TxOffloads};
+
+    use super::*;
+
+    /// A device with all offloads.
+    pub(super) fn device() -> DeviceInfo {
+        DeviceInfo {
+            driver: "net_any".into(),
+            numa: None,
+            max_tx_segments: 8,
+            max_rx_queues: 16,
+            max_tx_queues: 16,
+            max_rx_packet: 9618,
+            max_mtu: 9600,
+            min_rx_buffer: 1024,
+            reta_size: 128,
+            hash_key_len: 40,
+            rss_tcp: true,
+            rx: RxOffloads {
+                ip_checksum: true,
+                tcp_checksum: true,
+                sctp_checksum: true,
+                rss_hash: true,
+            },
+            tx: TxOffloads {
+                ip_checksum: true,
+                tcp_checksum: true,
+                sctp_checksum: true,
+                multi_segments: true,
+                tcp_segmentation: true,
+            },
+        }
+    }
+
+    pub(super) fn pci() -> PortConfig {
+        let address = "0000:01:00.0".to_owned();
+        PortConfig::new("lan", PortKind::Pci { address, devargs: String::new() })
+    }
+
+    /// Who does SCTP's checksum on receipt and on sending, and the statements.
+    fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumBy, ChecksumBy, Vec<String>) {
+        let mut statements = Vec::new();
+        let sums = checksums(config, device, &mut statements);
+        (sums.rx_sctp, sums.tx_sctp, statements)
+    }
+
+    // Each direction and protocol by itself, and never a device whose peer decides what it has.
+    #[test]
+    fn a_device_computes_the_checksums_that_it_knows() {
+        use ChecksumBy::{Device, Software};
+        let port = pci();
+        assert_eq!(sctp(&port, &device()), (Device, Device, vec![]));
+        let mut half = device();
+        half.tx.sctp_checksum = false;
+        let why = "the device has no SCTP checksum offload; the workers do it".to_owned();
+        assert_eq!(sctp(&port, &half), (Device, Software, vec![why]));
+        for checksum in [ChecksumMode::Software, ChecksumMode::Trusted] {
+            let port = PortConfig { checksum, ..port.clone() };
+            assert_eq!(sctp(&port, &device()), (Software, Software, vec![]));
+        }
+        let vhost = PortConfig::new("vm", PortKind::VhostUser { socket: "/run/v".into() });
+        assert_eq!(sctp(&vhost, &device()), (Software, Software, vec![]));
+        let set_up = kind::device_config(&port, checksums(&port, &half, &mut vec![]), None, None);
+        assert!(set_up.rx.sctp_checksum && !set_up.tx.sctp_checksum && set_up.tx.tcp_checksum);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use dpdk::{Mbuf, Mempool, RxQueue, Sent, TxQueue};
+use dpdk::{Mbuf, Mempool, RxQueue, Sent, TxL4, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
@@ -329,7 +329,8 @@ fn burst<const N: usize>(
     let Some(cuts) = cuts else { return Sent { frames: device.burst(pending), large: 0 } };
     let by_device = cuts == Cuts::Device;
     device.burst_large(pending, |frames, how| {
-        large::plan(frames, |f| (f.asks_tcp_checksum() == by_device).then(|| f.data()), how)
+        let may = |f: &Mbuf| (f.tx_l4() == TxL4::Tcp) == by_device;
+        large::plan(frames, |f| may(f).then(|| f.data()), how)
     })
 }
 

@@ -10,7 +10,7 @@ use crate::mesh::Message;
 use crate::net::alike;
 use crate::net::ecn;
 use crate::net::neighbour::Mac;
-use crate::port::RxChecksum;
+use crate::port::{ChecksumBy, RxChecksum};
 
 /// A frame as it came, or what fragments were put together to.
 pub(super) enum Packet<F> {
@@ -37,6 +37,20 @@ impl<F: Frame> Packet<F> {
         match self {
             Packet::Frame(frame) => frame.checksum(),
             Packet::Whole(_) => RxChecksum::Unknown,
+        }
+    }
+
+    /// Whether a checksum that is verified so is to be verified in software; `None`: the device has found it wrong.
+    #[inline]
+    pub(super) fn is_unverified(&self, by: ChecksumBy) -> Option<bool> {
+        match by {
+            ChecksumBy::Nobody => Some(false),
+            ChecksumBy::Software => Some(true),
+            ChecksumBy::Device => match self.checksum() {
+                RxChecksum::Good => Some(false),
+                RxChecksum::Unknown => Some(true),
+                RxChecksum::Bad => None,
+            },
         }
     }
 
@@ -106,6 +120,8 @@ pub(super) enum Carries {
     Packet {
         /// The peer's UDP port, if it came in UDP.
         udp: Option<u16>,
+        /// Its checksum is to be verified in software.
+        unverified: bool,
     },
 }
 
@@ -118,12 +134,14 @@ impl<F> Arrival<F> {
 pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
-/// then, and this worker owns it still. Returns any other.
+/// then, and this worker owns it still. Returns any other. `unverified`: its checksum if it is TCP's; `sctp`: who verifies
+/// SCTP's.
 #[inline]
 pub(super) fn take_alike<F: Frame>(
     port: usize,
     frame: Packet<F>,
     unverified: bool,
+    sctp: ChecksumBy,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
     // Frames from other workers are of any port, and the port identifies the interface.
@@ -140,7 +158,11 @@ pub(super) fn take_alike<F: Frame>(
             Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
         }
         // Not in UDP: what is in it begins elsewhere.
-        Carries::Packet { .. } => last,
+        Carries::Packet { udp, .. } => match frame.is_unverified(sctp) {
+            Some(unverified) => Carries::Packet { udp, unverified },
+            // It is dropped where all such are.
+            None => return Some(frame),
+        },
     };
     let (port, follows, slot) = (port as u16, true, None);
     arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, follows, slot });

@@ -57,6 +57,7 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
+        let how = how.of_tcp();
         let (frame, ect, keep_limit, refused) = (None, false, u64::MAX, None);
         let (shared, last, offers) = (false, false, false);
         Batch {

@@ -18,7 +18,6 @@ use crate::net::ecn;
 use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
-use crate::port::{ChecksumBy, RxChecksum};
 
 /// Frames that go through the stages together: their look-ups overlap, and their bytes stay in the cache.
 const STAGE: usize = 8;
@@ -191,18 +190,13 @@ impl<Io: PortIo> Core<Io> {
             return self.env.control.counters().drops.count(DropReason::NoPort);
         };
         // Only the headers are read here; a segment's checksum is verified when the segment is handled.
-        let unverified = match slot.facts.rx_checksum {
-            ChecksumBy::Nobody => false,
-            ChecksumBy::Software => true,
-            ChecksumBy::Device => match frame.checksum() {
-                RxChecksum::Good => false,
-                RxChecksum::Unknown => true,
-                RxChecksum::Bad => {
-                    return self.env.control.counters().drops.count(DropReason::L4Checksum);
-                }
-            },
+        let sctp = slot.facts.rx_sctp_checksum;
+        let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
+            Some(unverified) => unverified,
+            None if self.is_no_segment(port, frame.bytes()) => true,
+            None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
         };
-        let Some(frame) = take_alike(port, frame, unverified, arrivals) else { return };
+        let Some(frame) = take_alike(port, frame, unverified, sctp, arrivals) else { return };
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
@@ -225,6 +219,14 @@ impl<Io: PortIo> Core<Io> {
             }
             _ => self.sort_rest(port, &packet, &frame, now),
         }
+    }
+
+    /// True for what is understood and is not TCP: what a device that verifies TCP's checksums says of it is no verdict.
+    #[cold]
+    #[inline(never)]
+    fn is_no_segment(&self, port: usize, frame: &[u8]) -> bool {
+        let found = demux(frame, port, L4Check::Good, self.env.network.interfaces());
+        found.is_ok_and(|packet| !matches!(packet.kind, Kind::Tcp { .. }))
     }
 
     /// A segment that demultiplexing found.

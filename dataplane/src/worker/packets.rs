@@ -4,6 +4,7 @@
 use base::Instant;
 use sctp_lite::endpoint::Endpoint;
 use sctp_lite::seam::TxBatch;
+use wire::sctp::fill_checksum;
 
 use super::batch::room_in;
 use super::carrier::{CarrierEndpoint, Refusal, Transmit, Transmitted};
@@ -15,6 +16,7 @@ use crate::net::demux::UDP_HEADER;
 use crate::net::fragment::{self, Identifications};
 use crate::net::path::TxChecksum;
 use crate::net::sctp_path::SctpPath;
+use crate::port::ChecksumBy;
 
 /// The packets of one association on their way into a port's transmit queue, while it is served.
 pub(super) struct Packets<'a, Io: PortIo> {
@@ -47,7 +49,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         quota: usize,
         counters: &'a Counters,
     ) -> Self {
-        let how = SctpPath::offload(how);
+        let how = path.offload(how);
         let (frame, ids, probe) = (None, None, false);
         let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
         Packets {
@@ -91,6 +93,10 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
     fn send_cut(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;
         let Some(ids) = &mut self.ids else { return };
+        // RFC 9260 §6.8: a device would need the whole packet.
+        if self.how.sctp == ChecksumBy::Device {
+            fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
+        }
         self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
         let id = ids.next(path.addresses());
         let whole = frame.bytes();
@@ -133,6 +139,10 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         self.probe = true;
     }
 
+    fn wants_checksum(&self) -> bool {
+        self.how.sctp != ChecksumBy::Device
+    }
+
     fn is_shared(&self) -> bool {
         self.shared
     }
@@ -153,7 +163,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
             return self.send_cut(frame);
         }
         self.path.finish(frame.bytes_mut(), self.how);
-        if self.how.needs_device() {
+        if self.how.needs_device_for_sctp() {
             let path = &self.path.path;
             frame.offload(self.how, path.l2_len(), path.l3_len(), path.is_v6());
         }

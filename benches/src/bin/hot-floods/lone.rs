@@ -211,6 +211,7 @@ fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wi
         mac,
         tx_checksum: TxChecksum::SOFTWARE,
         rx_checksum: ChecksumBy::Software,
+        rx_sctp_checksum: ChecksumBy::Software,
         device_hash: false,
         steering: Steering::software(&workers),
         workers,

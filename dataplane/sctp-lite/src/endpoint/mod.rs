@@ -188,7 +188,8 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let mut call = UpperCall::sending(&mut self.upper, tx.keep_limit());
+        let call = UpperCall::sending(&mut self.upper, tx.keep_limit());
+        let mut call = call.digesting(tx.wants_checksum());
         self.association.poll_transmit(now, &mut call, tx);
         if call.keep.has_refused() {
             tx.keep_limited();

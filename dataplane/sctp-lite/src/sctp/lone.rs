@@ -95,12 +95,13 @@ pub(super) fn answer(
     tx: &mut impl TxBatch,
     write: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), Full>,
 ) -> Outcome {
+    let checksum = tx.wants_checksum();
     let Some(out) = tx.packet(ANSWER_LEN) else { return Outcome::NoRoom };
     let mut packet = PacketBuilder::new(out, ends.ports(), tag);
     if write(&mut packet).is_err() {
         return Outcome::TooLong;
     }
-    let len = packet.finish();
+    let len = packet.finish_as(checksum);
     tx.commit(len);
     Outcome::Sent
 }

@@ -129,6 +129,7 @@ impl Association {
             return;
         }
         // RFC 9260 §6.9: a cookie cannot be made smaller.
+        let checksum = tx.wants_checksum();
         let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
         let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
         let mut packet =
@@ -140,7 +141,7 @@ impl Association {
         self.write_answers(&mut packet);
         self.stats.unsent += self.waiting.heartbeats.len() as u64;
         self.waiting.heartbeats.clear();
-        let len = packet.finish();
+        let len = packet.finish_as(checksum);
         tx.commit(len);
         self.stats.packets_out += 1;
         if self.due.setup {
@@ -204,6 +205,7 @@ impl Association {
         if !(control || sack_due || data) {
             return false;
         }
+        let checksum = tx.wants_checksum();
         let Some(out) = tx.packet(self.sender.packet_len()) else { return false };
         let mut packet = PacketBuilder::behind(out, head);
         if control {
@@ -227,7 +229,7 @@ impl Association {
             self.waiting.heartbeats.clear();
             return false;
         }
-        let len = packet.finish();
+        let len = packet.finish_as(checksum);
         tx.commit(len);
         self.stats.packets_out += 1;
         if data {

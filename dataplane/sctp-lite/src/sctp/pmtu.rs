@@ -126,6 +126,7 @@ impl Association {
         let Some(found) = &self.path.found else { return };
         let due = found.probe.is_none().then(|| found.search.probe(now)).flatten();
         let Some(len) = due.filter(|len| usize::from(*len) > self.packet_len) else { return };
+        let checksum = tx.wants_checksum();
         let Some(out) = tx.packet(len.into()) else { return };
         let nonce = self.next_nonce();
         let mut packet =
@@ -137,7 +138,7 @@ impl Association {
         if packet.padding(chunk_type::PAD, pad).is_err() {
             return;
         }
-        let sent = packet.finish();
+        let sent = packet.finish_as(checksum);
         debug_assert!(sent > COMMON_HEADER_LEN && sent + 4 > usize::from(len));
         tx.whole();
         tx.commit(sent);

@@ -566,6 +566,12 @@ impl Session {
         self.sender.limit_kept(bytes);
     }
 
+    /// See [`Sender::digest`].
+    #[inline]
+    pub fn digest(&mut self, wanted: bool) {
+        self.sender.digest(wanted);
+    }
+
     /// The source goes away: what is outstanding is kept.
     pub fn keep_all(&mut self, source: &impl UlpduSource) {
         self.sender.keep_all(source);

@@ -46,6 +46,8 @@ pub struct Sender {
     records: VecDeque<Record>,
     /// By the number of the message.
     kept: Kept,
+    /// The CRC32c of segments is wanted.
+    digests: bool,
     /// Without `kept`.
     stats: SenderStats,
 }
@@ -77,6 +79,7 @@ impl Sender {
             base: 0,
             records: VecDeque::new(),
             kept: Kept::new(),
+            digests: true,
             stats: SenderStats::default(),
         }
     }
@@ -96,6 +99,12 @@ impl Sender {
     #[inline]
     pub fn limit_kept(&mut self, bytes: u64) {
         self.kept.set_limit(bytes);
+    }
+
+    /// Whether the CRC32c of segments is of use from now on: not where a device computes the packet's checksum.
+    #[inline]
+    pub fn digest(&mut self, wanted: bool) {
+        self.digests = wanted;
     }
 
     /// True when every message that was written is acknowledged.
@@ -129,7 +138,13 @@ impl Sender {
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
-        let crc = write_digested(ssn, outgoing, source, &mut out[..len]);
+        let crc = match self.digests {
+            true => write_digested(ssn, outgoing, source, &mut out[..len]),
+            false => {
+                write(ssn, outgoing, source, &mut out[..len]);
+                None
+            }
+        };
         let record = Record {
             message: outgoing.token.message,
             offset: outgoing.token.offset,

@@ -17,6 +17,7 @@ use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::sctp_path::SctpPath;
+use crate::port::ChecksumBy;
 use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
 use crate::worker::associations::Association;
 use crate::worker::packets::Packets;
@@ -40,8 +41,8 @@ impl Sender {
 
 impl<Io: PortIo> Core<Io> {
     /// A packet that demultiplexing found: what belongs to another worker goes there. It is found by the
-    /// ports and our address alone, so that a peer with several addresses finds its association from each;
-    /// what devices hash of SCTP does not matter.
+    /// ports and our address alone, so that a peer with several addresses finds its association from each.
+    /// A device may have [rules](crate::port::RssTable::sctp_rules) to do the same; what it hashes does not matter here.
     pub(in crate::worker) fn sort_sctp(
         &mut self,
         port: usize,
@@ -53,6 +54,11 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
+        // A device looks neither into UDP nor at whole packets that come in fragments.
+        let by = if udp.is_some() { ChecksumBy::Software } else { slot.facts.rx_sctp_checksum };
+        let Some(unverified) = frame.is_unverified(by) else {
+            return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
+        };
         let steering = &slot.facts.steering;
         if may_forward && steering.only().is_none() {
             let owner = steering.owner_by_ports(source, destination);
@@ -67,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         let follows = same.is_some();
         let hash = same.map_or_else(|| self.associations.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
-        let carries = Carries::Packet { udp };
+        let carries = Carries::Packet { udp, unverified };
         let (port, slot) = (port as u16, None);
         arrivals.push(Arrival {
             frame,
@@ -330,12 +336,13 @@ impl Taken {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// The packet of an arrival and where it came from. `None`, and counted, if it is none or its checksum is wrong.
+    /// The packet of an arrival and where it came from. `None`, and counted, if it is none or its checksum is wrong
+    /// (RFC 9260 §6.8), which the device may have found right already.
     #[inline]
     fn read_packet<'a>(&self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
-        let Carries::Packet { udp } = arrival.carries else { return None };
+        let Carries::Packet { udp, unverified } = arrival.carries else { return None };
         let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
-            Ok(packet) if packet.checksum_ok() => {
+            Ok(packet) if !unverified || packet.checksum_ok() => {
                 return Some((Sender { flow: arrival.flow, mac: arrival.source_mac, udp }, packet));
             }
             Ok(_) => Refused::BadChecksum,
@@ -392,6 +399,10 @@ struct Limited<'a, 'b, Io: PortIo> {
 }
 
 impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
+    fn wants_checksum(&self) -> bool {
+        self.packets.wants_checksum()
+    }
+
     fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if !self.limit.take(self.peer.0, self.peer.1) {
             self.refused = true;

@@ -42,7 +42,7 @@ pub(super) fn packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame 
     path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), bytes.len(), |p| {
         p.copy_from_slice(bytes);
     });
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 pub(super) fn echo() -> TestFrame {
@@ -79,7 +79,7 @@ impl Frames {
             fixed.push(sctp_frame(n, 2, (port, 9), u32::from(n), &[3, 0, 0, 4], None));
             if n < 9 {
                 let mut host = Host::new(&Plan::new(n));
-                fixed.push(TestFrame(host.cores[0].env.network.solicitation(v6(2), START)));
+                fixed.push(TestFrame::new(host.cores[0].env.network.solicitation(v6(2), START)));
             }
         }
         Frames { fixed, seen: Rc::default() }
@@ -104,12 +104,12 @@ impl Frames {
                 quoted[at.min(live.len() - 1)] ^= 1;
                 (0, icmp(kind, code, 1200 - noise.below(40) as u16, &quoted))
             }
-            2 => (1, TestFrame(live.clone())),
+            2 => (1, TestFrame::new(live.clone())),
             3 => {
                 let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 9];
                 let len = 2 + noise.below(100);
                 bytes.extend((0..len).map(|_| noise.next() as u8));
-                (1, TestFrame(bytes))
+                (1, TestFrame::new(bytes))
             }
             _ => (1, self.fixed[noise.below(self.fixed.len())].clone()),
         };

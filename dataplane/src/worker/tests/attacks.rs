@@ -191,7 +191,7 @@ impl Scene {
         let mut out = Vec::new();
         let mac = [2, 0, 0, 0, 0, 2];
         path::ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
-        TestFrame(out)
+        TestFrame::new(out)
     }
 
     /// A number that differs from step to step and frame to frame.

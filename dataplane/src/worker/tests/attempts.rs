@@ -77,7 +77,7 @@ fn rewritten(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     }
     let sum = checksum::segment(from, to, TCP, &out[at..]);
     out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 /// Host 0's connection is up, and instead of its MPA request this arrives. Nothing of it comes after that.

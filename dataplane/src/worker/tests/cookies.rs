@@ -128,7 +128,7 @@ fn a_cookie_that_is_old_is_refused_and_the_client_is_reset() {
     net.loses = Box::new(move |from, frame| {
         let ours = from == 0 && frame[23] == 6 && frame[47] & 2 == 0;
         if ours && hold.borrow().is_none() {
-            *hold.borrow_mut() = Some(TestFrame(frame.to_vec()));
+            *hold.borrow_mut() = Some(TestFrame::new(frame.to_vec()));
         }
         ours
     });

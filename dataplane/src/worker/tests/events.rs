@@ -170,7 +170,7 @@ fn asks() -> [TestFrame; 2] {
     let mut frame = Vec::new();
     let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
     ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
-    [TestFrame(arp), TestFrame(frame)]
+    [TestFrame::new(arp), TestFrame::new(frame)]
 }
 
 /// What is delivered of messages of this length, so far.

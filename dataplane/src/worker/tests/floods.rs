@@ -60,7 +60,7 @@ pub(super) fn forged_from(from: (IpAddr, u16), port: u16, flags: Flags, seq: u32
             p[16..18].copy_from_slice(&sum.to_be_bytes());
         },
     );
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 /// A pair with a stream between them, on which `check` proves that it works.
@@ -241,7 +241,7 @@ fn a_flood_of_arp_leaves_the_neighbours_in_use() {
     let mut e = Established::new(plan, 100);
     let question = |n: u8| {
         let mut host = Host::new(&Plan::new(n));
-        TestFrame(host.cores[0].env.network.solicitation(v4(2), START))
+        TestFrame::new(host.cores[0].env.network.solicitation(v4(2), START))
     };
     e.flood((3..253).map(question));
     assert!(e.net.hosts[1].count("neighbour_answers") >= 250);
@@ -257,7 +257,7 @@ fn garbage_is_counted_and_harms_no_stream() {
     let damaged = (14..good.len()).map(|at| {
         let mut frame = good.clone();
         frame[at] ^= 0x10;
-        TestFrame(frame)
+        TestFrame::new(frame)
     });
     let damaged: Vec<_> = damaged.collect();
     let n = damaged.len() as u64;
@@ -275,7 +275,7 @@ fn text(e: &mut Established, n: usize) -> Vec<TestFrame> {
     e.net.loses = Box::new(move |from, frame| {
         let text = from == 0 && frame.len() > 1000;
         if text {
-            keep.borrow_mut().push(TestFrame(frame.to_vec()));
+            keep.borrow_mut().push(TestFrame::new(frame.to_vec()));
         }
         text
     });
@@ -517,7 +517,7 @@ fn a_stream_that_ends_and_gives_way_in_one_burst_is_reported() {
     net.loses = Box::new(move |from, frame| {
         let is_fin = from == 0 && frame[23] == 6 && frame[47] & 1 != 0;
         if is_fin {
-            *held.borrow_mut() = Some(TestFrame(frame.to_vec()));
+            *held.borrow_mut() = Some(TestFrame::new(frame.to_vec()));
         }
         is_fin
     });

@@ -87,7 +87,7 @@ fn what_is_not_ours_goes_to_the_host() {
         !checksum::sum(&other_address.0[14..34])
     };
     other_address.0[24..26].copy_from_slice(&sum.to_be_bytes());
-    let mut lldp = TestFrame([[1, 0x80, 0xc2, 0, 0, 14], [2, 0, 0, 0, 0, 9]].concat());
+    let mut lldp = TestFrame::new([[1, 0x80, 0xc2, 0, 0, 14], [2, 0, 0, 0, 0, 9]].concat());
     lldp.0.extend([0x88, 0xcc, 1, 2, 3]);
     let mut echo_reply = echo();
     echo_reply.0[34] = 0;

@@ -241,7 +241,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
     let keep = kept.clone();
     net.loses = Box::new(move |from, frame| {
         if from == 0 && protocol(frame).is_some_and(|(_, protocol)| protocol == 50) {
-            keep.borrow_mut().push(TestFrame(frame.to_vec()));
+            keep.borrow_mut().push(TestFrame::new(frame.to_vec()));
         }
         false
     });
@@ -413,7 +413,7 @@ fn esp_that_was_cut_on_the_way_is_put_together() {
     net.loses = Box::new(move |from, frame| {
         let long = from == 0 && frame.len() > 1000 && protocol(frame) == Some((14, 50));
         if long {
-            seen.borrow_mut().push(TestFrame(frame.to_vec()));
+            seen.borrow_mut().push(TestFrame::new(frame.to_vec()));
         }
         long
     });

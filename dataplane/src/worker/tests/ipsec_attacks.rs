@@ -266,7 +266,7 @@ impl Attacker {
                 let kind = self.below(Attack::ALL.len());
                 for frame in self.forge(Attack::ALL[kind], to).unwrap_or_default() {
                     self.sent[kind] += 1;
-                    net.hosts[to].cores[0].port_mut(0).rx.push_back(TestFrame(frame));
+                    net.hosts[to].cores[0].port_mut(0).rx.push_back(TestFrame::new(frame));
                 }
             }
         }

@@ -22,6 +22,7 @@ mod rdmap;
 mod recorder;
 mod sctp;
 mod sctp_attacks;
+mod sctp_offload;
 mod sctp_paths;
 mod sctp_runs;
 mod slow_control;

@@ -50,7 +50,7 @@ pub(super) fn fragment(
     let sum = !checksum::sum(&out[14..34]);
     out[24..26].copy_from_slice(&sum.to_be_bytes());
     out.extend(&frame[34..][range]);
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 /// An ICMP message to the first host that quotes a frame of its.
@@ -66,7 +66,7 @@ pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
         p.copy_from_slice(&message);
     });
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
@@ -135,7 +135,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
         piece[24..26].fill(0);
         let sum = !checksum::sum(&piece[14..34]);
         piece[24..26].copy_from_slice(&sum.to_be_bytes());
-        net.hosts[1].arrive(TestFrame(piece));
+        net.hosts[1].arrive(TestFrame::new(piece));
         if n % 16 == 15 {
             net.turn();
             assert!(net.hosts[1].count("reassembly_bytes") <= bound);
@@ -175,7 +175,7 @@ fn forged_reports_change_nothing() {
     let full = emss(&net, 0);
     // The segments were only late.
     net.loses = Box::new(|_, _| false);
-    net.hosts[1].arrive(TestFrame(frame.clone()));
+    net.hosts[1].arrive(TestFrame::new(frame.clone()));
     net.hosts[0].arrive(icmp(3, 4, 576, &frame));
     for n in 0..2000u32 {
         let mut guess = frame.clone();
@@ -276,7 +276,7 @@ fn an_address_that_another_host_has_is_reported() {
         let mut frame = vec![0xff; 6];
         frame.extend([2, 0, 0, 0, 0, mac, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, mac]);
         frame.extend([10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 77]);
-        TestFrame(frame)
+        TestFrame::new(frame)
     };
     let mut reported = Vec::new();
     for second in 0..25 {

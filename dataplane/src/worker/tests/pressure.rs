@@ -161,7 +161,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
                 p.copy_from_slice(&message);
             },
         );
-        TestFrame(out)
+        TestFrame::new(out)
     };
     // RFC 5927 §4.1: a report about a segment that is not under way is ignored.
     let mut never = big.0.clone();

@@ -590,7 +590,7 @@ pub(super) fn frame(
     let mut frame = vec![0; carrier.header_len()];
     frame.extend_from_slice(&packet);
     carrier.finish(&mut frame, TxChecksum::SOFTWARE);
-    TestFrame(frame)
+    TestFrame::new(frame)
 }
 
 /// An INIT with this tag and the adaptation indication of DDP.
@@ -679,7 +679,7 @@ fn old_cookies_are_answered_within_the_limit() {
     net.loses = Box::new(|_, _| false);
     net.pass(Duration::from_secs(90));
     for _ in 0..200 {
-        net.hosts[1].arrive(TestFrame(cookie.clone()));
+        net.hosts[1].arrive(TestFrame::new(cookie.clone()));
         net.settle();
     }
     let answered = net.hosts[1].count("sctp_aborts_sent");

@@ -26,14 +26,18 @@ struct Way {
     v6: bool,
     udp: bool,
     workers: u16,
+    /// The devices compute SCTP's checksums.
+    device: bool,
 }
 
-const WAYS: [Way; 5] = [
-    Way { v6: false, udp: false, workers: 1 },
-    Way { v6: true, udp: false, workers: 1 },
-    Way { v6: false, udp: true, workers: 1 },
-    Way { v6: true, udp: true, workers: 1 },
-    Way { v6: false, udp: false, workers: 3 },
+const WAYS: [Way; 7] = [
+    Way { v6: false, udp: false, workers: 1, device: false },
+    Way { v6: true, udp: false, workers: 1, device: false },
+    Way { v6: false, udp: true, workers: 1, device: false },
+    Way { v6: true, udp: true, workers: 1, device: false },
+    Way { v6: false, udp: false, workers: 3, device: false },
+    Way { v6: false, udp: false, workers: 1, device: true },
+    Way { v6: true, udp: true, workers: 1, device: true },
 ];
 
 impl Way {
@@ -46,7 +50,7 @@ impl Way {
     fn open(self, sctp: sctp::Config) -> (Net, StreamId) {
         let plan = |n| {
             let udp = self.udp.then_some(UDP);
-            Plan { udp, workers: self.workers, ..Plan::new(n) }
+            Plan { udp, workers: self.workers, sums_sctp: self.device, ..Plan::new(n) }
         };
         let mut net = Net::new(&[plan(1), plan(2)]);
         net.hosts[1].listen_as(PORT, 200, 200, self.config(sctp.clone()));
@@ -92,7 +96,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
         let sum = if v6 { checksum::segment(ends.0, ends.1, ICMPV6, p) } else { !checksum::sum(p) };
         p[2..4].copy_from_slice(&sum.to_be_bytes());
     });
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 /// Begins to write `len` bytes from host 0 to a region of host 1.

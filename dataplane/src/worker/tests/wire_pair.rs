@@ -31,9 +31,56 @@ use crate::steering::Steering;
 use crate::wake::Wake;
 use crate::worker::{Core, CoreParts, PortSlot};
 
-/// A frame in a vector.
+/// A frame in a vector, and what its device knows of it.
 #[derive(Clone, Debug)]
-pub(super) struct TestFrame(pub(super) Vec<u8>);
+pub(super) struct TestFrame(pub(super) Vec<u8>, Marks);
+
+/// What is between a device and its driver besides the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marks {
+    /// On the checksum above IP, of a frame that was received.
+    pub(super) verdict: RxChecksum,
+    /// What is asked for a frame to be sent: which checksums, lengths of both headers, IPv6.
+    asked: Option<(TxChecksum, usize, usize, bool)>,
+}
+
+impl TestFrame {
+    pub(super) fn new(bytes: Vec<u8>) -> TestFrame {
+        TestFrame::judged(bytes, RxChecksum::Unknown)
+    }
+
+    /// With the device's verdict.
+    pub(super) fn judged(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
+        TestFrame(bytes, Marks { verdict, asked: None })
+    }
+
+    /// What a device that knows the checksums of IPv4 and SCTP does before it sends a frame. It is asked for SCTP's in whole
+    /// packets in IP alone, and with the field zero (RFC 9260 §6.8).
+    fn fill_in(&mut self) {
+        let Some((how, l2, l3, v6)) = self.1.asked.take() else { return };
+        let frame = &mut self.0;
+        let tagged = frame[12..14] == [0x81, 0];
+        assert_eq!(l2, if tagged { 18 } else { 14 });
+        assert_eq!(frame[l2 - 2..l2], if v6 { [0x86, 0xdd] } else { [8, 0] });
+        let (protocol, len, offset) = match v6 {
+            true => (frame[l2 + 6], 40, 0),
+            false => (frame[l2 + 9], 20, frame[l2 + 6] & 0x3f | frame[l2 + 7]),
+        };
+        assert_eq!((l3, offset), (len, 0), "no fragment");
+        let (ip, packet) = frame[l2..].split_at_mut(l3);
+        if how.ip_by_device && !v6 {
+            assert_eq!(ip[10..12], [0; 2], "the field is zero");
+            let sum = !crate::net::checksum::sum(ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        assert_ne!(how.tcp, ChecksumBy::Device);
+        assert_eq!(how.sctp == ChecksumBy::Device, protocol == 132, "{how:?} of {protocol}");
+        if how.sctp == ChecksumBy::Device {
+            assert_eq!(packet[8..12], [0; 4], "the field is zero");
+            wire::sctp::fill_checksum(packet);
+        }
+    }
+}
 
 impl Frame for TestFrame {
     fn bytes(&self) -> &[u8] {
@@ -58,10 +105,28 @@ impl Frame for TestFrame {
         None
     }
     fn checksum(&self) -> RxChecksum {
-        RxChecksum::Unknown
+        self.1.verdict
     }
-    fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {
-        panic!("software checksums only");
+    fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
+        self.1.asked = Some((how, l2, l3, v6));
+    }
+}
+
+/// The verdict of a device that verifies SCTP's checksums, of packets that are neither in UDP, nor ESP, nor cut. Of all
+/// others it says that they are wrong: nobody asked it.
+pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
+    let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+    let ip = &frame[at..];
+    let packet = match frame[at - 2..at] {
+        [8, 0] if ip[9] == 132 && ip[6] & 0x3f | ip[7] == 0 => {
+            &ip[20..usize::from(u16::from_be_bytes([ip[2], ip[3]]))]
+        }
+        [0x86, 0xdd] if ip[6] == 132 => &ip[40..],
+        _ => return RxChecksum::Bad,
+    };
+    match wire::sctp::Packet::new(packet).is_ok_and(|packet| packet.checksum_ok()) {
+        true => RxChecksum::Good,
+        false => RxChecksum::Bad,
     }
 }
 
@@ -85,16 +150,17 @@ impl PortIo for TestIo {
         out.extend(self.rx.drain(..n));
     }
     fn allocate(&mut self, len: usize) -> Option<TestFrame> {
-        (self.tx.len() < self.buffers).then(|| TestFrame(vec![0xdd; len]))
+        (self.tx.len() < self.buffers).then(|| TestFrame::new(vec![0xdd; len]))
     }
     fn room(&mut self) -> usize {
         self.room.saturating_sub(self.tx.len())
     }
-    fn send(&mut self, frame: TestFrame) {
+    fn send(&mut self, mut frame: TestFrame) {
         assert!(self.room() > 0, "sent without room");
         if let Some(tap) = &mut self.tap {
             tap.record(Direction::Out, Fate::Passed, &frame.0);
         }
+        frame.fill_in();
         self.tx.push(frame);
     }
     fn offer(&mut self) {
@@ -129,6 +195,9 @@ pub(super) enum Rss {
     None,
 }
 
+/// A device's verdict on the checksum above IP in a frame.
+type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
+
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
     /// What its listeners require of IPsec from now on.
@@ -142,6 +211,8 @@ pub(super) struct Host {
     pub(super) ip: crate::api::IpFields,
     /// The kernel's end, where the port is shared with it.
     pub(super) kernel: Option<HostEnd>,
+    /// The device's verdict on a frame that arrives.
+    pub(super) judges: Judge,
     steering: Steering,
     rss: Rss,
     tickets: u64,
@@ -163,6 +234,10 @@ pub(super) struct Plan {
     /// The port is shared with the host.
     pub(super) shared: bool,
     pub(super) ipsec: Option<Arc<api::IpsecConfig>>,
+    /// The device verifies TCP's checksums.
+    pub(super) verifies_tcp: bool,
+    /// The device verifies SCTP's checksums and fills in those and IPv4's.
+    pub(super) sums_sctp: bool,
 }
 
 impl Plan {
@@ -180,7 +255,28 @@ impl Plan {
             local_ports: LocalPorts::default(),
             shared: false,
             ipsec: None,
+            verifies_tcp: false,
+            sums_sctp: false,
         }
+    }
+
+    /// What all workers know of the port, as where a dataplane starts.
+    fn facts(&self, ids: &[WorkerId]) -> PortFacts {
+        let by = |device| if device { ChecksumBy::Device } else { ChecksumBy::Software };
+        let facts = PortFacts {
+            mac: [2, 0, 0, 0, 0, self.number],
+            tx_checksum: TxChecksum {
+                ip_by_device: self.sums_sctp,
+                sctp: by(self.sums_sctp),
+                ..TxChecksum::SOFTWARE
+            },
+            rx_checksum: by(self.verifies_tcp),
+            rx_sctp_checksum: by(self.sums_sctp),
+            device_hash: false,
+            steering: Steering::software(ids),
+            workers: ids.to_vec(),
+        };
+        if self.ipsec.is_some() { facts.without_offloads() } else { facts }
     }
 }
 
@@ -200,15 +296,8 @@ pub(super) fn list_all(ticket: Ticket) -> Command {
 impl Host {
     pub(super) fn new(plan: &Plan) -> Host {
         let ids: Vec<WorkerId> = (0..plan.workers).map(WorkerId).collect();
-        let steering = Steering::software(&ids);
-        let facts = Arc::new(PortFacts {
-            mac: [2, 0, 0, 0, 0, plan.number],
-            tx_checksum: TxChecksum::SOFTWARE,
-            rx_checksum: ChecksumBy::Software,
-            device_hash: false,
-            steering: steering.clone(),
-            workers: ids.clone(),
-        });
+        let facts = Arc::new(plan.facts(&ids));
+        let steering = facts.steering.clone();
         let interface = InterfaceConfig {
             ip: Default::default(),
             local_ports: plan.local_ports,
@@ -261,6 +350,7 @@ impl Host {
             steering,
             rss: plan.rss,
             require: None,
+            judges: Box::new(if plan.sums_sctp { verdict } else { |_| RxChecksum::Unknown }),
             tickets: 0,
         }
     }
@@ -416,7 +506,10 @@ impl Host {
     }
 
     /// Puts a frame where the device would.
-    pub(super) fn arrive(&mut self, frame: TestFrame) {
+    pub(super) fn arrive(&mut self, mut frame: TestFrame) {
+        if frame.1.verdict == RxChecksum::Unknown {
+            frame.1.verdict = (self.judges)(&frame.0);
+        }
         let queue = match self.rss {
             Rss::None => 0,
             Rss::Device => self.queue_of(&frame.0),

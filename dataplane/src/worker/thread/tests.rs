@@ -137,6 +137,7 @@ fn facts(workers: u16) -> PortFacts {
         mac: [2, 0, 0, 0, 0, 1],
         tx_checksum: TxChecksum::SOFTWARE,
         rx_checksum: ChecksumBy::Software,
+        rx_sctp_checksum: ChecksumBy::Software,
         device_hash: false,
         steering: Steering::software(&ids),
         workers: ids,

@@ -275,6 +275,12 @@ impl<'a> PacketBuilder<'a> {
         be::put(self.out, field::CHECKSUM, &crc32c::to_field(crc));
         self.len
     }
+
+    /// The same, or with `checksum` false leaves the field zero, for a device that fills it in.
+    #[inline]
+    pub fn finish_as(self, checksum: bool) -> usize {
+        if checksum { self.finish() } else { self.len }
+    }
 }
 
 const fn reflected_flag(reflected: bool) -> u8 {

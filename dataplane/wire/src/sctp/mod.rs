@@ -186,6 +186,13 @@ pub fn checksum(packet: &[u8]) -> [u8; 4] {
     crc32c::to_field(crc32c::update(crc, &packet[COMMON_HEADER_LEN..]))
 }
 
+/// Fills in the checksum of a packet, whatever is in the field (RFC 9260 §6.8); `packet` has at least [`COMMON_HEADER_LEN`]
+/// bytes.
+pub fn fill_checksum(packet: &mut [u8]) {
+    let sum = checksum(packet);
+    be::put(packet, field::CHECKSUM, &sum);
+}
+
 /// A common header with its checksum zero.
 fn common_header(ports: Ports, tag: Tag) -> [u8; COMMON_HEADER_LEN] {
     let mut header = [0; COMMON_HEADER_LEN];

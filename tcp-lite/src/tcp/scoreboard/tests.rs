@@ -89,6 +89,19 @@ fn pipe_counts_what_is_in_the_network() {
     assert_eq!(board.next_lost(), None);
 }
 
+// RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two sends arrived is not known.
+#[test]
+fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
+    let mut board = Scoreboard::new();
+    board.push(at(0), LEN as u16, false, Instant::ZERO);
+    assert!(board.is_lone());
+    board.mark_all_lost();
+    assert_eq!(resends(&mut board), [0]);
+    board.mark_all_lost();
+    board.forget_losses();
+    assert!(!board.is_lone());
+}
+
 // RFC 8985 §6.2 step 5: only what was sent before the latest that arrived, once its time has passed; the
 // timer is for the last of those that wait.
 #[test]

@@ -9,7 +9,7 @@ use super::script::{OUR_ISS, PEER_ISS, config, tuple};
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::{
     Config, CongestionControl, Connection, Extensions, Flags, Options, Segment, SeqNumber,
-    Timestamps,
+    Timestamps, TooBig,
 };
 use base::Instant;
 
@@ -68,6 +68,7 @@ impl End {
             Flags::default()
         });
         let options = Options {
+            mss: Some(1012),
             sack_permitted: true,
             window_scale: Some(0),
             timestamps: Some(Timestamps { val: 100, ecr: 0 }),
@@ -366,6 +367,22 @@ fn an_answer_that_differs_in_anything_goes_the_long_way() {
     end.step(&mut now, &Step::Wait(5000), true);
     end.poll(now);
     assert!(!end.sent.is_empty() && !end.answer(now, &PLAIN, true));
+}
+
+// RFC 5927 §7.2: a report about a packet waits until that is acknowledged, and is then forgotten.
+#[test]
+fn an_answer_that_a_report_of_the_path_waits_for_goes_the_long_way() {
+    let mut end = End::new(&configured(EXTENSIONS, false, 40));
+    let mut answered = |reported: bool| {
+        end.up.len += 900;
+        end.poll(Instant::ZERO);
+        if reported {
+            let seq = end.conn.send.una.wire();
+            assert_eq!(end.conn.packet_too_big(Instant::ZERO, 700, seq), TooBig::Remembered);
+        }
+        end.answer(Instant::ZERO, &PLAIN, true)
+    };
+    assert_eq!([false, true, false].map(&mut answered), [true, false, true]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep: KeepLimit,
+    /// See [`TxBatch::wants_checksum`](crate::seam::TxBatch::wants_checksum).
+    digests: bool,
     /// Whether a message is to be written, once looked at: SCTP asks several times for each packet.
     has_data: Cell<Option<bool>>,
 }
@@ -29,12 +31,18 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     ) -> Self {
         let has_data = Cell::new(None);
         upper.touched.passed = None;
-        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, has_data }
+        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, digests: true, has_data }
     }
 
     /// For a call that asks for packets.
     pub(in crate::endpoint) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
-        UpperCall { upper, cx: None, keep: KeepLimit::new(keep_limit), has_data: Cell::new(None) }
+        let (keep, has_data) = (KeepLimit::new(keep_limit), Cell::new(None));
+        UpperCall { upper, cx: None, keep, digests: true, has_data }
+    }
+
+    /// Whether the CRC32c of messages is of use.
+    pub(in crate::endpoint) fn digesting(self, digests: bool) -> Self {
+        UpperCall { digests, ..self }
     }
 }
 
@@ -140,6 +148,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             slot.limit_kept(self.keep.bytes(), *kept);
             let awaits = slot.awaits();
             let source = slot.full.as_mut().map(|full| &mut full.stream);
+            slot.session.digest(self.digests);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
             // What is to be acknowledged at once is the last for now, most often.

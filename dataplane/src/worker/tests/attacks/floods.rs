@@ -197,7 +197,7 @@ pub(in crate::worker::tests) fn arp(
     frame.extend(bytes(sender));
     frame.extend([2, 0, 0, 0, 0, 2]);
     frame.extend(bytes(target));
-    TestFrame(frame)
+    TestFrame::new(frame)
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn neighbour_discovery() {
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));
-            TestFrame(host.cores[0].env.network.solicitation(v6(2), START))
+            TestFrame::new(host.cores[0].env.network.solicitation(v6(2), START))
         })
         .collect();
     let limits = limits();

@@ -23,7 +23,7 @@ pub(super) fn rewritten(frame: &TestFrame, change: impl FnOnce(&mut Segment<'_>)
     out[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
     let sum = checksum::segment(v4(3), v4(2), TCP, &out[at..]);
     out[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
-    TestFrame(out)
+    TestFrame::new(out)
 }
 
 /// True for an acknowledgement and nothing else.

@@ -1,0 +1,240 @@
+//! Rules for SCTP packets: how a device is asked, and what follows when it refuses. No virtual device of DPDK 22.11 takes such
+//! rules, so this file has functions of its own in the place of `rte_flow_*`, which stand in for drivers of hardware.
+//! `rss.rs` asks the library's.
+
+#![allow(unsafe_code, reason = "it reads what a driver is given")]
+
+mod common;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null;
+use std::slice::from_raw_parts;
+use std::sync::Mutex;
+
+use arrayvec::ArrayVec;
+use dpdk::{Device, DeviceConfig, Mbuf, Rss, SctpRules};
+use dpdk_sys as sys;
+
+/// `RTE_ETH_RSS_L3_DST_ONLY`.
+const DESTINATION_ONLY: u64 = 1 << 62;
+
+/// As `struct rte_flow_item`.
+#[repr(C)]
+struct Item {
+    kind: u32,
+    spec: *const c_void,
+    last: *const c_void,
+    mask: *const c_void,
+}
+
+/// As `struct rte_flow_action`.
+#[repr(C)]
+struct Action {
+    kind: u32,
+    conf: *const ActionRss,
+}
+
+/// As `struct rte_flow_action_rss`.
+#[repr(C)]
+struct ActionRss {
+    func: u32,
+    level: u32,
+    types: u64,
+    key_len: u32,
+    queue_num: u32,
+    key: *const u8,
+    queue: *const u16,
+}
+
+/// What a driver is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Asked {
+    ipv6: bool,
+    types: u64,
+    key: Vec<u8>,
+    queues: Vec<u16>,
+}
+
+/// What a driver answers before it is to do something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// What it will do.
+    Truth,
+    Yes,
+    No,
+}
+
+/// A driver: what it takes, and what it was asked.
+struct Driver {
+    takes: fn(&Asked) -> bool,
+    says: Says,
+    validated: Vec<Asked>,
+    created: Vec<Asked>,
+    flushed: usize,
+}
+
+static DRIVER: Mutex<Driver> = Mutex::new(Driver {
+    takes: |_| false,
+    says: Says::Truth,
+    validated: Vec::new(),
+    created: Vec::new(),
+    flushed: 0,
+});
+
+/// Reads a rule, and asserts what is the same in all of them.
+///
+/// # Safety
+/// Both lists end as DPDK's do.
+unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -> Asked {
+    // SAFETY: they were written for a driver to be read: group, priority and flags; four items; two actions.
+    let (attr, items, actions) = unsafe {
+        (from_raw_parts(attr, 3), from_raw_parts(pattern, 4), from_raw_parts(actions, 2))
+    };
+    assert_eq!(attr, [0, 0, 1], "received packets");
+    let all = |item: &Item| [item.spec, item.last, item.mask] == [null(); 3];
+    assert!(items.iter().all(all), "whatever is in the headers");
+    let kinds: Vec<u32> = items.iter().map(|item| item.kind).collect();
+    let ipv6 = kinds[1] == sys::DDPD_ITEM_IPV6;
+    let ip = if ipv6 { sys::DDPD_ITEM_IPV6 } else { sys::DDPD_ITEM_IPV4 };
+    assert_eq!(kinds, [sys::DDPD_ITEM_ETH, ip, sys::DDPD_ITEM_SCTP, sys::DDPD_ITEM_END]);
+    assert_eq!((actions[0].kind, actions[1].kind), (sys::DDPD_ACTION_RSS, sys::DDPD_ACTION_END));
+    // SAFETY: the action of this kind has this description.
+    let rss = unsafe { &*actions[0].conf };
+    assert_eq!((rss.func, rss.level), (0, 0));
+    assert_eq!((rss.key_len == 0, rss.queue_num == 0), (rss.key.is_null(), rss.queue.is_null()));
+    // SAFETY: lists of these lengths.
+    let (key, queues) = unsafe {
+        let list = |len: u32| len as usize;
+        (
+            if rss.key.is_null() { &[][..] } else { from_raw_parts(rss.key, list(rss.key_len)) },
+            if rss.queue.is_null() {
+                &[][..]
+            } else {
+                from_raw_parts(rss.queue, list(rss.queue_num))
+            },
+        )
+    };
+    Asked { ipv6, types: rss.types, key: key.to_vec(), queues: queues.to_vec() }
+}
+
+// SAFETY: no other code of this program has the name; the library's function gives way to it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rte_flow_validate(
+    _: u16,
+    attr: *const u32,
+    pattern: *const Item,
+    actions: *const Action,
+    _: *mut c_char,
+) -> c_int {
+    let mut driver = DRIVER.lock().expect("no panic");
+    // SAFETY: the shim's lists end.
+    let asked = unsafe { read(attr, pattern, actions) };
+    driver.validated.push(asked.clone());
+    let takes = match driver.says {
+        Says::Truth => (driver.takes)(&asked),
+        Says::Yes => true,
+        Says::No => false,
+    };
+    if takes { 0 } else { -95 }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rte_flow_create(
+    _: u16,
+    attr: *const u32,
+    pattern: *const Item,
+    actions: *const Action,
+    _: *mut c_char,
+) -> *mut c_void {
+    let mut driver = DRIVER.lock().expect("no panic");
+    // SAFETY: the shim's lists end.
+    let asked = unsafe { read(attr, pattern, actions) };
+    if !(driver.takes)(&asked) {
+        return std::ptr::null_mut();
+    }
+    driver.created.push(asked);
+    std::ptr::dangling_mut::<u64>().cast()
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn rte_flow_flush(_: u16, _: *mut c_char) -> c_int {
+    let mut driver = DRIVER.lock().expect("no panic");
+    driver.flushed += 1;
+    driver.created.clear();
+    0
+}
+
+#[test]
+fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
+    let eal = common::eal();
+    let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
+    let table: Vec<u16> = (0..2).cycle().take(128).collect();
+    let run = |takes: fn(&Asked) -> bool, says: Says, asks: bool| {
+        *DRIVER.lock().unwrap() =
+            Driver { takes, says, validated: Vec::new(), created: Vec::new(), flushed: 0 };
+        let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();
+        let rss = Rss { key: key.clone(), table: table.clone(), sctp_rules: asks };
+        let config = DeviceConfig { rss: Some(rss), ..common::device_config(2) };
+        let started = device.start(&config, common::pool_config(2047, 2048));
+        let (started, mut rx, tx) = started.expect("whatever it answers");
+        let rules = started.sctp_rules();
+        let created = DRIVER.lock().unwrap().created.clone();
+        assert_eq!(DRIVER.lock().unwrap().flushed, 0);
+        // The port works.
+        let mut frames = ArrayVec::<Mbuf, 8>::new();
+        assert!(rx.iter_mut().all(|rx| {
+            frames.clear();
+            rx.burst(&mut frames) == 8
+        }));
+        drop((frames, started, rx, tx));
+        let driver = DRIVER.lock().unwrap();
+        // Rules go with the device.
+        assert_eq!(driver.flushed, usize::from(!created.is_empty()));
+        assert_eq!(created.len(), usize::from(rules.v4) + usize::from(rules.v6));
+        (rules, created, driver.validated.len())
+    };
+
+    // A driver without rules is asked in each way, and so is one that says yes and then fails; who says no is left alone.
+    let nothing: fn(&Asked) -> bool = |_| false;
+    for (takes, says) in [(nothing, Says::Truth), (nothing, Says::Yes), (|_| true, Says::No)] {
+        assert_eq!(run(takes, says, true), (SctpRules::default(), vec![], 8));
+    }
+    // Who is not to be asked is not.
+    assert_eq!(run(|_| true, Says::Truth, false), (SctpRules::default(), vec![], 0));
+
+    let fields = |ipv6, by_ports| match (ipv6, by_ports) {
+        (false, true) => sys::DDPD_RSS_IPV4 | sys::DDPD_RSS_PORT,
+        (true, true) => sys::DDPD_RSS_IPV6 | sys::DDPD_RSS_PORT,
+        (false, false) => sys::DDPD_RSS_SCTP4,
+        (true, false) => sys::DDPD_RSS_SCTP6,
+    };
+    let asked = |ipv6, by_ports, whole: bool| Asked {
+        ipv6,
+        types: DESTINATION_ONLY | u64::from(fields(ipv6, by_ports)),
+        key: if whole { key_of() } else { Vec::new() },
+        queues: if whole { table_of() } else { Vec::new() },
+    };
+    let both = SctpRules { v4: true, v6: true };
+    let (rules, created, _) = run(|_| true, Says::Truth, true);
+    assert_eq!((rules, created), (both, vec![asked(false, true, true), asked(true, true, true)]));
+    // As i40e: with the port's key and table.
+    let (rules, created, _) = run(|asked| asked.queues.is_empty(), Says::Truth, true);
+    assert_eq!((rules, created), (both, vec![asked(false, true, false), asked(true, true, false)]));
+    // As a driver that knows SCTP's type alone, and IPv4 alone.
+    let port = u64::from(sys::DDPD_RSS_PORT);
+    assert_eq!(port, 1 << 18);
+    let (rules, created, _) =
+        run(|asked| asked.types & 1 << 18 == 0 && !asked.ipv6, Says::Truth, true);
+    assert_eq!(rules, SctpRules { v4: true, v6: false });
+    assert_eq!(created, vec![asked(false, false, true)]);
+}
+
+fn key_of() -> Vec<u8> {
+    [0x6d, 0x5a].into_iter().cycle().take(40).collect()
+}
+
+fn table_of() -> Vec<u16> {
+    (0..2).cycle().take(128).collect()
+}

@@ -1,0 +1,211 @@
+//! SCTP checksums by the device (RFC 9260 §6.8): asked for where it can, believed where it was asked, and by software
+//! everywhere else.
+
+use std::net::SocketAddr;
+
+use ddp::StreamId;
+
+use super::ipsec;
+use super::sctp::{PORT, closed, config, frame, init, net, write};
+use super::wire_pair::{Host, Net, Plan, TestFrame, v4, v6, verdict};
+use crate::api::{Command, SctpConfig};
+use crate::net::sctp_path::UdpPorts;
+use crate::port::RxChecksum;
+
+const UDP: u16 = 9899;
+
+/// A host with such a device.
+fn device(n: u8) -> Plan {
+    Plan { sums_sctp: true, ..Plan::new(n) }
+}
+
+fn open(net: &mut Net, remote: SocketAddr) -> (StreamId, StreamId) {
+    net.open_as(0, 0, 1, remote, config())
+}
+
+/// An INIT to host 2, in UDP if it is to be.
+fn request(udp: bool) -> TestFrame {
+    let udp = udp.then_some(UdpPorts { local: 4000, remote: UDP });
+    frame(1, 2, (9, PORT), 0, &init(1), udp)
+}
+
+/// The same with a wrong checksum, and nothing else that is wrong.
+fn wrong(udp: bool) -> TestFrame {
+    let mut frame = request(udp).0;
+    let at = 14 + 20 + if udp { 8 } else { 0 };
+    frame[at + 8] ^= 1;
+    if udp {
+        // RFC 768: without a checksum of UDP.
+        frame[at - 2..at].fill(0);
+    }
+    TestFrame::new(frame)
+}
+
+/// How many cookies a host has sent, and packets that it dropped for their checksum.
+fn seen(host: &Host) -> (u64, u64) {
+    (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
+}
+
+// The device asserts what it is asked for; a host without one verifies what it made of it.
+#[test]
+fn data_flow_with_the_devices_checksums() {
+    for (vlan, remote) in [(None, v4(2)), (None, v6(2)), (Some(7), v4(2))] {
+        for peer in [device(2), Plan::new(2)] {
+            let plan = |plan: Plan| Plan { vlan, workers: 2, ..plan };
+            let mut net = net(&[plan(device(1)), plan(peer)]);
+            let (here, there) = open(&mut net, (remote, PORT).into());
+            write(&mut net, here, 200_000);
+            let ticket = net.hosts[1].send(there, &[7; 3000]);
+            net.wait_sent(1, ticket);
+            // TCP segments of the same port are asked for as before.
+            net.hosts[1].listen(4791);
+            net.settle();
+            let (segments, _) = net.open(0, 0, 1, (remote, 4791).into());
+            let ticket = net.hosts[0].send(segments, &[7; 3000]);
+            net.wait_sent(0, ticket);
+            net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
+            closed(&mut net, 1);
+            net.settle();
+            for host in &net.hosts {
+                assert_eq!((host.count("associations"), host.count("bad_checksum")), (0, 0));
+            }
+        }
+    }
+}
+
+// Answers to strangers, too, are left to the device: the refusal of an INIT to a port where nobody listens.
+#[test]
+fn answers_to_strangers_have_the_devices_checksum() {
+    let mut net = net(&[Plan::new(1), device(2)]);
+    let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
+    super::sctp::failure(&mut net, ticket);
+    assert_eq!(
+        (net.hosts[1].count("sctp_aborts_sent"), net.hosts[0].count("bad_checksum")),
+        (1, 0)
+    );
+}
+
+#[test]
+fn a_verdict_is_believed_and_without_one_software_looks() {
+    use RxChecksum::{Bad, Good, Unknown};
+    for (verdict, is_wrong, taken) in [
+        (Good, false, true),
+        // Nothing is computed: what is wrong all the same is not found.
+        (Good, true, true),
+        (Bad, false, false),
+        (Bad, true, false),
+        (Unknown, false, true),
+        (Unknown, true, false),
+    ] {
+        let mut net = net(&[Plan::new(1), device(2)]);
+        net.hosts[1].judges = Box::new(|_| Unknown);
+        let frame = if is_wrong { wrong(false) } else { request(false) };
+        // The second is compared with the first.
+        for _ in 0..2 {
+            net.hosts[1].arrive(TestFrame::judged(frame.0.clone(), verdict));
+        }
+        net.settle();
+        let expected = if taken { (2, 0) } else { (0, 2) };
+        assert_eq!(seen(&net.hosts[1]), expected, "{verdict:?} {is_wrong}");
+    }
+}
+
+// Each packet of a burst has its own verdict, also those that have the headers of the one before them.
+#[test]
+fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
+    let mut net = net(&[device(1), device(2)]);
+    let (here, _) = open(&mut net, (v4(2), PORT).into());
+    let mut n = 0u32;
+    net.hosts[1].judges = Box::new(move |frame| {
+        n += u32::from(frame.len() > 1000);
+        if frame.len() > 1000 && n % 7 == 3 { RxChecksum::Bad } else { verdict(frame) }
+    });
+    let before = net.hosts[1].count("sctp_packets");
+    write(&mut net, here, 300_000);
+    let (bad, taken) = (net.hosts[1].count("bad_checksum"), net.hosts[1].count("sctp_packets"));
+    assert!(bad > 10 && taken > before + 200, "{bad} of {taken}");
+}
+
+// RFC 6951: the device does not look into UDP, whatever it says.
+#[test]
+fn packets_in_udp_are_softwares() {
+    let plan = |n, udp| Plan { udp: Some(udp), ..device(n) };
+    let mut net = net(&[plan(1, 4000), plan(2, UDP)]);
+    let encapsulated = SctpConfig { udp: Some(UDP), ..config() };
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
+    write(&mut net, here, 50_000);
+    let before = seen(&net.hosts[1]);
+    for verdict in [RxChecksum::Good, RxChecksum::Bad] {
+        net.hosts[1].arrive(TestFrame::judged(wrong(true).0, verdict));
+        net.hosts[1].arrive(TestFrame::judged(request(true).0, verdict));
+    }
+    net.settle();
+    assert_eq!(seen(&net.hosts[1]), (before.0 + 2, before.1 + 2));
+}
+
+// RFC 4303: what the device sees is ESP, in both directions.
+#[test]
+fn packets_in_esp_are_softwares() {
+    for udp in [false, true] {
+        let suite = ipsec::Suite { udp, ..ipsec::PLAIN };
+        let mut net = ipsec::net(suite, |plan| plan.sums_sctp = true);
+        let stream = ipsec::open(&mut net, true, false);
+        ipsec::watch(&mut net, udp);
+        ipsec::write(&mut net, stream, 1, 50_000);
+        for host in &net.hosts {
+            assert_eq!((host.count("bad_checksum"), host.count("l4_checksum")), (0, 0));
+        }
+    }
+}
+
+// A packet that is put together has no verdict: those of its pieces are none.
+#[test]
+fn a_packet_in_fragments_is_softwares() {
+    for verdict in [RxChecksum::Good, RxChecksum::Bad] {
+        for (frame, expected) in [(request(false), (1, 0)), (wrong(false), (0, 1))] {
+            let mut net = net(&[Plan::new(1), device(2)]);
+            for (at, more) in [(0, true), (24, false)] {
+                let mut piece = frame.0[..34].to_vec();
+                let bytes = &frame.0[34..];
+                piece.extend_from_slice(if more { &bytes[..24] } else { &bytes[24..] });
+                let len = piece.len() as u16 - 14;
+                piece[16..18].copy_from_slice(&len.to_be_bytes());
+                piece[20..22].copy_from_slice(&[if more { 0x20 } else { 0 }, at / 8]);
+                piece[24..26].fill(0);
+                let sum = !crate::net::checksum::sum(&piece[14..34]);
+                piece[24..26].copy_from_slice(&sum.to_be_bytes());
+                net.hosts[1].arrive(TestFrame::judged(piece, verdict));
+            }
+            net.settle();
+            assert_eq!(net.hosts[1].count("reassembled"), 1);
+            assert_eq!(seen(&net.hosts[1]), expected);
+        }
+    }
+}
+
+// What a device that verifies TCP's checksums says of SCTP is no verdict.
+#[test]
+fn a_device_that_knows_tcp_alone_is_not_believed_about_sctp() {
+    for sums_sctp in [false, true] {
+        let plan = |n| Plan { verifies_tcp: true, ..Plan::new(n) };
+        let mut net = net(&[plan(1), Plan { sums_sctp, ..plan(2) }]);
+        net.hosts[1].judges = Box::new(|_| RxChecksum::Unknown);
+        let before = net.hosts[1].count("l4_checksum");
+        for verdict in [RxChecksum::Good, RxChecksum::Bad] {
+            for frame in [wrong(false), request(false), request(false)] {
+                net.hosts[1].arrive(TestFrame::judged(frame.0, verdict));
+            }
+        }
+        net.settle();
+        // One that knows both is.
+        assert_eq!(seen(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
+        assert_eq!(net.hosts[1].count("l4_checksum"), before);
+        // Its verdict on TCP is what it was.
+        net.hosts[1].listen(4791);
+        net.settle();
+        net.hosts[1].judges = Box::new(|_| RxChecksum::Bad);
+        net.hosts[0].connect(0, (v4(2), 4791).into());
+        net.settle();
+        assert!(net.hosts[1].count("l4_checksum") > before);
+    }
+}

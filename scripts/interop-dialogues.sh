@@ -41,25 +41,20 @@ make_net() {
     done
 }
 
-# run_in INDEX NAME COMMAND...: in the tested host's namespace, in the background.
+# run_in INDEX NAME PATTERN COMMAND...: starts COMMAND in the tested host's namespace and waits until it prints PATTERN.
 run_in() {
-    local b=${tag}b$1 name=$2
-    shift 2
-    ip netns exec "$b" "$@" >"$work/$name.out" 2>"$work/$name.err" &
-    pids+=("$!")
-}
-
-# started NAME: waits until it prints something.
-started() {
-    wait_until 60 test -s "$work/$1.out" || { cat "$work/$1.err" >&2; die "$1 did not start"; }
+    local b=${tag}b$1 name=$2 pattern=$3
+    shift 3
+    launch "$work/$name" ip netns exec "$b" "$@"
+    pids+=("$launched")
+    started 60 "$work/$name" "$pattern" || die "$name did not start"
 }
 
 address_in() { ip netns exec "${tag}b$1" ip address add 10.78.0.1/24 dev v; }
 
 start_kernel() { # INDEX
     address_in "$1"
-    run_in "$1" listener python3 "$repo/scripts/interop-listener.py" 10.78.0.1 7
-    started listener
+    run_in "$1" listener '^ready' python3 "$repo/scripts/interop-listener.py" 10.78.0.1 7
 }
 
 start_serve-kernel() { # INDEX
@@ -67,9 +62,8 @@ start_serve-kernel() { # INDEX
     address_in "$1"
     for markers in on off; do
         for crc in on off; do
-            run_in "$1" "serve$port" "$ddpctl" --json serve-kernel "10.78.0.1:$port" --size 64KiB --stag 16 \
+            run_in "$1" "serve$port" listening "$ddpctl" --json serve-kernel "10.78.0.1:$port" --size 64KiB --stag 16 \
                 --markers "$markers" --crc "$crc"
-            started "serve$port"
             port=$((port + 1))
         done
     done
@@ -136,8 +130,7 @@ linger = "10 s"
 heartbeat = "5 s"
 END
     } >"$work/ddpd.toml"
-    run_in "$1" ddpd "$ddpd" --config "$work/ddpd.toml"
-    wait_until 60 grep -q '^ready' "$work/ddpd.out" || { cat "$work/ddpd.err" >&2; die "ddpd did not start"; }
+    run_in "$1" ddpd '^ready' "$ddpd" --config "$work/ddpd.toml"
 }
 
 # The appliance is what is shipped.

@@ -35,14 +35,9 @@ links_up() {
 
 start_ddpd() {
     config >"$work/ddpd.toml"
-    # What the one before has printed is not what is waited for: a busy machine starts the new one late.
-    rm -f "$work/ddpd.out"
-    ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
-    ddpd_pid=$!
-    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
-        cat "$work/ddpd.out" "$work/ddpd.err" >&2
-        die "ddpd did not start"
-    fi
+    launch "$work/ddpd" ip netns exec "$ns" "$ddpd" --config "$work/ddpd.toml"
+    ddpd_pid=$launched
+    started 60 "$work/ddpd" '^ready' || die "ddpd did not start"
 }
 
 stop_ddpd() {

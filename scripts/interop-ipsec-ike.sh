@@ -469,12 +469,11 @@ put_to_b() { begin_to_b '' && end_to_b ''; }
 # --- the wire ---
 
 begin_capture() {
-    rm -f "$work/tcpdump.err"
     must b 10 ": >/tmp/keys"
     # Not by in_ns: the process to end must be tcpdump itself.
-    ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest-b -w "$work/wire.pcap" 2>"$work/tcpdump.err" &
-    capture_pid=$!
-    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest-b -w "$work/wire.pcap"
+    capture_pid=$launched
+    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
 
 check_wire() {

@@ -249,11 +249,10 @@ in_guest() {
 # --- the wire ---
 
 begin_capture() {
-    rm -f "$work/tcpdump.err"
     # Not by in_ns: the process to end must be tcpdump itself.
-    ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest0 -w "$work/wire.pcap" 2>"$work/tcpdump.err" &
-    capture_pid=$!
-    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest0 -w "$work/wire.pcap"
+    capture_pid=$launched
+    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
 
 end_capture() {

@@ -97,14 +97,9 @@ END
 
 start_ddpd() {
     config "$1" "$2" >"$work/a.toml"
-    # What the one before has printed is not what is waited for: a busy machine starts the new one late.
-    rm -f "$work/ddpd.out"
-    ip netns exec "$a" "$ddpd" --config "$work/a.toml" >"$work/ddpd.out" 2>"$work/ddpd.err" &
-    ddpd_pid=$!
-    if ! wait_until 60 grep -q '^ready' "$work/ddpd.out"; then
-        cat "$work/ddpd.out" "$work/ddpd.err" >&2
-        die "ddpd did not start on $1"
-    fi
+    launch "$work/ddpd" ip netns exec "$a" "$ddpd" --config "$work/a.toml"
+    ddpd_pid=$launched
+    started 60 "$work/ddpd" '^ready' || die "ddpd did not start on $1"
 }
 
 stop_ddpd() {
@@ -160,11 +155,11 @@ family() { case $1 in \[*) echo IPv6 ;; *) echo IPv4 ;; esac }
 # from_appliance KIND MTU HOST REVISION MARKERS CRC: the appliance opens the stream to kernel sockets.
 from_appliance() {
     local kind=$1 mtu=$2 host=$3 revision=$4 markers=$5 crc=$6 result=ok rate='-'
-    rm -f "$work/serve.out" "$work/served.bin"
-    ip netns exec "$b" "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" --file "$work/served.bin" \
-        --markers "$markers" --crc "$crc" --connections 1 >"$work/serve.out" 2>"$work/serve.err" &
-    serve_pid=$!
-    if ! wait_until 30 test -s "$work/serve.out"; then
+    rm -f "$work/served.bin"
+    launch "$work/serve" ip netns exec "$b" "$ddpctl" --json serve-kernel "$host:7475" --size "${mib}MiB" \
+        --file "$work/served.bin" --markers "$markers" --crc "$crc" --connections 1
+    serve_pid=$launched
+    if ! started 30 "$work/serve" listening; then
         result="FAILED: no listener: $(tr '\n' ' ' <"$work/serve.err")"
     elif ! api --json put --mpa-rev "$revision" --markers "$markers" --crc "$crc" "$(file)" \
         "tcp://$host:7475/inbox" >"$work/put.json" 2>"$work/put.err"; then
@@ -184,11 +179,10 @@ from_appliance() {
 # check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
 check_capture() {
     local result=ok segments malformed wrong_crc
-    rm -f "$work/cap.pcap" "$work/dumpcap.err"
-    ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536 \
-        2>"$work/dumpcap.err" &
-    capture_pid=$!
-    wait_until 30 grep -q '^File:' "$work/dumpcap.err" || die "dumpcap did not start"
+    rm -f "$work/cap.pcap"
+    launch "$work/dumpcap" ip netns exec "$b" dumpcap -q -i "v$b" -f 'tcp port 7473' -w "$work/cap.pcap" -a filesize:65536
+    capture_pid=$launched
+    started 30 "$work/dumpcap" '^File:' || die "dumpcap did not start"
     to_appliance "$@"
     stop_pid "$capture_pid"
     capture_pid=""

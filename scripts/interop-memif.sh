@@ -50,14 +50,9 @@ config() {
 
 start() { # SIDE
     config "$1" >"$work/$1.toml"
-    # What the one before has printed is not what is waited for: a busy machine starts the new one late.
-    rm -f "$work/$1.out"
-    "$ddpd" --config "$work/$1.toml" >"$work/$1.out" 2>>"$work/$1.err" &
-    pid[$1]=$!
-    if ! wait_until "$stall_limit" grep -q '^ready' "$work/$1.out"; then
-        cat "$work/$1.out" "$work/$1.err" >&2
-        die "ddpd $1 did not start"
-    fi
+    launch "$work/$1" "$ddpd" --config "$work/$1.toml"
+    pid[$1]=$launched
+    started "$stall_limit" "$work/$1" '^ready' || die "ddpd $1 did not start"
 }
 
 # links_are_up: both, and they stay so: a client that came upon half a server tries again.

@@ -81,11 +81,9 @@ peer_begin() {
         guest_begin "serve$peer_runs" 120 "$(peer_command "$@")"
         wait_until 30 grep -q listening "$share/serve$peer_runs.out" || true
     else
-        # What the one before has said is not what is waited for.
-        rm -f "$work/serve.out"
-        ip netns exec "$ns" timeout 120 "$work/sctp-peer-usrsctp" "$@" >"$work/serve.out" 2>&1 &
-        serve_pid=$!
-        wait_until 30 grep -q listening "$work/serve.out" || true
+        launch "$work/serve" ip netns exec "$ns" timeout 120 "$work/sctp-peer-usrsctp" "$@"
+        serve_pid=$launched
+        started 30 "$work/serve" listening || true
     fi
 }
 
@@ -98,6 +96,7 @@ peer_end() {
         wait_until 60 eval "guest_died || ! kill -0 $serve_pid" || true
         ! kill -0 "$serve_pid" 2>/dev/null || stop_pid "$serve_pid"
         wait "$serve_pid" || code=$?
+        cat "$work/serve.err" >>"$work/serve.out"
         serve_pid=''
     else
         code=125
@@ -127,12 +126,12 @@ peer_row() {
 # --- the wire ---
 
 begin_capture() {
-    rm -f "$work/tcpdump.err" "$work/wire.pcap"
+    rm -f "$work/wire.pcap"
     # Not by in_ns: the process to end must be tcpdump itself.
-    ip netns exec "$ns" tcpdump --immediate-mode -q -U -i "$1" -s 0 -w "$work/wire.pcap" \
-        'proto 132 or udp port 9899' 2>"$work/tcpdump.err" &
-    capture_pid=$!
-    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U -i "$1" -s 0 -w "$work/wire.pcap" \
+        'proto 132 or udp port 9899'
+    capture_pid=$launched
+    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
 
 # end_capture CASE: tshark knows every chunk, and every checksum is good.

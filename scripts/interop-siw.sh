@@ -150,13 +150,9 @@ with_vhost() { case " $parts " in *" vhost "*) ;; *) return 1 ;; esac; }
 start_vhost() {
     vhost_mtu=$mtu
     config_vhost >"$work/vhost.toml"
-    rm -f "$work/vhost.out"
-    "$ddpd" --config "$work/vhost.toml" >"$work/vhost.out" 2>>"$work/vhost.err" &
-    vhost_pid=$!
-    if ! wait_until 60 grep -q '^ready' "$work/vhost.out"; then
-        cat "$work/vhost.out" "$work/vhost.err" >&2
-        die "ddpd with a vhost-user port did not start"
-    fi
+    launch "$work/vhost" "$ddpd" --config "$work/vhost.toml"
+    vhost_pid=$launched
+    started 60 "$work/vhost" '^ready' || die "ddpd with a vhost-user port did not start"
 }
 
 stop_vhost() {
@@ -403,11 +399,10 @@ compare() { # CASE FILE FILE
 # --- 3: wrong uses ---
 
 begin_capture() {
-    rm -f "$work/tcpdump.err"
     # Not by in_ns: the process to end must be tcpdump itself.
-    ip netns exec "$ns" tcpdump --immediate-mode -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1' 2>"$work/tcpdump.err" &
-    capture_pid=$!
-    wait_until 30 grep -q "listening on" "$work/tcpdump.err" || die "tcpdump did not start"
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1'
+    capture_pid=$launched
+    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
 }
 
 end_capture() {

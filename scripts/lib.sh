@@ -46,6 +46,28 @@ wait_until() {
     done
 }
 
+# launch BASE COMMAND...: starts COMMAND in the background with its output in BASE.out and BASE.err. Both are emptied
+# first: `started` must not find the output of an earlier process. Its pid is in $launched.
+launch() {
+    local base=$1
+    shift
+    : >"$base.out"
+    : >"$base.err"
+    "$@" >"$base.out" 2>"$base.err" &
+    launched=$!
+}
+
+# started SECONDS BASE PATTERN: waits until PATTERN is in the output of the process that `launch` started last; prints
+# that output and fails when the process ends first or the time is up.
+started() {
+    local pid=$launched
+    if ! wait_until "$1" eval "grep -qE '$3' '$2.out' '$2.err' || ! kill -0 $pid" ||
+        ! grep -qE "$3" "$2.out" "$2.err"; then
+        cat "$2.out" "$2.err" >&2
+        return 1
+    fi
+}
+
 # stop_pid PID: asks the process to end, and ends it when it does not within 10 s.
 stop_pid() {
     local pid=$1

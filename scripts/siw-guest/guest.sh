@@ -84,6 +84,8 @@ guest_ready() {
 
 guest_begin() {
     local tag=$1 limit=$2 command=$3
+    # Output and exit code of an earlier command with this tag are not this one's.
+    rm -f "$guest_dir/share/$tag".{rc,out,part}
     printf '%s\n' "$command" >"$guest_dir/share/$tag.command"
     # busybox's timeout ends with the status of what it ended.
     cat >"$guest_dir/share/$tag.sh" <<END

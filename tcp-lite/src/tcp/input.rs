@@ -110,15 +110,20 @@ impl Connection {
         self.text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
-    /// The SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
+    /// Measures the SYN's round trip, if it was sent once or the peer echoes which one it answers (RFC 6298 §3,
     /// RFC 7323 §4.1).
+    ///
+    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only when its own
+    /// timer expires: such a sample contains time-outs. Samples above the initial time-out are therefore not taken, and
+    /// data starts with three seconds (RFC 6298 §5.7).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
         if self.syn.unmeasured {
             return;
         }
         let rtt = if self.syn.lost {
             let echoed = self.echoed_ms(now, seg);
-            echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)))
+            let rtt = echoed.map(|ms| Duration::from_millis((now.as_millis() - ms).max(1)));
+            rtt.filter(|&rtt| rtt <= self.config.rto.initial)
         } else {
             Some(now.saturating_since(self.send.last_sent))
         };
@@ -140,6 +145,10 @@ impl Connection {
         if self.state == State::SynReceived && syn && start == self.recv.irs() {
             if !seg.flags.has(Flags::ACK) {
                 self.syn.due = true; // our SYN and ACK was lost
+                let stamps = seg.options.timestamps.filter(|_| self.timestamps);
+                if let Some(stamps) = stamps.filter(|&stamps| !self.recv.is_old(stamps, now)) {
+                    self.recv.record_timestamp(start, stamps, now); // RFC 7323 §4.3 (2)
+                }
                 return Err(DropReason::UnexpectedSyn);
             }
             // Simultaneous open: the SYN is trimmed off, the acknowledgement counts (appendix A.2).

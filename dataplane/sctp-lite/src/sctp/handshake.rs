@@ -225,6 +225,8 @@ impl Association {
     fn collide(&mut self, now: Instant, cookie: &Cookie) -> Result<(), DropReason> {
         if self.state.is_opening() {
             self.take_terms(&cookie.terms, now);
+            // The peer's COOKIE ECHO does not answer our chunk: no sample of the round trip (RFC 9260 §6.3.1).
+            self.handshake.sent = None;
             self.established(now);
         } else if self.receiver.stats().chunks == 0
             && self.sender.next_tsn() == self.identity.local_tsn

@@ -1,6 +1,6 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{config, established, passive, timestamped, with};
+use super::script::{active, config, established, passive, timestamped, with};
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
@@ -86,7 +86,63 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
         )
     };
     assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
-    assert_eq!(script("0").conn.info().srtt, Some(Duration::from_millis(1050)));
+    // The first one's echo contains the time-out before the second: no sample, and three seconds.
+    assert_eq!(script("0").conn.info().srtt, None);
+    assert_eq!(script("0").conn.info().rto, Duration::from_secs(3));
+}
+
+// RFC 6298 §5.7: the answer to the fourth SYN echoes the first one's timestamp (as Linux does). Seven seconds are not the
+// round trip: data is sent again after three.
+#[test]
+fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
+    for echoed in [0, 1000, 3000] {
+        let script = active(
+            with(config(), |c| c.extensions.timestamps = true),
+            &format!(
+                "0.0 > S 0:0(0)
+                 1.0 > S 0:0(0)
+                 3.0 > S 0:0(0)
+                 7.0 > S 0:0(0)
+                 7.1 < S. 0:0(0) ack 1 win 5000 <mss 1000,TS val 7 ecr {echoed}>
+                 7.1 > . 1:1(0) ack 1
+                 7.2 write 100
+                 7.2 > P. 1:101(100) ack 1
+                 10.2 > P. 1:101(100) ack 1"
+            ),
+        );
+        assert_eq!(script.conn.info().srtt, None, "echo {echoed}");
+    }
+}
+
+// The peer answers the fourth SYN when its own timer expires, 5 s later: no sample of the round trip, although the echo is
+// that of the last SYN.
+#[test]
+fn late_answer_to_a_repeated_syn_is_not_measured() {
+    let script = active(
+        with(config(), |c| c.extensions.timestamps = true),
+        "0.0 > S 0:0(0)
+         1.0 > S 0:0(0)
+         3.0 > S 0:0(0)
+         7.0 > S 0:0(0)
+         12.0 < S. 0:0(0) ack 1 win 5000 <mss 1000,TS val 7 ecr 7000>
+         12.0 > . 1:1(0) ack 1",
+    );
+    assert_eq!(script.conn.info().rto, Duration::from_secs(3));
+}
+
+// RFC 7323 §4.3 (2): a repeated SYN renews TS.Recent, so that the answer echoes the SYN that it answers; an old duplicate
+// does not (§5.3 R1).
+#[test]
+fn answer_to_a_repeated_syn_echoes_its_timestamp() {
+    passive(
+        with(config(), |c| c.extensions.timestamps = true),
+        "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
+        "0.0 > S. 0:0(0) ack 1 <mss 1000,sackOK,TS val 0 ecr 7>
+         0.5 < S 0:0(0) win 20000 <mss 1000,sackOK,TS val 507 ecr 0> ! UnexpectedSyn
+         0.5 > S. 0:0(0) ack 1 <mss 1000,sackOK,TS val 500 ecr 507>
+         0.6 < S 0:0(0) win 20000 <mss 1000,sackOK,TS val 300 ecr 0> ! UnexpectedSyn
+         0.6 > S. 0:0(0) ack 1 <mss 1000,sackOK,TS val 600 ecr 507>",
+    );
 }
 
 // RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three, the end comes after 100 s.

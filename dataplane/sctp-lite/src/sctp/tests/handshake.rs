@@ -316,6 +316,16 @@ fn a_cookie_in_the_middle_of_an_open() {
     }
 }
 
+// RFC 9260 §6.3.1: the time between our INIT and the peer's own COOKIE ECHO is not a round trip.
+#[test]
+fn collision_takes_no_sample_of_the_round_trip() {
+    let mut rig = Rig::in_state(State::CookieWait);
+    rig.now += Duration::from_millis(900);
+    let (ours, cookie) = cookie_for(&mut rig, PEER_TAG);
+    rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("acceptable");
+    assert_eq!((rig.state(), rig.association.sender().srtt()), (State::Established, None));
+}
+
 // RFC 9260 §5.2.4 action D: the COOKIE ACK was lost.
 #[test]
 fn a_cookie_that_comes_again() {

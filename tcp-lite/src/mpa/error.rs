@@ -42,7 +42,8 @@ pub enum Fault {
         /// Content of the CRC field.
         seen: u32,
     },
-    /// Longer than this end can take (code 2: it can never be verified).
+    /// Longer than this end can take. Its CRC is not examined, so the code is that of a local error, not that of a bad CRC
+    /// (RFC 6581 §8 code 5).
     #[error("FPDU of {seen} bytes, at most {limit} can be taken")]
     TooLong {
         /// Bytes that an FPDU may have, markers included.
@@ -71,12 +72,13 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The error code of RFC 5044 §8.
+    /// The error code of RFC 5044 §8 and RFC 6581 §8.
     pub fn code(&self) -> u8 {
         match self {
             Fault::Truncated => 1,
-            Fault::Crc { .. } | Fault::TooLong { .. } => 2,
+            Fault::Crc { .. } => 2,
             Fault::Marker { .. } | Fault::Boundary { .. } => 3,
+            Fault::TooLong { .. } => 5,
         }
     }
 }
@@ -197,7 +199,7 @@ mod tests {
         let faults = [
             (Fault::Truncated, 1),
             (Fault::Crc { expected: 1, seen: 2 }, 2),
-            (Fault::TooLong { limit: 1, seen: 2 }, 2),
+            (Fault::TooLong { limit: 1, seen: 2 }, 5),
             (Fault::Marker { marker: 1, expected: 2, seen: 3 }, 3),
             (Fault::Boundary { boundary: 1 }, 3),
         ];

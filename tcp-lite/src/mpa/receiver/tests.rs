@@ -7,6 +7,7 @@ use proptest::prelude::*;
 mod arrivals;
 mod captured;
 mod errors;
+mod fast_path;
 mod vectors;
 
 /// Offset of Full Operation in these tests' streams: after some start-up frame.

@@ -86,6 +86,46 @@ fn revision_one_dialogue() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
+/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions; an M flag asks the other end alone. The
+/// peer's frames are scripted.
+#[test]
+fn crc_is_on_if_either_end_asks_for_it() {
+    const M: u8 = 0x80;
+    const C: u8 = 0x40;
+    for (revision, rev) in [(Revision::Zero, 0), (Revision::One, 1), (Revision::Draft, 0)] {
+        for (ours, theirs) in (0..16).map(|bits: u8| ((bits & 3) << 6, (bits & 12) << 4)) {
+            let config = Config { markers: ours & M != 0, crc: ours & C != 0, ..opening(revision) };
+            let scripted = |key: fn(u8, u8, &[u8]) -> Vec<u8>, flags| match revision {
+                Revision::Draft => [&DRAFT_MC[..15], &[flags]].concat(),
+                _ => key(flags, rev, &[]),
+            };
+            let expected = Params {
+                revision,
+                markers_tx: theirs & M != 0,
+                markers_rx: ours & M != 0,
+                crc: (ours | theirs) & C != 0,
+                agreed: None,
+            };
+            let case = format!("{revision:?}, ours {ours:#x}, theirs {theirs:#x}");
+
+            let mut initiator = opening_with(&config, &[]).expect("no private data");
+            assert_eq!(initiator.output(), scripted(request, ours), "{case}");
+            let Ok((_, Some(Progress::Accepted { params, .. }))) =
+                initiator.input(&scripted(reply, theirs))
+            else {
+                panic!("refused: {case}");
+            };
+            assert_eq!(params, expected, "initiator: {case}");
+
+            let mut responder = Startup::responder(&config);
+            asked(&mut responder, &scripted(request, theirs));
+            assert_eq!(responder.accept(Depths::NONE, &[]), Ok(expected), "responder: {case}");
+            let flags = ours & M | (ours | theirs) & C;
+            assert_eq!(responder.output(), scripted(reply, flags), "{case}");
+        }
+    }
+}
+
 /// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
 #[test]
 fn revision_zero_frames_dialogue() {

@@ -299,7 +299,7 @@ fn length_against_a_remembered_error() {
     assert_eq!(code(&bench), Some((b[1] as u64, 3)));
 }
 
-/// A length that no buffer here can take is refused in order (code 2), and dropped ahead of a gap.
+/// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: its CRC is not examined), and dropped ahead of a gap.
 #[test]
 fn too_long_to_take() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -309,7 +309,7 @@ fn too_long_to_take() {
     bench.arrive(b[1]..b[2]);
     assert!(bench.is_untouched(b[1]..b[2]));
     bench.arrive(b[0]..b[1] + 8);
-    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(code(&bench), Some((b[1] as u64, 5)));
     assert!(matches!(
         bench.receiver.error().map(|e| e.fault),
         Some(Fault::TooLong { limit: 1024, .. })
@@ -326,7 +326,7 @@ fn too_long_by_the_length_field_alone() {
         let b = stream.boundaries();
         let mut bench = Bench::new(&stream, &config);
         bench.arrive(b[0]..b[1] + 2);
-        assert_eq!((code(&bench), bench.stats().held), (Some((b[1] as u64, 2)), 0));
+        assert_eq!((code(&bench), bench.stats().held), (Some((b[1] as u64, 5)), 0));
         bench.arrive(b[1] + 2..b[2]);
         assert_eq!(bench.stats().discarded, (b[2] - b[1] - 2) as u64);
     }

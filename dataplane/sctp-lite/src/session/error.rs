@@ -44,8 +44,8 @@ pub enum SessionError {
         /// What it is.
         seen: Function,
     },
-    /// A DDP segment before the session was accepted.
-    #[error("a DDP segment before the session is accepted")]
+    /// A DDP segment where an Initiate or its answer is due.
+    #[error("a DDP segment before the session's first control message")]
     EarlySegment,
     /// Something behind the peer's Terminate.
     #[error("DDP-SSN {seen} behind the Terminate with {terminate}")]

@@ -317,14 +317,17 @@ impl Session {
                 Ok(Some(SessionChange::Nothing))
             }
             (Phase::Deciding { .. }, Body::Control(control))
-                if control.function == Function::Terminate && at == self.order.next() =>
+                if control.function == Function::Terminate =>
             {
+                if at != self.order.next() {
+                    return Ok(None); // behind segments that wait for the decision
+                }
                 self.take_control(at);
                 self.peer_final = Some(at);
                 Ok(Some(SessionChange::Cancelled))
             }
-            // Nobody sends a segment before it has the Accept.
-            (Phase::Deciding { .. }, Body::Segment(_)) => Err(SessionError::EarlySegment),
+            // RFC 5043 §6.6: the SACK of its Initiate allows the active side to send segments. They wait for the decision.
+            (Phase::Deciding { .. }, Body::Segment(_)) => Ok(None),
             (Phase::Open, Body::Segment(pieces)) => self.segment(at, pieces, sink),
             (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
                 self.terminate(at).map(Some)

@@ -4,6 +4,19 @@ use wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr};
 
 use super::*;
 
+// RFC 7306 §5.1, RFC 5040 §3.2: an Atomic takes a place among the outstanding Reads; with ORD 0 there is none.
+#[test]
+fn atomics_and_reads_need_an_ord() {
+    let mut a = End::with(Config { ord: 0, ..config() });
+    for request in [atomic(AtomicOp::swap(1), 0, 1), read(0, 0, 8, 2)] {
+        assert_eq!(a.stream.post(request), Err(PostError::NoReads));
+    }
+    let mut a = End::with(Config { ord: 0, atomics: false, ..config() });
+    assert_eq!(a.stream.post(atomic(AtomicOp::swap(1), 0, 1)), Err(PostError::NoExtensions));
+    let mut a = End::with(Config { ord: 1, ..config() });
+    assert_eq!(a.stream.post(atomic(AtomicOp::swap(1), 0, 1)), Ok(()));
+}
+
 const ADD: AtomicOp = AtomicOp::FetchAdd { add: 1, mask: 0 };
 
 fn request(msn: u32, id: u32, stag: Stag, at: u64, op: AtomicOp) -> Vec<u8> {

@@ -43,6 +43,27 @@ fn a_peer_ends_an_stag_of_its_own_stream() {
     assert_eq!(b.numbers(), (0, 1, 0));
 }
 
+// RFC 6581 §8: a ready-to-receive Send has no bytes and invalidates nothing. An empty Send with Invalidate is the ULP's.
+#[test]
+fn empty_send_with_invalidate_is_not_ready_to_receive() {
+    let empty = |stag| untagged_with(Opcode::SendInvalidate, Some(stag), 0, 1, 0, true, b"");
+    let (mut b, memory) = bound();
+    b.stream = Stream::new(StreamId(9), PdId(1), Config { rtr_send: true, ..config() });
+    b.give(&empty(OWN));
+    let received = Event::Received { data: Vec::new(), solicited: false, invalidated: Some(OWN) };
+    assert_eq!(b.events(), [received]);
+    assert!(b.stags.get(OWN).is_none());
+    assert_eq!(memory.to_vec(), [0; 100]);
+    // An STag that is not the stream's is refused with and without a ready-to-receive Send.
+    for rtr_send in [false, true] {
+        let (mut b, _) = bound();
+        b.stream = Stream::new(StreamId(9), PdId(1), Config { rtr_send, ..config() });
+        b.give(&empty(Stag(0x666)));
+        assert_eq!(b.numbers(), (0, 1, 9));
+        assert_eq!(b.stream.counters().sends_received, 0);
+    }
+}
+
 // Only an STag bound to the stream alone: 0/1/09, without a Read Request.
 #[test]
 fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {

@@ -139,6 +139,16 @@ fn a_ready_to_receive_send_is_not_the_ulps() {
     assert_eq!(pair.b.events(), [received(b"x"), received(b"")]);
 }
 
+// RFC 6581 §8: a first message with data, Immediate Data too, shows readiness. An empty Send behind it is the ULP's.
+#[test]
+fn empty_send_behind_immediate_data_is_delivered() {
+    let mut b = End::with(Config { rtr_send: true, ..config() });
+    b.give(&untagged(Opcode::Immediate, 0, 1, b"12345678"));
+    b.give(&untagged(Opcode::Send, 0, 2, b""));
+    let immediate = Event::Immediate { data: *b"12345678", solicited: false };
+    assert_eq!(b.events(), [immediate, received(b"")]);
+}
+
 // RFC 5040 §4.1: 00b for the RDMA Consortium; RFC 7306 §4.1: its messages have 01b.
 #[test]
 fn the_consortiums_version_is_spoken_below_and_above() {

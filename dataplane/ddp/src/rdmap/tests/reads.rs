@@ -375,3 +375,25 @@ fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
     assert_eq!(b.events(), [Event::ReadServed { len: 10 }]);
     assert_eq!(b.stream.outstanding(), 0);
 }
+
+// RFC 5040 §7.2 (4b): the protection domain is checked before the rights, the stream and the bounds.
+#[test]
+fn protection_domain_is_checked_before_rights_stream_and_bounds() {
+    const FOREIGN: Stag = Stag(0x900);
+    let refused = (0, 1, 3);
+    for (access, stream, at) in [
+        (Access::NONE, None, 0),
+        (Access::REMOTE_READ, Some(StreamId(77)), 0),
+        (Access::REMOTE_READ, None, LEN),
+    ] {
+        let mut b = End::new();
+        let memory = VecMemory::new(100);
+        let foreign = StagEntry { pd: PdId(2), stream, ..entry(FOREIGN, access, &memory) };
+        b.stags.insert(foreign).unwrap();
+        b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(FOREIGN, at, 4).emit()));
+        let terminate = b.terminate();
+        assert_eq!((terminate.layer, terminate.error_type, terminate.code), refused);
+        let seen = b.stream.error().map(|error| error.to_string()).unwrap_or_default();
+        assert!(seen.contains("protection domain"), "{seen}");
+    }
+}

@@ -28,6 +28,24 @@ fn untagged_header() -> Vec<u8> {
     untagged(Opcode::ReadRequest, 1, 1, b"")
 }
 
+// RFC 5040 §5.5 (15), §7.1: operations that were complete before the peer's Terminate are reported before it.
+#[test]
+fn completions_precede_the_peers_terminate() {
+    let mut a = End::new();
+    a.post(read(0, 0, 4, 1));
+    a.post(read(8, 0, 4, 2));
+    a.sent();
+    let sink_to = TaggedOffset(BASE).0;
+    let response = tagged(Opcode::ReadResponse, SINK, sink_to - BASE, true, b"data");
+    let said = Terminate::new(0, 0, 0);
+    // Both are delivered by one call, when the gap closes.
+    a.give_at(1, &untagged(Opcode::Terminate, 2, 1, &said.emit()));
+    a.give_at(0, &response);
+    let flushed = Event::Flushed { cookie: Cookie::of(2) };
+    let terminated = Event::Terminated { by_peer: true, terminate: said };
+    assert_eq!(a.events()[..3], [completed(1, Outcome::Read { len: 4 }), terminated, flushed]);
+}
+
 // RFC 5040 figures 9 and 10: every error of DDP has its numbers, M and D, and never R.
 #[test]
 fn every_ddp_error_has_its_terminate() {

@@ -109,6 +109,24 @@ fn stag_of_another_protection_domain_is_1_02() {
     refused_with(&mut rig, &tagged(0, true, b"x"), ErrorCode::StagNotAssociated, mismatch);
 }
 
+// RFC 5041 §8.2: the protection domain is checked first. An STag of another one gets the same answer whatever rights, TO and
+// stream it has, so that a peer learns nothing about it.
+#[test]
+fn protection_domain_is_checked_before_rights_stream_and_bounds() {
+    for (stream, access, at) in [
+        (None, Access::NONE, 0),
+        (Some(StreamId(77)), Access::REMOTE_WRITE, 0),
+        (None, Access::REMOTE_WRITE, LEN + 1),
+    ] {
+        let mut rig = Rig::new();
+        rig.stags.set_access(STAG, access).unwrap();
+        rig.stags.bind(STAG, stream).unwrap();
+        rig.stream.set_pd(PdId(2));
+        let mismatch = Mismatch::exact(Field::ProtectionDomain, 1, 2);
+        refused_with(&mut rig, &tagged(at, true, b"x"), ErrorCode::StagNotAssociated, mismatch);
+    }
+}
+
 // RFC 5041 §8.2, §8.3.1 (2): DDP stream association
 #[test]
 fn stag_of_another_stream_is_1_02() {

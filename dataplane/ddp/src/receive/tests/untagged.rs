@@ -80,6 +80,19 @@ fn no_buffer_is_2_02() {
     refused_with(&mut rig, 4, &untagged(5, 0, true, b"x"), ErrorCode::NoBuffer, mismatch);
 }
 
+// RFC 5041 §7.1 (2), (5): with no buffer posted a wrong MSN is still a wrong MSN; the last buffer serves its message.
+#[test]
+fn wrong_msn_without_a_buffer_is_2_03() {
+    let mut rig = Rig::new();
+    for i in 0..4 {
+        assert_eq!(rig.give(i, &untagged(i as u32 + 1, 0, true, b"x")), Placed(1));
+    }
+    rig.events();
+    assert_eq!(rig.stream.posted_buffers(QUEUE), Some(0));
+    let _ = rig.give(4, &untagged(6, 0, true, b"x"));
+    assert_eq!(rig.error().code, ErrorCode::MsnRange);
+}
+
 // RFC 5041 §5.1.2: buffers are queued as the ULP sees fit.
 #[test]
 fn posted_buffers_are_used() {

@@ -167,18 +167,41 @@ fn ahead_of_the_answer() {
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
 
-/// Before a decision the active side may cancel, and nothing else.
+/// RFC 5043 §6.6: the SACK of the Initiate allows the active side to send. Segments and the Terminate behind them are not
+/// acknowledged before the decision, and taken after an Accept.
+#[test]
+fn segments_ahead_of_the_decision_wait_for_it() {
+    let mut host = Host::new(false);
+    host.policy = Policy::Wait;
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+    let session = host.session(0);
+    for _ in 0..2 {
+        assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::No);
+        assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::No);
+    }
+    assert_eq!((host.memory.to_vec()[0], host.reason(session)), (0, None));
+    host.accept(session, b"");
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::Yes);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.memory.to_vec()[..5], *b"early");
+    assert_eq!(host.sends(), [(0, 0, Function::Accept, vec![])]);
+    host.acknowledge_all();
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    host.acknowledge_all();
+    assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
+}
+
+/// Before a decision the active side may send segments and cancel; another control message ends the session.
 #[test]
 fn before_the_decision() {
-    let cases: [(Wrong, SessionError); 3] = [
-        (|host| host.receive_write(0, 1, 0, b"x"), SessionError::EarlySegment),
-        (
-            |host| host.receive(0, 2, Function::Terminate, b""),
-            SessionError::Control { seen: Function::Terminate },
-        ),
+    let cases: [(Wrong, SessionError); 2] = [
         (
             |host| host.receive(0, 1, Function::Accept, b""),
             SessionError::Control { seen: Function::Accept },
+        ),
+        (
+            |host| host.receive(0, 2, Function::Initiate, b""),
+            SessionError::Control { seen: Function::Initiate },
         ),
     ];
     for (wrong, error) in cases {

@@ -1,21 +1,114 @@
 //! What a session sends when, whatever its source has.
 
 use ddp::{
-    Cookie, Message, PdId, Source, Stag, Stream, StreamConfig, StreamId, TaggedOffset, VecMemory,
+    Cookie, Message as DdpMessage, PdId, Source, Stag, Stream, StreamConfig, StreamId,
+    TaggedOffset, VecMemory,
 };
 
 use super::*;
+use crate::session::MAX_OUTSTANDING;
 
 /// A source of `messages` small segments.
 fn source(messages: u64) -> Stream<VecMemory> {
-    let mut stream = Stream::new(StreamId(1), PdId(1), StreamConfig::default());
+    let config = StreamConfig { max_posts: MAX_OUTSTANDING, ..Default::default() };
+    let mut stream = Stream::new(StreamId(1), PdId(1), config);
     for cookie in 0..messages {
         let source = Source::Bytes(b"x"[..].into());
         let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(cookie));
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
+        let message = DdpMessage::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
         stream.post(message).expect("room");
     }
     stream
+}
+
+/// An active session whose Initiate is acknowledged and accepted.
+fn open_session() -> Session {
+    let data = SessionData { private_data: Vec::new(), enhanced: None };
+    let (mut session, mut out) = (Session::active(3, &data, 516), [0; 1436]);
+    let initiate = session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out);
+    acknowledge(&mut session, initiate.expect("it is due").message);
+    let accepted =
+        SessionChange::Accepted(SessionData { private_data: Vec::new(), enhanced: None });
+    assert_eq!(arrive(&mut session, 0, Function::Accept), Arrival::Taken(accepted));
+    session
+}
+
+fn acknowledge(session: &mut Session, message: MessageRef) {
+    session.acknowledged(None::<&mut Stream<VecMemory>>, message);
+}
+
+/// A control message from the peer.
+fn arrive(session: &mut Session, ssn: u16, function: Function) -> Arrival {
+    let control = Control { function, private_data: Vec::new(), enhanced: None };
+    let message = Message { ssn: DdpSsn(ssn), body: Body::Control(Box::new(control)) };
+    session.arrive(&Ok(message), Some(DdpSsn(ssn)), None::<&mut ddp::UlpSink<'_, VecMemory>>)
+}
+
+/// The Terminate of this end, sent and acknowledged.
+fn terminate(session: &mut Session) {
+    let sent = session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut [0; 1436]);
+    acknowledge(session, sent.expect("the Terminate is due").message);
+    assert!(session.is_own_done());
+}
+
+// RFC 5043 §6.2: a session without data and without an end sends nothing.
+#[test]
+fn terminate_is_sent_only_when_the_session_ends() {
+    let mut session = open_session();
+    let next = |session: &mut Session| {
+        session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut [0; 1436])
+    };
+    assert!(next(&mut session).is_none());
+    assert!(session.end());
+    assert!(next(&mut session).is_some());
+    assert_eq!(session.last, Last::Sent);
+}
+
+// RFC 5043 §10: at most 32,767 messages are outstanding. The Terminate waits for an acknowledgement, too.
+#[test]
+fn terminate_waits_for_room_among_the_outstanding_messages() {
+    for ends in [Session::end as fn(&mut Session) -> bool, |session| {
+        session.close();
+        true
+    }] {
+        let mut session = open_session();
+        let (mut source, mut out) = (source(MAX_OUTSTANDING as u64), [0; 1436]);
+        let mut send = || session.next(Some(&mut source), false, 516, &mut out);
+        let sent: Vec<_> =
+            (0..MAX_OUTSTANDING).map(|_| send().expect("a segment").message).collect();
+        assert!(ends(&mut session));
+        assert!(!session.has_data(None::<&Stream<VecMemory>>, false));
+        assert!(session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out).is_none());
+        session.acknowledged(Some(&mut source), sent[0]);
+        assert!(session.has_data(None::<&Stream<VecMemory>>, false));
+        assert!(session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out).is_some());
+        assert_eq!(session.last, Last::Sent);
+    }
+}
+
+// RFC 5043 §6.2, §6.6: after this end's Terminate is acknowledged, the peer may begin another session on these streams. It
+// may not while a message of the old one is missing.
+#[test]
+fn next_session_supersedes_an_ended_one_without_a_gap() {
+    let mut session = open_session();
+    session.end();
+    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Refused, "not acknowledged");
+    terminate(&mut session);
+    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Superseded);
+    // A message beyond a gap.
+    assert_eq!(
+        arrive(&mut session, 2, Function::Terminate),
+        Arrival::Taken(SessionChange::Nothing)
+    );
+    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Refused);
+}
+
+// RFC 5043 §6.1: the Initiate of a session that this end has answered with a Terminate belongs to that session.
+#[test]
+fn late_initiate_of_a_failed_session_begins_no_other() {
+    let mut session = Session::failed(3, 516);
+    terminate(&mut session);
+    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Taken(SessionChange::Nothing));
 }
 
 // RFC 5043 §6.6: nothing behind the first message until the peer has it, and nothing behind the Terminate.

@@ -2,6 +2,7 @@
 
 pub(crate) mod fake;
 mod observe;
+mod serving;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;

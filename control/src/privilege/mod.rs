@@ -9,4 +9,4 @@ pub(crate) mod report;
 
 pub(crate) use capability::{Capabilities, Capability};
 pub(crate) use needs::{Need, needs, of_process};
-pub(crate) use process::{effective, locked_memory};
+pub(crate) use process::{effective, locked_memory, open_files};

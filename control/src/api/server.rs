@@ -20,7 +20,7 @@ use super::serving::{Limits, serve};
 use super::{Access, EventLog, Requester};
 
 /// Connections that wait for `accept`.
-const BACKLOG: i32 = 64;
+const BACKLOG: i32 = MAX_CONNECTIONS as i32;
 
 /// Connections at a time. Of these a quarter is for admins, and another user has a quarter at most.
 pub const MAX_CONNECTIONS: usize = 256;

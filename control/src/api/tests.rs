@@ -255,6 +255,27 @@ fn a_control_thread_that_is_gone_is_503() {
     assert_eq!(error.error, ErrorKind::Unavailable);
 }
 
+/// connect(2) of a non-blocking socket fails with EAGAIN while the listener's queue is full.
+#[test]
+fn a_client_waits_for_a_full_listen_queue() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
+        // It tries while the queue is full. The order of both threads makes no difference to the result.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(accept(&listener).unwrap());
+        drop(accept(&listener).unwrap());
+        let error = client.join().unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+    });
+}
+
 #[test]
 fn a_full_queue_is_503_and_a_dropped_call_too() {
     let dir = tempfile::tempdir().unwrap();

@@ -62,6 +62,7 @@ impl Bounded {
     /// A connection on which this has been sent.
     fn send(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         stream
     }
@@ -93,10 +94,15 @@ fn get_line(path: &str) -> String {
 /// Reads until the server closes; a reset is an end, too.
 fn rest(mut stream: TcpStream) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
-    while let Ok(n @ 1..) = stream.read(&mut buffer) {
-        text.extend_from_slice(&buffer[..n]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(n @ 1..) => text.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                panic!("the connection is open")
+            }
+            Ok(0) | Err(_) => return String::from_utf8(text).unwrap(),
+        }
     }
-    String::from_utf8(text).unwrap()
 }
 
 #[test]
@@ -161,6 +167,7 @@ impl Door for Exhausted {
     type Caller = ();
 
     async fn accept(&self) -> io::Result<(tokio::net::TcpStream, ())> {
+        tokio::task::yield_now().await;
         self.0.fetch_add(1, Ordering::Relaxed);
         Err(Errno::MFILE.into())
     }

@@ -46,18 +46,12 @@ impl Backoff {
         self.until
     }
 
-    /// True while the server must not accept. Ends a wait that is over.
-    pub(crate) fn is_waiting(&mut self, now: Instant) -> bool {
-        self.until = self.until.filter(|until| now < *until);
-        self.until.is_some()
-    }
-
     /// Accept failures that concern the server, so far.
     pub(crate) fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Resets the wait after a successful accept.
+    /// Resets the wait after an accept that succeeded, or that found no connection.
     pub(crate) fn succeeded(&mut self) {
         (self.wait, self.until) = (FIRST, None);
     }
@@ -118,9 +112,7 @@ mod tests {
             backoff.failed(&error(Errno::MFILE), now);
             let until = backoff.until().unwrap();
             waits.push((until - now).as_millis());
-            assert!(backoff.is_waiting(until - Duration::from_millis(1)));
             now = until;
-            assert!(!backoff.is_waiting(now));
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
         assert_eq!(backoff.failures(), 10);

@@ -97,6 +97,9 @@ struct Place<H> {
     handle: H,
 }
 
+/// Whether a peer's connections count for a bound.
+type Counts<'c> = &'c dyn Fn(&Peer) -> bool;
+
 /// Result of [`Places::make_room`].
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Room<H> {
@@ -117,7 +120,7 @@ impl<I: Copy + Eq + Hash, H> Places<I, H> {
         let of_peer = |other: &Peer| !other.privileged && other.key == peer.key;
         let unprivileged = |other: &Peer| !other.privileged;
         let all = |_: &Peer| true;
-        let bounds: &[(&dyn Fn(&Peer) -> bool, usize)] = match peer.privileged {
+        let bounds: &[(Counts<'_>, usize)] = match peer.privileged {
             true => &[(&all, total)],
             false => &[(&of_peer, per_peer), (&unprivileged, total - reserved), (&all, total)],
         };

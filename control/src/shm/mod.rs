@@ -234,7 +234,7 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant) {
-        if self.backoff.is_waiting(now) {
+        if self.backoff.until().is_some_and(|until| now < until) {
             return;
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -251,7 +251,7 @@ impl Server {
                         self.counters.refused += 1;
                     }
                 }
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return self.backoff.succeeded(),
                 Err(error) => {
                     self.backoff.failed(&error.into(), now);
                     if self.backoff.until().is_some() {

@@ -4,6 +4,7 @@
 //! `ddpctl` builds on hosts that have none (`--no-default-features`).
 #![forbid(unsafe_code)]
 
+mod accept;
 pub mod advert;
 pub mod api;
 pub mod beneath;
@@ -22,6 +23,8 @@ pub use transport::Transport;
 
 #[cfg(feature = "appliance")]
 pub mod appliance;
+#[cfg(feature = "appliance")]
+pub mod descriptors;
 #[cfg(feature = "appliance")]
 pub mod doctor;
 #[cfg(feature = "appliance")]

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -17,8 +17,11 @@ use super::{ApiError, ErrorKind};
 /// Longest line of a followed stream, bytes: one event with the largest message.
 const MAX_LINE: usize = 64 << 20;
 
-/// How soon a wish to end a capture is noticed.
+/// How soon a wish to end a capture is noticed, and a full queue is tried again.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a full queue of the appliance's socket is waited for.
+const QUEUE: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
 #[derive(Debug)]
@@ -237,7 +240,7 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Response<Incoming>, ClientError> {
-        let stream = UnixStream::connect(&self.socket)
+        let stream = connect(&self.socket)
             .await
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let (mut sender, connection) =
@@ -251,6 +254,19 @@ impl Client {
         let body = Full::new(Bytes::from(body.unwrap_or_default()));
         let request = request.body(body).map_err(protocol)?;
         sender.send_request(request).await.map_err(protocol)
+    }
+}
+
+/// Connects. While the server's queue of new connections is full, for [`QUEUE`] at most, tries again.
+async fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let end = Instant::now() + QUEUE;
+    loop {
+        match UnixStream::connect(socket).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
+                tokio::time::sleep(LOOK).await;
+            }
+            result => return result,
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! metrics do not tell, so that it may listen where the management API must not.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,11 +12,22 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::places::{Bounds, Peer};
 use super::routes::metrics_response;
-use super::serving::serve;
-use super::{Reply, Request, Requester};
+use super::serving::{Door, Limits, serve};
+use super::{AccessTally, Reply, Request, Requester};
+
+/// Connections at a time; a quarter of them at most from one address (of IPv6, one /64).
+pub const MAX_OBSERVERS: usize = 64;
+
+const LIMITS: Limits = Limits {
+    places: Bounds { total: MAX_OBSERVERS, reserved: 0, per_peer: MAX_OBSERVERS / 4 },
+    header: Duration::from_secs(10),
+    write: Duration::from_secs(10),
+};
 
 /// A control thread that has not answered for this long is taken for stuck.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -41,11 +53,16 @@ pub struct ObserverError {
 
 impl Observer {
     /// Listens on `address` and serves `/metrics`, `/livez` and `/readyz`.
-    pub fn start(address: SocketAddr, requester: Requester) -> Result<Observer, ObserverError> {
+    pub fn start(
+        address: SocketAddr,
+        requester: Requester,
+        tally: Arc<AccessTally>,
+    ) -> Result<Observer, ObserverError> {
         let failed = |source| ObserverError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let name = format!("management.listen {address}");
         let (closing, watching) = watch::channel(false);
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -54,7 +71,9 @@ impl Observer {
             .spawn(move || {
                 runtime.block_on(async {
                     let listener = tokio::net::TcpListener::from_std(listener)?;
-                    serve::<_, SocketAddr>(listener, router(requester), watching).await
+                    let (door, router) = ((name, listener), router(requester));
+                    serve(door, router, LIMITS, &tally.observers, watching).await;
+                    Ok(())
                 })
             })
             .map_err(failed)?;
@@ -75,6 +94,24 @@ impl Drop for Observer {
         if let Err(error) = ended {
             tracing::warn!(address = %self.address, %error, "the server for observers did not end cleanly");
         }
+    }
+}
+
+impl Door for tokio::net::TcpListener {
+    type Io = TcpStream;
+    type Caller = SocketAddr;
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        tokio::net::TcpListener::accept(self).await
+    }
+
+    fn peer(caller: &SocketAddr) -> Peer {
+        let key = match caller.ip().to_canonical() {
+            IpAddr::V4(address) => address.to_bits().into(),
+            // A host has its /64.
+            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+        };
+        Peer { key, privileged: false }
     }
 }
 

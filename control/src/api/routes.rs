@@ -33,6 +33,8 @@ use crate::{config, metrics};
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes of a region in one answer.
 const MAX_READ: u64 = 16 * 1024 * 1024;
+/// Time for a request's body.
+const BODY: Duration = Duration::from_secs(30);
 /// Most events in one page.
 const MAX_PAGE: usize = 1000;
 
@@ -546,11 +548,13 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         if announced.is_some_and(|len| len > limit as u64) {
             return Err(too_large());
         }
-        let bytes = to_bytes(request.into_body(), limit).await.map_err(|error| {
-            match std::error::Error::source(&error) {
-                Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
-                _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
-            }
+        let body = tokio::time::timeout(BODY, to_bytes(request.into_body(), limit)).await;
+        let body = body.map_err(|_| {
+            ApiError::bad_request(format!("the body has not come within {} s", BODY.as_secs()))
+        })?;
+        let bytes = body.map_err(|error| match std::error::Error::source(&error) {
+            Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
+            _ => ApiError::bad_request(format!("the body cannot be read: {error}")),
         })?;
         let value: serde_json::Value = serde_json::from_slice(&bytes)
             .map_err(|error| ApiError::bad_request(format!("the body is not JSON: {error}")))?;

@@ -7,18 +7,34 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
-use super::access::{Caller, Door, SocketMode};
+use super::access::{Door, SocketMode};
+use super::places::Bounds;
 use super::routes::{App, router};
-use super::serving::serve;
+use super::serving::{Limits, serve};
 use super::{Access, EventLog, Requester};
 
 /// Connections that wait for `accept`.
-const BACKLOG: i32 = 64;
+const BACKLOG: i32 = MAX_CONNECTIONS as i32;
+
+/// Connections at a time. Of these a quarter is for admins, and another user has a quarter at most.
+pub const MAX_CONNECTIONS: usize = 256;
+
+/// A client that stops reading, such as a pager behind `ddpctl events --follow`, has ten minutes.
+const LIMITS: Limits = Limits {
+    places: Bounds {
+        total: MAX_CONNECTIONS,
+        reserved: MAX_CONNECTIONS / 4,
+        per_peer: MAX_CONNECTIONS / 4,
+    },
+    header: Duration::from_secs(30),
+    write: Duration::from_secs(600),
+};
 
 /// The running server. Dropped, it stops and removes its socket.
 #[derive(Debug)]
@@ -70,6 +86,8 @@ impl Server {
         let listener = bind(path, access.socket_mode())?;
         let access = Arc::new(access);
         let failed = |source| ServerError::Io { path: path.to_owned(), source };
+        let tally = access.tally();
+        let name = format!("API socket {}", path.display());
         let (closing, watching) = watch::channel(false);
         let limit = usize::try_from(body_limit).unwrap_or(usize::MAX);
         let app = App::new(requester, events, limit, watching.clone());
@@ -81,7 +99,8 @@ impl Server {
                 runtime.block_on(async {
                     let listener = tokio::net::UnixListener::from_std(listener)?;
                     let door = Door::new(listener, Arc::clone(&access));
-                    serve::<_, Caller>(door, router(app, access), watching).await
+                    serve((name, door), router(app, access), LIMITS, &tally.api, watching).await;
+                    Ok(())
                 })
             })
             .map_err(failed)?;

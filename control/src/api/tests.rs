@@ -2,6 +2,7 @@
 
 pub(crate) mod fake;
 mod observe;
+mod serving;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -252,6 +253,31 @@ fn a_control_thread_that_is_gone_is_503() {
     let error = client.get::<Status>("/v1/status").unwrap_err();
     let ClientError::Refused(error) = error else { panic!("{error}") };
     assert_eq!(error.error, ErrorKind::Unavailable);
+}
+
+/// connect(2) of a non-blocking socket fails with EAGAIN while the listener's queue is full.
+#[test]
+fn a_client_waits_for_a_full_listen_queue() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::new(&path).unwrap().get::<Status>("/v1/status"));
+        // It tries while the queue is full. The order of both threads makes no difference to the result.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(accept(&listener).unwrap());
+        let mut fds = [PollFd::new(&listener, PollFlags::IN)];
+        let second = poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }));
+        assert_eq!(second, Ok(1), "the client gave up");
+        drop(accept(&listener).unwrap());
+        let error = client.join().unwrap().unwrap_err();
+        assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+    });
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::start;
 use super::thread::{Control, Driver, Place, Signal, Waker};
 use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
+use crate::descriptors;
 use crate::files::Writer;
 use crate::host::{self, Hosts, Shared};
 use crate::notify::watchdog::{Pulse, Watched};
@@ -232,6 +233,7 @@ fn start_one(
     let name = config.name.clone();
     report(&config, &ports, &regions);
     let access_tally = access.tally();
+    let observers_tally = access.tally();
     // The workers have their keys.
     drop(dataplane_config);
     let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
@@ -242,8 +244,9 @@ fn start_one(
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
     let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done, place);
-    let observer = management.listen.address.map(|at| Observer::start(at, requester.clone()));
-    let observer = observer.transpose().map_err(|error| error.to_string())?;
+    let observe = |at| Observer::start(at, requester.clone(), observers_tally);
+    let observer =
+        management.listen.address.map(observe).transpose().map_err(|error| error.to_string())?;
     if let Some(observer) = &observer {
         tracing::info!("metrics: http://{}/metrics", observer.address());
     }
@@ -295,6 +298,7 @@ fn setup(
         notes.extend(port.info().statements.iter().map(of));
     }
     notes.extend(parts.note);
+    notes.extend(descriptors::shortage().map(str::to_owned));
     let sections = config.ports.clone();
     let views = ports.into_iter().zip(sections);
     Setup {

@@ -143,7 +143,7 @@ impl Driver {
             busy |= self.take_requests(now);
             busy |= self.core.take_kernels(now);
             if programs {
-                self.core.shm().turn();
+                self.core.shm().turn(now);
             }
             self.core.handle_timeout(now);
             self.core.look_at_workers(now);
@@ -245,7 +245,9 @@ impl Driver {
         }
         let now = Instant::now();
         let look = Some(self.core.next_look());
-        let until = [self.core.poll_timeout(), self.report_at, look].into_iter().flatten().min();
+        let of_programs = self.core.fds().1.poll_timeout();
+        let until = [self.core.poll_timeout(), self.report_at, look, of_programs];
+        let until = until.into_iter().flatten().min();
         let until = until.map(|at| at.saturating_duration_since(now));
         let until = if full { Some(until.unwrap_or(FULL_RETRY).min(FULL_RETRY)) } else { until };
         let timeout = until.map(|wait| Timespec {
@@ -262,7 +264,8 @@ impl Driver {
         let own = fds.len();
         fds.extend(shm.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let polled = poll(&mut fds, timeout.as_ref());
-        let programs = fds[own..].iter().any(|fd| !fd.revents().is_empty());
+        let due = of_programs.is_some_and(|at| at <= Instant::now());
+        let programs = due || fds[own..].iter().any(|fd| !fd.revents().is_empty());
         drop(fds);
         self.dataplane.disarm();
         match polled {

@@ -8,6 +8,7 @@ use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::config::{self, Config};
 use control::daemon::{self, Args, Command, DoctorFormat, EXIT_CONFIG};
+use control::descriptors;
 use control::doctor;
 use control::logging;
 use control::notify::watchdog::{self, Feeder};
@@ -75,6 +76,7 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot take signals: {error}"))?;
     let service = Service::new(Socket::from_env(), configs.len());
+    descriptors::raise_limit(&configs);
     // Before anything makes a thread: threads inherit it.
     let sandbox = Sandbox::enter(&configs)?;
     let process = Process::start_for(configs, &service, &sandbox)?;

@@ -32,11 +32,11 @@ section! {
     /// `[management.audit]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditSection in "management.audit" {
-        /// Absolute path of the file that has one JSON object a line about each change by the API and each refusal of a role; none is written without it. Its directory must exist.
+        /// Absolute path of the file that has one JSON object a line about each change by the API; FILE.refused has calls without effect, such as refusals of a role. None is written without it. Its directory must exist.
         file: Option<PathBuf> = absolute_path().or_absent(), or None;
-        /// Bytes of the file before it is renamed to FILE.1 and another one is begun.
+        /// Bytes of each of the two files before it is renamed to FILE.1 and another one is begun.
         max_size: u64 = size(64 << 10, 1 << 40), or 16 << 20;
-        /// Renamed files that are kept, FILE.1 being the newest.
+        /// Renamed files that are kept, FILE.1 being the newest; of FILE.refused one is.
         keep: u32 = int(1, 100), or 4;
     }
 }

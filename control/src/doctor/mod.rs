@@ -65,6 +65,7 @@ pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     dpdk::drivers(host, subject, &mut found);
     process::capabilities(host, subject, &mut found);
     process::locked_memory(host, subject, &mut found);
+    process::open_files(host, subject, &mut found);
     hugepages::check(host, subject, &mut found);
     cores::available(host, subject, &mut found);
     cores::isolation(host, subject, &mut found);

@@ -4,6 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::host::{Host, Unknown, listed};
 use super::subject::Subject;
 use crate::config::show_size;
+use crate::descriptors;
 use crate::privilege::{self, Capability, Need};
 
 const CAPABILITIES: Check =
@@ -11,6 +12,10 @@ const CAPABILITIES: Check =
 const LOCKED: Check = Check(
     "locked memory",
     "Regions that are not locked may be paged out, and a worker waits for the disk.",
+);
+const FILES: Check = Check(
+    "file descriptors",
+    "Without a free descriptor no file is opened and no client is served, management included.",
 );
 
 pub(super) fn capabilities(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -74,6 +79,22 @@ pub(super) fn locked_memory(host: &Host, subject: &Subject, found: &mut Vec<Find
     });
 }
 
+pub(super) fn open_files(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
+    let needed = descriptors::needed(&subject.configs);
+    let limit = host.text("/proc/self/limits").and_then(|limits| privilege::open_files(&limits));
+    found.push(match limit {
+        Err(why) => FILES.unknown(why),
+        Ok(None) => FILES.ok("without limit"),
+        Ok(Some(limit)) if limit >= needed => {
+            FILES.ok(format!("{limit} may be open (hard limit), ddpd takes {needed} at most"))
+        }
+        Ok(Some(limit)) => FILES
+            .warning(format!("{limit} may be open (hard limit), ddpd may take {needed}"))
+            .remedy("raise the hard limit of RLIMIT_NOFILE (LimitNOFILE=65536 of its unit)")
+            .command("ulimit -H -n 65536"),
+    });
+}
+
 /// The soft limit of locked memory in bytes; `None` for no limit.
 fn limit(host: &Host) -> Result<Option<u64>, Unknown> {
     privilege::locked_memory(&host.text("/proc/self/limits")?)
@@ -133,5 +154,21 @@ mod tests {
         assert_eq!(limit("many"), Severity::Unknown);
         tree.file("proc/self/status", "CapEff:\t4000\n");
         assert_eq!(limit("65536"), Severity::Ok);
+    }
+
+    #[test]
+    fn a_hard_limit_below_the_need_of_the_configuration_is_a_warning() {
+        let subject = subject("count = 1", RING, "");
+        let tree = with("0");
+        let limit = |hard: u64| {
+            let line = format!("Limit  Soft Hard\nMax open files         16    {hard}    files\n");
+            tree.file("proc/self/limits", &line);
+            let found = tree.run(&subject, open_files);
+            one(&found).0
+        };
+        let needed = descriptors::needed(&subject.configs);
+        assert_eq!((limit(needed - 1), limit(needed)), (Severity::Warning, Severity::Ok));
+        tree.file("proc/self/limits", "Max open files  16\n");
+        assert_eq!(one(&tree.run(&subject, open_files)).0, Severity::Unknown);
     }
 }

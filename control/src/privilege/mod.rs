@@ -9,4 +9,6 @@ pub(crate) mod report;
 
 pub(crate) use capability::{Capabilities, Capability};
 pub(crate) use needs::{Need, needs, of_process};
+#[cfg(feature = "appliance")]
+pub(crate) use process::open_files;
 pub(crate) use process::{effective, locked_memory};

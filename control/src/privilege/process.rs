@@ -20,11 +20,26 @@ pub(crate) fn effective(status: &str) -> Result<Capabilities, String> {
 /// # Errors
 /// A sentence: the text does not have it.
 pub(crate) fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    let unknown = || String::from("/proc/self/limits has no number for locked memory");
-    match line.and_then(|line| line.split_whitespace().next()).ok_or_else(unknown)? {
-        "unlimited" => Ok(None),
-        number => number.parse().map(Some).map_err(|_| unknown()),
+    limit(limits, "Max locked memory", 0)
+        .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
+}
+
+/// The hard limit of open files, of the text of `/proc/self/limits`; `None` for no limit.
+///
+/// # Errors
+/// A sentence: the text does not have it.
+#[cfg(feature = "appliance")]
+pub(crate) fn open_files(limits: &str) -> Result<Option<u64>, String> {
+    limit(limits, "Max open files", 1)
+        .ok_or_else(|| "/proc/self/limits has no number for open files".into())
+}
+
+/// A column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
+fn limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().nth(column)? {
+        "unlimited" => Some(None),
+        number => number.parse().ok().map(Some),
     }
 }
 
@@ -41,5 +56,14 @@ mod tests {
         assert_eq!(limits("65536"), Ok(Some(65536)));
         assert_eq!(limits("unlimited"), Ok(None));
         assert!(limits("many").is_err() && locked_memory("").is_err());
+        #[cfg(feature = "appliance")]
+        open_files_are_read();
+    }
+
+    #[cfg(feature = "appliance")]
+    fn open_files_are_read() {
+        let files = |hard: &str| open_files(&format!("Max open files   1024  {hard}  files"));
+        assert_eq!((files("4096"), files("unlimited")), (Ok(Some(4096)), Ok(None)));
+        assert!(files("many").is_err() && open_files("").is_err());
     }
 }

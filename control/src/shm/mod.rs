@@ -17,6 +17,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use dataplane::memory::Memory;
 use dataplane::memory::ring::{Completion, Producer};
@@ -28,12 +29,18 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
+use crate::accept::Backoff;
+
 pub use self::message::{Attached, MAX_REQUEST, REPLY_LEN, Status};
 
 /// Slots of a completion ring: 64 KiB of ring.
 pub const RING_CAPACITY: u64 = 1024;
 /// Connections at a time, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
+/// Descriptors of a connection: its socket, and the eventfd of its program.
+pub const DESCRIPTORS_EACH: usize = 2;
+/// Time for a program's request.
+const REQUEST: Duration = Duration::from_secs(10);
 
 /// What programs may attach to.
 #[derive(Debug)]
@@ -55,6 +62,7 @@ pub struct Server {
     connections: BTreeMap<u64, Connection>,
     next: u64,
     counters: ShmCounters,
+    backoff: Backoff,
 }
 
 /// What the server counts.
@@ -64,6 +72,10 @@ pub struct ShmCounters {
     pub attached: u64,
     /// Requests refused.
     pub refused: u64,
+    /// Connections closed because their request did not come in time.
+    pub expired: u64,
+    /// Failures of accept(2).
+    pub accept_failures: u64,
     /// Completions published.
     pub completions: u64,
     /// Completions that programs say they lost because they were too slow.
@@ -84,8 +96,8 @@ struct Connection {
 
 #[derive(Debug)]
 enum Phase {
-    /// The request so far.
-    Asking(Vec<u8>),
+    /// The request so far, and when it must be complete.
+    Asking { request: Vec<u8>, until: Instant },
     /// The object, the program's eventfd, and the bytes so far of a report of lost completions.
     Attached { object: String, event: OwnedFd, report: Vec<u8> },
 }
@@ -123,6 +135,7 @@ impl Server {
             connections: BTreeMap::new(),
             next: 0,
             counters: ShmCounters::default(),
+            backoff: Backoff::new(format!("attach socket {}", path.display())),
         })
     }
 
@@ -171,20 +184,32 @@ impl Server {
         self.objects.values_mut().for_each(|export| export.unsignalled = false);
     }
 
-    /// Descriptors to wait on for [`turn`](Self::turn), all for reading.
+    /// Descriptors to wait on for [`turn`](Self::turn), all for reading. Without the listener while accept(2) fails: it stays
+    /// readable.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.values().map(|connection| connection.socket.as_fd());
-        std::iter::once(self.listener.as_fd()).chain(connections)
+        let listener = self.backoff.until().is_none().then(|| self.listener.as_fd());
+        listener.into_iter().chain(connections)
     }
 
-    /// Takes new connections, requests, reports and hang-ups, without blocking.
-    pub fn turn(&mut self) {
-        self.accept();
+    /// When [`turn`](Self::turn) is due without a readable descriptor.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let requests = self.connections.values().filter_map(Connection::request_until);
+        requests.chain(self.backoff.until()).min()
+    }
+
+    /// Takes new connections, requests, reports, hang-ups and time-outs, without blocking.
+    pub fn turn(&mut self, now: Instant) {
+        self.accept(now);
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
             if let Some(mut connection) = self.connections.remove(&number)
                 && matches!(self.look_at(&mut connection), Next::Keep)
             {
+                if connection.request_until().is_some_and(|until| until <= now) {
+                    self.counters.expired += 1;
+                    continue;
+                }
                 self.connections.insert(number, connection);
             }
         }
@@ -205,28 +230,33 @@ impl Server {
 
     /// What was counted.
     pub fn counters(&self) -> ShmCounters {
-        self.counters
+        ShmCounters { accept_failures: self.backoff.failures(), ..self.counters }
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, now: Instant) {
+        if self.backoff.until().is_some_and(|until| now < until) {
+            return;
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        loop {
+        for _ in 0..MAX_CONNECTIONS {
             match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => {
+                    self.backoff.succeeded();
                     self.make_room();
                     if self.connections.len() < MAX_CONNECTIONS {
-                        let phase = Phase::Asking(Vec::new());
+                        let phase = Phase::Asking { request: Vec::new(), until: now + REQUEST };
                         self.connections.insert(self.next, Connection { socket, phase });
                         self.next += 1;
                     } else {
                         self.counters.refused += 1;
                     }
                 }
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return self.backoff.succeeded(),
                 Err(error) => {
-                    tracing::warn!("attach socket {}: {error}", self.path.display());
-                    return;
+                    self.backoff.failed(&error.into(), now);
+                    if self.backoff.until().is_some() {
+                        return;
+                    }
                 }
             }
         }
@@ -237,7 +267,7 @@ impl Server {
         if self.connections.len() < MAX_CONNECTIONS {
             return;
         }
-        let asking = |c: &Connection| matches!(c.phase, Phase::Asking(_));
+        let asking = |c: &Connection| matches!(c.phase, Phase::Asking { .. });
         let oldest = self.connections.iter().find(|(_, c)| asking(c)).map(|(&number, _)| number);
         if let Some(number) = oldest {
             self.connections.remove(&number);
@@ -254,7 +284,7 @@ impl Server {
             Err(_) => return Next::Close,
         };
         match &mut connection.phase {
-            Phase::Asking(request) => {
+            Phase::Asking { request, .. } => {
                 request.extend_from_slice(&bytes[..n]);
                 let complete = request.iter().position(|&o| o == b'\n');
                 match complete {
@@ -308,6 +338,16 @@ impl Server {
         // A program that has hung up does not want to know.
         if let Err(error) = rustix::net::send(&connection.socket, &reply, SendFlags::NOSIGNAL) {
             tracing::debug!("attach refusal not delivered: {error}");
+        }
+    }
+}
+
+impl Connection {
+    /// When its request must be complete; `None` once the program is attached.
+    fn request_until(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Asking { until, .. } => Some(until),
+            Phase::Attached { .. } => None,
         }
     }
 }

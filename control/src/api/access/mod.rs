@@ -9,6 +9,7 @@ mod audit;
 mod audit_file;
 mod gate;
 mod peer;
+mod quota;
 mod roles;
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ use self::peer::Credentials;
 use self::roles::Roles;
 use super::ApiError;
 use super::Counters;
+use super::serving::ConnectionTally;
 use crate::config::{AccessSection, AuditSection};
 
 /// What a caller may do; each role includes those before it.
@@ -145,12 +147,17 @@ impl Access {
     }
 }
 
-/// What the API counts of refused roles and of its audit file.
+/// Counters of the management servers: connections, refused roles, lines of the audit file.
 #[derive(Debug, Default)]
 pub struct AccessTally {
+    /// Connections of the API's socket.
+    pub api: ConnectionTally,
+    /// Connections of observers.
+    pub observers: ConnectionTally,
     /// By what the caller had: nothing, view, operate.
     refused: [AtomicU64; 3],
     lines_lost: AtomicU64,
+    lines_left_out: AtomicU64,
 }
 
 impl AccessTally {
@@ -164,6 +171,15 @@ impl AccessTally {
     /// Lines that the audit file should have and does not have.
     pub fn lines_lost(&self) -> u64 {
         self.lines_lost.load(Ordering::Relaxed)
+    }
+
+    /// Calls without effect that the audit has no line of, only their number.
+    pub fn lines_left_out(&self) -> u64 {
+        self.lines_left_out.load(Ordering::Relaxed)
+    }
+
+    fn leave_out_line(&self) {
+        self.lines_left_out.fetch_add(1, Ordering::Relaxed);
     }
 
     fn refuse(&self, role: Option<Role>) {

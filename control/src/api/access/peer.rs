@@ -6,11 +6,11 @@ use std::sync::Arc;
 #[cfg(test)]
 use std::sync::Mutex;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Access, Caller};
+use super::{Access, Caller, Role};
+use crate::api::places::Peer;
+use crate::api::serving;
 
 /// Who a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,16 +66,16 @@ impl Door {
     }
 }
 
-impl Listener for Door {
+impl serving::Door for Door {
     type Io = UnixStream;
-    type Addr = Caller;
+    type Caller = Caller;
 
     /// A connection whose peer cannot be examined is closed.
-    async fn accept(&mut self) -> (UnixStream, Caller) {
+    async fn accept(&self) -> io::Result<(UnixStream, Caller)> {
         loop {
-            let (stream, _) = Listener::accept(&mut self.listener).await;
+            let (stream, _) = self.listener.accept().await?;
             match self.credentials(&stream) {
-                Ok(credentials) => return (stream, self.access.caller(credentials)),
+                Ok(credentials) => return Ok((stream, self.access.caller(credentials))),
                 Err(error) => {
                     tracing::warn!("API: a connection is closed, its peer is not known: {error}");
                 }
@@ -83,14 +83,8 @@ impl Listener for Door {
         }
     }
 
-    /// Nobody connects to it here.
-    fn local_addr(&self) -> io::Result<Caller> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-impl Connected<IncomingStream<'_, Door>> for Caller {
-    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
-        *stream.remote_addr()
+    /// A user's places; admins have the reserve.
+    fn peer(caller: &Caller) -> Peer {
+        Peer { key: caller.uid.into(), privileged: caller.role == Some(Role::Admin) }
     }
 }

@@ -27,7 +27,7 @@ impl EventFilter {
             Ring::Errors => !self.messages,
             Ring::Attempts => !self.messages && self.severity <= Severity::Warning,
             Ring::Deliveries => self.severity == Severity::Info,
-            Ring::Life => !self.messages && self.severity == Severity::Info,
+            Ring::Life | Ring::Changes => !self.messages && self.severity == Severity::Info,
         }
     }
 

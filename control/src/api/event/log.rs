@@ -2,10 +2,11 @@
 //!
 //! | ring | what is in it | who makes it grow |
 //! |---|---|---|
+//! | changes | changes by the operator | the operator |
 //! | errors | errors and warnings | streams that fail |
 //! | attempts | peers that did not become streams | anybody who reaches the port |
 //! | deliveries | messages and tagged messages | peers with a stream |
-//! | life | the rest | streams, and the operator |
+//! | life | the rest | streams and jobs |
 //!
 //! Each keeps `max_events` at most, so that a flood of one class overwrites nothing of another. Bytes of messages are in
 //! the deliveries alone.

@@ -335,12 +335,15 @@ pub enum Ring {
     Attempts,
     /// What peers and jobs have placed or sent.
     Deliveries,
-    /// The life of streams, regions, listeners and jobs.
+    /// The life of streams and jobs.
     Life,
+    /// Changes by the operator.
+    Changes,
 }
 
 impl Ring {
-    const ALL: [Ring; 4] = [Ring::Errors, Ring::Attempts, Ring::Deliveries, Ring::Life];
+    const ALL: [Ring; 5] =
+        [Ring::Errors, Ring::Attempts, Ring::Deliveries, Ring::Life, Ring::Changes];
 }
 
 impl EventKind {
@@ -375,6 +378,15 @@ impl EventKind {
             EventKind::TaggedDelivered { .. }
             | EventKind::Message { .. }
             | EventKind::RegionFetched { .. } => Ring::Deliveries,
+            EventKind::Started { .. }
+            | EventKind::Draining
+            | EventKind::Undrained
+            | EventKind::Reloaded { .. }
+            | EventKind::RegionAccess { .. }
+            | EventKind::RegionAdded { .. }
+            | EventKind::RegionRemoved { .. }
+            | EventKind::ListenerAdded { .. }
+            | EventKind::ListenerRemoved { .. } => Ring::Changes,
             _ if self.severity() > Severity::Info => Ring::Errors,
             _ => Ring::Life,
         }

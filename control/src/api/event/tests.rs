@@ -77,6 +77,29 @@ fn a_flood_of_one_class_overwrites_nothing_of_another() {
 }
 
 #[test]
+fn streams_and_jobs_overwrite_no_change_of_the_operator() {
+    let (log, region) = (EventLog::new(4, 1 << 20), || "r".to_owned());
+    let changes = [
+        EventKind::Started { appliance: "a".into() },
+        EventKind::RegionAdded { region: region() },
+        EventKind::RegionAccess { region: region(), access: "r".into() },
+        EventKind::Reloaded { changes: vec![] },
+    ];
+    for change in &changes {
+        log.push(change.clone());
+    }
+    for stream in 0..100 {
+        log.push(established(stream, None));
+        log.push(failed(stream));
+        log.push(EventKind::StagInvalidated { region: region() });
+        log.push(EventKind::LinkChanged { port: "p".into(), up: stream % 2 == 0 });
+        log.push(closed(stream));
+    }
+    let page = log.read(0, 4, &EventFilter::default());
+    assert_eq!(page.events.into_iter().map(|event| event.kind).collect::<Vec<_>>(), changes);
+}
+
+#[test]
 fn what_is_lost_is_counted_once_over_all_pages() {
     let (log, all) = (EventLog::new(4, 1 << 20), EventFilter::default());
     for stream in 0..6 {

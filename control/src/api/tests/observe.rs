@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use super::fake::Fake;
 use crate::api::{Call, Observer, Reply, Status, channel};
@@ -23,7 +24,8 @@ fn get_with(observer: &Observer, request: &str, headers: &str) -> String {
 #[test]
 fn observers_get_metrics_and_health_and_nothing_else() {
     let fake = Fake::start();
-    let observer = Observer::start("127.0.0.1:0".parse().unwrap(), fake.requester()).unwrap();
+    let observer =
+        Observer::start("127.0.0.1:0".parse().unwrap(), fake.requester(), Arc::default()).unwrap();
     let metrics = get(&observer, "GET /metrics");
     assert!(metrics.starts_with("HTTP/1.1 200 OK"), "{metrics}");
     assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
@@ -46,7 +48,7 @@ fn observers_get_metrics_and_health_and_nothing_else() {
     // What is no HTTP ends, and the next one is served.
     get(&observer, "\x16\x03\x01");
     assert!(get(&observer, "GET /livez").ends_with("ok\n"));
-    let again = Observer::start(observer.address(), fake.requester()).map(|_| ());
+    let again = Observer::start(observer.address(), fake.requester(), Arc::default()).map(|_| ());
     let error = again.unwrap_err().to_string();
     assert!(error.starts_with("management.listen.address 127.0.0.1:"), "{error}");
     assert!(error.contains("in use"), "{error}");
@@ -55,7 +57,8 @@ fn observers_get_metrics_and_health_and_nothing_else() {
 #[test]
 fn a_control_thread_that_is_gone_or_silent_is_neither_live_nor_ready() {
     let (requester, inbox) = channel().unwrap();
-    let observer = Observer::start("127.0.0.1:0".parse().unwrap(), requester).unwrap();
+    let observer =
+        Observer::start("127.0.0.1:0".parse().unwrap(), requester, Arc::default()).unwrap();
     let answer = get(&observer, "GET /livez");
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     assert!(answer.contains("has not answered for 2 s"), "{answer}");
@@ -69,7 +72,8 @@ fn a_control_thread_that_is_gone_or_silent_is_neither_live_nor_ready() {
 #[test]
 fn an_appliance_that_drains_is_live_and_not_ready() {
     let (requester, inbox) = channel().unwrap();
-    let observer = Observer::start("127.0.0.1:0".parse().unwrap(), requester).unwrap();
+    let observer =
+        Observer::start("127.0.0.1:0".parse().unwrap(), requester, Arc::default()).unwrap();
     let control = std::thread::spawn(move || {
         let mut asked = 0;
         while asked < 2 {

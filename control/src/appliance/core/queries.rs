@@ -256,8 +256,8 @@ impl Core {
     fn control_counters(&self) -> Counters {
         let (tally, shm) = (&self.env.tally, self.env.shm.counters());
         let mut counters = Counters::new();
-        let lines_lost = self.env.facts.access_tally.lines_lost();
-        counters::put_control(&mut counters, tally, shm, self.env.log.last(), lines_lost);
+        let management = &self.env.facts.access_tally;
+        counters::put_control(&mut counters, tally, shm, self.env.log.last(), management);
         counters
     }
 

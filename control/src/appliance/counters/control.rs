@@ -1,6 +1,7 @@
 //! What the control thread counts, and what it knows of the whole appliance now.
 
 use super::table::counters;
+use crate::api::AccessTally;
 use crate::shm::ShmCounters;
 
 /// What the control thread counts.
@@ -20,7 +21,7 @@ pub(in crate::appliance) struct Tally {
     pub unexpected_events: u64,
 }
 
-counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64, audit_lost: u64) {
+counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64, management: &AccessTally) {
     /// Streams accepted.
     streams_accepted: Counter = tally.accepted,
     /// Connections refused by a listener.
@@ -58,7 +59,25 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     /// Lines that were left out of the log because one place wrote too many in a second; of all appliances of the process.
     log_lines_suppressed: Counter = crate::log_limit::suppressed(),
     /// Lines that the API's audit file should have and does not have: it could not be written, or too many waited.
-    audit_lines_lost: Counter = audit_lost,
+    audit_lines_lost: Counter = management.lines_lost(),
+    /// Calls without effect, refused or wrong, that the audit has only the number of: a user made too many.
+    audit_lines_left_out: Counter = management.lines_left_out(),
+    /// Connections to the API's socket that were closed at once, because all places had requests.
+    api_connections_refused: Counter = management.api.counts().refused,
+    /// Connections to the API's socket that were closed: no request came in time, the client did not read, or a new one needed the place.
+    api_connections_expired: Counter = management.api.counts().expired,
+    /// Failures of accept(2) at the API's socket, such as without a free descriptor.
+    api_accept_failures: Counter = management.api.counts().accept_failures,
+    /// Connections to `management.listen` that were closed at once, because all places had requests.
+    listen_connections_refused: Counter = management.observers.counts().refused,
+    /// Connections to `management.listen` that were closed: no request came in time, the client did not read, or a new one needed the place.
+    listen_connections_expired: Counter = management.observers.counts().expired,
+    /// Failures of accept(2) at `management.listen`.
+    listen_accept_failures: Counter = management.observers.counts().accept_failures,
+    /// Local programs that connected to the attach socket and sent no request in time.
+    programs_expired: Counter = shm.expired,
+    /// Failures of accept(2) at the attach socket.
+    programs_accept_failures: Counter = shm.accept_failures,
 }}
 
 counters! { LOSSES, fn put_losses(ports: &[crate::api::PortStats]) {

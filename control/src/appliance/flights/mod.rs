@@ -144,8 +144,24 @@ impl Flights {
         counters.retain(|_, count| *count > 0);
         flight.end(now, End::new(reason, ending, counters));
         self.bytes += flight.bytes();
+        let peer = flight.remote().ip();
         self.archive.push_back(flight);
+        if self.archive.len() > bounds.0 {
+            self.make_room_of(peer, bounds.0);
+        }
         self.trim(bounds);
+    }
+
+    /// Removes the oldest record of a peer that has more than half of the archive, so that one peer cannot push out all others.
+    fn make_room_of(&mut self, peer: IpAddr, streams: usize) {
+        let of_peer = |flight: &Flight| flight.remote().ip() == peer;
+        let held = self.archive.iter().filter(|flight| of_peer(flight)).count();
+        if held > streams.div_ceil(2)
+            && let Some(oldest) = self.archive.iter().position(of_peer)
+            && let Some(oldest) = self.archive.remove(oldest)
+        {
+            self.bytes -= oldest.bytes();
+        }
     }
 
     /// Keeps so many streams that have ended, of so many bytes together: the newest.

@@ -395,6 +395,20 @@ fn details_are_those_of_what_carries_the_stream() {
 }
 
 #[test]
+fn one_peer_pushes_no_record_of_another_out_of_the_archive() {
+    let mut bench = bench_with(&format!("{BASIC}\n[management]\nrecorder_streams = 4\n"));
+    bench.accepted(1, "192.0.2.77");
+    bench.closed(1, timeout());
+    for id in 2..=20 {
+        bench.accepted(id, PEER);
+        bench.closed(id, timeout());
+    }
+    assert_eq!(bench.core.flights().archived().1, 4);
+    bench.flight(1);
+    bench.flight(20);
+}
+
+#[test]
 fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     let text_of = |streams| format!("{BASIC}\n[management]\nrecorder_streams = {streams}\n");
     let mut bench = bench_with(&text_of(3));

@@ -4,6 +4,9 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use axum::http::{Method, StatusCode};
+
+use super::super::audit::{Entry, refused_path};
 use super::super::audit_file::AuditFile;
 use super::*;
 use crate::api::{EventLog, Server, channel};
@@ -46,8 +49,10 @@ fn a_line_has_who_what_and_the_outcome_and_no_secret() {
     assert_eq!(appliance.request(&user(2), "POST", "/v1/regions?key=sesame", body).0, 400);
     let long = format!("/v1/regions/{}", "x".repeat(300));
     assert_eq!(appliance.request(&user(2), "DELETE", &long, "").0, 404);
-    let dir = appliance.dir.path().join("audit.jsonl");
-    assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o137, 0);
+    for name in ["audit.jsonl", "audit.jsonl.refused"] {
+        let file = appliance.dir.path().join(name);
+        assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o137, 0);
+    }
     let lines = appliance.audited();
     let mut first = lines[0].clone();
     let time = first.as_object_mut().unwrap().remove("time").unwrap();
@@ -60,6 +65,56 @@ fn a_line_has_who_what_and_the_outcome_and_no_secret() {
     let path = lines[1]["path"].as_str().unwrap();
     assert!(path.len() < 270 && path.ends_with('…'), "{path}");
     assert_eq!(lines[1]["error"], "not_found");
+}
+
+/// A call as it is recorded, without a socket.
+fn call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
+    let caller = Caller { uid, gid: 100, pid: 1, role: Some(role) };
+    let mut entry = Entry::new(access, caller, &Method::POST, path);
+    entry.record_if_dropped(true);
+    entry.answered(StatusCode::from_u16(status).unwrap(), None);
+}
+
+/// Bytes of a file and of those that were renamed.
+fn bytes(path: &Path) -> u64 {
+    let numbered = (0..9).map(|n| match n {
+        0 => path.to_owned(),
+        n => path.with_file_name(format!("{}.{n}", path.file_name().unwrap().to_str().unwrap())),
+    });
+    numbered.filter_map(|path| Some(std::fs::metadata(path).ok()?.len())).sum()
+}
+
+#[test]
+fn calls_without_effect_cost_no_change_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a");
+    let section = AuditSection { file: Some(file.clone()), max_size: 64 << 10, keep: 1 };
+    let access = Arc::new(Access::open(&AccessSection::default(), &section).unwrap());
+    let long = format!("/v1/regions/{}", "x".repeat(240));
+    let (changes, refusals) = (200, 500);
+    for n in 0..changes {
+        for _ in 0..refusals {
+            call(&access, (1, Role::View), &long, 403);
+            call(&access, (2, Role::Operate), &long, 404);
+        }
+        call(&access, (3, Role::Admin), &format!("/v1/change/{n}"), 200);
+    }
+    let tally = access.tally();
+    drop(access);
+    let recorded: Vec<_> = lines(&file).iter().map(|line| line["path"].clone()).collect();
+    let expected: Vec<Value> = (0..changes).map(|n| format!("/v1/change/{n}").into()).collect();
+    assert_eq!(recorded, expected);
+    let refused = refused_path(&file);
+    assert!(bytes(&refused) <= 2 * section.max_size, "{} bytes", bytes(&refused));
+    // Each of them has a line, or is in the number of those without.
+    let mut calls = std::collections::BTreeMap::<u64, u64>::new();
+    for line in lines(&refused) {
+        *calls.entry(line["uid"].as_u64().unwrap()).or_default() +=
+            line["left_out"].as_u64().unwrap_or(1);
+    }
+    let each = changes * refusals;
+    assert_eq!(calls, [(1, each), (2, each)].into());
+    assert_eq!((tally.lines_lost(), tally.lines_left_out() > 2 * each - 1000), (0, true));
 }
 
 #[test]

@@ -1,0 +1,216 @@
+//! Places of a server's connections: how many there are, and which connection makes room for a new one.
+//!
+//! A client that connects and sends no request must not keep others out. When the places are taken, the connection that has waited
+//! longest without a request is closed for the new one. If all of them have requests, the new one is refused.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Bounds on the number of connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Connections in total.
+    pub(super) total: usize,
+    /// Of `total`, those that only privileged peers may take.
+    pub(super) reserved: usize,
+    /// Connections of one peer that is not privileged.
+    pub(super) per_peer: usize,
+}
+
+/// Identity of a peer for [`Bounds::per_peer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Peer {
+    /// A user, or the prefix of an address.
+    pub(super) key: u128,
+    /// Only [`Bounds::total`] bounds its connections.
+    pub(super) privileged: bool,
+}
+
+/// Whether a connection has requests, and since when it has none.
+#[derive(Debug)]
+pub(super) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Requests whose response is not complete.
+    open: usize,
+    /// Requests so far.
+    requests: u64,
+    /// End of the last response, or the accept.
+    idle_since: Instant,
+}
+
+/// A request until its response is complete.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<Activity>);
+
+impl Activity {
+    pub(super) fn new(now: Instant) -> Arc<Activity> {
+        Arc::new(Activity(Mutex::new(State { open: 0, requests: 0, idle_since: now })))
+    }
+
+    pub(super) fn begin(self: &Arc<Activity>) -> Busy {
+        self.with(|state| {
+            state.open += 1;
+            state.requests += 1;
+        });
+        Busy(Arc::clone(self))
+    }
+
+    /// Requests so far.
+    fn requests(&self) -> u64 {
+        self.with(|state| state.requests)
+    }
+
+    /// Returns since when it has no request; `None` if it has one.
+    fn idle_since(&self) -> Option<Instant> {
+        self.with(|state| (state.open == 0).then_some(state.idle_since))
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.with(|state| {
+            state.open -= 1;
+            state.idle_since = Instant::now();
+        });
+    }
+}
+
+/// The connections of a server: by an identifier each, with a handle by which they are closed.
+#[derive(Debug)]
+pub(super) struct Places<I, H> {
+    bounds: Bounds,
+    taken: HashMap<I, Place<H>>,
+}
+
+#[derive(Debug)]
+struct Place<H> {
+    peer: Peer,
+    activity: Arc<Activity>,
+    handle: H,
+}
+
+/// Whether a peer's connections count for a bound.
+type Counts<'c> = &'c dyn Fn(&Peer) -> bool;
+
+/// Result of [`Places::make_room`].
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Room<H> {
+    /// The new connection has a place, after these are closed.
+    Close(Vec<H>),
+    /// All connections that count have requests.
+    Full,
+}
+
+impl<I: Copy + Eq + Hash, H> Places<I, H> {
+    pub(super) fn new(bounds: Bounds) -> Places<I, H> {
+        Places { bounds, taken: HashMap::new() }
+    }
+
+    /// Frees the places of the connections that make room for another one of `peer`, and returns their handles.
+    pub(super) fn make_room(&mut self, peer: Peer) -> Room<H> {
+        let Bounds { total, reserved, per_peer } = self.bounds;
+        let of_peer = |other: &Peer| !other.privileged && other.key == peer.key;
+        let unprivileged = |other: &Peer| !other.privileged;
+        let all = |_: &Peer| true;
+        let bounds: &[(Counts<'_>, usize)] = match peer.privileged {
+            true => &[(&all, total)],
+            false => &[(&of_peer, per_peer), (&unprivileged, total - reserved), (&all, total)],
+        };
+        let mut closed = Vec::new();
+        for (counts, most) in bounds {
+            let counted = || self.taken.iter().filter(|(_, place)| counts(&place.peer));
+            if counted().count() < *most {
+                continue;
+            }
+            let idle =
+                counted().filter_map(|(id, place)| Some((place.activity.idle_since()?, *id)));
+            let Some((_, id)) = idle.min_by_key(|(since, _)| *since) else {
+                return Room::Full;
+            };
+            closed.extend(self.taken.remove(&id).map(|place| place.handle));
+        }
+        Room::Close(closed)
+    }
+
+    pub(super) fn take(&mut self, id: I, peer: Peer, activity: Arc<Activity>, handle: H) {
+        self.taken.insert(id, Place { peer, activity, handle });
+    }
+
+    /// Frees the place of a connection that has ended. Returns its requests; `None` if another connection has the place.
+    pub(super) fn free(&mut self, id: &I) -> Option<u64> {
+        Some(self.taken.remove(id)?.activity.requests())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { total: 4, reserved: 1, per_peer: 2 };
+
+    fn user(key: u128) -> Peer {
+        Peer { key, privileged: false }
+    }
+
+    const ADMIN: Peer = Peer { key: 0, privileged: true };
+
+    /// Takes a place at a second.
+    fn take(places: &mut Places<u32, u32>, id: u32, peer: Peer, start: Instant) -> Arc<Activity> {
+        let activity = Activity::new(start + Duration::from_secs(id.into()));
+        places.take(id, peer, Arc::clone(&activity), id);
+        activity
+    }
+
+    #[test]
+    fn the_longest_idle_connection_of_the_peer_makes_room() {
+        let (mut places, start) = (Places::new(BOUNDS), Instant::now());
+        let _other = take(&mut places, 1, user(8), start);
+        let first = take(&mut places, 2, user(7), start);
+        let _second = take(&mut places, 3, user(7), start);
+        let busy = first.begin();
+        assert_eq!(places.make_room(user(7)), Room::Close(vec![3]));
+        assert_eq!((first.requests(), places.taken.len()), (1, 2));
+        let third = take(&mut places, 4, user(7), start);
+        let _more = third.begin();
+        assert_eq!(places.make_room(user(7)), Room::Full);
+        drop(busy);
+        assert_eq!(places.make_room(user(7)), Room::Close(vec![2]));
+    }
+
+    #[test]
+    fn unprivileged_peers_leave_the_reserve_free() {
+        let (mut places, start) = (Places::new(BOUNDS), Instant::now());
+        let held: Vec<_> =
+            (1..=3).map(|id| take(&mut places, id, user(id.into()), start)).collect();
+        let busy: Vec<_> = held.iter().map(Activity::begin).collect();
+        assert_eq!(places.make_room(user(9)), Room::Full);
+        assert_eq!(places.make_room(ADMIN), Room::Close(vec![]));
+        let admin = take(&mut places, 4, ADMIN, start);
+        let at_work = admin.begin();
+        assert_eq!(places.make_room(ADMIN), Room::Full);
+        drop(busy);
+        assert!(matches!(places.make_room(ADMIN), Room::Close(closed) if closed.len() == 1));
+        drop(at_work);
+    }
+
+    #[test]
+    fn an_ended_connection_frees_its_place() {
+        let (mut places, start) = (Places::new(BOUNDS), Instant::now());
+        let busy: Vec<_> =
+            (1..=2).map(|id| take(&mut places, id, user(7), start).begin()).collect();
+        assert_eq!(places.make_room(user(7)), Room::Full);
+        assert_eq!((places.free(&1), places.free(&1)), (Some(1), None));
+        assert_eq!(places.make_room(user(7)), Room::Close(vec![]));
+        drop(busy);
+    }
+}

@@ -1,0 +1,88 @@
+//! File descriptors: the process's limit, and how many its configuration may take.
+//!
+//! Each server bounds its connections. These bounds keep descriptors free for the rest only if the limit of the process is larger
+//! than their sum.
+
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::api::{MAX_CONNECTIONS, MAX_OBSERVERS};
+use crate::config::Config;
+use crate::shm;
+
+/// Program, libraries, log, EAL.
+const PROCESS: usize = 64;
+/// Event descriptors, listeners, audit and netlink sockets of an appliance, and files that its jobs have open.
+const APPLIANCE: usize = 128;
+/// Devices and control descriptors of a port.
+const PORT: usize = 16;
+/// Of a port, for each of its workers.
+const QUEUE: usize = 8;
+/// Event descriptors of a worker.
+const WORKER: usize = 8;
+/// A region's file or memory file, and its completion ring.
+const REGION: usize = 3;
+/// A queue's file.
+const QUEUE_FILE: usize = 1;
+
+/// The sentence of [`raise_limit`].
+static SHORTAGE: OnceLock<String> = OnceLock::new();
+
+/// Returns how many descriptors these appliances of one process may take.
+pub(crate) fn needed(configs: &[Config]) -> u64 {
+    let of = |config: &Config| {
+        let ports = config.ports.iter().map(|port| PORT + QUEUE * port.workers.len());
+        let queues = config.listeners.iter().map(|listener| QUEUE_FILE * listener.queues.len());
+        let observers = config.management.listen.address.map_or(0, |_| MAX_OBSERVERS);
+        let servers = MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_EACH;
+        let workers = WORKER * config.workers.len();
+        let regions = REGION * config.regions.len();
+        APPLIANCE + servers + workers + regions + ports.chain(queues).sum::<usize>()
+    };
+    (PROCESS + configs.iter().map(of).sum::<usize>()) as u64
+}
+
+/// Raises the process's soft limit to its hard limit. The log, and the notes of the appliances, say if that is too small for them.
+pub fn raise_limit(configs: &[Config]) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let current = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => raised.current,
+        Err(error) => {
+            tracing::warn!("the limit of file descriptors cannot be raised: {error}");
+            limit.current
+        }
+    };
+    if let Some(sentence) = shortage_of(current, needed(configs)) {
+        tracing::warn!("{sentence}");
+        SHORTAGE.get_or_init(|| sentence);
+    }
+}
+
+/// Returns the sentence about a limit that is too small, if [`raise_limit`] found one.
+pub(crate) fn shortage() -> Option<&'static str> {
+    SHORTAGE.get().map(String::as_str)
+}
+
+/// `limit`: `None` for no limit.
+fn shortage_of(limit: Option<u64>, needed: u64) -> Option<String> {
+    let limit = limit.filter(|limit| *limit < needed)?;
+    Some(format!(
+        "the process may have {limit} file descriptors open, and this configuration may take {needed}: idle clients can keep others \
+         out; raise the hard limit (LimitNOFILE= of its unit, ulimit -Hn)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_below_the_need_is_told_with_both_numbers() {
+        assert_eq!(shortage_of(None, 1000), None);
+        assert_eq!(shortage_of(Some(1000), 1000), None);
+        let sentence = shortage_of(Some(999), 1000).unwrap();
+        assert!(sentence.contains("999") && sentence.contains("1000"), "{sentence}");
+    }
+}

@@ -25,6 +25,8 @@ pub mod appliance;
 #[cfg(feature = "appliance")]
 pub mod doctor;
 #[cfg(feature = "appliance")]
+mod dpdk_runtime;
+#[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
 mod host;

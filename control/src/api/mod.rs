@@ -42,7 +42,7 @@ pub use ipsec::{IpsecPolicyInfo, IpsecSaInfo};
 pub use log::LogInfo;
 pub use observe::{Observer, ObserverError};
 pub use openapi::openapi;
-pub use server::{Server, ServerError};
+pub use server::{Bound, Server, ServerError};
 pub use spec::*;
 pub use stream_id::StreamId;
 pub use types::*;

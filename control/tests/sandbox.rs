@@ -13,6 +13,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
 use control::config::{Config, PortKind};
@@ -24,7 +25,7 @@ use dataplane::memory::Memory;
 use dataplane::{Dataplane, DataplaneConfig, Limits, WorkerConfig, WorkerId};
 use port_kind::policy::Idle;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, socketpair};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
 
 /// What was tried, and whether the kernel refused.
 type Tried = Vec<(&'static str, Result<(), Error>)>;
@@ -236,8 +237,12 @@ fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tr
     };
     let (sender, tried): (Sender<Tried>, _) = channel();
     let sandbox = sandbox.clone();
+    let (handler, _signals) = UnixStream::pair().unwrap();
+    let handler = Arc::new(handler);
     let confine = move |_: WorkerId| {
         sandbox.filter_worker(&[PortKind::Ring { link: "l".into() }]);
+        // A signal handler may run in a worker.
+        rustix::net::send(&*handler, b"X", SendFlags::DONTWAIT).expect("signals are not lost");
         let mut all = of_all(&places);
         let unix = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);

@@ -76,9 +76,8 @@ fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Res
     }
     if journald {
         rules.extend(any(calls::JOURNALD));
-    } else if let Some(conditions) = rules.get_mut(&libc::SYS_sendto) {
-        // To wake the driver, without an address.
-        conditions.push(long(4, SeccompCmpOp::Eq, 0)?);
+    } else {
+        rules.insert(libc::SYS_sendto, vec![long(4, SeccompCmpOp::Eq, 0)?]);
     }
     with_conditions(&mut rules)?;
     let slack = rule(0, SeccompCmpOp::Eq, libc::PR_SET_TIMERSLACK as u64)?;
@@ -104,7 +103,7 @@ fn with_conditions(rules: &mut Rules) -> Result<(), String> {
     let no_execution = || rule(2, masked(libc::PROT_EXEC as u64), 0);
     // Input into the terminal that ddpd was started from.
     let input = [libc::TIOCSTI, libc::TIOCLINUX];
-    let input = input.map(|request| (1, SeccompCmpOp::Ne, request as u64));
+    let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
     let own = u64::from(std::process::id());
     let conditions = [
         (libc::SYS_mmap, vec![no_execution()?]),

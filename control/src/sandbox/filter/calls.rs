@@ -40,13 +40,14 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
+    // Without an address: to wake a driver, and of the signal handler, which runs in any thread.
+    SYS_sendto,
     SYS_exit,
     SYS_exit_group,
 ];
 
 /// Of a worker that logs to systemd's journal.
-pub(super) const JOURNALD: &[c_long] =
-    &[SYS_sendmsg, SYS_sendto, SYS_memfd_create, SYS_fcntl, SYS_lseek];
+pub(super) const JOURNALD: &[c_long] = &[SYS_sendmsg, SYS_memfd_create, SYS_fcntl, SYS_lseek];
 
 /// Of all other threads besides: files, sockets, threads, and what the EAL does in its own.
 pub(super) const CONTROL: &[c_long] = &[
@@ -114,7 +115,6 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_listen,
     SYS_accept,
     SYS_accept4,
-    SYS_sendto,
     SYS_recvfrom,
     SYS_sendmsg,
     SYS_recvmsg,
@@ -193,13 +193,13 @@ pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 /// Of a kind of port: in its workers, and besides in the other threads.
 pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     match kind {
-        "af_packet" => (&[SYS_sendto], &[]),
+        "af_packet" => (&[], &[]),
         // Its program is loaded, changed and removed by bpf(2).
-        "af_xdp" => (&[SYS_sendto, SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
+        "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
-        // Misses of the IOTLB are sent to the frontend.
-        "vhost-user" => (&[SYS_sendmsg], &[]),
+        // Misses of the IOTLB are sent to the frontend; kicks are cleared by an epoll.
+        "vhost-user" => (&[SYS_sendmsg, SYS_epoll_pwait, SYS_epoll_pwait2], &[]),
         "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
         "pci" => (
             &[

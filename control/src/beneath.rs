@@ -2,19 +2,19 @@
 //!
 //! Without that key they are that of the appliance's own files ([`own_directory`]), the files that the configuration names itself, and their directories.
 //!
-//! The kernel resolves each path itself, from the directory on (`openat2(2)`, `RESOLVE_BENEATH` and
-//! `RESOLVE_NO_SYMLINKS`): neither `..` nor a symbolic link leads out, also when somebody renames directories meanwhile.
-//! There is no other way where the kernel does not have the call. The directories themselves are the operator's: they
-//! may be symbolic links.
+//! Each component of a path is opened by itself, from the directory on (`openat(2)`, `O_NOFOLLOW`), and `..` is refused: no
+//! symbolic link leads out, also while directories are renamed. `openat2(2)` has its mode in memory, where no filter of system
+//! calls can refuse set-user-ID bits; so it is not used. The directories themselves are the operator's: they may be symbolic
+//! links.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
 pub use self::parent::{NotWritten, Parent};
@@ -196,22 +196,21 @@ impl Directories {
         flags: OFlags,
         mode: Mode,
     ) -> Result<OwnedFd, Refused> {
-        let as_directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = openat(rustix::fs::CWD, &way.directory, as_directory, Mode::empty());
-        let opened = opened.map_err(|error| failed(path, &error.into()))?;
-        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        openat2(opened, &way.rest, flags, mode, beneath).map_err(|error| self.why(path, error))
+        let why = |error: Errno| self.why(path, error);
+        let mut at = openat(rustix::fs::CWD, &way.directory, AS_DIRECTORY, Mode::empty())
+            .map_err(|error| failed(path, &error.into()))?;
+        let mut parts = way.rest.components();
+        let last = parts.next_back();
+        for part in parts {
+            at = enter(&at, name_of(part), AS_DIRECTORY, Mode::empty()).map_err(why)?;
+        }
+        let name = last.ok_or_else(|| self.outside(path, "is not a path"))?;
+        enter(&at, name_of(name), flags, mode).map_err(why)
     }
 
     fn why(&self, path: &Path, error: Errno) -> Refused {
         match error {
             Errno::LOOP => self.outside(path, "is or passes a symbolic link"),
-            Errno::XDEV => self.outside(path, "leads out of them"),
-            Errno::NOSYS => Refused::Failed(format!(
-                "cannot open {}: openat2(2), by which files.paths is kept, is refused: it needs Linux 5.6, and a filter of system calls \
-                 that knows it (of a systemd unit: without RestrictSUIDSGID=yes)",
-                path.display()
-            )),
             error => failed(path, &error.into()),
         }
     }
@@ -228,6 +227,36 @@ impl Directories {
         let path = path.to_string_lossy();
         Refused::Outside(format!("\"{}\" {why}: {allowed}", path.escape_debug()))
     }
+}
+
+const AS_DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The name of a component. [`way`] has refused `..`; an empty name fails as such.
+fn name_of(part: Component<'_>) -> &OsStr {
+    match part {
+        Component::Normal(name) => name,
+        _ => OsStr::new(""),
+    }
+}
+
+/// Opens one name in a directory. A symbolic link is [`Errno::LOOP`], whatever the flags make of it.
+fn enter(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let opened = openat(&at, name, flags | OFlags::NOFOLLOW, mode);
+    let may_be_link = match &opened {
+        // O_PATH opens the link itself.
+        Ok(_) => flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY),
+        Err(error) => *error == Errno::NOTDIR,
+    };
+    if may_be_link {
+        let stat = match &opened {
+            Ok(opened) => rustix::fs::fstat(opened),
+            Err(_) => statat(&at, name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
+            return Err(Errno::LOOP);
+        }
+    }
+    opened
 }
 
 fn absolute(path: &Path) -> PathBuf {

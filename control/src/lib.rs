@@ -28,6 +28,8 @@ pub mod descriptors;
 #[cfg(feature = "appliance")]
 pub mod doctor;
 #[cfg(feature = "appliance")]
+mod dpdk_runtime;
+#[cfg(feature = "appliance")]
 pub mod files;
 #[cfg(feature = "appliance")]
 mod host;

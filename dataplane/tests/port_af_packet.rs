@@ -4,6 +4,8 @@
 mod port_common;
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
 use dataplane::port::{ChecksumBy, PortConfig, PortError, PortKind, Ports};
@@ -50,6 +52,7 @@ fn frames_reach_a_socket_of_the_kernel() {
     several_queues(&netns, &ports);
     an_interface_that_goes_down(&netns, &ports);
     refusals(&netns, &ports);
+    claims(&netns, &ports);
 }
 
 /// A VLAN tag is in the frame, where the kernel keeps it beside.
@@ -159,4 +162,34 @@ fn refusals(netns: &Netns, ports: &Ports) {
     // A refused port leaves nothing behind.
     drop(ports.open(&config("afs", 1500)).unwrap());
     drop(ports.open(&config("afs", 1500)).unwrap());
+}
+
+/// An interface has one user in its network namespace; users without privileges cannot take it.
+fn claims(netns: &Netns, ports: &Ports) {
+    let address = Ipv4Addr::new(10, 77, 13, 1);
+    netns.veth("afc", 1500, address);
+    // The name by which earlier versions claimed it.
+    let name = SocketAddr::from_abstract_name("ddpd/interface/afc").unwrap();
+    let _squatter = UnixListener::bind_addr(&name).unwrap();
+    let first = ports.open(&config("afc", 1500)).unwrap();
+    let error = ports.open(&config("afc", 1500)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "port \"p\": interface afc is used by another port of this process; stop that one or choose another interface"
+    );
+    assert_eq!(error.key(), "device");
+    let beside = PortConfig { shares_interface: true, ..config("afc", 1500) };
+    drop(ports.open(&beside).unwrap());
+    let other = ports.open(&config("afck", 1500)).unwrap();
+    // Another namespace has another interface of that name.
+    std::thread::scope(|scope| {
+        let elsewhere = || {
+            let netns = Netns::enter("afpc");
+            netns.veth("afc", 1500, address);
+            drop(ports.open(&config("afc", 1500)).unwrap());
+        };
+        scope.spawn(elsewhere).join().unwrap();
+    });
+    drop((first, other));
+    drop(ports.open(&config("afc", 1500)).unwrap());
 }

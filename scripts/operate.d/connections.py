@@ -240,3 +240,51 @@ def taken_interface(on):
             named = f"interface {device} is used by process {holder.process.pid}" in sentence
             expect(ran.returncode == 2 and named, f"exit {ran.returncode}: {sentence}")
             return sentence
+
+
+# A user without privileges: holds abstract names, and tries the sockets by which ddpd claims (of packets, and of XFRM's groups).
+SQUATTER = """
+import os, socket, sys
+os.setgroups([]); os.setgid(12345); os.setuid(12345)
+stream, datagrams = (socket.socket(socket.AF_UNIX, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM))
+stream.bind("\\0ddpd/interface/" + sys.argv[1]); stream.listen(1)
+datagrams.bind("\\0ddpd-xfrm")
+refused = 0
+try:
+    socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+except PermissionError:
+    refused += 1
+try:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 6).bind((0, 0x6e))
+except PermissionError:
+    refused += 1
+print(refused, flush=True)
+sys.stdin.read()
+"""
+
+
+@situation("a user without privileges cannot hold an interface or the kernel's SAs; a second ddpd with them: exit 2, and who has them")
+def names_held_by_a_user(on):
+    with beside_kernel(on, "squatted") as (_, inside, device):
+        command = [*inside, sys.executable, "-c", SQUATTER, device]
+        squatter = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            refused = squatter.stdout.readline().strip()
+            expect(refused == "2", f"the user has sockets that take a capability: {refused}")
+            port = f'kind = "af_packet"\ndevice = "{device}"\n'
+            first = text("c", 3, port=port, more='[ipsec]\nkeys = "kernel"\n')
+            with Ddpd(on, on.directory / "squatted", {"c": first}, wrap=inside) as holder:
+                # On a device of its own, with the same SAs.
+                second = text("d", 4, port='kind = "ring"\nlink = "x"\n', more='[ipsec]\nkeys = "kernel"\n')
+                third = text("e", 5, port='kind = "ring"\nlink = "x"\n')
+                for name, of in (("d", second), ("e", third)):
+                    (on.directory / "squatted" / f"{name}.toml").write_text(of)
+                command = [*inside, on.programs / "ddpd", "--config", "d.toml", "--config", "e.toml"]
+                ran = subprocess.run(command, cwd=on.directory / "squatted", capture_output=True, text=True, timeout=PATIENCE)
+                sentence = (ran.stderr.strip().splitlines() or [""])[-1]
+                named = "has the kernel's SAs" in sentence and f"is {holder.process.pid})" in sentence
+                expect(ran.returncode == 2 and named, f"exit {ran.returncode}: {sentence}")
+                return sentence
+        finally:
+            squatter.kill()
+            squatter.wait()

@@ -75,7 +75,7 @@ fn write(file: &Path, parent: &Parent, text: &str, overwrite: bool) -> Result<()
                 "{message}: name another file, or overwrite it (ddpctl config save --overwrite)"
             )),
             NotWritten::NotAFile => ApiError::bad_request(message),
-            NotWritten::Failed(_) => ApiError::conflict(message),
+            NotWritten::Mode { .. } | NotWritten::Failed(_) => ApiError::conflict(message),
         }
     })
 }

@@ -43,7 +43,7 @@ pub use ipsec::{IpsecPolicyInfo, IpsecSaInfo};
 pub use log::LogInfo;
 pub use observe::{MAX_OBSERVERS, Observer, ObserverError};
 pub use openapi::openapi;
-pub use server::{MAX_CONNECTIONS, Server, ServerError};
+pub use server::{Bound, MAX_CONNECTIONS, Server, ServerError};
 pub use serving::{ConnectionCounts, ConnectionTally};
 pub use spec::*;
 pub use stream_id::StreamId;

@@ -83,28 +83,7 @@ impl Server {
         body_limit: u64,
         access: Access,
     ) -> Result<Self, ServerError> {
-        let listener = bind(path, access.socket_mode())?;
-        let access = Arc::new(access);
-        let failed = |source| ServerError::Io { path: path.to_owned(), source };
-        let tally = access.tally();
-        let name = format!("API socket {}", path.display());
-        let (closing, watching) = watch::channel(false);
-        let limit = usize::try_from(body_limit).unwrap_or(usize::MAX);
-        let app = App::new(requester, events, limit, watching.clone());
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let thread = std::thread::Builder::new()
-            .name("api".into())
-            .spawn(move || {
-                runtime.block_on(async {
-                    let listener = tokio::net::UnixListener::from_std(listener)?;
-                    let door = Door::new(listener, Arc::clone(&access));
-                    serve((name, door), router(app, access), LIMITS, &tally.api, watching).await;
-                    Ok(())
-                })
-            })
-            .map_err(failed)?;
-        Ok(Self { path: path.to_owned(), closing, thread: Some(thread) })
+        Bound::new(path, &access)?.serve(requester, events, body_limit, access)
     }
 
     /// The socket.
@@ -130,6 +109,74 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::warn!(socket = %self.path.display(), %error, "the API did not end cleanly");
+        }
+    }
+}
+
+/// The listening socket before it is served: connections wait. Dropped, it is removed.
+///
+/// The sandbox refuses connect(2), chmod(2) and chown(2), which making it takes: it is made before.
+#[derive(Debug)]
+pub struct Bound {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+impl Bound {
+    /// Makes the socket, open to those whom `access` admits.
+    ///
+    /// # Errors
+    /// Another appliance has it, or it cannot be made.
+    pub fn new(path: &Path, access: &Access) -> Result<Bound, ServerError> {
+        let listener = Some(bind(path, access.socket_mode())?);
+        Ok(Bound { path: path.to_owned(), listener })
+    }
+
+    /// Serves it. `body_limit` bounds request bodies, bytes.
+    ///
+    /// # Errors
+    /// There is no thread, or no runtime for it.
+    pub fn serve(
+        mut self,
+        requester: Requester,
+        events: EventLog,
+        body_limit: u64,
+        access: Access,
+    ) -> Result<Server, ServerError> {
+        let failed = |path: &Path, source| ServerError::Io { path: path.to_owned(), source };
+        let access = Arc::new(access);
+        let tally = access.tally();
+        let name = format!("API socket {}", self.path.display());
+        let (closing, watching) = watch::channel(false);
+        let limit = usize::try_from(body_limit).unwrap_or(usize::MAX);
+        let app = App::new(requester, events, limit, watching.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| failed(&self.path, error))?;
+        let listener = self.listener.take();
+        let thread = std::thread::Builder::new()
+            .name("api".into())
+            .spawn(move || {
+                runtime.block_on(async {
+                    let listener = listener.expect("taken once, here");
+                    let listener = tokio::net::UnixListener::from_std(listener)?;
+                    let door = Door::new(listener, Arc::clone(&access));
+                    serve((name, door), router(app, access), LIMITS, &tally.api, watching).await;
+                    Ok(())
+                })
+            })
+            .map_err(|error| failed(&self.path, error))?;
+        Ok(Server { path: self.path.clone(), closing, thread: Some(thread) })
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if self.listener.is_some()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(socket = %self.path.display(), %error, "the API's socket is not removed");
         }
     }
 }

@@ -24,6 +24,7 @@ use super::thread::{Control, Driver, Place, Signal, Waker};
 use crate::api::{self, Access, AccessTally, EventLog, Observer, Server};
 use crate::config::{self, Config, RegionSection};
 use crate::descriptors;
+use crate::dpdk_runtime;
 use crate::files::Writer;
 use crate::host::{self, Hosts, Shared};
 use crate::notify::watchdog::{Pulse, Watched};
@@ -75,6 +76,9 @@ impl Process {
         sandbox: &Sandbox,
     ) -> Result<Process, String> {
         let references: Vec<&Config> = configs.iter().collect();
+        if references.iter().any(|config| config.management.dpdk_telemetry) {
+            dpdk_runtime::make(&dpdk_runtime::directory())?;
+        }
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
         let ports = Ports::new(eal);
@@ -85,7 +89,10 @@ impl Process {
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
             // While the process may make sockets.
             let shared = host::share(config, &macs)?;
-            opened.push((ports, shared));
+            // While it may connect, and change modes and owners.
+            let sockets = Sockets::open(config)
+                .map_err(|error| format!("appliance {}: {error}", config.name))?;
+            opened.push(Opened { ports, shared, sockets });
         }
         if let Some(link) = ports.unjoined().first() {
             return Err(format!(
@@ -198,20 +205,45 @@ fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
     Ok(config::machine_memory().map(|machine| Room { machine, pools, appliances }))
 }
 
+/// What an appliance opens before system calls are restricted.
+struct Opened {
+    ports: Vec<Port>,
+    shared: Vec<Shared>,
+    sockets: Sockets,
+}
+
+/// Its management sockets, which listen and are not served yet.
+struct Sockets {
+    access: Access,
+    api: api::Bound,
+    attach: shm::Server,
+}
+
+impl Sockets {
+    fn open(config: &Config) -> Result<Sockets, String> {
+        let management = &config.management;
+        // Names of users and groups are looked up here: that may take connections to their directories.
+        let access =
+            Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
+        let api = api::Bound::new(&management.socket, &access).map_err(|e| e.to_string())?;
+        let attach = attach_socket(&management.socket)?;
+        Ok(Sockets { access, api, attach })
+    }
+}
+
 fn start_one(
     config: Config,
-    (mut ports, shared): (Vec<Port>, Vec<Shared>),
+    Opened { mut ports, shared, sockets }: Opened,
     all: &Ports,
     room: Option<Room>,
     (place, sandbox): (Place, &Sandbox),
 ) -> Result<Running, String> {
     let management = config.management.clone();
-    let access = Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
+    let Sockets { access, api, attach: shm } = sockets;
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
     let workers = config.workers.len();
     let budget = Budget::new(room, &config.limits, workers);
     let regions = load_regions(&config, &budget)?;
-    let shm = attach_socket(&management.socket)?;
     let wake = waker.clone();
     let writer = Writer::<Memory>::start("files", move || wake.wake())
         .map_err(|error| format!("cannot start the file writer: {error}"))?;
@@ -250,8 +282,7 @@ fn start_one(
     if let Some(observer) = &observer {
         tracing::info!("metrics: http://{}/metrics", observer.address());
     }
-    let server = Server::start(&management.socket, requester, log, body, access)
-        .map_err(|e| e.to_string())?;
+    let server = api.serve(requester, log, body, access).map_err(|e| e.to_string())?;
     let thread = std::thread::Builder::new()
         .name("control".into())
         .spawn(move || driver.run())

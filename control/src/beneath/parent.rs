@@ -7,13 +7,16 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fsync, linkat, openat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, fsync, linkat, openat,
     renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 /// Names that are tried for a temporary file.
 const TRIES: u32 = 100;
+
+/// Bits that open(2) gives: not set-user-ID and the like, which the sandbox refuses.
+const PERMISSIONS: Mode = Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO);
 
 /// The directory, open, and the file's name in it.
 #[derive(Debug)]
@@ -31,6 +34,14 @@ pub enum NotWritten {
     /// What is there is no ordinary file.
     #[error("is no ordinary file: name another")]
     NotAFile,
+    /// Its mode cannot be given to the new file.
+    #[error(
+        "has mode {mode:04o}, which the umask and the sandbox do not let ddpd give to a new file: remove it first"
+    )]
+    Mode {
+        /// Permission bits.
+        mode: u32,
+    },
     /// A call failed.
     #[error("cannot be written: {0}")]
     Failed(#[from] io::Error),
@@ -96,8 +107,8 @@ impl Parent {
             Some(_) => return Err(NotWritten::NotAFile),
             None => Mode::RUSR | Mode::WUSR,
         };
-        let (mut file, temporary) = self.temporary()?;
-        let written = fill(&mut file, bytes, mode).map_err(NotWritten::from);
+        let (mut file, temporary) = self.temporary(mode)?;
+        let written = fill(&mut file, bytes, mode);
         let written = written.and_then(|()| self.give_name(&temporary, overwrite));
         if written.is_err() {
             // The first error is the one to tell.
@@ -115,12 +126,13 @@ impl Parent {
         }
     }
 
-    fn temporary(&self) -> io::Result<(File, String)> {
+    /// With the mode, as far as the umask leaves it.
+    fn temporary(&self, mode: Mode) -> io::Result<(File, String)> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let process = std::process::id();
         for n in 0..TRIES {
             let name = format!(".ddpd-{process}-{n}");
-            match openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR) {
+            match openat(&self.directory, &name, flags, mode & PERMISSIONS) {
                 Ok(file) => return Ok((file.into(), name)),
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -149,10 +161,15 @@ impl Parent {
     }
 }
 
-fn fill(file: &mut File, bytes: &[u8], mode: Mode) -> io::Result<()> {
+fn fill(file: &mut File, bytes: &[u8], mode: Mode) -> Result<(), NotWritten> {
     file.write_all(bytes)?;
-    fchmod(&*file, mode)?;
-    file.sync_all()
+    if Mode::from_raw_mode(fstat(&*file)?.st_mode & 0o7777) != mode {
+        fchmod(&*file, mode).map_err(|error| match error {
+            Errno::PERM => NotWritten::Mode { mode: mode.as_raw_mode() },
+            error => error.into(),
+        })?;
+    }
+    Ok(file.sync_all()?)
 }
 
 fn is_file(stat: &Stat) -> bool {

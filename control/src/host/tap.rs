@@ -103,9 +103,9 @@ const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
 const IFLA_MTU: u16 = libc::IFLA_MTU;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 
-/// The kernel answers questions about devices by any socket.
+/// The kernel answers questions about devices by any socket; the sandbox refuses datagrams of this family.
 fn any_socket() -> rustix::io::Result<OwnedFd> {
-    rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
+    rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
 }
 
 fn index_of(name: &str) -> Option<u32> {

@@ -19,7 +19,8 @@ pub enum Sent {
 /// Where messages go; without a manager, nowhere.
 #[derive(Debug)]
 pub struct Socket {
-    to: Option<(UnixDatagram, SocketAddr)>,
+    /// Without an address the socket is connected.
+    to: Option<(UnixDatagram, Option<SocketAddr>)>,
     warned: AtomicBool,
 }
 
@@ -50,7 +51,11 @@ impl Socket {
     /// Sends a message, lines of `NAME=value`, without waiting.
     pub fn send(&self, message: &str) -> Sent {
         let Some((socket, to)) = &self.to else { return Sent::Done };
-        match socket.send_to_addr(message.as_bytes(), to) {
+        let sent = match to {
+            Some(to) => socket.send_to_addr(message.as_bytes(), to),
+            None => socket.send(message.as_bytes()),
+        };
+        match sent {
             Ok(_) => Sent::Done,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
             Err(error) => {
@@ -70,17 +75,22 @@ impl Socket {
     }
 }
 
-fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+/// An abstract name is connected to at once: later the sandbox refuses it. A path is resolved for each message, as its socket
+/// may be replaced.
+fn open(name: &OsStr) -> io::Result<(UnixDatagram, Option<SocketAddr>)> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
     let address = match name.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        [b'/', ..] => SocketAddr::from_pathname(name)?,
+        [b'@', name @ ..] => {
+            socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+            None
+        }
+        [b'/', ..] => Some(SocketAddr::from_pathname(name)?),
         _ => {
             let name = name.display();
             let message = format!("{name} is neither an absolute path nor an abstract name");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
     };
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
     Ok((socket, address))
 }

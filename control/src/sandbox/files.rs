@@ -9,8 +9,8 @@ use landlock::{
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::beneath;
 use crate::config::{Backing, Config, Delivery, Hugepages, PortKind};
+use crate::{beneath, dpdk_runtime};
 
 /// The newest version whose rights are handled; those that an older kernel lacks are left out.
 const NEWEST: ABI = ABI::V7;
@@ -83,7 +83,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
-        .and_then(|rules| rules.scope(Scope::Signal))
+        .and_then(|rules| rules.scope(Scope::Signal | Scope::AbstractUnixSocket))
         .and_then(Ruleset::create)
         .map_err(failed)?;
     for config in configs {
@@ -91,6 +91,10 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
             PathFd::new(path).map_err(|error| {
                 format!("management.sandbox.paths: {}: {error}: make it", path.display())
             })?;
+        }
+        if config.management.dpdk_telemetry {
+            // DPDK makes it later; a rule takes a directory that is there.
+            dpdk_runtime::make(&dpdk_runtime::directory())?;
         }
         if let Some(at) = config.management.listen.address {
             rules = rules.add_rule(NetPort::new(at.port(), AccessNet::BindTcp)).map_err(failed)?;
@@ -134,7 +138,7 @@ fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
             hugetlbfs().iter().for_each(|path| add(path, May::Write));
         }
         if config.management.dpdk_telemetry {
-            add(&dpdk_runtime(), May::Write);
+            add(&dpdk_runtime::directory(), May::Write);
         }
         if config.interfaces.iter().any(|interface| interface.host.is_some()) {
             add(Path::new("/dev/net/tun"), May::Device);
@@ -218,20 +222,6 @@ fn hugetlbfs() -> Vec<PathBuf> {
         (kind == "hugetlbfs").then(|| PathBuf::from(place))
     };
     mounts.lines().filter_map(place).collect()
-}
-
-/// DPDK's directory for sockets, or what of it is there already.
-fn dpdk_runtime() -> PathBuf {
-    let base = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from("/var/run"),
-        false => std::env::var_os("XDG_RUNTIME_DIR").map_or_else(|| "/tmp".into(), PathBuf::from),
-    };
-    let own = base.join("dpdk");
-    // It is made by DPDK; what is allowed must be there.
-    match std::fs::create_dir_all(&own) {
-        Ok(()) => own,
-        Err(_) => base,
-    }
 }
 
 fn parent(file: &Path) -> PathBuf {

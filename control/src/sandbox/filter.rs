@@ -13,16 +13,24 @@ use crate::config::PortKind;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Restricts all threads of the process, which has ports of these kinds.
+/// The ports of a process, as far as their system calls differ.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ports {
+    pub(super) kinds: BTreeSet<&'static str>,
+    /// One of them connects to a Unix socket: a client of memif.
+    pub(super) connects: bool,
+}
+
+/// Restricts all threads of the process.
 ///
 /// # Errors
 /// A sentence: the kernel has no filters, or refuses.
-pub(super) fn base(kinds: &BTreeSet<&str>) -> Result<(), String> {
+pub(super) fn base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
-    apply_filter_all_threads(&allowing(base_rules(kinds)?)?).map_err(refused)?;
-    // clone3(2) has its flags in memory, where no filter sees them. The C library takes clone(2) where it is not
-    // implemented, whose flags are looked at. Of two filters that refuse a call the later one's error counts.
-    let none = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    apply_filter_all_threads(&allowing(base_rules(ports)?)?).map_err(refused)?;
+    // These have flags and modes in memory, where no filter sees them. Libraries take clone(2) and openat(2) where they are not
+    // implemented, whose arguments are compared. Of two filters that refuse a call the later one's error counts.
+    let none = any(&[libc::SYS_clone3, libc::SYS_openat2]);
     let action = SeccompAction::Errno(libc::ENOSYS as u32);
     apply_filter_all_threads(&compiled(none, SeccompAction::Allow, action)?).map_err(refused)
 }
@@ -36,19 +44,23 @@ pub(super) fn worker(kinds: &[PortKind], journald: bool) -> Result<(), String> {
     apply_filter(&allowing(rules)?).map_err(|error| error.to_string())
 }
 
-fn base_rules(kinds: &BTreeSet<&str>) -> Result<Rules, String> {
+fn base_rules(Ports { kinds, connects }: &Ports) -> Result<Rules, String> {
     let mut rules = any(calls::WORKER.iter().chain(calls::CONTROL));
     for kind in kinds {
         rules.extend(any(calls::of_kind(kind).0.iter().chain(calls::of_kind(kind).1)));
     }
-    without_execution(&mut rules)?;
+    if *connects {
+        rules.extend(any(calls::CONNECT));
+    }
+    with_conditions(&mut rules)?;
     let thread = i64::from(libc::CLONE_THREAD | libc::CLONE_VM) as u64;
     rules.insert(libc::SYS_clone, vec![rule(0, masked(thread), thread)?]);
     let families = calls::families(kinds).into_iter();
     let families = families.map(|family| rule(0, SeccompCmpOp::Eq, family as u64));
-    rules.insert(libc::SYS_socket, families.collect::<Result<_, _>>()?);
-    let unix = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
-    rules.insert(libc::SYS_socketpair, vec![unix]);
+    let mut sockets = families.collect::<Result<Vec<_>, _>>()?;
+    sockets.push(unix_stream()?);
+    rules.insert(libc::SYS_socket, sockets);
+    rules.insert(libc::SYS_socketpair, vec![unix_stream()?]);
     // Limits are read, not changed.
     rules.insert(libc::SYS_prlimit64, vec![long(2, SeccompCmpOp::Eq, 0)?]);
     let options = [libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_NAME, libc::PR_SET_TIMERSLACK];
@@ -64,17 +76,52 @@ fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Res
     }
     if journald {
         rules.extend(any(calls::JOURNALD));
+    } else {
+        rules.insert(libc::SYS_sendto, vec![long(4, SeccompCmpOp::Eq, 0)?]);
     }
-    without_execution(&mut rules)?;
+    with_conditions(&mut rules)?;
     let slack = rule(0, SeccompCmpOp::Eq, libc::PR_SET_TIMERSLACK as u64)?;
     rules.insert(libc::SYS_prctl, vec![slack]);
     Ok(rules)
 }
 
-/// Memory is not made executable.
-fn without_execution(rules: &mut Rules) -> Result<(), String> {
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, vec![rule(2, masked(libc::PROT_EXEC as u64), 0)?]);
+/// Unix sockets of streams. Datagrams would reach any socket of the host without connect(2).
+fn unix_stream() -> Result<SeccompRule, String> {
+    /// `SOCK_TYPE_MASK` of Linux: the others are flags.
+    const TYPE: u64 = 0xf;
+    all(&[(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64), (1, masked(TYPE), libc::SOCK_STREAM as u64)])
+}
+
+/// Conditions on listed calls that hold for every thread.
+fn with_conditions(rules: &mut Rules) -> Result<(), String> {
+    /// Set-user-ID and set-group-ID bits.
+    const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
+    /// Without these the mode is not read, and may be anything.
+    const MAKES: u64 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
+    let plain = |mode| rule(mode, masked(PRIVILEGED), 0);
+    let makes_none = |flags| rule(flags, masked(MAKES), 0);
+    let no_execution = || rule(2, masked(libc::PROT_EXEC as u64), 0);
+    // Input into the terminal that ddpd was started from.
+    let input = [libc::TIOCSTI, libc::TIOCLINUX];
+    let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
+    let own = u64::from(std::process::id());
+    let conditions = [
+        (libc::SYS_mmap, vec![no_execution()?]),
+        (libc::SYS_mprotect, vec![no_execution()?]),
+        (libc::SYS_openat, vec![makes_none(2)?, plain(3)?]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, vec![makes_none(1)?, plain(2)?]),
+        (libc::SYS_mkdirat, vec![plain(2)?]),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mkdir, vec![plain(1)?]),
+        (libc::SYS_ioctl, vec![all(&input)?]),
+        // Signals to threads of this process.
+        (libc::SYS_tgkill, vec![rule(0, SeccompCmpOp::Eq, own)?]),
+    ];
+    for (call, conditions) in conditions {
+        if let Some(listed) = rules.get_mut(&call) {
+            *listed = conditions;
+        }
     }
     Ok(())
 }
@@ -89,21 +136,21 @@ fn masked(mask: u64) -> SeccompCmpOp {
 
 /// An argument of 32 bits is as given.
 fn rule(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
-    condition(argument, SeccompCmpArgLen::Dword, op, value)
+    all(&[(argument, op, value)])
+}
+
+/// Several of them at once.
+fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
+    let conditions = conditions.iter().map(|(argument, op, value)| {
+        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
+    });
+    let rule = conditions.collect::<Result<_, _>>().and_then(SeccompRule::new);
+    rule.map_err(|error| error.to_string())
 }
 
 /// The same of 64 bits.
 fn long(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
-    condition(argument, SeccompCmpArgLen::Qword, op, value)
-}
-
-fn condition(
-    argument: u8,
-    len: SeccompCmpArgLen,
-    op: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(argument, len, op, value);
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, op, value);
     let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
     rule.map_err(|error| error.to_string())
 }
@@ -128,13 +175,21 @@ fn compiled(
 mod tests {
     use super::*;
 
+    fn ports(kinds: &[&'static str]) -> Ports {
+        Ports { kinds: kinds.iter().copied().collect(), connects: false }
+    }
+
     #[test]
     fn filters_compile_for_each_kind_and_a_worker_has_no_call_that_the_base_lacks() {
         for kind in PortKind::WORDS {
-            let base = base_rules(&BTreeSet::from([kind])).unwrap();
+            let base = base_rules(&ports(&[kind])).unwrap();
             let worker = worker_rules([kind].into_iter(), false).unwrap();
             for call in worker.keys() {
                 assert!(base.contains_key(call), "{kind}: call {call}");
+            }
+            for call in [libc::SYS_openat, libc::SYS_mkdirat, libc::SYS_ioctl, libc::SYS_tgkill] {
+                let without = |rules: &Rules| rules.get(&call).is_some_and(Vec::is_empty);
+                assert!(!without(&base) && !without(&worker), "{kind}: call {call}");
             }
             assert!(worker.len() < base.len() / 2, "{kind}: {} of {}", worker.len(), base.len());
             assert!(allowing(base).unwrap().len() < 4096);
@@ -143,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_executed_mounted_or_traced() {
-        let all = base_rules(&PortKind::WORDS.into_iter().collect()).unwrap();
+    fn calls_that_leave_the_sandbox_are_not_listed() {
+        let all = base_rules(&ports(&PortKind::WORDS)).unwrap();
         for call in [
             libc::SYS_execve,
             libc::SYS_execveat,
@@ -161,10 +216,24 @@ mod tests {
             libc::SYS_perf_event_open,
             libc::SYS_keyctl,
             libc::SYS_kill,
+            libc::SYS_openat2,
+            libc::SYS_fchmod,
+            libc::SYS_fchmodat,
+            libc::SYS_fchmodat2,
+            libc::SYS_fchown,
+            libc::SYS_fchownat,
+            libc::SYS_setxattr,
+            libc::SYS_connect,
         ] {
             assert!(!all.contains_key(&call), "call {call}");
         }
-        let ring = base_rules(&BTreeSet::from(["ring"])).unwrap();
+        let ring = base_rules(&ports(&["ring"])).unwrap();
         assert!(all.contains_key(&libc::SYS_bpf) && !ring.contains_key(&libc::SYS_bpf));
+    }
+    #[test]
+    fn a_client_of_memif_may_connect() {
+        let client = Ports { connects: true, ..ports(&["memif"]) };
+        assert!(base_rules(&client).unwrap().contains_key(&libc::SYS_connect));
+        assert!(!base_rules(&ports(&["memif"])).unwrap().contains_key(&libc::SYS_connect));
     }
 }

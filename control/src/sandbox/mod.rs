@@ -19,9 +19,9 @@ mod filter;
 mod privileges;
 mod state;
 
-use std::collections::BTreeSet;
-
 pub use state::{SandboxState, state};
+
+use port_kind::MemifRole;
 
 use crate::config::{Config, LogFormat, PortKind, SandboxMode};
 
@@ -29,14 +29,14 @@ use crate::config::{Config, LogFormat, PortKind, SandboxMode};
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     on: bool,
-    kinds: BTreeSet<&'static str>,
+    ports: filter::Ports,
     journald: bool,
 }
 
 impl Sandbox {
     /// None: nothing is denied.
     pub fn none() -> Sandbox {
-        Sandbox { on: false, kinds: BTreeSet::new(), journald: false }
+        Sandbox { on: false, ports: filter::Ports::default(), journald: false }
     }
 
     /// Gives up capabilities, new privileges and files that no appliance of the process needs. To be called while the
@@ -58,8 +58,13 @@ impl Sandbox {
             tracing::info!("sandbox: off, by management.sandbox.mode");
             return Ok(Sandbox::none());
         }
-        let kinds = configs.iter().flat_map(|config| &config.ports);
-        let kinds = kinds.map(|port| port.kind.word()).collect();
+        let kinds = || configs.iter().flat_map(|config| &config.ports).map(|port| &port.kind);
+        let connects =
+            |kind: &PortKind| matches!(kind, PortKind::Memif { role: MemifRole::Client, .. });
+        let ports = filter::Ports {
+            kinds: kinds().map(PortKind::word).collect(),
+            connects: kinds().any(connects),
+        };
         let journald =
             configs.iter().any(|config| config.management.log_format == LogFormat::Journald);
         let kept = privileges::drop_rest(configs)?;
@@ -68,7 +73,7 @@ impl Sandbox {
         let landlock = files::restrict(configs)?;
         state::entered(kept, landlock);
         tracing::info!("sandbox: capabilities {}, files {}", state::listed(kept), landlock);
-        Ok(Sandbox { on: true, kinds, journald })
+        Ok(Sandbox { on: true, ports, journald })
     }
 
     /// Restricts the system calls of all threads. To be called when the ports are open: what follows needs fewer.
@@ -76,7 +81,7 @@ impl Sandbox {
         if !self.on {
             return;
         }
-        match filter::base(&self.kinds) {
+        match filter::base(&self.ports) {
             Ok(()) => {
                 state::filtered();
                 tracing::info!("sandbox: system calls restricted in all threads");

@@ -1,8 +1,10 @@
 /* See shim.h. Built against DPDK 22.11 up to 25.11. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <net/if.h>
+#include <netpacket/packet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +79,40 @@ int ddpd_interface_get(const char *name, struct ddpd_interface *out)
 	rc = ask_interface(fd, name, out);
 	close(fd);
 	return rc;
+}
+
+static int bind_packet(int fd, const char *name, uint16_t protocol)
+{
+	struct sockaddr_ll address;
+	struct ifreq request;
+
+	memset(&request, 0, sizeof(request));
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	if (ioctl(fd, SIOCGIFINDEX, &request) < 0)
+		return -errno;
+	memset(&address, 0, sizeof(address));
+	address.sll_family = AF_PACKET;
+	address.sll_protocol = htons(protocol);
+	address.sll_ifindex = request.ifr_ifindex;
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+		return -errno;
+	return 0;
+}
+
+int ddpd_packet_socket(const char *name, uint16_t protocol)
+{
+	/* Protocol 0: no frame of another interface before bind(2). */
+	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = bind_packet(fd, name, protocol);
+	if (rc < 0) {
+		close(fd);
+		return rc;
+	}
+	return fd;
 }
 
 int ddpd_socket_family(int fd)

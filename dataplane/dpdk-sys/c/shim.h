@@ -86,6 +86,8 @@ struct ddpd_interface {
 };
 
 int ddpd_interface_get(const char *name, struct ddpd_interface *out);
+/* A packet socket bound to an interface and a protocol number (host byte order), or a negative errno. */
+int ddpd_packet_socket(const char *name, uint16_t protocol);
 /* The address family of a socket, or a negative errno. */
 int ddpd_socket_family(int fd);
 

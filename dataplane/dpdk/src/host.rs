@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
-use std::os::fd::RawFd;
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
 use dpdk_sys as sys;
 
@@ -41,6 +42,21 @@ pub fn interface(name: &str) -> Option<Interface> {
         running: raw.running != 0,
         mac: raw.mac,
     })
+}
+
+/// Opens a packet socket (packet(7)) that is bound to an interface and receives frames of one protocol number only.
+///
+/// # Errors
+/// There is no such interface in this network namespace, or the process lacks CAP_NET_RAW.
+pub fn packet_socket(interface: &str, protocol: u16) -> io::Result<OwnedFd> {
+    let name = CString::new(interface)?;
+    // SAFETY: a NUL-terminated string, which the call only reads.
+    let fd = unsafe { sys::ddpd_packet_socket(name.as_ptr(), protocol) };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: a descriptor that the call has just opened and that has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// True when the process has the capability in effect.

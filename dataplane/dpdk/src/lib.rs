@@ -35,6 +35,7 @@ pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
+    packet_socket,
 };
 pub use large::Sent;
 pub use log::LogLevel;

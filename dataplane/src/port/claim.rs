@@ -1,86 +1,151 @@
-//! A network interface of Linux has one user among the ports that use packet sockets, in whichever process: each socket
-//! sees all frames, and both would answer. (Of AF_XDP the kernel refuses a second socket itself.)
+//! One user for each network interface of Linux among the ports that use packet sockets: each socket receives all frames, and
+//! both would answer. (Of AF_XDP the kernel refuses a second socket itself.)
 //!
-//! The user holds a socket with an abstract name (unix(7)), which the kernel keeps for each network namespace, as it does
-//! interfaces, and frees with the process, however that ends.
+//! A claim is a packet socket (packet(7)) with a protocol number of ours, bound to the interface. The kernel lists it in
+//! `/proc/net/packet` to all processes of the network namespace, also those of other users and containers, and closes it with
+//! the process. Opening one takes `CAP_NET_RAW`, as the port does. Abstract socket names and lock files that several users can
+//! open do not serve: a user without privileges could hold them.
 
-use std::io::{Error, ErrorKind};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
-
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
-};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 
 use super::{PortConfig, PortError, PortKind};
 
+/// Protocol number of claims. No frame has one below 0x0600 apart from the few of `linux/if_ether.h`, so the socket receives
+/// nothing.
+const PROTOCOL: u16 = 0x00dd;
+
+/// Packet sockets of the calling thread's network namespace.
+const SOCKETS: &str = "/proc/thread-self/net/packet";
+
 /// Held while the interface is in use.
 #[derive(Debug)]
-pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] UnixListener);
+pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] OwnedFd);
 
 /// Claims the interface of a port, if it has one.
 ///
 /// # Errors
-/// Another process, or another port of this one, has it.
+/// Another process, or another port of this one, has it; or packet sockets cannot be opened or listed.
 pub(super) fn claim(config: &PortConfig) -> Result<Option<Claim>, PortError> {
     let PortKind::AfPacket { device } = &config.kind else { return Ok(None) };
     if config.shares_interface {
         return Ok(None);
     }
-    let name = format!("ddpd/interface/{device}");
-    let claimed = SocketAddr::from_abstract_name(&name).and_then(|at| UnixListener::bind_addr(&at));
-    match claimed {
-        Ok(listener) => Ok(Some(Claim(listener))),
-        Err(error) => Err(refused(config, device, holder(name.as_bytes()), &error)),
-    }
-}
-
-fn refused(config: &PortConfig, device: &str, holder: Option<i32>, error: &Error) -> PortError {
-    let (port, interface) = (config.name.clone(), device.to_owned());
-    if error.kind() != ErrorKind::AddrInUse {
-        let why = error.to_string();
-        return PortError::Value { port, key: "device", value: interface, why };
-    }
-    let holder = match holder {
-        Some(pid) if pid == std::process::id().cast_signed() => {
-            "another port of this process".into()
+    let (port, interface) = (config.name.clone(), device.clone());
+    match open(device) {
+        Ok((claim, None)) => Ok(Some(claim)),
+        Ok((_, Some(other))) => {
+            Err(PortError::InterfaceTaken { port, interface, holder: holder(&other) })
         }
-        Some(pid) => format!("process {pid}"),
-        None => "another process".into(),
-    };
-    PortError::InterfaceTaken { port, interface, holder }
+        Err(error) => {
+            let why = format!("it cannot be claimed: {error}");
+            Err(PortError::Value { port, key: "device", value: interface, why })
+        }
+    }
 }
 
-/// The process that holds a name.
-fn holder(name: &[u8]) -> Option<i32> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-    connect(&socket, &SocketAddrUnix::new_abstract_name(name).ok()?).ok()?;
-    Some(sockopt::socket_peercred(&socket).ok()?.pid.as_raw_nonzero().get())
+/// Opens a claim, and looks for another one afterwards: of two processes at once, at least one finds the other's.
+fn open(device: &str) -> io::Result<(Claim, Option<Listed>)> {
+    let socket = dpdk::packet_socket(device, PROTOCOL)?;
+    let own = rustix::fs::fstat(&socket)?.st_ino;
+    let listed = fs::read_to_string(SOCKETS)
+        .map_err(|error| io::Error::new(error.kind(), format!("{SOCKETS}: {error}")))?;
+    Ok((Claim(socket), other(&listed, own)))
+}
+
+/// A packet socket in the kernel's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Listed {
+    protocol: u16,
+    /// Index of the interface that it is bound to.
+    interface: i32,
+    user: u32,
+    inode: u64,
+}
+
+impl Listed {
+    /// Columns: sk, RefCnt, Type, Proto (hexadecimal), Iface, R, Rmem, User, Inode.
+    fn parse(line: &str) -> Option<Listed> {
+        let mut columns = line.split_ascii_whitespace().skip(3);
+        let protocol = u16::from_str_radix(columns.next()?, 16).ok()?;
+        let interface = columns.next()?.parse().ok()?;
+        let mut columns = columns.skip(2);
+        let user = columns.next()?.parse().ok()?;
+        let inode = columns.next()?.parse().ok()?;
+        Some(Listed { protocol, interface, user, inode })
+    }
+}
+
+/// The claim of another socket on the interface of ours.
+fn other(listed: &str, own: u64) -> Option<Listed> {
+    let claims = || listed.lines().filter_map(Listed::parse).filter(|at| at.protocol == PROTOCOL);
+    let interface = claims().find(|claim| claim.inode == own)?.interface;
+    claims().find(|claim| claim.interface == interface && claim.inode != own)
+}
+
+/// The process that has a claim. By its user where `/proc` does not show its descriptors (other users', and in the sandbox).
+fn holder(claim: &Listed) -> String {
+    match process_of(claim.inode) {
+        Some(pid) if pid == std::process::id() => "another port of this process".into(),
+        Some(pid) => format!("process {pid}"),
+        None => format!("a process of user {}", claim.user),
+    }
+}
+
+fn process_of(inode: u64) -> Option<u32> {
+    let link = format!("socket:[{inode}]");
+    let has_it = |pid: &u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut links = open.filter_map(|fd| fs::read_link(fd.path()).ok());
+        links.any(|found| found.as_os_str() == link.as_str())
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has_it)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LISTED: &str = "\
+sk               RefCnt Type Proto  Iface R Rmem   User   Inode
+000000005add34a4 3      3    0003   7     1 0      0      100
+000000005add34a5 3      2    00dd   7     1 0      998    101
+000000005add34a6 3      2    00dd   8     1 0      0      102
+000000005add34a7 3      2    00dd   7     1 0      0      103
+000000005add34a8 3      2    00dd   -1    1 0      0      104
+";
+
     #[test]
-    fn an_interface_has_one_user() {
-        let device = format!("ddpt{}", std::process::id());
-        let config = PortConfig::new("p", PortKind::AfPacket { device: device.clone() });
-        let first = claim(&config).unwrap().unwrap();
-        let error = claim(&PortConfig::new("q", config.kind.clone())).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "port \"q\": interface {device} is used by another port of this process; stop that one or choose another \
-                 interface"
-            )
-        );
-        assert_eq!(error.key(), "device");
-        let beside = PortConfig { shares_interface: true, ..config.clone() };
-        assert!(claim(&beside).unwrap().is_none());
-        drop(first);
-        assert!(claim(&config).unwrap().is_some());
-        assert!(claim(&PortConfig::new("r", PortKind::Ring { link: device })).unwrap().is_none());
+    fn the_other_claim_on_one_interface_is_found_and_other_sockets_are_not() {
+        let taken = |own| other(LISTED, own).map(|claim| (claim.inode, claim.user));
+        assert_eq!(taken(101), Some((103, 0)));
+        assert_eq!(taken(103), Some((101, 998)));
+        assert_eq!(taken(102), None);
+        assert_eq!(taken(104), None);
+        // A kernel that does not list packet sockets.
+        assert_eq!(taken(105), None);
+        assert_eq!(other("sk RefCnt\n1 2 3 zz 5\n", 1), None);
+    }
+
+    #[test]
+    fn a_holder_that_proc_does_not_show_is_named_by_its_user() {
+        let unknown = Listed { protocol: PROTOCOL, interface: 1, user: 998, inode: u64::MAX };
+        assert_eq!(holder(&unknown), "a process of user 998");
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
+        assert_eq!(holder(&Listed { inode, ..unknown }), "another port of this process");
+    }
+
+    #[test]
+    fn kinds_of_port_without_an_interface_claim_nothing() {
+        let config = PortConfig::new("r", PortKind::Ring { link: "l".into() });
+        assert!(claim(&config).unwrap().is_none());
+        let shared = PortConfig {
+            shares_interface: true,
+            ..PortConfig::new("p", PortKind::AfPacket { device: "none".into() })
+        };
+        assert!(claim(&shared).unwrap().is_none());
     }
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::io::Errno;
 use rustix::net::netlink::{SocketAddrNetlink, XFRM};
@@ -14,14 +12,17 @@ use rustix::net::{
 };
 use zeroize::Zeroize as _;
 
-/// The name of who has the kernel's SAs.
-const ALONE: &[u8] = b"ddpd-xfrm";
 /// Bytes of a datagram at most: a dump's have up to 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 /// Bytes that the kernel may keep for us.
 const KEPT: usize = 4 << 20;
-/// Groups: expiries, SAs, policies and migrations (`linux/xfrm.h`).
-const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 6;
+/// Groups: expiries, SAs, policies, reports and migrations (`linux/xfrm.h`).
+///
+/// Joining them takes `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists them for each socket. So this set
+/// is also the mark by which another appliance is found. Reports are in it for that alone: IKE daemons join other sets.
+const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
+/// Netlink sockets of the calling thread's network namespace.
+const SOCKETS: &str = "/proc/thread-self/net/netlink";
 
 /// What came.
 pub(super) enum Received<'a> {
@@ -37,8 +38,6 @@ pub(super) enum Received<'a> {
 pub(super) struct Socket {
     fd: OwnedFd,
     buffer: Box<[u8]>,
-    /// Held: two that use the kernel's SAs would use each sequence number twice.
-    _alone: UnixDatagram,
     /// Dropped before the buffer is freed; `None` where the limit forbids it.
     _locked: Option<region::LockGuard>,
 }
@@ -54,14 +53,6 @@ impl Socket {
                 "[ipsec] keys = \"kernel\": no netlink socket for XFRM (it takes CAP_NET_ADMIN): {error}"
             )
         };
-        // Names of this kind belong to the network namespace, as SAs do.
-        let name = SocketAddr::from_abstract_name(ALONE).map_err(|error| error.to_string())?;
-        let alone = UnixDatagram::bind_addr(&name).map_err(|error| {
-            format!(
-                "[ipsec] keys = \"kernel\": another appliance of this network namespace has the kernel's SAs, and an SA has \
-                 one sender: {error}"
-            )
-        })?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
         let fd = fd.map_err(failed)?;
@@ -70,12 +61,14 @@ impl Socket {
             set_socket_recv_buffer_size(&fd, KEPT).map_err(failed)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS)).map_err(failed)?;
+        // After bind(2): of two appliances at once, at least one finds the other's.
+        refuse_second(rustix::fs::fstat(&fd).map_err(failed)?.st_ino)?;
         let buffer = vec![0; DATAGRAM].into_boxed_slice();
         let locked = region::lock(buffer.as_ptr(), buffer.len());
         if let Err(error) = &locked {
             tracing::warn!("ipsec: the buffer for the kernel's keys may be swapped out: {error}");
         }
-        Ok(Socket { fd, buffer, _alone: alone, _locked: locked.ok() })
+        Ok(Socket { fd, buffer, _locked: locked.ok() })
     }
 
     /// The next datagram is given to `take`, and wiped.
@@ -105,8 +98,53 @@ impl Socket {
     }
 }
 
+/// Refuses a second appliance of the network namespace: two that use the kernel's SAs would use each sequence number twice.
+/// `own`: inode of our socket.
+fn refuse_second(own: u64) -> Result<(), String> {
+    let listed = std::fs::read_to_string(SOCKETS)
+        .map_err(|error| format!("[ipsec] keys = \"kernel\": {SOCKETS}: {error}"))?;
+    match listed.lines().filter_map(port_of_mark).find(|(_, inode)| *inode != own) {
+        None => Ok(()),
+        Some((port, _)) => Err(format!(
+            "[ipsec] keys = \"kernel\": another appliance of this network namespace has the kernel's SAs, and an SA has one \
+             sender (its netlink port, usually its process, is {port})"
+        )),
+    }
+}
+
+/// Netlink port and inode of a socket that has the mark. Columns: sk, Eth (the protocol), Pid, Groups (hexadecimal), Rmem, Wmem,
+/// Dump, Locks, Drops, Inode.
+fn port_of_mark(line: &str) -> Option<(u32, u64)> {
+    let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+    let [_, protocol, port, groups, .., inode] = columns[..] else { return None };
+    let is_xfrm = protocol.parse() == Ok(libc::NETLINK_XFRM);
+    let marked = is_xfrm && u32::from_str_radix(groups, 16) == Ok(GROUPS);
+    marked.then_some((port.parse().ok()?, inode.parse().ok()?))
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_of_these_groups_is_an_appliance_and_those_of_ike_daemons_are_not() {
+        let line = |protocol: i32, groups: u32| {
+            let (columns, inode) = ("0        0        0     2        0       ", 34125);
+            format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")
+        };
+        assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, GROUPS)), Some((1722, 34125)));
+        // Acquire, expire, migrate and mapping; all; none.
+        for groups in [0xc3, u32::MAX, 0] {
+            assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, groups)), None, "{groups:x}");
+        }
+        assert_eq!(port_of_mark(&line(libc::NETLINK_ROUTE, GROUPS)), None);
+        let head = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode";
+        assert_eq!((port_of_mark(head), port_of_mark("")), (None, None));
     }
 }

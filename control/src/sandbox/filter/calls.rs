@@ -1,5 +1,8 @@
-//! The system calls that are listed. Those with a condition on their arguments (clone, socket, mmap, mprotect, prctl,
-//! prlimit64) are in the parent module.
+//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open, prctl, prlimit64, sendto, socket,
+//! tgkill and their like) are in the parent module.
+//!
+//! Left out on purpose: chmod(2), chown(2) and their like, which reach all files of the user that ddpd runs as, as Landlock does
+//! not restrict them; openat2(2), whose mode is in memory.
 
 use std::collections::BTreeSet;
 
@@ -37,19 +40,19 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
+    // Without an address: to wake a driver, and of the signal handler, which runs in any thread.
+    SYS_sendto,
     SYS_exit,
     SYS_exit_group,
 ];
 
 /// Of a worker that logs to systemd's journal.
-pub(super) const JOURNALD: &[c_long] =
-    &[SYS_sendmsg, SYS_sendto, SYS_memfd_create, SYS_fcntl, SYS_lseek];
+pub(super) const JOURNALD: &[c_long] = &[SYS_sendmsg, SYS_memfd_create, SYS_fcntl, SYS_lseek];
 
 /// Of all other threads besides: files, sockets, threads, and what the EAL does in its own.
 pub(super) const CONTROL: &[c_long] = &[
     // Files.
     SYS_openat,
-    SYS_openat2,
     SYS_newfstatat,
     SYS_fstat,
     SYS_statx,
@@ -76,10 +79,6 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_fsync,
     SYS_fdatasync,
     SYS_copy_file_range,
-    SYS_fchmod,
-    SYS_fchmodat,
-    SYS_fchown,
-    SYS_fchownat,
     SYS_umask,
     SYS_flock,
     SYS_fcntl,
@@ -116,8 +115,6 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_listen,
     SYS_accept,
     SYS_accept4,
-    SYS_connect,
-    SYS_sendto,
     SYS_recvfrom,
     SYS_sendmsg,
     SYS_recvmsg,
@@ -172,12 +169,6 @@ pub(super) const CONTROL: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
     SYS_link,
     #[cfg(target_arch = "x86_64")]
-    SYS_chmod,
-    #[cfg(target_arch = "x86_64")]
-    SYS_chown,
-    #[cfg(target_arch = "x86_64")]
-    SYS_lchown,
-    #[cfg(target_arch = "x86_64")]
     SYS_dup2,
     #[cfg(target_arch = "x86_64")]
     SYS_pipe,
@@ -196,16 +187,19 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_time,
 ];
 
+/// Of ports that connect to a Unix socket, also again after it was closed.
+pub(super) const CONNECT: &[c_long] = &[SYS_connect];
+
 /// Of a kind of port: in its workers, and besides in the other threads.
 pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     match kind {
-        "af_packet" => (&[SYS_sendto], &[]),
+        "af_packet" => (&[], &[]),
         // Its program is loaded, changed and removed by bpf(2).
-        "af_xdp" => (&[SYS_sendto, SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
+        "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
-        // Misses of the IOTLB are sent to the frontend.
-        "vhost-user" => (&[SYS_sendmsg], &[]),
+        // Misses of the IOTLB are sent to the frontend; kicks are cleared by an epoll.
+        "vhost-user" => (&[SYS_sendmsg, SYS_epoll_pwait, SYS_epoll_pwait2], &[]),
         "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
         "pci" => (
             &[
@@ -223,11 +217,13 @@ pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     }
 }
 
-/// Families of sockets that a process with these kinds of port makes.
+/// Families of sockets that a process with these kinds of port makes, besides Unix sockets of streams.
 pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
-    let mut families = vec![AF_UNIX, AF_INET, AF_INET6, AF_NETLINK];
+    let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];
     families.extend(kinds.contains("af_packet").then_some(AF_PACKET));
     families.extend(kinds.contains("af_xdp").then_some(AF_XDP));
+    // if_indextoname(3) of the C library, by which mlx5 finds its device, takes a Unix socket of datagrams.
+    families.extend(kinds.contains("pci").then_some(AF_UNIX));
     families
 }

@@ -1,0 +1,98 @@
+//! DPDK's runtime directory, in which it makes the socket of its telemetry. For a user without a directory of its own that is
+//! `/tmp/dpdk`, a name which any user of the host can take first.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+/// Its path, as DPDK chooses it.
+pub(crate) fn directory() -> PathBuf {
+    choose(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
+}
+
+fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let base = match variable("RUNTIME_DIRECTORY") {
+        Some(base) => base,
+        None if is_root => "/var/run".into(),
+        None => variable("XDG_RUNTIME_DIR").unwrap_or_else(|| "/tmp".into()),
+    };
+    Path::new(&base).join("dpdk")
+}
+
+/// Makes it for this user alone, unless it is there.
+///
+/// # Errors
+/// It is not there and cannot be made, or another user controls it: a sentence.
+pub(crate) fn make(directory: &Path) -> Result<(), String> {
+    let shown = directory.display();
+    let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let found = std::fs::symlink_metadata(directory).map_err(failed)?;
+    match why_foreign(&found, rustix::process::geteuid().as_raw()) {
+        None => Ok(()),
+        Some(why) => Err(format!(
+            "management.dpdk_telemetry: {shown}, where DPDK makes its socket, {why}: remove it, or set XDG_RUNTIME_DIR to a \
+             directory of this user"
+        )),
+    }
+}
+
+/// Why a directory is another user's, seen from the user `own`.
+fn why_foreign(found: &std::fs::Metadata, own: u32) -> Option<String> {
+    if !found.is_dir() {
+        Some("is not a directory".into())
+    } else if found.uid() != own && found.uid() != 0 {
+        Some(format!("belongs to user {}", found.uid()))
+    } else if found.mode() & 0o002 != 0 {
+        Some("can be written by all users".into())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_directory_is_the_one_that_dpdk_chooses() {
+        let chosen = |is_root, set: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
+            };
+            choose(is_root, variable).display().to_string()
+        };
+        let both = [("RUNTIME_DIRECTORY", "/run/ddpd"), ("XDG_RUNTIME_DIR", "/run/user/7")];
+        assert_eq!(chosen(true, &both), "/run/ddpd/dpdk");
+        assert_eq!(chosen(true, &both[1..]), "/var/run/dpdk");
+        assert_eq!(chosen(false, &both[1..]), "/run/user/7/dpdk");
+        assert_eq!(chosen(false, &[]), "/tmp/dpdk");
+    }
+
+    #[test]
+    fn a_directory_that_another_user_controls_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("dpdk");
+        make(&own).unwrap();
+        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+        make(&own).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let found = std::fs::metadata(&own).unwrap();
+        let foreign = why_foreign(&found, uid + 1);
+        assert_eq!(foreign, (uid != 0).then(|| format!("belongs to user {uid}")));
+        std::fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        assert!(make(&own).unwrap_err().contains("can be written by all users"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        assert!(make(&link).unwrap_err().contains("is not a directory"));
+        assert!(make(&dir.path().join("none/dpdk")).unwrap_err().contains("none/dpdk"));
+    }
+}

@@ -8,12 +8,11 @@ use base::Instant;
 
 use crate::crypto::ESP_HEADER;
 use crate::ip::{self, Header, IPV4_HEADER, NotIp};
-use crate::policy::Flow;
+use crate::policy::{Flow, KEEPALIVE};
 use crate::replay::Replayed;
 use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_HEADER};
 
-/// UDP port of ESP in UDP (RFC 3948 §2.1).
-pub const NAT_PORT: u16 = 4500;
+pub use crate::policy::NAT_PORT;
 
 /// Why a packet is not sealed, or not opened. Each is counted by its name; those that RFC 4303 calls auditable
 /// ([`Refused::is_auditable`]) are reported besides.
@@ -192,7 +191,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     let Ok(header) = Header::read(packet) else { return false };
     let body = packet.get(header.len..header.total).unwrap_or_default();
     let to = body.get(2..4) == Some(&port.to_be_bytes());
-    header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&[0xff])
+    header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&KEEPALIVE)
 }
 
 /// The sequence number of an ESP packet as it stands there.

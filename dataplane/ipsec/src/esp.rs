@@ -236,9 +236,7 @@ impl Outbound {
         if start + total > buffer.len() {
             return Err(Refused::NoRoom);
         }
-        let longest =
-            if header.v6 { usize::from(u16::MAX) + ip::IPV6_HEADER } else { u16::MAX.into() };
-        if total > longest {
+        if total > longest(&self.sa.shape.mode, &header) {
             return Err(Refused::TooLong);
         }
         self.sequence += 1;
@@ -350,6 +348,16 @@ impl Inbound {
         let left = self.sa.count(packet.len(), now, false);
         Ok(Done { packet, sequence, left })
     }
+}
+
+/// Bytes of the longest packet with the outermost IP header: of a tunnel the outer one, whose length field counts (RFC 791 §3.1,
+/// RFC 8200 §3).
+fn longest(mode: &Mode, header: &Header) -> usize {
+    let v6 = match mode {
+        Mode::Transport => header.v6,
+        Mode::Tunnel(tunnel) => tunnel.source.is_ipv6(),
+    };
+    usize::from(u16::MAX) + if v6 { ip::IPV6_HEADER } else { 0 }
 }
 
 /// A packet that its sender wants whole. IPv6's always are.

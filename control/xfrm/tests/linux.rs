@@ -194,7 +194,8 @@ fn changes(mirrored: &mut Mirrored, remote: &str, tunnel: &str) {
 fn wanted(mirrored: &mut Mirrored, daemon: &Socket) {
     let protection = mirrored.mirror.protections()[0].protection;
     let [local, remote] = ["10.1.2.3", "10.9.8.7"].map(|ip| ip.parse().unwrap());
-    let flow = Flow { local, remote, protocol: 6, ports: Some((1000, 4420)), icmp: None };
+    let flow =
+        Flow { local, remote, protocol: 6, ports: Some((1000, 4420)), icmp: None, ike: false };
     mirrored.mirror.wanted(protection, &flow);
     mirrored.run();
     let Received::Datagram(datagram) = daemon.receive().unwrap() else { panic!("no request") };

@@ -129,7 +129,7 @@ impl Maker {
             return plain;
         }
         let Some(packet) = plan(frames, how) else { return plain };
-        // A pool that is empty makes no large packets.
+        // An empty pool makes no large packets, nor does a plan whose lengths contradict each other.
         let Some(head) = frames[0].head_of(&packet, how) else { return plain };
         let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
         let whole = (frames.get(..usize::from(offer.frames)))

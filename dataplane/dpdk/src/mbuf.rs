@@ -255,8 +255,10 @@ impl Mbuf {
         }
     }
 
-    /// A new buffer of the same pool with the headers of `packet`, which is to be cut; `None` when the pool is empty.
+    /// A new buffer of the same pool with the headers of `packet`, which is to be cut; `None` when the pool is empty, or the
+    /// lengths in `packet` are not those of its headers.
     pub(crate) fn head_of(&self, packet: &LargePacket, how: Segmentation) -> Option<Mbuf> {
+        let l4_len = packet.l4_len()?;
         // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
         // SAFETY: freshly allocated, so it is ours alone.
@@ -264,8 +266,7 @@ impl Mbuf {
         head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
         let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
         let virtio = if how.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
-        let l4_len = packet.headers.len() as u16 - packet.l2_len - packet.l3_len;
-        // SAFETY: the buffer is valid and ours.
+        // SAFETY: the buffer is valid and ours; its data are so many bytes of headers.
         unsafe {
             sys::ddpd_mbuf_set_tx_cut(
                 head.raw(),

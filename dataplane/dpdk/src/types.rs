@@ -125,6 +125,24 @@ pub struct LargePacket {
     pub frames: u16,
 }
 
+/// Bytes of the shortest headers of a large packet: Ethernet, IPv4 or IPv6, TCP.
+const LEAST_L2: u16 = 14;
+const LEAST_L3: [u16; 2] = [20, 40];
+const LEAST_L4: u16 = 20;
+
+impl LargePacket {
+    /// Bytes of the TCP header. `None` if no device could cut such a packet: lengths that are not those of its headers, or
+    /// nothing to cut. Within [`LARGE_HEADERS`] the lengths fit the fields of an `rte_mbuf` (7, 9 and 8 bits).
+    pub(crate) fn l4_len(&self) -> Option<u16> {
+        let ip = self.l2_len.checked_add(self.l3_len)?;
+        let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
+        let headers = self.l2_len >= LEAST_L2
+            && self.l3_len >= LEAST_L3[usize::from(self.ipv6)]
+            && l4_len >= LEAST_L4;
+        (headers && self.segment > 0 && self.frames > 1).then_some(l4_len)
+    }
+}
+
 /// Receive-side scaling: which hash and which queue.
 #[derive(Clone, Debug)]
 pub struct Rss {
@@ -228,4 +246,56 @@ impl TxOffloads {
 
 fn bit(on: bool, flag: sys::ddpd_flags) -> u64 {
     if on { u64::from(flag) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_packet_whose_lengths_are_not_its_headers_is_not_cut() {
+        let good = LargePacket {
+            headers: [0; 66].into_iter().collect(),
+            ipv6: false,
+            l2_len: 14,
+            l3_len: 20,
+            segment: 1000,
+            frames: 2,
+        };
+        assert_eq!(good.l4_len(), Some(32));
+        assert_eq!(
+            LargePacket { ipv6: true, l2_len: 6, l3_len: 40, ..good.clone() }.l4_len(),
+            None
+        );
+        for (l2_len, l3_len) in [
+            (14, 19),
+            (13, 20),
+            (14, 33),
+            (14, 52),
+            (14, 53),
+            (66, 20),
+            (u16::MAX, 20),
+            (14, u16::MAX),
+        ] {
+            let wrong = LargePacket { l2_len, l3_len, ..good.clone() };
+            assert_eq!(wrong.l4_len(), None, "{l2_len} {l3_len}");
+        }
+        let wrong = [
+            LargePacket { headers: ArrayVec::new(), ..good.clone() },
+            LargePacket { segment: 0, ..good.clone() },
+            LargePacket { frames: 1, ..good.clone() },
+            LargePacket { frames: 0, ..good.clone() },
+            LargePacket { ipv6: true, ..good.clone() },
+        ];
+        for wrong in wrong {
+            assert_eq!(wrong.l4_len(), None, "{wrong:?}");
+        }
+        // The longest headers fit the fields.
+        let headers: ArrayVec<u8, LARGE_HEADERS> = [0; LARGE_HEADERS].into_iter().collect();
+        for (l2_len, l3_len) in [(88, 20), (14, 94), (14, 20)] {
+            let most = LargePacket { headers: headers.clone(), l2_len, l3_len, ..good.clone() };
+            let l4_len = most.l4_len().unwrap();
+            assert!(l2_len < 1 << 7 && l3_len < 1 << 9 && l4_len < 1 << 8);
+        }
+    }
 }

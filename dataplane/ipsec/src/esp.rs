@@ -8,12 +8,11 @@ use base::Instant;
 
 use crate::crypto::ESP_HEADER;
 use crate::ip::{self, Header, IPV4_HEADER, NotIp};
-use crate::policy::Flow;
+use crate::policy::{Flow, KEEPALIVE};
 use crate::replay::Replayed;
 use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_HEADER};
 
-/// UDP port of ESP in UDP (RFC 3948 §2.1).
-pub const NAT_PORT: u16 = 4500;
+pub use crate::policy::NAT_PORT;
 
 /// Why a packet is not sealed, or not opened. Each is counted by its name; those that RFC 4303 calls auditable
 /// ([`Refused::is_auditable`]) are reported besides.
@@ -192,7 +191,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
     let Ok(header) = Header::read(packet) else { return false };
     let body = packet.get(header.len..header.total).unwrap_or_default();
     let to = body.get(2..4) == Some(&port.to_be_bytes());
-    header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&[0xff])
+    header.protocol == ip::UDP && to && body.get(UDP_HEADER..) == Some(&KEEPALIVE)
 }
 
 /// The sequence number of an ESP packet as it stands there.
@@ -237,9 +236,7 @@ impl Outbound {
         if start + total > buffer.len() {
             return Err(Refused::NoRoom);
         }
-        let longest =
-            if header.v6 { usize::from(u16::MAX) + ip::IPV6_HEADER } else { u16::MAX.into() };
-        if total > longest {
+        if total > longest(&self.sa.shape.mode, &header) {
             return Err(Refused::TooLong);
         }
         self.sequence += 1;
@@ -351,6 +348,16 @@ impl Inbound {
         let left = self.sa.count(packet.len(), now, false);
         Ok(Done { packet, sequence, left })
     }
+}
+
+/// Bytes of the longest packet with the outermost IP header: of a tunnel the outer one, whose length field counts (RFC 791 §3.1,
+/// RFC 8200 §3).
+fn longest(mode: &Mode, header: &Header) -> usize {
+    let v6 = match mode {
+        Mode::Transport => header.v6,
+        Mode::Tunnel(tunnel) => tunnel.source.is_ipv6(),
+    };
+    usize::from(u16::MAX) + if v6 { ip::IPV6_HEADER } else { 0 }
 }
 
 /// A packet that its sender wants whole. IPv6's always are.

@@ -29,7 +29,7 @@ pub use self::verdict::{Drop, Incoming, Outgoing};
 use crate::crypto::Algorithm;
 pub use crate::esp::NAT_PORT;
 use crate::esp::{self, Done, Refused};
-use crate::ip::{Header, Part};
+use crate::ip::{ESP, Header, Part};
 pub use crate::policy::Direction;
 use crate::policy::{Decision, Denied, Flow, Spd};
 use crate::sa::{Inbound, Left, Outbound, Parameters, SaError, Shape};
@@ -409,7 +409,8 @@ impl Guard {
         Ok(Outgoing::Protect { protection, ahead: shape.ahead(), total, path_mtu })
     }
 
-    /// What the policies say of a packet to the wire, whatever it is. What is ESP already passes where they protect.
+    /// The policies' decision about any packet to the wire. ESP of others passes where they protect; ESP in UDP does not, as any
+    /// program may send from port 4500, or to it.
     #[inline(never)]
     fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, Drop> {
         let (flow, part) = Flow::see(packet, false).ok_or(Refused::Malformed)?;
@@ -423,7 +424,7 @@ impl Guard {
             return Ok(Decision::Bypass);
         }
         Ok(match self.flows.decide(&flow, Direction::Out) {
-            Decision::Protect(_) if sealed.is_some() => Decision::Bypass,
+            Decision::Protect(_) if sealed.is_some() && flow.protocol == ESP => Decision::Bypass,
             decision => decision,
         })
     }

@@ -1,8 +1,9 @@
 //! The security policy database (RFC 4301 §4.4.1): an ordered list that says of each packet whether it is protected, passes
 //! as it is, or is dropped.
 //!
-//! IKE (our UDP ports 500 and 4500) and neighbour discovery pass whatever the list says: without them there would be no SA and
-//! no neighbour. What no policy names is dropped once there is a list (§4.4.1), and passes where there is none.
+//! IKE and neighbour discovery pass whatever the list says: without them there would be no SA and no neighbour. IKE is UDP at our
+//! port 500, and at our port 4500 a datagram with the non-ESP marker or a NAT keepalive; any program of the host may send from
+//! 4500. What no policy names is dropped once there is a list (§4.4.1), and passes where there is none.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,6 +11,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 
 use crate::ip::{self, Part, SCTP, TCP, UDP, Upper};
+use crate::sa::UDP_HEADER;
 
 /// Policies of one database at most: each look-up may look at all of them, once per flow.
 pub const MOST: usize = 1024;
@@ -17,8 +19,14 @@ pub const MOST: usize = 1024;
 const ICMP: u8 = 1;
 const DCCP: u8 = 33;
 const ICMPV6: u8 = 58;
-/// IKE, and IKE beside ESP in UDP (RFC 7296 §2, RFC 3948 §2.2).
-const IKE: [u16; 2] = [500, 4500];
+/// UDP port of IKE (RFC 7296 §2).
+const IKE: u16 = 500;
+/// UDP port of ESP in UDP (RFC 3948 §2.1), and of IKE with NAT traversal.
+pub const NAT_PORT: u16 = 4500;
+/// First bytes of IKE at [`NAT_PORT`], where ESP has its SPI (RFC 3948 §2.2).
+const NON_ESP_MARKER: [u8; 4] = [0; 4];
+/// Payload of a NAT keepalive (RFC 3948 §2.3).
+pub(crate) const KEEPALIVE: [u8; 1] = [0xff];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
 const DISCOVERY: RangeInclusive<u8> = 133..=137;
 /// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5): switches that watch it would keep neighbour
@@ -53,6 +61,8 @@ pub struct Flow {
     pub ports: Option<(u16, u16)>,
     /// Type of an ICMP message.
     pub icmp: Option<u8>,
+    /// UDP at our port 4500 that is IKE's: it begins with the non-ESP marker, or is a NAT keepalive (RFC 3948 §2.2, §2.3).
+    pub ike: bool,
 }
 
 impl Flow {
@@ -76,15 +86,24 @@ impl Flow {
             _ => None,
         };
         let icmp = matches!(protocol, ICMP | ICMPV6).then(|| above.first().copied()).flatten();
-        let flow = match inbound {
-            true => {
-                let ports = ports.map(|(source, destination)| (destination, source));
-                Flow { local: destination, remote: source, protocol, ports, icmp }
-            }
-            false => Flow { local: source, remote: destination, protocol, ports, icmp },
+        let ((local, remote), ports) = match inbound {
+            true => ((destination, source), ports.map(|(from, to)| (to, from))),
+            false => ((source, destination), ports),
         };
-        Some((flow, part))
+        let nat = protocol == UDP && ports.is_some_and(|(local, _)| local == NAT_PORT);
+        let ike = nat && is_ike(above);
+        Some((Flow { local, remote, protocol, ports, icmp, ike }, part))
     }
+}
+
+/// True for a UDP datagram at port 4500 that is IKE's: not shorter than its length field says, and with one of the two payloads
+/// that are not ESP.
+fn is_ike(datagram: &[u8]) -> bool {
+    let Some(&[high, low]) = datagram.get(4..6) else { return false };
+    // RFC 768: the receiver reads so many bytes, whatever IP carries behind them.
+    let len = usize::from(u16::from_be_bytes([high, low]));
+    let payload = datagram.get(UDP_HEADER..len).unwrap_or_default();
+    payload == KEEPALIVE || payload.starts_with(&NON_ESP_MARKER)
 }
 
 /// True for a protocol whose header begins with two ports.
@@ -339,11 +358,12 @@ pub enum Decision<T> {
     Denied(Denied),
 }
 
-/// IKE and neighbour discovery.
+/// True for IKE, neighbour discovery and multicast listener discovery, in both directions.
 fn always_passes(flow: &Flow) -> bool {
     match (flow.protocol, flow.ports, flow.icmp) {
-        // By our port alone: a stranger chooses his own.
-        (UDP, Some((local, _)), _) => IKE.contains(&local),
+        // By our port alone: the peer chooses its own.
+        (UDP, Some((IKE, _)), _) => true,
+        (UDP, Some((NAT_PORT, _)), _) => flow.ike,
         (ICMPV6, _, Some(kind)) => DISCOVERY.contains(&kind) || GROUPS.contains(&kind),
         _ => false,
     }

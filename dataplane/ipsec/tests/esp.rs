@@ -422,3 +422,28 @@ fn names_are_unique() {
     assert_eq!(names.len(), Refused::ALL.len());
     assert_eq!(Refused::ALL.iter().filter(|r| r.is_auditable()).count(), 5);
 }
+
+// RFC 791 §3.1, RFC 8200 §3: the length field that counts is that of the outermost header.
+#[test]
+fn the_outer_header_bounds_the_length_of_a_tunnel() {
+    for (inner_v6, outer_v6) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mode = Mode::Tunnel(tunnel(outer_v6));
+        let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
+        let most = 65_535 + if outer_v6 { 40 } else { 0 };
+        let header = if inner_v6 { 40 } else { 20 };
+        // Without the header of UDP, which is in the packet too.
+        let inner = 65_535 + if inner_v6 { 40 } else { 0 };
+        let longest = out.shape().largest(most, header).unwrap().min(inner);
+        let clear = packet(inner_v6, 0, 0, &vec![7; longest - header - 8]);
+        let wire = sealed(&mut out, &clear);
+        assert_eq!(ip::Header::read(&wire).unwrap().total, wire.len());
+        assert!(open(&mut inbound, &wire).unwrap() == clear, "{inner_v6} in {outer_v6}");
+        let beyond = (clear.len() + 4).min(inner);
+        if out.shape().sealed_len(beyond, header) > most {
+            let (mut buffer, at) = roomy(&packet(inner_v6, 0, 0, &vec![7; beyond - header - 8]));
+            let before = buffer.clone();
+            assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::TooLong));
+            assert!(buffer == before && out.sequence() == 1);
+        }
+    }
+}

@@ -533,3 +533,107 @@ fn extension_headers_hide_no_port_from_a_policy() {
         }
     }
 }
+
+/// A UDP datagram between hosts 1 and 2, from our side if `out`; `length`: its length field.
+fn datagram(v6: bool, out: bool, local_port: u16, length: usize, payload: &[u8]) -> Vec<u8> {
+    let ports = if out { [local_port, 61_000] } else { [61_000, local_port] };
+    let mut udp = ports.map(u16::to_be_bytes).concat();
+    udp.extend((length as u16).to_be_bytes());
+    udp.extend([0, 0]);
+    udp.extend(payload);
+    let (from, to) = if out { (1, 2) } else { (2, 1) };
+    let total = |header: u16| (header + udp.len() as u16).to_be_bytes();
+    let mut packet = match v6 {
+        false => {
+            let mut packet =
+                vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
+            packet[2..4].copy_from_slice(&total(20));
+            ipsec::ip::write_checksum(&mut packet);
+            packet
+        }
+        true => {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
+            packet[4..6].copy_from_slice(&total(0));
+            for host in [from, to] {
+                packet.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+            }
+            packet
+        }
+    };
+    packet.extend(udp);
+    packet
+}
+
+// RFC 3948 §2.2, §2.3: at port 4500 IKE is told from ESP by its first bytes, and by nothing else from data in clear.
+#[test]
+fn port_4500_passes_ike_and_keepalives_in_clear() {
+    let all = |v6: bool| {
+        let any = if v6 { "::/0" } else { "0.0.0.0/0" };
+        let mut policy = policy("10.0.0.0/8", None, Action::Protect(STRONG));
+        policy.selector.local = any.parse().unwrap();
+        policy.selector.remote = any.parse().unwrap();
+        policy
+    };
+    let spd = || Spd::new(vec![all(false), all(true)]).unwrap();
+    let marked = |data: &[u8]| [&[0; 4], data].concat();
+    let cases: [(&str, u16, Vec<u8>, usize, bool); 11] = [
+        ("IKE", 500, vec![7; 28], 36, true),
+        ("IKE at 4500", 4500, marked(&[7; 28]), 40, true),
+        ("a keepalive", 4500, vec![0xff], 9, true),
+        ("data", 4500, b"in clear".to_vec(), 16, false),
+        ("little data", 4500, b"abc".to_vec(), 11, false),
+        ("no data", 4500, Vec::new(), 8, false),
+        ("another byte", 4500, vec![0xfe], 9, false),
+        ("two bytes", 4500, vec![0xff, 0xff], 10, false),
+        ("a marker behind the end", 4500, marked(&[7; 28]), 11, false),
+        ("a length beyond the end", 4500, marked(&[7; 28]), 41, false),
+        ("a marker elsewhere", 4501, marked(&[7; 28]), 40, false),
+    ];
+    for alone in [false, true] {
+        for (name, port, payload, length, passes) in &cases {
+            for v6 in [false, true] {
+                let mut guard = Guard::new(0, spd(), [0]);
+                if alone {
+                    guard.seals_alone();
+                }
+                let out = datagram(v6, true, *port, *length, payload);
+                let sent = guard.outgoing(&out, NOW);
+                assert_eq!(sent == Ok(Outgoing::Clear), *passes, "{name}, {v6}: {sent:?}");
+                let came = datagram(v6, false, *port, *length, payload);
+                let taken = guard.incoming(&came, NOW);
+                let clear = matches!(taken, Ok(Incoming::Clear | Incoming::Keepalive));
+                assert_eq!(clear, *passes, "{name}, {v6}: {taken:?}");
+                // A flow that is remembered makes no exception.
+                assert_eq!(guard.outgoing(&out, NOW) == Ok(Outgoing::Clear), *passes, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn data_to_port_4500_of_a_peer_is_protected() {
+    let (mut a, _) = pair(transport);
+    let mut guard = Guard::new(
+        0,
+        {
+            let protect = policy("10.0.0.0/8", None, Action::Protect(STRONG));
+            Spd::new(vec![protect]).unwrap()
+        },
+        [0],
+    );
+    let mut out = datagram(false, true, 4000, 40, &[7; 32]);
+    out[22..24].copy_from_slice(&4500u16.to_be_bytes());
+    assert_eq!(guard.outgoing(&out, NOW), Ok(Outgoing::Wait(STRONG)));
+    // One flow: IKE and data in turns.
+    for _ in 0..3 {
+        let ike = datagram(false, true, 4500, 40, &[0; 32]);
+        assert_eq!(guard.outgoing(&ike, NOW), Ok(Outgoing::Clear));
+        let data = datagram(false, true, 4500, 40, &[7; 32]);
+        assert_eq!(guard.outgoing(&data, NOW), Ok(Outgoing::Wait(STRONG)));
+    }
+    // ESP of others goes on.
+    let foreign = parameters(7001, Mode::Transport);
+    a.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
+    let sealed = send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap();
+    assert_eq!(guard.outgoing(&sealed, NOW), Ok(Outgoing::Clear));
+}

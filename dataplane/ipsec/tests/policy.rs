@@ -35,6 +35,7 @@ fn flow(remote: &str, protocol: u8, ports: Option<(u16, u16)>) -> Flow {
         protocol,
         ports,
         icmp: None,
+        ike: false,
     }
 }
 
@@ -101,9 +102,13 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
     ])
     .unwrap();
     for ports in [(500, 500), (4500, 61_000)] {
-        let ike = flow("10.0.0.9", UDP, Some(ports));
+        let ike = Flow { ike: ports.0 == 4500, ..flow("10.0.0.9", UDP, Some(ports)) };
         assert_eq!((outbound(&spd, &ike), inbound(&spd, &ike, None)), (Ok(None), Ok(())));
     }
+    // RFC 3948 §2.2: port 4500 carries ESP besides, and any program may send from there.
+    let data = flow("10.0.0.9", UDP, Some((4500, 4500)));
+    assert_eq!(inbound(&spd, &data, None), Err(Denied::Unprotected));
+    assert_eq!(outbound(&spd, &data), Ok(Some(&"all")));
     // A stranger who sends from such a port is no IKE daemon of ours.
     for ports in [(61_000, 4500), (9899, 500)] {
         let strange = flow("10.0.0.9", UDP, Some(ports));
@@ -238,6 +243,7 @@ proptest! {
             protocol: TCP,
             ports: Some((local, remote)),
             icmp: None,
+            ike: false,
         };
         for error in wrong {
             let PolicyError::Shadowed { earlier, later } = error else { panic!("{error}") };

@@ -219,6 +219,9 @@ counters! {
         host_too_long: Counter,
         /// Frames of the host not sent because its kernel had sealed them by an SA of this appliance.
         unsent_twice: Counter,
+        /// Frames of the host not sent because they are neither IP nor ARP, LLDP or EAPOL, or have two tags: no policy can be
+        /// applied to them.
+        unsent_unclassified: Counter,
         /// Frames of other workers, and those that keep the ports of NATs, not sent because the transmit ring was full.
         unsent_full: Counter,
         /// Frames sent on to the worker that has their SA, to be sealed there, and reports to the worker of a flow whose frame was too
@@ -465,6 +468,8 @@ drop_reasons! {
     IpsecDiscarded = "ipsec_discarded",
     /// There are policies of IPsec, and none names it.
     IpsecNoPolicy = "ipsec_no_policy",
+    /// For the host, under policies of IPsec: neither an intact IP packet nor ARP, LLDP or EAPOL.
+    IpsecUnclassified = "ipsec_unclassified",
     /// ESP of an SA that there is not (RFC 4303 §3.4.2).
     EspUnknownSpi = "esp_unknown_spi",
     /// ESP that came before, or is too old for the anti-replay window (RFC 4303 §3.4.3).

@@ -9,12 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 
 use smoltcp::wire::{
-    EthernetFrame, EthernetProtocol, Icmpv6Message, IpProtocol, Ipv4Packet, Ipv6ExtHeader,
-    Ipv6FragmentHeader, Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
+    EthernetProtocol, Icmpv6Message, IpProtocol, Ipv4Packet, Ipv6ExtHeader, Ipv6FragmentHeader,
+    Ipv6Option, Ipv6OptionFailureType, Ipv6OptionType, Ipv6Packet,
 };
 
 use super::checksum;
 use super::interface::Interface;
+use super::link::Link;
 use super::neighbour::Mac;
 use super::reassembly::Fragment;
 use crate::api::DropReason;
@@ -24,10 +25,8 @@ pub const MAX_EXTENSIONS: usize = 8;
 const MAX_OPTIONS: usize = 16;
 
 const ETHERNET: usize = 14;
-const TAG: usize = 4;
 /// Bytes of a UDP header (RFC 768).
 pub const UDP_HEADER: usize = 8;
-const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Bytes of IPv4's header without options, and of TCP's ports.
 const IPV4: usize = 20;
 const PORTS: usize = 4;
@@ -121,22 +120,23 @@ pub fn demux(
     any_frame(frame, port, check, interfaces)
 }
 
-/// The interface that a frame of this port is of, and its destination's link-layer address. `None`: of no interface.
-pub fn interface_of(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<(usize, Mac)> {
-    let ethernet = EthernetFrame::new_checked(frame).ok()?;
-    let (vlan, ..) = untag(frame, ethernet.ethertype()).ok()?;
-    let index = interfaces.iter().position(|i| i.port == port && i.vlan == vlan)?;
-    Some((index, ethernet.dst_addr().0))
+/// Offset of the IP packet in a frame that a host with these interfaces processes: to its link-layer address or a group, of a
+/// VLAN that it has, and with an intact IPv4 header. Policies do not concern other hosts' frames.
+pub fn ip_to_us(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
+    let link = Link::read(frame).ok()?;
+    let at = link.ip()?;
+    let interface = &interfaces[link.interface(port, interfaces)?];
+    let to_us = link.destination == interface.mac || link.destination[0] & 1 != 0;
+    (to_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
-/// True for a frame that a host with these interfaces looks into: for its link-layer address or a group's, of a VLAN that it
-/// has, and with an intact IPv4 header. What others send each other concerns no policy.
-pub fn reaches_us(frame: &[u8], at: usize, port: usize, interfaces: &[Interface]) -> bool {
-    let Some((index, mac)) = interface_of(frame, port, interfaces) else { return false };
-    let to_us = mac == interfaces[index].mac || mac[0] & 1 != 0;
-    let header = frame.get(at).map_or(0, |first| usize::from(first & 15) * 4);
-    let v4 = frame.get(at).is_some_and(|first| first >> 4 == 4);
-    to_us && (!v4 || frame.get(at..at + header).is_some_and(|h| checksum::sum(h) == 0xffff))
+/// True unless the checksum of an IPv4 header is wrong.
+pub fn is_intact(packet: &[u8]) -> bool {
+    let first = packet.first().copied().unwrap_or_default();
+    first >> 4 != 4
+        || packet
+            .get(..usize::from(first & 15) * 4)
+            .is_some_and(|header| checksum::sum(header) == 0xffff)
 }
 
 /// True for a fragment that is put together here.
@@ -155,32 +155,24 @@ fn any_frame(
     check: L4Check,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
-    let ethernet = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
-    let (source_mac, destination_mac) = (ethernet.src_addr().0, ethernet.dst_addr().0);
-    if source_mac[0] & 1 != 0 {
-        return Err(DropReason::BadSourceMac);
-    }
-    let (vlan, protocol, at) = untag(frame, ethernet.ethertype())?;
-    let (index, interface) = interfaces
-        .iter()
-        .enumerate()
-        .find(|(_, i)| i.port == port && i.vlan == vlan)
-        .ok_or(DropReason::Vlan)?;
-    if !interface.takes(destination_mac) {
+    let link = Link::read(frame)?;
+    let index = link.interface(port, interfaces).ok_or(DropReason::Vlan)?;
+    let (interface, at) = (&interfaces[index], link.payload);
+    if !interface.takes(link.destination) {
         return Err(DropReason::NotOurMac);
     }
-    let kind = match protocol {
+    let kind = match link.protocol {
         EthernetProtocol::Ipv4 => ipv4(frame, at, check, interface)?,
         EthernetProtocol::Ipv6 => ipv6(frame, at, check, interface)?,
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
     let of_stream = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
-    if of_stream && destination_mac != interface.mac {
+    if of_stream && link.destination != interface.mac {
         // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): only to a unicast address
         return Err(DropReason::NotOurMac);
     }
-    Ok(Packet { interface: index, source_mac, kind })
+    Ok(Packet { interface: index, source_mac: link.source, kind })
 }
 
 /// What most frames are: a TCP segment in IPv4 without a tag, options and cuts, from a host to one of our addresses.
@@ -229,24 +221,6 @@ fn is_no_host(source: Ipv4Addr, interface: &Interface) -> bool {
         || source.is_multicast()
         || interface.is_broadcast(source)
         || interface.has_v4(source)
-}
-
-/// VLAN identifier, EtherType behind the tag and where its payload begins.
-fn untag(
-    frame: &[u8],
-    outer: EthernetProtocol,
-) -> Result<(Option<u16>, EthernetProtocol, usize), DropReason> {
-    if u16::from(outer) != ETHERTYPE_VLAN {
-        return Ok((None, outer, ETHERNET));
-    }
-    let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
-    // IEEE 802.1Q §9.6: identifier 0 is a priority without a VLAN.
-    let identifier = u16::from_be_bytes([tag[0], tag[1]]) & 0x0fff;
-    let inner = u16::from_be_bytes([tag[2], tag[3]]);
-    if inner == ETHERTYPE_VLAN {
-        return Err(DropReason::Vlan);
-    }
-    Ok(((identifier != 0).then_some(identifier), inner.into(), ETHERNET + TAG))
 }
 
 fn ipv4(

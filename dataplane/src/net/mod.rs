@@ -15,6 +15,7 @@ pub mod fragment;
 pub mod icmp;
 pub mod interface;
 pub mod limit;
+pub mod link;
 pub mod nd;
 pub mod neighbour;
 pub mod path;

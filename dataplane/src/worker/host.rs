@@ -12,6 +12,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, Icmpv4Message, Icmpv6Message};
 
 use super::arrival::Arrival;
 use super::backlog::Budget;
+use super::protect::is_classified;
 use super::{Core, Env};
 use crate::api::{Counters, DropReason, Transport};
 use crate::host::HostPort;
@@ -19,6 +20,7 @@ use crate::io::{Frame, PortIo};
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{self, Icmp, Quote, Report};
 use crate::net::interface::Interface;
+use crate::net::link::Link;
 
 /// Frames of the host that are sent in a turn at most.
 const SENT: usize = 32;
@@ -107,17 +109,22 @@ impl<Io: PortIo> Core<Io> {
     #[cold]
     pub(super) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
         let interfaces = self.env.network.interfaces();
-        let of = may_be_the_hosts(reason)
-            .then(|| demux::interface_of(frame, port, interfaces))
-            .flatten()
-            .filter(|&(interface, _)| self.env.host.is_shared(interface));
-        match of {
+        let of = may_be_the_hosts(reason).then(|| Link::read(frame).ok()).flatten();
+        let of = of.and_then(|link| {
+            let interface = link.interface(port, interfaces)?;
+            self.env.host.is_shared(interface).then_some((interface, link.destination))
+        });
+        let reason = match of {
             // What is for another host's unicast address only passes by.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
-                self.env.give_host(interface, frame);
+                if !self.env.network.is_guarded() || is_classified(frame) {
+                    return self.env.give_host(interface, frame);
+                }
+                DropReason::IpsecUnclassified
             }
-            _ => self.env.control.counters().drops.count(reason),
-        }
+            _ => reason,
+        };
+        self.env.control.counters().drops.count(reason);
     }
 
     /// Whether a packet that no stream and no association takes is the host's.

@@ -124,7 +124,8 @@ impl Network {
         let mtu = self.interface(path.interface()).mtu;
         let Some(guard) = &mut self.guard else { return mtu };
         let (local, remote) = path.addresses();
-        let flow = policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None };
+        let flow =
+            policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
         let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
         // An MTU of which ESP leaves less than this is no MTU.
         largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
@@ -149,6 +150,7 @@ impl Network {
             protocol,
             ports: Some((local.port(), remote.port())),
             icmp: None,
+            ike: false,
         };
         let next_hop = interface.next_hop(guard.tunnel(&flow).unwrap_or(remote.ip()))?;
         Path::by(at, interface, local.ip(), remote.ip(), next_hop)
@@ -202,7 +204,8 @@ impl Network {
             (Transport::Sctp, Some(udp)) => (UDP, (udp.local, udp.remote)),
         };
         let (local, remote) = (local.ip(), remote.ip());
-        let flow = policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None };
+        let flow =
+            policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
         self.guard.as_mut()?.strength(&flow)
     }
 

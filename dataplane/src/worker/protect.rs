@@ -25,12 +25,8 @@ use crate::mesh::Message;
 use crate::net::demux;
 use crate::net::icmp::{self, Quote, Report, Trouble};
 use crate::net::interface::Interface;
+use crate::net::link::{self, Link};
 
-/// Bytes of both MAC addresses, behind which EtherType or tag is.
-const ADDRESSES: usize = 12;
-const ETHERNET: usize = 14;
-const TAG: usize = 4;
-const VLAN: [u8; 2] = [0x81, 0x00];
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
@@ -90,15 +86,15 @@ fn add<F: Frame>(
     added.map_err(CommandError::Sa)
 }
 
-/// Where the IP packet of a frame begins; `None` for what is not IP, which no policy concerns.
-#[inline]
-fn ip_at(frame: &[u8]) -> Option<usize> {
-    let at = match frame.get(ADDRESSES..ETHERNET)? == VLAN {
-        true => ETHERNET + TAG,
-        false => ETHERNET,
-    };
-    let kind = frame.get(at - 2..at)?;
-    (kind == IPV4 || kind == IPV6).then_some(at)
+/// True for a received frame that the host's kernel may get under policies: an IP packet that [`Core::admit`] has looked up, or
+/// a protocol that passes them. The kernel has a parser of its own, which must not find another packet.
+#[cold]
+pub(super) fn is_classified(frame: &[u8]) -> bool {
+    let Ok(link) = Link::read(frame) else { return false };
+    match link.ip().and_then(|at| frame.get(at..)) {
+        Some(packet) => demux::is_intact(packet) && Flow::read(packet, true).is_some(),
+        None => link.passes_policies(),
+    }
 }
 
 /// Writes the EtherType in front of the packet at `at`, which may be of the other version by now.
@@ -134,8 +130,7 @@ impl<Io: PortIo> Core<Io> {
         let counters = self.env.control.counters();
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
-        let reaches = |at: &usize| demux::reaches_us(packet.bytes(), *at, port, interfaces);
-        let Some(at) = ip_at(packet.bytes()).filter(reaches) else {
+        let Some(at) = demux::ip_to_us(packet.bytes(), port, interfaces) else {
             return self.sort(port, packet, now, true, arrivals);
         };
         let bytes = packet.bytes_mut();
@@ -205,6 +200,7 @@ impl<Io: PortIo> Core<Io> {
         let counters = self.env.control.counters();
         let why = match out(guard, interfaces, port, &mut frame, slot.io.tap(), now) {
             Ok(Way::Clear) => return slot.io.pass(frame),
+            Ok(Way::Unclassified) => return counters.ipsec.unsent_unclassified.add(1),
             Ok(Way::Sealed(protection)) => {
                 self.env.seals.keepalives.sent(guard, protection, (port, frame.bytes()), now);
                 return slot.io.pass(frame);
@@ -250,7 +246,7 @@ impl<Io: PortIo> Core<Io> {
                 None => drop(self.reported(&report, now)),
             }
         } else if shared {
-            let Some(at) = ip_at(frame.bytes()) else { return };
+            let Some(at) = link::ip_at(frame.bytes()) else { return };
             let (mut report, packet) = (Vec::new(), &frame.bytes()[at..]);
             let here = self.env.network.interface(interface);
             icmp::packet_too_big(here, packet, ends, mtu, &mut report);
@@ -330,6 +326,8 @@ impl<Io: PortIo> Core<Io> {
 /// What becomes of a frame that is to be sent.
 enum Way {
     Clear,
+    /// Neither an IP packet nor a protocol that passes policies.
+    Unclassified,
     /// It has been sealed.
     Sealed(Protection),
     /// There is no SA yet.
@@ -359,17 +357,17 @@ fn out<F: Frame>(
     now: Instant,
 ) -> Result<Way, Drop> {
     let bytes = frame.bytes();
-    let Some(at) = ip_at(bytes) else { return Ok(Way::Clear) };
+    let Ok(link) = Link::read(bytes) else { return Ok(Way::Unclassified) };
+    let Some(at) = link.ip() else {
+        return Ok(if link.passes_policies() { Way::Clear } else { Way::Unclassified });
+    };
     let len = bytes.len();
     match guard.outgoing(&bytes[at..], now)? {
         Outgoing::Clear => Ok(Way::Clear),
         Outgoing::Elsewhere(owner) => Ok(Way::Elsewhere(owner)),
         Outgoing::Wait(protection) => Ok(Way::Wait(protection)),
         Outgoing::Protect { protection, ahead, total, path_mtu } => {
-            let vlan = (at > ETHERNET)
-                .then(|| u16::from_be_bytes([bytes[ETHERNET], bytes[ETHERNET + 1]]) & 0xfff);
-            let here = interfaces.iter().position(|i| i.port == port && i.vlan == vlan);
-            if let Some(here) = here {
+            if let Some(here) = link.interface(port, interfaces) {
                 let most = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
                 if total > usize::from(most) {
                     return too_long(guard, here, most, &bytes[at..], now).map(Way::TooLong);

@@ -19,7 +19,7 @@ fn names(events: &[Event]) -> Vec<SaId> {
 
 fn flow(local: &str, remote: &str) -> Flow {
     let ports = Some((1000, 4420));
-    Flow { local: ip(local), remote: ip(remote), protocol: 6, ports, icmp: None }
+    Flow { local: ip(local), remote: ip(remote), protocol: 6, ports, icmp: None, ike: false }
 }
 
 fn acquires(kernel: &mut Kernel) -> Vec<AcquireMessage> {

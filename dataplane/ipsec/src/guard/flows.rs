@@ -30,6 +30,7 @@ impl Key {
     const LOCAL_V6: u64 = 8;
     const REMOTE_V6: u64 = 16;
     const OUT: u64 = 32;
+    const IKE: u64 = 64;
 
     const FREE: Key = Key { local: 0, remote: 0, rest: 0 };
 
@@ -45,6 +46,7 @@ impl Key {
             | flag(flow.local.is_ipv6(), Key::LOCAL_V6)
             | flag(flow.remote.is_ipv6(), Key::REMOTE_V6)
             | flag(direction == Direction::Out, Key::OUT)
+            | flag(flow.ike, Key::IKE)
             | Key::USED;
         let ports = flow.ports.unwrap_or_default();
         let rest = Key::rest(ports, flow.protocol, flow.icmp.unwrap_or_default(), flags);
@@ -236,6 +238,7 @@ mod tests {
             protocol: 6,
             ports: Some((0, 0)),
             icmp: None,
+            ike: false,
         };
         let (one, two) = ([0; 8].into(), [0, 0, 0, 0, 0, 0, 0, 2].into());
         let flows = [
@@ -248,6 +251,7 @@ mod tests {
             Flow { ports: None, ..v4 },
             Flow { icmp: Some(0), ..v4 },
             Flow { icmp: Some(1), ..v4 },
+            Flow { ike: true, ..v4 },
             Flow { local: [0; 4].into(), ..v4 },
             Flow { local: one, remote: two, ..v4 },
             Flow { local: one, ..v4 },

@@ -10,7 +10,7 @@ use ipsec::guard::{Guard, Protection, SaId};
 use ipsec::ip;
 use ipsec::sa::UDP_HEADER;
 
-use super::ip_at;
+use crate::net::link::ip_at;
 
 /// Bytes of the headers before what UDP carries: of Ethernet with a tag, IPv6 and UDP.
 const HEADERS: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;

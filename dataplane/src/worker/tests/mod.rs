@@ -12,6 +12,7 @@ mod floods;
 mod host;
 mod ipsec;
 mod ipsec_attacks;
+mod ipsec_clear;
 mod ipsec_paths;
 mod keep;
 mod load;

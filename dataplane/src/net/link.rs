@@ -1,0 +1,101 @@
+//! The link-layer header of a frame: addresses, at most one 802.1Q tag, EtherType.
+//!
+//! ```text
+//!  | destination 6 | source 6 | EtherType 2 | payload ...
+//!  | destination 6 | source 6 | 0x8100 | priority 3, DEI 1, identifier 12 | EtherType 2 | payload ...
+//! ```
+//!
+//! Demultiplexing, IPsec and the host's port all use this parse: a frame is the same to each of them. Left out: 802.1ad
+//! and other outer tags, second tags, and IEEE 802.3 lengths with LLC or SNAP. Their EtherTypes are unknown ones.
+
+use smoltcp::wire::{EthernetFrame, EthernetProtocol};
+
+use super::interface::Interface;
+use super::neighbour::Mac;
+use crate::api::DropReason;
+
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+const VLAN: u16 = 0x8100;
+/// The identifier's bits in a tag (IEEE 802.1Q §9.6).
+const IDENTIFIER: u16 = 0x0fff;
+
+/// LLDP (IEEE 802.1AB §8.3).
+const LLDP: u16 = 0x88cc;
+/// EAP over LAN (IEEE 802.1X §11.1.4).
+const EAPOL: u16 = 0x888e;
+
+/// The link-layer header of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Destination address.
+    pub destination: Mac,
+    /// Source address, a unicast one.
+    pub source: Mac,
+    /// VLAN identifier, 1 to 4095; `None` for an untagged or a priority-tagged frame.
+    pub vlan: Option<u16>,
+    /// EtherType, behind the tag if there is one.
+    pub protocol: EthernetProtocol,
+    /// Offset of the payload in the frame: 14 or 18, at most the frame's length.
+    pub payload: usize,
+}
+
+impl Link {
+    /// Reads the header of `frame`.
+    ///
+    /// # Errors
+    /// [`DropReason::Truncated`], [`DropReason::BadSourceMac`] for a group address, [`DropReason::Vlan`] for two tags.
+    #[inline(always)]
+    pub fn read(frame: &[u8]) -> Result<Link, DropReason> {
+        let ethernet = EthernetFrame::new_checked(frame).map_err(|_| DropReason::Truncated)?;
+        let (destination, source) = (ethernet.dst_addr().0, ethernet.src_addr().0);
+        if source[0] & 1 != 0 {
+            return Err(DropReason::BadSourceMac);
+        }
+        let (vlan, protocol, payload) = untag(frame, ethernet.ethertype())?;
+        Ok(Link { destination, source, vlan, protocol, payload })
+    }
+
+    /// The interface that receives and sends such frames on `port`.
+    #[inline(always)]
+    pub fn interface(&self, port: usize, interfaces: &[Interface]) -> Option<usize> {
+        interfaces.iter().position(|i| i.port == port && i.vlan == self.vlan)
+    }
+
+    /// Offset of the IP packet in the frame; `None` unless the EtherType is IPv4's or IPv6's.
+    #[inline]
+    pub fn ip(&self) -> Option<usize> {
+        matches!(self.protocol, EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6)
+            .then_some(self.payload)
+    }
+
+    /// True for the protocols beside IP that pass IPsec's policies: ARP, LLDP and EAPOL, which Linux never decapsulates. Any other
+    /// EtherType may hide an IP packet: stacked tags, PPPoE, MPLS, MACsec, batman-adv, HSR.
+    pub fn passes_policies(&self) -> bool {
+        matches!(self.protocol, EthernetProtocol::Arp | EthernetProtocol::Unknown(LLDP | EAPOL))
+    }
+}
+
+/// Offset of the IP packet in `frame`, by its EtherType.
+pub fn ip_at(frame: &[u8]) -> Option<usize> {
+    Link::read(frame).ok()?.ip()
+}
+
+/// VLAN identifier, EtherType behind the tag and offset of the payload.
+#[inline(always)]
+fn untag(
+    frame: &[u8],
+    outer: EthernetProtocol,
+) -> Result<(Option<u16>, EthernetProtocol, usize), DropReason> {
+    if u16::from(outer) != VLAN {
+        return Ok((None, outer, ETHERNET));
+    }
+    let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
+    // IEEE 802.1Q §9.6: identifier 0 is a priority without a VLAN.
+    let identifier = u16::from_be_bytes([tag[0], tag[1]]) & IDENTIFIER;
+    let inner = u16::from_be_bytes([tag[2], tag[3]]);
+    if inner == VLAN {
+        return Err(DropReason::Vlan);
+    }
+    Ok(((identifier != 0).then_some(identifier), inner.into(), ETHERNET + TAG))
+}

@@ -13,6 +13,7 @@ mod host;
 mod ipsec;
 mod ipsec_attacks;
 mod ipsec_paths;
+mod ipsec_requirements;
 mod keep;
 mod load;
 mod mesh;

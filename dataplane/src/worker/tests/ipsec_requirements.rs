@@ -116,7 +116,7 @@ impl Case {
             }
         });
         require(&mut net, 5000, self.over_sctp, bits);
-        let address = if self.v6 { v6(2).into() } else { v4(2).into() };
+        let address = if self.v6 { v6(2) } else { v4(2) };
         let remote = SocketAddr::new(address, 5000);
         let worker = usize::from(self.workers) - 1;
         let (here, there) = match self.over_sctp {

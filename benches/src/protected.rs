@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use control::config::Config;
-use dataplane::{IpsecConfig, Protection, SaConfig, SaId, SaWay, WorkerId};
+use dataplane::{IpsecConfig, Protection, ReplayWindows, SaConfig, SaId, SaWay, WorkerId};
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::guard::Direction;
 use ipsec::sa::{Lifetime, Mode, Parameters};
@@ -74,5 +74,6 @@ pub(crate) fn config(config: &Config) -> anyhow::Result<Option<Arc<IpsecConfig>>
         owners: vec![WorkerId(0)],
         sas: sas.collect(),
         alone: false,
+        windows: ReplayWindows::default(),
     })))
 }

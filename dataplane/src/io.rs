@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
 use base::Instant;
+use ipsec::strength::Strength;
 
 use crate::api::WorkerId;
 use crate::capture::Tap;
@@ -68,6 +69,13 @@ pub trait PortIo {
 
     /// Queues a frame, for which there is [`room`](Self::room).
     fn send(&mut self, frame: Self::Frame);
+
+    /// The same for a frame that is sent under at least this protection by IPsec, or dropped. Queues that seal nothing have no
+    /// such frames.
+    #[inline]
+    fn send_under(&mut self, frame: Self::Frame, _: Strength) {
+        self.send(frame);
+    }
 
     /// Gives what is queued to the device ahead of the next [`flush`](Self::flush), as far as it takes it.
     fn offer(&mut self) {}

@@ -44,7 +44,7 @@ pub use api::{
     IpFields, IpsecConfig, IpsecDrop, IpsecNotice, LONGEST_LATENCY, Limit, LimitInfo, Limits,
     Listed, ListenerConfig, ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, Order, Origin,
     Pace, PortAttachment, PortId, PostFailure, Protection, RECORDINGS, Record, RecordKind,
-    Recording, Route, SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay, SctpConfig, Secret,
-    Service, Sources, StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket,
-    Transport, WaitedFor, Window, WorkerConfig, WorkerHandle, WorkerId,
+    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay,
+    SctpConfig, Secret, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
+    SynCookieMode, Ticket, Transport, WaitedFor, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use ipsec::strength::Strength;
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::api::{Counters, DropReason};
@@ -20,8 +21,8 @@ pub enum Message<F> {
         port: usize,
         /// The buffer itself moves.
         frame: F,
-        /// It is to be opened by an SA of the other worker.
-        sealed: bool,
+        /// How it is protected.
+        cover: Cover,
     },
     /// An announcement by a neighbour.
     Neighbour {
@@ -37,7 +38,7 @@ pub enum Message<F> {
         /// A frame as it would have come uncut.
         bytes: Vec<u8>,
         /// As of frames.
-        sealed: bool,
+        cover: Cover,
     },
     /// A frame to be sealed by an SA of the other worker, and sent by this port.
     Seal {
@@ -45,11 +46,22 @@ pub enum Message<F> {
         port: usize,
         /// The buffer itself moves.
         frame: F,
+        /// Sent under at least this protection, or dropped.
+        least: Strength,
     },
     /// A report about a flow by a router or the peer (ICMP).
     Icmp(Report),
     /// A frame that was to be sealed here is too long then: what its flow is to know.
     TooLong(Report),
+}
+
+/// Protection by IPsec of a frame that another worker received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cover {
+    /// ESP, to be opened by an SA of the receiving worker.
+    Sealed,
+    /// The policies let it pass: opened by an SA of this strength, or in clear.
+    Passed(Strength),
 }
 
 /// One worker's ends of the mesh.

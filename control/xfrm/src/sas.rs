@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use ipsec::crypto::Fingerprint;
 use ipsec::guard::Protection;
 use ipsec::policy::Direction;
 use netlink_packet_xfrm::constants::{IPPROTO_AH, IPPROTO_COMP, IPPROTO_ESP};
@@ -28,8 +29,11 @@ pub const MOST_SAS: usize = 4096;
 /// Requests of one SA that can wait: for numbers, what was used, and both ends of lifetimes.
 const REQUESTS: usize = 4;
 
-/// SAs that have gone whose numbers are remembered.
-const GONE: usize = 256;
+/// Ended SAs whose numbers are remembered.
+const GONE: usize = MOST_SAS;
+
+/// SPI and keys of an SA. A daemon that moves an SA changes its addresses.
+type Name = (u32, Fingerprint);
 
 /// What an SA is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +99,9 @@ pub(crate) struct Sas {
     next: u64,
     /// The outbound SA of each protection that sends.
     selected: HashMap<u16, SaId>,
-    /// Outbound SAs that have gone, with what was reserved of them: a daemon that moves an SA deletes it and adds it again, with
-    /// numbers that it has read before.
-    gone: VecDeque<(Key, u64)>,
+    /// Ended outbound SAs, with the last sequence number reserved: a daemon that moves an SA deletes it and adds it again, with
+    /// numbers that it has read before. Its policies may have been removed first.
+    gone: VecDeque<(Name, u64)>,
     pub(crate) ages: Ages,
     /// There are outbound SAs that another dump must list before they are used: known by an update alone, which does
     /// not say what the kernel has as sent.
@@ -186,8 +190,10 @@ impl Sas {
             return;
         }
         let mut entry = Entry::new(sa, age, !update);
-        let known = self.gone.iter().filter(|(known, _)| *known == key);
-        entry.reserved = known.map(|(_, reserved)| *reserved).fold(entry.reserved, u64::max);
+        if let Some(name) = entry.name() {
+            let known = self.gone.iter().filter(|(known, _)| *known == name);
+            entry.reserved = known.map(|(_, reserved)| *reserved).fold(entry.reserved, u64::max);
+        }
         self.entries.insert(key, entry);
     }
 
@@ -213,8 +219,8 @@ impl Sas {
     fn forget(&mut self, key: &Key, events: &mut Events) {
         let Some(mut entry) = self.entries.remove(key) else { return };
         let reserved = entry.pending.map_or(entry.reserved, |pending| pending.last);
-        if matches!(entry.serves(), Some(Service { direction: Direction::Out, .. })) {
-            self.gone.push_back((*key, reserved));
+        if let Some(name) = entry.name().filter(|_| reserved > 0) {
+            self.gone.push_back((name, reserved));
             self.gone.drain(..self.gone.len().saturating_sub(GONE));
         }
         entry.stop(&mut self.names, events);
@@ -551,6 +557,12 @@ impl Entry {
     fn numbers(&self) -> Numbers {
         let sent = self.pending.map_or(self.reserved, |pending| pending.last.max(self.reserved));
         Numbers { sent, received: self.received }
+    }
+
+    /// `None` for an SA that is refused: its keys are not kept.
+    fn name(&self) -> Option<Name> {
+        let (facts, suite) = self.sa.reading.as_ref().ok()?;
+        Some((facts.spi, suite.secret.keys().fingerprint()))
     }
 
     fn waits_for(&self, request: &Request) -> bool {

@@ -7,11 +7,13 @@
 //! Nothing here waits or sends. What others should know is a [`Notice`], of which a bounded number is kept.
 
 mod flows;
+mod inbound;
 mod info;
 mod notice;
 mod path;
 mod spi;
 mod verdict;
+mod windows;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -21,18 +23,20 @@ use std::time::Duration;
 use base::Instant;
 
 use self::flows::Flows;
+use self::inbound::Known;
 pub use self::info::{Counts, SaInfo};
 pub use self::notice::Notice;
 use self::notice::Notices;
 use self::spi::SpiHasher;
 pub use self::verdict::{Drop, Incoming, Outgoing};
-use crate::crypto::Algorithm;
+pub use self::windows::ReplayWindows;
 pub use crate::esp::NAT_PORT;
 use crate::esp::{self, Done, Refused};
 use crate::ip::{ESP, Header, Part};
 pub use crate::policy::Direction;
 use crate::policy::{Decision, Denied, Flow, Spd};
-use crate::sa::{Inbound, Left, Outbound, Parameters, SaError, Shape};
+use crate::sa::{Left, Outbound, Parameters, SaError, Shape};
+use crate::strength::Strength;
 
 /// What one policy asks of SAs, by its place in the list of policies that protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,8 +56,12 @@ struct Protected {
     owner: u16,
     /// Ours, the newest last; others end when they are removed.
     outbound: Vec<(SaId, Outbound)>,
-    /// Of the newest, which another worker may have.
+    /// Of all SAs to the peer, whichever worker has them, in the same order.
+    shapes: Vec<(SaId, Shape)>,
+    /// Of the newest, or of the last one there was.
     shape: Option<Shape>,
+    /// Of the weakest SA from the peer, whoever has it; `None` without one.
+    weakest: Option<Strength>,
     /// Sequence numbers that are reserved at a time for the newest.
     reserve: Option<u64>,
     /// When a missing one was asked for.
@@ -69,23 +77,20 @@ impl Protected {
         Protected {
             owner,
             outbound: Vec::new(),
+            shapes: Vec::new(),
             shape: None,
+            weakest: None,
             reserve: None,
             asked: None,
             reserving: None,
             path_mtu: None,
         }
     }
-}
 
-/// An SA from the peer.
-#[derive(Debug)]
-struct Known {
-    id: SaId,
-    protection: Protection,
-    algorithm: Algorithm,
-    /// `None`: the owner of its protection has it.
-    ours: Option<Box<Inbound>>,
+    /// The SAs to the peer have changed.
+    fn note_newest(&mut self) {
+        self.shape = self.shapes.last().map(|(_, shape)| *shape).or(self.shape);
+    }
 }
 
 /// One worker's part of IPsec.
@@ -101,6 +106,7 @@ pub struct Guard {
     sending: HashMap<u32, SaId>,
     notices: Notices,
     counts: Counts,
+    windows: ReplayWindows,
 }
 
 impl Guard {
@@ -115,7 +121,13 @@ impl Guard {
             sending: HashMap::new(),
             notices: Notices::new(),
             counts: Counts::default(),
+            windows: ReplayWindows::default(),
         }
+    }
+
+    /// The windows of ended SAs are these, which the other workers' guards have too. Before any SA is added.
+    pub fn share_windows(&mut self, windows: ReplayWindows) {
+        self.windows = windows;
     }
 
     /// The kernel's SAs are ours: whatever the host has sealed, by an SA that is not known yet, too, is not sent.
@@ -163,7 +175,8 @@ impl Guard {
             protected.reserve = reserve.map(|(_, numbers)| numbers);
             protected.reserving = None;
         }
-        protected.shape = Some(Shape::from(parameters));
+        protected.shapes.push((id, Shape::from(parameters)));
+        protected.note_newest();
         protected.asked = None;
         self.sending.insert(parameters.spi, id);
         Ok(())
@@ -172,51 +185,20 @@ impl Guard {
     /// Packets go by this SA to the peer again, although it is not the newest.
     pub fn select(&mut self, id: SaId) {
         for protected in &mut self.protected {
-            let at = protected.outbound.iter().position(|(known, _)| *known == id);
-            if let Some(at) = at {
+            if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
                 protected.outbound[at..].rotate_left(1);
-                protected.shape = protected.outbound.last().map(|(_, sa)| sa.shape());
+            }
+            if let Some(at) = protected.shapes.iter().position(|(known, _)| *known == id) {
+                protected.shapes[at..].rotate_left(1);
+                protected.note_newest();
             }
         }
-    }
-
-    /// One more SA from the peer, with an anti-replay window of so many packets, of which all up to `top` were received.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn add_inbound(
-        &mut self,
-        id: SaId,
-        protection: Protection,
-        parameters: &Parameters,
-        (window, top): (u16, u64),
-    ) -> Result<(), SaError> {
-        let Some(protected) = self.protected.get(usize::from(protection.0)) else {
-            return Err(SaError::Protection(protection.0));
-        };
-        let ours = match protected.owner == self.worker {
-            true => {
-                let mut sa = Inbound::new(parameters, window)?;
-                if top > 0 {
-                    sa.resume(top);
-                }
-                Some(Box::new(sa))
-            }
-            false => None,
-        };
-        let algorithm = parameters.algorithm;
-        self.inbound.insert(parameters.spi, Known { id, protection, algorithm, ours });
-        Ok(())
     }
 
     /// An SA ends. Returns whether this worker had it, or knew whose it was.
     pub fn remove(&mut self, id: SaId, direction: Direction) -> bool {
         match direction {
-            Direction::In => {
-                let before = self.inbound.len();
-                self.inbound.retain(|_, known| known.id != id);
-                self.inbound.len() < before
-            }
+            Direction::In => self.remove_inbound(id),
             Direction::Out => {
                 self.sending.retain(|_, known| *known != id);
                 self.remove_outbound(id)
@@ -226,11 +208,11 @@ impl Guard {
 
     fn remove_outbound(&mut self, id: SaId) -> bool {
         self.protected.iter_mut().any(|protected| {
-            let before = protected.outbound.len();
+            let before = protected.shapes.len();
             protected.outbound.retain(|(known, _)| *known != id);
-            let newest = protected.outbound.last().map(|(_, sa)| sa.shape());
-            protected.shape = newest.or(protected.shape);
-            protected.outbound.len() < before
+            protected.shapes.retain(|(known, _)| *known != id);
+            protected.note_newest();
+            protected.shapes.len() < before
         })
     }
 
@@ -253,6 +235,7 @@ impl Guard {
         match esp::find(packet, Some(NAT_PORT)) {
             Some(found) => match self.inbound.get(&found.spi) {
                 Some(known) if known.ours.is_some() => Ok(Incoming::Protected(found.spi)),
+                Some(known) if known.awaits.is_some() => self.await_window(found.spi, packet, now),
                 Some(known) => {
                     Ok(Incoming::Elsewhere(self.protected[usize::from(known.protection.0)].owner))
                 }
@@ -299,7 +282,8 @@ impl Guard {
         Err(denied.into())
     }
 
-    /// Opens the packet that stands in `at` of a buffer by our SA with this SPI.
+    /// Opens the packet that stands in `at` of a buffer by our SA with this SPI. Returns where it is, and how strongly it was
+    /// protected.
     ///
     /// # Errors
     /// Why it is dropped.
@@ -310,11 +294,13 @@ impl Guard {
         buffer: &mut [u8],
         at: Range<usize>,
         now: Instant,
-    ) -> Result<Range<usize>, Drop> {
-        let Some(Known { id, protection, ours: Some(sa), .. }) = self.inbound.get_mut(&spi) else {
+    ) -> Result<(Range<usize>, Strength), Drop> {
+        let Some(Known { id, protection, strength, ours: Some(sa), .. }) =
+            self.inbound.get_mut(&spi)
+        else {
             return Err(Drop::UnknownSpi);
         };
-        let (id, protection) = (*id, *protection);
+        let (id, protection, strength) = (*id, *protection, *strength);
         match sa.open(buffer, at.clone(), now) {
             Ok(Done { packet, left, .. }) => {
                 if left == Left::Soft {
@@ -323,7 +309,7 @@ impl Guard {
                 self.check_opened(protection, spi, &buffer[packet.clone()], now)?;
                 self.counts.opened += 1;
                 self.counts.opened_bytes += packet.len() as u64;
-                Ok(packet)
+                Ok((packet, strength))
             }
             Err(why) => {
                 match why {
@@ -406,7 +392,8 @@ impl Guard {
         let (shape, path_mtu) = (&newest.sa.shape, protected.path_mtu(now));
         let header = Header::read(packet).map_err(Refused::from)?;
         let total = shape.sealed_len(header.total, header.len);
-        Ok(Outgoing::Protect { protection, ahead: shape.ahead(), total, path_mtu })
+        let (ahead, strength) = (shape.ahead(), shape.algorithm.into());
+        Ok(Outgoing::Protect { protection, ahead, total, path_mtu, strength })
     }
 
     /// The policies' decision about any packet to the wire. ESP of others passes where they protect; ESP in UDP does not, as any

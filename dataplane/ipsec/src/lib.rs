@@ -6,6 +6,7 @@
 //! - [`sa`]: security associations, their lifetimes, and how long a packet becomes.
 //! - [`esp`]: the encapsulation, in transport and tunnel mode, over IPv4, IPv6 and UDP (RFC 3948), with ECN and DSCP of
 //!   tunnels (RFC 6040).
+//! - [`strength`]: how strongly a packet is protected.
 //! - [`policy`]: which packets are protected, pass or are dropped (RFC 4301).
 //! - [`guard`]: one worker's part: policies, SAs and their succession, and what others should know.
 #![forbid(unsafe_code)]
@@ -17,3 +18,4 @@ pub mod ip;
 pub mod policy;
 pub mod replay;
 pub mod sa;
+pub mod strength;

@@ -45,6 +45,11 @@ impl Window {
         self.top
     }
 
+    /// Packets that it has room for.
+    pub fn size(&self) -> u16 {
+        self.size as u16
+    }
+
     /// Continues from a state that another owner had: everything up to `top` counts as received.
     pub fn resume(&mut self, top: u64) {
         self.top = top;
@@ -52,6 +57,18 @@ impl Window {
         let (word, bit) = self.slot(top);
         // Bits above `top` in its word are numbers to come.
         self.words[word] = u64::MAX >> (63 - bit);
+    }
+
+    /// The same window with room for `size` packets: what is refused here is refused there. `None` as in [`new`](Self::new).
+    pub fn resized(&self, size: NonZeroU16) -> Option<Self> {
+        let mut window = Self::new(size)?;
+        window.resume(self.top);
+        let oldest = self.top.saturating_sub(window.size - 1).max(1);
+        for seq in (oldest..=self.top).filter(|&seq| self.check(seq).is_ok()) {
+            let (word, bit) = window.slot(seq);
+            window.words[word] &= !(1 << bit);
+        }
+        Some(window)
     }
 
     /// The 64-bit number of `low` (RFC 4303 appendix A2.2); without ESN it is `low` itself.

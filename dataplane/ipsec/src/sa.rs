@@ -395,6 +395,22 @@ impl Inbound {
         self.window.resume(top);
     }
 
+    /// Continues with the window that another SA with the same SPI and keys had, in which all up to `top` count as received.
+    pub(crate) fn inherit(&mut self, window: &Window, top: u64) {
+        let size = NonZeroU16::new(self.window.size());
+        if let Some(window) = size.and_then(|size| window.resized(size)) {
+            self.window = window;
+        }
+        if top > self.window.top() {
+            self.window.resume(top);
+        }
+    }
+
+    /// Its window, when it ends.
+    pub(crate) fn into_window(self) -> Window {
+        self.window
+    }
+
     /// The highest sequence number that was authenticated.
     pub fn top(&self) -> u64 {
         self.window.top()

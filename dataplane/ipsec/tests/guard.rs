@@ -5,9 +5,12 @@ use std::time::Duration;
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys};
 use ipsec::esp::Refused;
-use ipsec::guard::{Direction, Drop, Guard, Incoming, Notice, Outgoing, Protection, SaId};
+use ipsec::guard::{
+    Direction, Drop, Guard, Incoming, Notice, Outgoing, Protection, ReplayWindows, SaId,
+};
 use ipsec::policy::{Action, Denied, Flow, Policy, Selector, Spd};
 use ipsec::sa::{Fragments, Lifetime, Mode, Parameters, Tunnel};
+use ipsec::strength::Strength;
 
 const NOW: Instant = Instant::from_millis(5000);
 const ROOM: usize = 128;
@@ -94,7 +97,7 @@ fn receive(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, Dr
         Incoming::Elsewhere(_) | Incoming::Piece | Incoming::Keepalive => panic!("not ours"),
         Incoming::Protected(spi) => {
             let mut buffer = packet.to_vec();
-            let out = guard.open(spi, &mut buffer, 0..packet.len(), now)?;
+            let (out, _) = guard.open(spi, &mut buffer, 0..packet.len(), now)?;
             Ok(buffer[out].to_vec())
         }
     }
@@ -407,13 +410,13 @@ fn a_flow_is_as_strong_as_the_weakest_of_its_sas() {
     a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
     assert_eq!(a.strength(&flow), None);
     a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
-    assert_eq!(a.strength(&flow), Some(256));
+    assert_eq!(a.strength(&flow), Some(Strength::of_bits(256)));
     for (spi, algorithm, bits) in
         [(1002, Algorithm::AesGcm128, 128), (1003, Algorithm::NullHmacSha256, 0)]
     {
         let weaker = of(spi, algorithm);
         a.add_inbound(id(&weaker), STRONG, &weaker, (64, 0)).unwrap();
-        assert_eq!(a.strength(&flow), Some(bits));
+        assert_eq!(a.strength(&flow), Some(Strength::of_bits(bits)));
     }
     let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
     assert_eq!(a.strength(&udp), None);
@@ -636,4 +639,100 @@ fn data_to_port_4500_of_a_peer_is_protected() {
     a.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap();
     assert_eq!(guard.outgoing(&sealed, NOW), Ok(Outgoing::Clear));
+}
+
+/// An update of an SA: removed and added, here or at another worker, with a number that was reported some time before.
+#[test]
+fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
+    // The new owner may hear of it before the old one has removed it.
+    for (owner, late) in [(0, false), (1, false), (1, true)] {
+        let windows = ReplayWindows::default();
+        let mut sender = pair(transport).0;
+        let mut workers = [0, 1].map(|worker| guard(worker, [0, owner]));
+        workers.iter_mut().for_each(|worker| worker.share_windows(windows.clone()));
+        let there = parameters(1001, Mode::Transport);
+        for worker in &mut workers {
+            worker.add_inbound(SaId(1), STRONG, &there, (64, 0)).unwrap();
+        }
+        let clear = packet(6, 1, 2, 100);
+        let mut sealed = || send(&mut sender, &clear, NOW).unwrap();
+        let first: Vec<_> = (0..20).map(|_| sealed()).collect();
+        let missing = sealed();
+        let last = sealed();
+        for packet in first.iter().chain([&last]) {
+            receive(&mut workers[0], packet, NOW).unwrap();
+        }
+        // Policies have changed too, and select the flow for another protection.
+        let list = vec![policy("10.0.0.0/28", None, Action::Protect(OTHER))];
+        for worker in &mut workers {
+            worker.set_policies(Spd::new(list.clone()).unwrap(), [0, owner]);
+        }
+        let add = |worker: &mut Guard| {
+            worker.add_inbound(SaId(2), OTHER, &there, (1024, 7)).unwrap();
+        };
+        if late {
+            add(&mut workers[1]);
+            assert_eq!(receive(&mut workers[1], &sealed(), NOW), Err(Drop::UnknownSpi));
+        }
+        assert!(workers[0].remove(SaId(1), Direction::In));
+        add(&mut workers[0]);
+        if !late {
+            workers[1].remove(SaId(1), Direction::In);
+            add(&mut workers[1]);
+        }
+        let worker = &mut workers[usize::from(owner)];
+        for packet in first.iter().chain([&last]) {
+            assert_eq!(
+                receive(worker, packet, NOW),
+                Err(Refused::Duplicate.into()),
+                "{owner} {late}"
+            );
+        }
+        // A gap stays open, and the next packets are taken.
+        assert_eq!(receive(worker, &missing, NOW).as_ref(), Ok(&clear));
+        assert_eq!(receive(worker, &sealed(), NOW).as_ref(), Ok(&clear));
+        // Other keys are another SA.
+        worker.remove(SaId(2), Direction::In);
+        let keys = Keys::new(vec![8; 20], Vec::new());
+        let renewed = Parameters { keys, ..parameters(1001, Mode::Transport) };
+        worker.add_inbound(SaId(3), OTHER, &renewed, (64, 0)).unwrap();
+        let mut sender = guard(0, [0, 0]);
+        sender.add_outbound(SaId(3), STRONG, &renewed, None).unwrap();
+        let sealed = send(&mut sender, &clear, NOW).unwrap();
+        assert_eq!(receive(worker, &sealed, NOW).as_ref(), Ok(&clear));
+    }
+}
+
+#[test]
+fn a_flow_keeps_its_protection_while_no_policy_or_sa_lets_less_pass() {
+    // The SAs are another worker's.
+    for worker in [0, 1] {
+        let mut a = guard(worker, [0, 0]);
+        let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
+        let of = |spi, algorithm: Algorithm| Parameters {
+            algorithm,
+            keys: Keys::new(vec![7; algorithm.key_len()], vec![7; algorithm.auth_key_len()]),
+            ..parameters(spi, Mode::Transport)
+        };
+        let (strong, weak) = (of(1001, Algorithm::AesGcm256), of(1002, Algorithm::AesGcm128));
+        let least = Strength::of_bits(256);
+        // Without an SA nothing passes.
+        assert!(a.keeps(&flow, least));
+        a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
+        a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
+        assert!(a.keeps(&flow, least));
+        a.add_inbound(id(&weak), STRONG, &weak, (64, 0)).unwrap();
+        assert!(!a.keeps(&flow, least) && a.keeps(&flow, Strength::of_bits(128)));
+        a.remove(id(&weak), Direction::In);
+        a.add_outbound(id(&weak), STRONG, &weak, None).unwrap();
+        assert!(!a.keeps(&flow, least));
+        a.select(id(&strong));
+        assert!(a.keeps(&flow, least));
+        a.remove(id(&strong), Direction::Out);
+        assert!(!a.keeps(&flow, least));
+        a.remove(id(&weak), Direction::Out);
+        assert!(a.keeps(&flow, least));
+        let clear = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
+        assert!(!a.keeps(&clear, Strength::of_bits(0)));
+    }
 }

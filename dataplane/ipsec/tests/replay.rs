@@ -100,3 +100,32 @@ fn a_resumed_window_takes_only_what_is_new() {
         assert_eq!(window.check(top), Err(Replayed::Duplicate));
     }
 }
+
+/// Each number that a window refuses is refused by its resized copy, and one that both have room for is taken by both.
+#[test]
+fn resized_window_takes_what_both_have_room_for() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);
+    let mut runner =
+        TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);
+    let numbers = proptest::collection::vec(1u64..600, 0..200);
+    runner
+        .run(&(64u16..300, 64u16..300, 0u64..1 << 40, numbers), |(size, other, start, numbers)| {
+            let mut before = window(size);
+            for number in numbers {
+                let number = start + number;
+                if before.check(number).is_ok() {
+                    before.update(number);
+                }
+            }
+            let after =
+                before.resized(NonZeroU16::new(other).expect("not zero")).expect("in range");
+            prop_assert_eq!((after.top(), after.size()), (before.top(), other));
+            for number in start..start + 1000 {
+                let room = number > before.top() || before.top() - number < other.into();
+                let taken = before.check(number).is_ok() && room;
+                prop_assert_eq!(after.check(number).is_ok(), taken, "{}", number);
+            }
+            Ok(())
+        })
+        .expect("the windows agree");
+}

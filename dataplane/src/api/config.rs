@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use ipsec::strength::Strength;
 use port_kind::Secret;
 use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 
@@ -88,13 +89,21 @@ pub struct ListenerConfig {
     pub endpoint: EndpointConfig,
     /// What the IP headers of its streams carry, where that is not the interface's.
     pub ip: IpFields,
-    /// Streams must be protected by IPsec, their content encrypted with keys of so many bits; 0: integrity is enough.
+    /// Streams must be protected by IPsec as long as they live, their content encrypted with keys of so many bits; 0: integrity
+    /// is enough.
     pub require: Option<u16>,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,
     /// Streams that each worker may take before it is given more by [`super::Command::Credits`].
     pub credits: u32,
+}
+
+impl ListenerConfig {
+    /// Protection by IPsec that each packet of its streams requires.
+    pub fn least(&self) -> Strength {
+        self.require.map_or(Strength::CLEAR, Strength::of_bits)
+    }
 }
 
 /// Bounds of one worker.

@@ -211,6 +211,8 @@ counters! {
         unsent_no_sa: Counter,
         /// Frames not sent because a policy drops them, or none names them.
         unsent_policy: Counter,
+        /// Frames not sent because their stream requires more protection than they would have had (listener's `require`).
+        unsent_not_protected: Counter,
         /// Frames not sent because they would have been longer than the MTU once sealed.
         unsent_too_long: Counter,
         /// Frames not sent because they could not be sealed: the SA is over, or has no sequence numbers left.
@@ -482,7 +484,8 @@ drop_reasons! {
     EspExpired = "esp_expired",
     /// ESP without a packet in it, which hides how much is sent (RFC 4303 §2.6).
     EspDummy = "esp_dummy",
-    /// To a listener that requires more protection by IPsec than the stream would have.
+    /// For a listener that requires more protection by IPsec than the stream would have, or for a stream of it that requires more
+    /// than the packet had.
     NotProtected = "not_protected",
     /// For a port that the worker has no queue of.
     NoPort = "no_port",

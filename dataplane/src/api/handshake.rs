@@ -76,6 +76,7 @@ fn of_tcp(reason: &tcp_lite::endpoint::CloseReason) -> HandshakeFailure {
         Reason::Lower(TcpReason::TcpTimeout) => ("tcp", "timeout"),
         Reason::Lower(TcpReason::Startup(error)) => ("mpa", error.name()),
         Reason::PeerShutdown => ("mpa", "closed"),
+        Reason::NotProtected => ("tcp", "not_protected"),
         other => (stage_above(other).unwrap_or("mpa"), other.name()),
     };
     HandshakeFailure { stage, reason }
@@ -93,6 +94,7 @@ fn of_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
             reason @ (SctpReason::PeerRestart | SctpReason::NoSctp | SctpReason::SctpFault(_)),
         ) => ("sctp", ddp::lifecycle::LowerReason::name(reason)),
         Reason::PeerShutdown => ("session", "closed"),
+        Reason::NotProtected => ("sctp", "not_protected"),
         other => (stage_above(other).unwrap_or("session"), other.name()),
     };
     HandshakeFailure { stage, reason }

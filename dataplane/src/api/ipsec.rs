@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use ipsec::guard::{
-    Direction as SaDirection, Drop as IpsecDrop, Notice as IpsecNotice, Protection, SaId, SaInfo,
+    Direction as SaDirection, Drop as IpsecDrop, Notice as IpsecNotice, Protection, ReplayWindows,
+    SaId, SaInfo,
 };
 use ipsec::policy::Spd;
 use ipsec::sa::Parameters;
@@ -22,6 +23,8 @@ pub struct IpsecConfig {
     pub sas: Vec<SaConfig>,
     /// Nobody else seals: what the host of a shared port has sealed is not sent.
     pub alone: bool,
+    /// Anti-replay windows of SAs that end, for those that come back with their keys.
+    pub windows: ReplayWindows,
 }
 
 /// An SA. Each worker gets it; its owner uses it.
@@ -44,7 +47,8 @@ pub enum SaWay {
     In {
         /// Packets of the anti-replay window, 64 to 4096.
         window: u16,
-        /// All sequence numbers up to this were received before.
+        /// All sequence numbers up to this were received before, and those that an SA with the same SPI and keys received
+        /// that ended.
         top: u64,
     },
     /// To the peer.

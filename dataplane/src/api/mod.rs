@@ -25,8 +25,8 @@ pub(crate) use handle::{WorkerLink, worker_link};
 pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
 pub use ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 pub use ipsec::{
-    IpsecConfig, IpsecDrop, IpsecNotice, Protection, SaChange, SaConfig, SaDirection, SaId, SaInfo,
-    SaWay,
+    IpsecConfig, IpsecDrop, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
+    SaDirection, SaId, SaInfo, SaWay,
 };
 pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
 pub use message::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base::Instant;
 use ddp::StreamId;
+use ipsec::strength::Strength;
 use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
 use tcp_lite::mpa::Revision;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
@@ -35,11 +36,12 @@ const PORT_TRIES: u32 = 4096;
 const RETRY: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// A segment that belongs to no stream: a SYN may begin one, beyond `last` if the flow had one before.
+    /// A segment that belongs to no stream, from this link-layer address and under this protection: a SYN may begin one, beyond
+    /// `last` if the flow had one before.
     pub(super) fn no_stream(
         &mut self,
         flow: FlowKey,
-        mac: Mac,
+        from: (Mac, Strength),
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
         now: Instant,
@@ -48,10 +50,10 @@ impl<Io: PortIo> Core<Io> {
         let outcome = if flags.has(Flags::SYN) {
             match flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
                 true => Err(DropReason::NoStream),
-                false => self.syn(flow, mac, segment, last, now),
+                false => self.syn(flow, from, segment, last, now),
             }
         } else if flags.has(Flags::ACK) && !flags.has(Flags::RST) {
-            match self.take_cookie(flow, segment, now) {
+            match self.take_cookie((flow, from.1), segment, now) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(DropReason::NoStream),
                 Err(reason) => Err(reason),
@@ -65,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
             reason,
             DropReason::NoStream | DropReason::NoListener | DropReason::NotProtected
         );
-        let refused = answered && self.refuse(&flow, mac, segment, now);
+        let refused = answered && self.refuse(&flow, from.0, segment, now);
         match reason {
             DropReason::NoListener if refused => self.no_listener(Transport::Tcp, &flow, now),
             DropReason::NotProtected if refused => {
@@ -88,7 +90,7 @@ impl<Io: PortIo> Core<Io> {
         let listener = listener.map(|listener| listener.id);
         let failure = HandshakeFailure::new(transport.name(), "not_protected");
         let seen = self.env.network.strength(transport, flow, udp);
-        let detail = || match seen {
+        let detail = || match seen.and_then(Strength::bits) {
             None => "IPsec does not protect the stream".to_owned(),
             Some(0) => "IPsec protects the stream's integrity, but does not encrypt it".to_owned(),
             Some(bits) => format!("IPsec encrypts the stream with keys of {bits} bits"),
@@ -109,7 +111,7 @@ impl<Io: PortIo> Core<Io> {
     fn syn(
         &mut self,
         flow: FlowKey,
-        mac: Mac,
+        (mac, strength): (Mac, Strength),
         segment: &Segment<'_>,
         last: Option<SeqNumber>,
         now: Instant,
@@ -125,7 +127,7 @@ impl<Io: PortIo> Core<Io> {
         if interface.next_hop(flow.remote.ip()).is_none() {
             return Err(DropReason::NoRoute);
         }
-        if !self.env.network.protects(&listener, &flow, None) {
+        if !self.env.network.protects(&listener, &flow, None, strength) {
             return Err(DropReason::NotProtected);
         }
         if self.env.phase != Phase::Running {
@@ -152,7 +154,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let (local, remote) = (flow.local, flow.remote);
         let (peer, progress) = (remote.ip(), Progress::Unproven);
-        let (listener, ip) = (listener.id, listener.ip);
+        let (listener, ip, least) = (listener.id, listener.ip, listener.least());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
         // Last: most SYNs of a flood do not come so far.
@@ -172,7 +174,8 @@ impl<Io: PortIo> Core<Io> {
         let config = Arc::clone(config);
         let endpoint = Endpoint::accept(config, stream, tuple, start, mss, segment, now);
         let origin = Origin::Accepted { listener, progress };
-        self.begin(flow, endpoint, path, origin, stream, now);
+        let slot = self.begin(flow, endpoint, path, origin, stream, now);
+        self.require(CarrierKind::Connection, slot, least);
         self.env.control.counters().streams.segments.add(1);
         Ok(())
     }
@@ -243,7 +246,9 @@ impl<Io: PortIo> Core<Io> {
             .map_err(ConnectError::PrivateData)?;
         let origin = Origin::Opening(Opening { ticket, deadline, retry });
         let flow = FlowKey { interface: at as u16, local, remote };
-        self.begin(flow, endpoint, path, origin, stream, now);
+        let least = self.env.network.least_of_opened(Transport::Tcp, &flow, None);
+        let slot = self.begin(flow, endpoint, path, origin, stream, now);
+        self.require(CarrierKind::Connection, slot, least);
         self.set_service(stream, service, echoed);
         // RFC 5041 §8.2: from the first byte on for this stream, and for no other.
         for stag in stags {

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use ipsec::strength::Strength;
 
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame};
-use crate::mesh::Message;
+use crate::mesh::{Cover, Message};
 use crate::net::alike;
 use crate::net::ecn;
 use crate::net::neighbour::Mac;
@@ -61,11 +62,11 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// To be taken by another worker, or (`sealed`) to be opened there.
-    pub(super) fn message(self, port: usize, sealed: bool) -> Message<F> {
+    /// To be taken, or opened, by another worker.
+    pub(super) fn message(self, port: usize, cover: Cover) -> Message<F> {
         match self {
-            Packet::Frame(frame) => Message::Frame { port, frame, sealed },
-            Packet::Whole(bytes) => Message::Whole { port, bytes, sealed },
+            Packet::Frame(frame) => Message::Frame { port, frame, cover },
+            Packet::Whole(bytes) => Message::Whole { port, bytes, cover },
         }
     }
 
@@ -104,6 +105,8 @@ pub(super) struct Arrival<F> {
     pub(super) follows: bool,
     /// Of its stream or association.
     pub(super) slot: Option<u32>,
+    /// Protection by IPsec under which it came.
+    pub(super) strength: Strength,
 }
 
 /// What an arrival is.
@@ -134,13 +137,13 @@ impl<F> Arrival<F> {
 pub(super) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
 /// Takes a frame whose headers are the same as those of the last arrival, from the same port: it is of the same flow
-/// then, and this worker owns it still. Returns any other. `unverified`: its checksum if it is TCP's; `sctp`: who verifies
-/// SCTP's.
+/// then, and this worker owns it still. Returns any other. `unverified`: its checksum if it is TCP's; `strength`: its protection
+/// by IPsec; `sctp`: who verifies SCTP's.
 #[inline]
 pub(super) fn take_alike<F: Frame>(
     port: usize,
     frame: Packet<F>,
-    unverified: bool,
+    (unverified, strength): (bool, Strength),
     sctp: ChecksumBy,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
@@ -165,7 +168,18 @@ pub(super) fn take_alike<F: Frame>(
         },
     };
     let (port, follows, slot) = (port as u16, true, None);
-    arrivals.push(Arrival { frame, port, flow, hash, span, source_mac, carries, follows, slot });
+    arrivals.push(Arrival {
+        frame,
+        port,
+        flow,
+        hash,
+        span,
+        source_mac,
+        carries,
+        follows,
+        slot,
+        strength,
+    });
     None
 }
 

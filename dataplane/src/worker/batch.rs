@@ -2,6 +2,7 @@
 //! checksum when the segment is complete.
 
 use base::Instant;
+use ipsec::strength::Strength;
 use tcp_lite::endpoint::Endpoint;
 use tcp_lite::seam::TxBatch;
 use wire::crc32c::Sum;
@@ -32,6 +33,8 @@ pub(super) struct Batch<'a, Io: PortIo> {
     keep_limit: u64,
     /// See [`TxBatch::is_shared`].
     shared: bool,
+    /// Protection by IPsec that the segments require.
+    least: Strength,
     refused: Option<Refusal>,
 }
 
@@ -72,6 +75,7 @@ impl<'a, Io: PortIo> Batch<'a, Io> {
             quota,
             keep_limit,
             shared,
+            least: Strength::CLEAR,
             refused,
         }
     }
@@ -133,7 +137,7 @@ impl<Io: PortIo> TxBatch for Batch<'_, Io> {
             frame.offload(self.how, l2, l3, self.path.is_v6());
         }
         let bytes = frame.bytes().len();
-        self.io.send(frame);
+        self.io.send_under(frame, self.least);
         if self.last && self.offers {
             self.io.offer();
         }
@@ -208,6 +212,7 @@ impl CarrierEndpoint for Endpoint<Memory> {
         batch.keep_limit = out.keep_limit;
         batch.shared = out.shared;
         batch.offers = out.offers;
+        batch.least = out.least;
         self.poll_transmit(now, &mut batch);
         Transmitted { any: batch.quota < quota, refused: batch.refused }
     }

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use base::{Instant, MaybeInstant};
+use ipsec::strength::Strength;
 
 use super::keep::{KeepBudget, Kept};
 use super::network::Network;
@@ -31,9 +32,17 @@ fn ticks(now: Instant) -> u32 {
     (now.as_nanos() >> TICK) as u32
 }
 
-/// Reports that there is no way to a peer, each about another packet of the handshake, after which what is being opened
-/// is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
-const SOFT_ERRORS: u8 = 2;
+/// The next hop of a carrier, in one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hop {
+    /// No error was reported.
+    Untried,
+    /// While the carrier was being opened, one soft ICMP error was reported. With the next one, for another packet of the
+    /// handshake, it is given up. RFC 1122 §4.2.3.9 would have it wait: see RFC 5461 §4.1.
+    SoftError,
+    /// Its place in the neighbour cache is kept for the carrier.
+    Pinned,
+}
 
 /// What a carrier needs of an endpoint.
 pub(super) trait CarrierEndpoint {
@@ -95,6 +104,8 @@ pub(super) struct Transmit<'a, Io: PortIo> {
     pub(super) shared: bool,
     /// The last packet is offered to the device at once: nothing else is to be sent.
     pub(super) offers: bool,
+    /// Protection by IPsec that the packets require.
+    pub(super) least: Strength,
 }
 
 /// What came of it.
@@ -124,10 +135,9 @@ pub(super) struct Carrier<E: CarrierEndpoint> {
     scheduled: Scheduled,
     /// Packets since it was last polled for its own.
     unanswered: u8,
-    /// Reports that there is no way to the peer, while it is being opened.
-    soft_errors: u8,
-    /// Its next hop's place in the neighbour cache is kept for it.
-    pinned: bool,
+    hop: Hop,
+    /// Protection by IPsec that each of its packets requires, in both directions.
+    least: Strength,
     /// When its progress last confirmed its next hop, in [`ticks`].
     confirmed: u32,
     /// What the other carriers know of its path: as [`CarrierEndpoint::path_len`].
@@ -149,8 +159,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
             path,
             scheduled: Scheduled::default(),
             unanswered: 0,
-            soft_errors: 0,
-            pinned: false,
+            hop: Hop::Untried,
+            least: Strength::CLEAR,
             confirmed: ticks(now),
             path_len,
             kept: Kept::NOTHING,
@@ -169,6 +179,17 @@ impl<E: CarrierEndpoint> Carrier<E> {
     #[inline]
     pub(super) fn endpoint_mut(&mut self) -> &mut E {
         &mut self.endpoint
+    }
+
+    /// Protection by IPsec that each of its packets requires.
+    #[inline]
+    pub(super) fn least(&self) -> Strength {
+        self.least
+    }
+
+    /// Requires this protection from now on, as long as it lives.
+    pub(super) fn require(&mut self, least: Strength) {
+        self.least = least;
     }
 
     /// The headers in front of its packets.
@@ -326,8 +347,11 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// There is no way to the peer, to which it is being opened. Returns whether to give up.
     pub(super) fn soft_error(&mut self) -> bool {
-        self.soft_errors += 1;
-        self.soft_errors >= SOFT_ERRORS
+        let is_second = self.hop == Hop::SoftError;
+        if self.hop == Hop::Untried {
+            self.hop = Hop::SoftError;
+        }
+        is_second
     }
 
     /// Writes its packets, up to a quota and within the budget for what it keeps of them.
@@ -354,8 +378,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Keeps its next hop in the neighbour cache.
     pub(super) fn pin(&mut self, network: &mut Network) {
-        if !self.pinned {
-            self.pinned = network.pin(self.ip_path());
+        if self.hop != Hop::Pinned && network.pin(self.ip_path()) {
+            self.hop = Hop::Pinned;
         }
     }
 
@@ -398,7 +422,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         keep: &mut KeepBudget,
     ) {
         self.kept = keep.count(self.peer(), self.kept, 0);
-        if core::mem::take(&mut self.pinned) {
+        if core::mem::replace(&mut self.hop, Hop::Untried) == Hop::Pinned {
             network.unpin(self.ip_path());
         }
         let scheduled = core::mem::take(&mut self.scheduled);

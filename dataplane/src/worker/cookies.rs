@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
+use ipsec::strength::Strength;
 use tcp_lite::endpoint::{Endpoint, EndpointConfig};
 use tcp_lite::tcp::{FourTuple, IsnGenerator, Segment, SynCookies};
 
 use super::batch::Batch;
 use super::conn::Origin;
 use super::listen::Progress;
+use super::schedule::CarrierKind;
 use super::{Core, Phase};
 use crate::api::{
     DropReason, EndpointConfig as OverTransport, IpFields, ListenerConfig, SynCookieMode, Transport,
@@ -94,14 +96,14 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// An acknowledgement without a stream. `Ok(true)`: it brought a cookie back and has a stream now;
+    /// An acknowledgement without a stream, under this protection by IPsec. `Ok(true)`: it brought a cookie back and has a stream now;
     /// `Ok(false)`: it has nothing to do with cookies.
     ///
     /// # Errors
     /// The cookie is good, but there is no room: no answer is sent, so that the peer tries again.
     pub(super) fn take_cookie(
         &mut self,
-        flow: FlowKey,
+        (flow, strength): (FlowKey, Strength),
         segment: &Segment<'_>,
         now: Instant,
     ) -> Result<bool, DropReason> {
@@ -120,7 +122,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.control.counters().streams.cookies_failed.add(1);
             return Ok(false);
         };
-        if !self.env.network.protects(&listener, &flow, None) {
+        if !self.env.network.protects(&listener, &flow, None, strength) {
             return Err(DropReason::NotProtected);
         }
         let path = self.env.network.path(at, TCP, flow.local, flow.remote);
@@ -148,6 +150,7 @@ impl<Io: PortIo> Core<Io> {
         let progress = Progress::Starting;
         let origin = Origin::Accepted { listener: listener.id, progress };
         let slot = self.begin(flow, endpoint, path, origin, stream, now);
+        self.require(CarrierKind::Connection, slot, listener.least());
         let slot = slot.ok_or(DropReason::StreamLimit)?;
         self.env.control.counters().streams.cookies_accepted.add(1);
         let conn = self.streams.get_mut(slot).ok_or(DropReason::StreamLimit)?;

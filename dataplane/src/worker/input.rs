@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use base::Instant;
+use ipsec::strength::Strength;
 
 use super::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
 use super::host::For;
@@ -11,7 +12,7 @@ use super::{Core, MESSAGES};
 use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
-use crate::mesh::Message;
+use crate::mesh::{Cover, Message};
 use crate::net::Notice;
 use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
@@ -110,7 +111,13 @@ impl<Io: PortIo> Core<Io> {
                 }
             } else {
                 for frame in frames.by_ref().take(STAGE) {
-                    self.sort(port, Packet::Frame(frame), now, true, &mut arrivals);
+                    self.sort(
+                        port,
+                        (Packet::Frame(frame), Strength::CLEAR),
+                        now,
+                        true,
+                        &mut arrivals,
+                    );
                 }
             }
             known += self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut strangers, now);
@@ -147,19 +154,13 @@ impl<Io: PortIo> Core<Io> {
                 _ => frames.mesh_in.add(1),
             }
             match message {
-                Message::Frame { port, frame, sealed: true } => {
-                    self.admit(port, Packet::Frame(frame), now, &mut arrivals);
+                Message::Frame { port, frame, cover } => {
+                    self.take_covered(port, Packet::Frame(frame), cover, now, &mut arrivals);
                 }
-                Message::Whole { port, bytes, sealed: true } => {
-                    self.admit(port, Packet::Whole(bytes), now, &mut arrivals);
+                Message::Whole { port, bytes, cover } => {
+                    self.take_covered(port, Packet::Whole(bytes), cover, now, &mut arrivals);
                 }
-                Message::Frame { port, frame, sealed: false } => {
-                    self.sort(port, Packet::Frame(frame), now, false, &mut arrivals);
-                }
-                Message::Whole { port, bytes, sealed: false } => {
-                    self.sort(port, Packet::Whole(bytes), now, false, &mut arrivals);
-                }
-                Message::Seal { port, frame } => self.env.hold_for_seal(port, frame),
+                Message::Seal { port, frame, least } => self.env.hold_for_seal(port, frame, least),
                 Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
                 Message::Icmp(report) => self.icmp(&report, now),
                 // A flow that has gone need not know.
@@ -175,13 +176,29 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// First stage: reads the headers and computes the hash. What is neither TCP's nor SCTP's is dealt with at
+    /// A packet that another worker received.
+    #[inline]
+    fn take_covered(
+        &mut self,
+        port: usize,
+        packet: Packet<Io::Frame>,
+        cover: Cover,
+        now: Instant,
+        arrivals: &mut Arrivals<Io::Frame>,
+    ) {
+        match cover {
+            Cover::Sealed => self.admit(port, packet, now, arrivals),
+            Cover::Passed(strength) => self.sort(port, (packet, strength), now, false, arrivals),
+        }
+    }
+
+    /// First stage: reads the headers of a packet, which came under protection by IPsec of this strength, and computes the hash. What is neither TCP's nor SCTP's is dealt with at
     /// once; what `may_forward` and belongs to another worker goes there.
     #[inline]
     pub(super) fn sort(
         &mut self,
         port: usize,
-        frame: Packet<Io::Frame>,
+        (frame, strength): (Packet<Io::Frame>, Strength),
         now: Instant,
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -196,7 +213,9 @@ impl<Io: PortIo> Core<Io> {
             None if self.is_no_segment(port, frame.bytes()) => true,
             None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
         };
-        let Some(frame) = take_alike(port, frame, unverified, sctp, arrivals) else { return };
+        let Some(frame) = take_alike(port, frame, (unverified, strength), sctp, arrivals) else {
+            return;
+        };
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
@@ -207,10 +226,11 @@ impl<Io: PortIo> Core<Io> {
         };
         match packet.kind {
             Kind::Tcp { .. } => {
+                let frame = (frame, strength);
                 self.sort_segment(port, &packet, frame, unverified, may_forward, arrivals);
             }
             Kind::Sctp { source, destination, .. } => {
-                let ends = (source, destination);
+                let (ends, frame) = ((source, destination), (frame, strength));
                 self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
             }
             Kind::Fragment(ref fragment) => {
@@ -235,7 +255,7 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         port: usize,
         found: &demux::Packet,
-        frame: Packet<Io::Frame>,
+        (frame, strength): (Packet<Io::Frame>, Strength),
         unverified: bool,
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -249,7 +269,7 @@ impl<Io: PortIo> Core<Io> {
                 None => facts.steering.owner(source, destination),
             };
             if owner.0 != self.env.index {
-                let message = frame.message(port, false);
+                let message = frame.message(port, Cover::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -278,6 +298,7 @@ impl<Io: PortIo> Core<Io> {
             carries,
             follows,
             slot,
+            strength,
         });
     }
 
@@ -300,7 +321,8 @@ impl<Io: PortIo> Core<Io> {
         if may_forward && steering.only().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
-                let message = frame.message(port, false);
+                // Those of tunnels are not taken.
+                let message = frame.message(port, Cover::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }

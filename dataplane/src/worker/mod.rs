@@ -291,6 +291,7 @@ impl<Io: PortIo> Core<Io> {
         busy |= self.send_outbox();
         if self.env.network.is_guarded() {
             self.protect(now);
+            busy |= self.check_protection(now);
         }
         self.wind_down();
         self.reclaim(now);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use base::Instant;
 use ipsec::guard::Guard;
 use ipsec::policy;
+use ipsec::strength::Strength;
 use tcp_lite::tcp::HEADER_LEN;
 
 use crate::api::{Counters, DropReason, InterfaceConfig, Limits, ListenerConfig, Transport};
@@ -178,35 +179,55 @@ impl Network {
         Some((path, room))
     }
 
-    /// True unless a listener requires more protection by IPsec than a flow has; of SCTP in UDP these are the UDP ports.
+    /// True unless a listener requires more protection by IPsec than a flow has, or the packet had that asks for a stream; of
+    /// SCTP in UDP these are the UDP ports.
     #[inline]
     pub(super) fn protects(
         &mut self,
         listener: &ListenerConfig,
         flow: &FlowKey,
         udp: Option<UdpPorts>,
+        packet: Strength,
     ) -> bool {
-        let Some(bits) = listener.require else { return true };
-        self.strength(listener.endpoint.transport(), flow, udp).is_some_and(|has| has >= bits)
+        if listener.require.is_none() {
+            return true;
+        }
+        let (least, transport) = (listener.least(), listener.endpoint.transport());
+        packet >= least && self.strength(transport, flow, udp).is_some_and(|has| has >= least)
     }
 
-    /// Bits of the encryption of a flow by IPsec; `None` where nothing protects it.
+    /// See [`Guard::keeps`]. Of SCTP in UDP these are the UDP ports.
+    pub(super) fn keeps(
+        &mut self,
+        transport: Transport,
+        flow: &FlowKey,
+        udp: Option<UdpPorts>,
+        least: Strength,
+    ) -> bool {
+        let flow = selected(transport, flow, udp);
+        self.guard.as_mut().is_some_and(|guard| guard.keeps(&flow, least))
+    }
+
+    /// Protection by IPsec that a stream opened from here requires: one that begins protected never goes on in clear. Of SCTP in
+    /// UDP these are the UDP ports.
+    pub(super) fn least_of_opened(
+        &mut self,
+        transport: Transport,
+        flow: &FlowKey,
+        udp: Option<UdpPorts>,
+    ) -> Strength {
+        let least = Strength::of_bits(0);
+        if self.keeps(transport, flow, udp, least) { least } else { Strength::CLEAR }
+    }
+
+    /// The weakest protection of a flow by IPsec; `None` where nothing protects it.
     pub(super) fn strength(
         &mut self,
         transport: Transport,
         flow: &FlowKey,
         udp: Option<UdpPorts>,
-    ) -> Option<u16> {
-        let (local, remote) = (flow.local, flow.remote);
-        let (protocol, ports) = match (transport, udp) {
-            (Transport::Tcp, _) => (TCP, (local.port(), remote.port())),
-            (Transport::Sctp, None) => (SCTP.into(), (local.port(), remote.port())),
-            (Transport::Sctp, Some(udp)) => (UDP, (udp.local, udp.remote)),
-        };
-        let (local, remote) = (local.ip(), remote.ip());
-        let flow =
-            policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
-        self.guard.as_mut()?.strength(&flow)
+    ) -> Option<Strength> {
+        self.guard.as_mut()?.strength(&selected(transport, flow, udp))
     }
 
     /// There is IPsec.
@@ -386,6 +407,18 @@ impl Network {
         let neighbours = self.stack.interfaces.iter().map(|i| i.neighbours.len() as u64).sum();
         counters.ip.neighbours.set(neighbours);
     }
+}
+
+/// A flow as policies select it; of SCTP in UDP these are the UDP ports.
+fn selected(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
+    let (local, remote) = (flow.local, flow.remote);
+    let (protocol, ports) = match (transport, udp) {
+        (Transport::Tcp, _) => (TCP, (local.port(), remote.port())),
+        (Transport::Sctp, None) => (SCTP.into(), (local.port(), remote.port())),
+        (Transport::Sctp, Some(udp)) => (UDP, (udp.local, udp.remote)),
+    };
+    let (local, remote) = (local.ip(), remote.ip());
+    policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false }
 }
 
 /// The interfaces of a configuration. `mac` gives a port's link-layer address.

@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use arrayvec::ArrayVec;
 use base::Instant;
+use ipsec::strength::Strength;
 
 use crate::capture::Tap;
 use crate::io::{BURST, PortIo};
@@ -17,7 +18,7 @@ const HELD: usize = 1024;
 pub(crate) struct Outlet<Io: PortIo> {
     io: Io,
     /// `None`: nothing is held.
-    held: Option<VecDeque<Io::Frame>>,
+    held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
 
 impl<Io: PortIo> Outlet<Io> {
@@ -31,8 +32,8 @@ impl<Io: PortIo> Outlet<Io> {
         self.held.get_or_insert_default();
     }
 
-    /// The frame that has been held longest.
-    pub(super) fn take_held(&mut self) -> Option<Io::Frame> {
+    /// The frame that has been held longest, with the protection that it requires.
+    pub(super) fn take_held(&mut self) -> Option<(Io::Frame, Strength)> {
         self.held.as_mut()?.pop_front()
     }
 
@@ -76,9 +77,14 @@ impl<Io: PortIo> PortIo for Outlet<Io> {
 
     #[inline]
     fn send(&mut self, frame: Io::Frame) {
+        self.send_under(frame, Strength::CLEAR);
+    }
+
+    #[inline]
+    fn send_under(&mut self, frame: Io::Frame, least: Strength) {
         match &mut self.held {
             None => self.io.send(frame),
-            Some(held) => held.push_back(frame),
+            Some(held) => held.push_back((frame, least)),
         }
     }
 

@@ -198,6 +198,7 @@ impl<Io: PortIo> Env<Io> {
             shared: self.shared,
             // What is left to be done after the last packet of a turn is done while it is on its way.
             offers: self.schedules.get(E::KIND).ready().is_empty(),
+            least: carrier.least(),
         };
         let transmitted = carrier.transmit(out, self.tables.keep(), now);
         let Some(ended) = transmitted.refused else { return Turn::Done };

@@ -2,6 +2,7 @@
 //! packet is complete. What the path does not carry is cut (RFC 9260 §6.9).
 
 use base::Instant;
+use ipsec::strength::Strength;
 use sctp_lite::endpoint::Endpoint;
 use sctp_lite::seam::TxBatch;
 use wire::sctp::fill_checksum;
@@ -37,6 +38,8 @@ pub(super) struct Packets<'a, Io: PortIo> {
     keep_limit: u64,
     /// See [`TxBatch::is_shared`].
     shared: bool,
+    /// Protection by IPsec that the packets require.
+    least: Strength,
     refused: Option<Refusal>,
 }
 
@@ -65,6 +68,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             quota,
             keep_limit,
             shared: false,
+            least: Strength::CLEAR,
             refused,
         }
     }
@@ -74,6 +78,11 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
         self.whole = whole;
         self.ids = Some(ids);
         self
+    }
+
+    /// They are sent under at least this protection by IPsec, or dropped.
+    pub(super) fn require(&mut self, least: Strength) {
+        self.least = least;
     }
 
     /// True when some packet was sent.
@@ -110,7 +119,7 @@ impl<'a, Io: PortIo> Packets<'a, Io> {
             fragment::emit(path, whole, &piece, id, out.bytes_mut());
             self.counters.frames.tx_frames.add(1);
             self.counters.frames.tx_bytes.add(len as u64);
-            self.io.send(out);
+            self.io.send_under(out, self.least);
         }
         self.counters.ip.tx_cut.add(1);
     }
@@ -170,7 +179,7 @@ impl<Io: PortIo> TxBatch for Packets<'_, Io> {
         self.counters.frames.tx_frames.add(1);
         self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
         self.sent += 1;
-        self.io.send(frame);
+        self.io.send_under(frame, self.least);
     }
 }
 
@@ -230,7 +239,8 @@ impl CarrierEndpoint for Endpoint<Memory> {
         now: Instant,
     ) -> Transmitted {
         let whole = self.association().path_len();
-        let packets = Packets::new(out.io, path, out.checksum, out.quota, out.counters);
+        let mut packets = Packets::new(out.io, path, out.checksum, out.quota, out.counters);
+        packets.require(out.least);
         let mut packets = packets.cut_above(whole, out.identifications);
         packets.keep_limit = out.keep_limit;
         packets.shared = out.shared;

@@ -5,6 +5,7 @@
 //! of what was opened may belong to a third. A frame for which there is no SA yet waits for one for a moment.
 
 mod keepalive;
+mod upkeep;
 mod waiting;
 
 use std::net::{IpAddr, SocketAddr};
@@ -13,15 +14,17 @@ use base::Instant;
 use ipsec::guard::{Drop, Guard, Incoming, Outgoing, Protection};
 use ipsec::ip::Header;
 use ipsec::policy::{Denied, Flow};
+use ipsec::strength::Strength;
 
 use self::keepalive::Keepalives;
+use self::upkeep::Upkeep;
 use self::waiting::Waiting;
 use super::arrival::{Arrivals, Packet};
 use super::{Core, Env};
 use crate::api::{CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaWay, Ticket};
 use crate::capture::Tap;
 use crate::io::{Frame, PortIo};
-use crate::mesh::Message;
+use crate::mesh::{Cover, Message};
 use crate::net::demux;
 use crate::net::icmp::{self, Quote, Report, Trouble};
 use crate::net::interface::Interface;
@@ -33,18 +36,29 @@ const IPV6: [u8; 2] = [0x86, 0xdd];
 /// What a worker keeps of frames that it seals.
 pub(super) struct Seals<F> {
     /// Those that wait for an SA.
-    waiting: Waiting<F>,
+    waiting: Waiting<(F, Strength)>,
     keepalives: Keepalives,
+    /// Streams that require protection.
+    upkeep: Upkeep,
 }
 
 impl<F: Frame> Seals<F> {
     pub(super) fn new() -> Self {
-        Seals { waiting: Waiting::new(), keepalives: Keepalives::default() }
+        Seals {
+            waiting: Waiting::new(),
+            keepalives: Keepalives::default(),
+            upkeep: Upkeep::default(),
+        }
     }
 
     /// When something is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        [self.waiting.poll_timeout(), self.keepalives.poll_timeout()].into_iter().flatten().min()
+        let timers = [
+            self.waiting.poll_timeout(),
+            self.keepalives.poll_timeout(),
+            self.upkeep.poll_timeout(),
+        ];
+        timers.into_iter().flatten().min()
     }
 }
 
@@ -57,6 +71,7 @@ pub(super) fn guard<F: Frame>(
 ) -> Guard {
     let owners = config.owners.iter().map(|owner| owner.0);
     let mut guard = Guard::new(worker, config.policies.clone(), owners);
+    guard.share_windows(config.windows.clone());
     if config.alone {
         guard.seals_alone();
     }
@@ -114,7 +129,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         match self.env.network.is_guarded() {
             true => self.admit(port, packet, now, arrivals),
-            false => self.sort(port, packet, now, true, arrivals),
+            false => self.sort(port, (packet, Strength::CLEAR), now, true, arrivals),
         }
     }
 
@@ -131,39 +146,43 @@ impl<Io: PortIo> Core<Io> {
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
         let Some(at) = demux::ip_to_us(packet.bytes(), port, interfaces) else {
-            return self.sort(port, packet, now, true, arrivals);
+            return self.sort(port, (packet, Strength::CLEAR), now, true, arrivals);
         };
         let bytes = packet.bytes_mut();
         let end = bytes.len();
         let opened = match guard.incoming(&bytes[at..], now) {
-            Ok(Incoming::Clear) => return self.sort(port, packet, now, true, arrivals),
+            Ok(Incoming::Clear) => {
+                return self.sort(port, (packet, Strength::CLEAR), now, true, arrivals);
+            }
             Ok(Incoming::Piece) => {
                 let judged = match demux::is_put_together_here(bytes, port, interfaces) {
                     true => Ok(()),
                     false => guard.piece(&bytes[at..], now),
                 };
                 match judged {
-                    Ok(()) => return self.sort(port, packet, now, true, arrivals),
+                    Ok(()) => {
+                        return self.sort(port, (packet, Strength::CLEAR), now, true, arrivals);
+                    }
                     Err(why) => Err(why),
                 }
             }
             // It has done what it is for.
             Ok(Incoming::Keepalive) => return counters.ipsec.nat_keepalives_in.add(1),
             Ok(Incoming::Elsewhere(owner)) => {
-                let message = packet.message(port, true);
+                let message = packet.message(port, Cover::Sealed);
                 return self.mesh.send(usize::from(owner), message, counters);
             }
             Ok(Incoming::Protected(spi)) => guard.open(spi, bytes, at..end, now),
             Err(why) => Err(why),
         };
         match opened {
-            Ok(range) => {
+            Ok((range, strength)) => {
                 let front = range.start - at;
                 bytes.copy_within(..at, front);
                 retype(&mut bytes[front..], at);
                 packet.cut(front, at + range.len());
                 self.watch_opened(port, packet.bytes());
-                self.sort(port, packet, now, true, arrivals);
+                self.sort(port, (packet, strength), now, true, arrivals);
             }
             Err(why) => counters.drops.count(why.into()),
         }
@@ -185,12 +204,12 @@ impl<Io: PortIo> Core<Io> {
         self.tell_notices();
     }
 
-    /// Protects one frame; one that has waited already waits until `until` at most.
+    /// Protects one frame, which is sent under at least this protection; one that has waited already waits until `until` at most.
     #[inline]
     fn protect_frame(
         &mut self,
         port: usize,
-        mut frame: Io::Frame,
+        (mut frame, least): (Io::Frame, Strength),
         now: Instant,
         until: Option<Instant>,
     ) {
@@ -198,7 +217,7 @@ impl<Io: PortIo> Core<Io> {
         let (interfaces, guard) = self.env.network.interfaces_and_guard();
         let Some(guard) = guard else { return };
         let counters = self.env.control.counters();
-        let why = match out(guard, interfaces, port, &mut frame, slot.io.tap(), now) {
+        let why = match out(guard, interfaces, port, (&mut frame, least), slot.io.tap(), now) {
             Ok(Way::Clear) => return slot.io.pass(frame),
             Ok(Way::Unclassified) => return counters.ipsec.unsent_unclassified.add(1),
             Ok(Way::Sealed(protection)) => {
@@ -207,7 +226,7 @@ impl<Io: PortIo> Core<Io> {
             }
             Ok(Way::Wait(protection)) => {
                 let until = until.unwrap_or(now + waiting::LONGEST);
-                if !self.env.seals.waiting.push(protection, (port, frame), until) {
+                if !self.env.seals.waiting.push(protection, (port, (frame, least)), until) {
                     counters.ipsec.unsent_no_sa.add(1);
                 }
                 return;
@@ -217,7 +236,7 @@ impl<Io: PortIo> Core<Io> {
                 return self.report_too_long(port, report, &frame, now);
             }
             Ok(Way::Elsewhere(owner)) => {
-                let message = Message::Seal { port, frame };
+                let message = Message::Seal { port, frame, least };
                 return self.mesh.send(usize::from(owner), message, counters);
             }
             Err(why) => why,
@@ -226,6 +245,7 @@ impl<Io: PortIo> Core<Io> {
             Drop::NoSa => counters.ipsec.unsent_no_sa.add(1),
             Drop::Denied(_) => counters.ipsec.unsent_policy.add(1),
             Drop::Twice => counters.ipsec.unsent_twice.add(1),
+            Drop::TooWeak => counters.ipsec.unsent_not_protected.add(1),
             Drop::Refused(_) | Drop::UnknownSpi => counters.ipsec.unsent_refused.add(1),
         }
     }
@@ -311,8 +331,12 @@ impl<Io: PortIo> Core<Io> {
                 self.env.seals.keepalives.remove(id);
             }
             SaChange::Select(id) => guard.select(id),
-            SaChange::Reserve(id, last) => guard.reserve(id, last),
+            SaChange::Reserve(id, last) => {
+                guard.reserve(id, last);
+                return Ok(());
+            }
         }
+        self.env.seals.upkeep.begin();
         Ok(())
     }
 
@@ -352,21 +376,23 @@ fn out<F: Frame>(
     guard: &mut Guard,
     interfaces: &[Interface],
     port: usize,
-    frame: &mut F,
+    (frame, least): (&mut F, Strength),
     tap: Option<&mut Tap>,
     now: Instant,
 ) -> Result<Way, Drop> {
+    let clear = || if least > Strength::CLEAR { Err(Drop::TooWeak) } else { Ok(Way::Clear) };
     let bytes = frame.bytes();
     let Ok(link) = Link::read(bytes) else { return Ok(Way::Unclassified) };
     let Some(at) = link.ip() else {
-        return Ok(if link.passes_policies() { Way::Clear } else { Way::Unclassified });
+        return if link.passes_policies() { clear() } else { Ok(Way::Unclassified) };
     };
     let len = bytes.len();
     match guard.outgoing(&bytes[at..], now)? {
-        Outgoing::Clear => Ok(Way::Clear),
+        Outgoing::Clear => clear(),
         Outgoing::Elsewhere(owner) => Ok(Way::Elsewhere(owner)),
         Outgoing::Wait(protection) => Ok(Way::Wait(protection)),
-        Outgoing::Protect { protection, ahead, total, path_mtu } => {
+        Outgoing::Protect { strength, .. } if strength < least => Err(Drop::TooWeak),
+        Outgoing::Protect { protection, ahead, total, path_mtu, .. } => {
             if let Some(here) = link.interface(port, interfaces) {
                 let most = interfaces[here].mtu.min(path_mtu.unwrap_or(u16::MAX));
                 if total > usize::from(most) {
@@ -424,10 +450,10 @@ fn too_long(
 
 impl<Io: PortIo> Env<Io> {
     /// A frame of another worker that goes by an SA of this one.
-    pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame) {
+    pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, least: Strength) {
         let slot = self.ports.get_mut(port);
         match slot.and_then(|slot| (slot.io.room() > 0).then_some(slot)) {
-            Some(slot) => slot.io.send(frame),
+            Some(slot) => slot.io.send_under(frame, least),
             None => self.control.counters().ipsec.unsent_full.add(1),
         }
     }
@@ -438,6 +464,7 @@ impl From<Drop> for DropReason {
         use ipsec::esp::Refused;
         match why {
             Drop::UnknownSpi | Drop::NoSa | Drop::Twice => DropReason::EspUnknownSpi,
+            Drop::TooWeak => DropReason::NotProtected,
             Drop::Denied(Denied::Unprotected) => DropReason::IpsecUnprotected,
             Drop::Denied(Denied::WrongProtection) => DropReason::IpsecWrongProtection,
             Drop::Denied(Denied::Discarded) => DropReason::IpsecDiscarded,

@@ -16,7 +16,7 @@ use crate::timer::TimerWheel;
 pub(super) type NextHop = (usize, IpAddr);
 
 /// What a carrier's endpoint is of: streams over TCP are served before those over SCTP.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum CarrierKind {
     /// A TCP connection.
     Connection,

@@ -43,18 +43,23 @@ impl<Io: PortIo> Core<Io> {
         };
         for (at, arrival) in run.iter().enumerate() {
             ahead(at);
+            let Some(carrier) = conn.lower.connection() else { return at + 1 };
+            if arrival.strength < carrier.least() {
+                self.env.control.counters().drops.count(DropReason::NotProtected);
+                continue;
+            }
             let mut segment = Segment::default();
             if !self.env.read(&mut segment, arrival, addresses) {
                 continue;
             }
-            let Some(carrier) = conn.lower.connection() else { return at + 1 };
             if carrier.endpoint().connection().may_reopen(&segment) {
                 // RFC 9293 §3.6.1: a new incarnation may take TIME-WAIT's place. The burst that brought this
                 // SYN may have ended the old one, which is not reported yet.
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
                 self.forget(slot);
-                self.no_stream(arrival.flow, arrival.source_mac, &segment, Some(last), now);
+                let from = (arrival.source_mac, arrival.strength);
+                self.no_stream(arrival.flow, from, &segment, Some(last), now);
                 return at + 1;
             }
             let taken = self.env.take_segment(slot, conn, &segment, now);
@@ -75,7 +80,8 @@ impl<Io: PortIo> Core<Io> {
         if self.is_the_hosts(arrival) {
             return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
         }
-        self.no_stream(arrival.flow, arrival.source_mac, &segment, None, now);
+        let from = (arrival.source_mac, arrival.strength);
+        self.no_stream(arrival.flow, from, &segment, None, now);
     }
 
     /// A segment that had no stream when it was looked up. It is examined if it may begin one, while the burst may

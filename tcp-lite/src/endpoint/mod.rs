@@ -350,6 +350,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::LocalAbort, now, cx);
     }
 
+    /// Ends the stream at once, because its packets are no longer protected as this end requires.
+    pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.abort_for(CloseReason::NotProtected, now, cx);
+    }
+
     /// This end cannot go on for a reason of its own: the peer is sent code 5 (RFC 6581 §8), if
     /// it can be sent anything, and the stream is closed.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {

@@ -62,6 +62,7 @@ impl Core {
     pub fn stop(&mut self) {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
             self.env.phase = Phase::Stopping { stopped: 0 };
+            self.report_last_use();
             self.env.command_all(|| Command::Stop);
         }
     }

@@ -79,10 +79,23 @@ impl Core {
         let Some(kernel) = self.env.ipsec.kernel() else { return false };
         let (events, more) = kernel.turn();
         if kernel.is_time(now) {
-            self.env.broadcast(Then::SasUsed(Vec::new()), |ticket| Command::ListSas { ticket });
+            self.request_use();
         }
         events.into_iter().for_each(|event| self.on_kernel(event));
         more
+    }
+
+    /// Requests what the workers have used of the SAs: see [`Core::on_sas_used`].
+    fn request_use(&mut self) {
+        self.env.broadcast(Then::SasUsed(Vec::new()), |ticket| Command::ListSas { ticket });
+    }
+
+    /// The workers are about to stop: the kernel gets the last sequence numbers of its SAs, so that after a restart no packet
+    /// is opened twice.
+    pub(super) fn report_last_use(&mut self) {
+        if self.env.ipsec.kernels().is_some() {
+            self.request_use();
+        }
     }
 
     fn on_kernel(&mut self, event: xfrm::Event) {

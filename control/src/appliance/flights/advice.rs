@@ -99,6 +99,11 @@ fn of_reason(reason: &str) -> Option<Advice> {
             "[[listener]] idle_timeout",
             "The peer was silent for the listener's idle_timeout: raise it, or turn it off, if silence is as it should be.",
         ),
+        "not_protected" => key(
+            "[[listener]] require",
+            "IPsec did not protect the stream as its listener requires, or as when it was opened from here, for 60 s: \
+             ddpctl ipsec policies and ddpctl ipsec sas show what protects the peer's packets now.",
+        ),
         "peer_lingers" => plain(LINGERS),
         "peer_reset" | "peer_abort" => plain(
             "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did it. \

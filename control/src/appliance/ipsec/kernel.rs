@@ -241,6 +241,8 @@ impl Kernel {
                 self.mirror.used(info.id, packets, bytes, info.sequence, now);
             }
         }
+        // At the end no turn follows.
+        self.transmit();
     }
 
     /// What policies ask for by this number.

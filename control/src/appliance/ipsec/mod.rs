@@ -11,7 +11,9 @@ mod tests;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use dataplane::{IpsecConfig, Protection, SaConfig, SaDirection, SaId, SaWay, WorkerId};
+use dataplane::{
+    IpsecConfig, Protection, ReplayWindows, SaConfig, SaDirection, SaId, SaWay, WorkerId,
+};
 use ipsec::policy::{Spd, Unselected};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
@@ -52,7 +54,8 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
         let kernel = Some(Kernel::open(section.keys.window)?);
         // Until the kernel has answered nothing passes but IKE and neighbour discovery.
         let policies = Spd::of_others(Vec::new(), Unselected::DROP);
-        let config = IpsecConfig { policies, owners: Vec::new(), sas: Vec::new(), alone: true };
+        let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
+        let config = IpsecConfig { policies, owners, sas, alone: true, windows };
         return Ok((Some(Arc::new(config)), Ipsec { sas: Vec::new(), kernel }));
     }
     let mut read: Vec<(Static, KeyText)> = Vec::new();
@@ -87,7 +90,8 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
     let owners = Owners::of(config)?.first(section.protecting().count());
     let ipsec = Ipsec { sas: read.into_iter().map(|(sa, _)| sa).collect(), kernel: None };
-    Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, alone: false })), ipsec))
+    let windows = ReplayWindows::default();
+    Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, alone: false, windows })), ipsec))
 }
 
 /// The workers that may have SAs: what they seal and open passes any port.

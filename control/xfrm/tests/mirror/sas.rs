@@ -359,6 +359,26 @@ fn an_sa_that_is_added_again_goes_on_behind_its_numbers() {
     assert_eq!(next, first + numbers);
 }
 
+// MOBIKE: strongSwan removes the policies before the SA, and the SA comes back with the peer's new address.
+#[test]
+fn outbound_sa_that_moves_after_its_policies_uses_no_number_twice() {
+    for peer in ["192.0.2.2", "192.0.2.3"] {
+        let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
+        let Sequence::Outbound { first, numbers } = added(&events)[0].sequence else { panic!() };
+        kernel.flush_policies();
+        assert_eq!(removed(&kernel.run(&mut mirror)).len(), 1);
+        kernel.delete_sa(0);
+        kernel.run(&mut mirror);
+        kernel.add_sa(sa("192.0.2.1", peer, 300, 1));
+        let there = template("192.0.2.1", peer, 1, XFRM_MODE_TUNNEL);
+        let policy = policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.200.0.0/16");
+        kernel.set_policy(protect(policy, there));
+        let events = kernel.run(&mut mirror);
+        let Sequence::Outbound { first: next, .. } = added(&events)[0].sequence else { panic!() };
+        assert_eq!(next, first + numbers, "{peer}");
+    }
+}
+
 #[test]
 fn an_inbound_spi_is_taken_once() {
     let other = sa("192.0.2.2", "192.0.2.9", 400, 2);

@@ -8,6 +8,7 @@ use base::Instant;
 use super::{Direction, Guard, Protected, Protection};
 use crate::policy::{Decision, Flow};
 use crate::sa::Mode;
+use crate::strength::Strength;
 
 /// A path MTU that a router reported is forgotten after this (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
@@ -23,17 +24,27 @@ impl Guard {
         }
     }
 
-    /// Bits of the weakest encryption that protects a flow, both ways; 0 for integrity alone. `None` where it is not protected,
-    /// or has no SA yet.
-    pub fn strength(&mut self, flow: &Flow) -> Option<u16> {
+    /// The weakest protection of a flow, both ways. `None` where it is not protected, or has no SA yet.
+    pub fn strength(&mut self, flow: &Flow) -> Option<Strength> {
         let protection = self.protection(flow)?;
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
             return None;
         }
-        let out = self.protected[usize::from(protection.0)].shape?.algorithm;
-        let inbound = self.inbound.values().filter(|known| known.protection == protection);
-        let bits = inbound.map(|known| known.algorithm.confidentiality_bits()).min()?;
-        Some(bits.min(out.confidentiality_bits()))
+        let of = &self.protected[usize::from(protection.0)];
+        let out = of.shape?.algorithm.into();
+        Some(of.weakest?.min(out))
+    }
+
+    /// True unless a packet of a flow may leave or come less than so strongly protected: policies protect it, both ways by the
+    /// same SAs, and no SA that is there is weaker. A missing SA is no defect: nothing passes until there is one.
+    pub fn keeps(&mut self, flow: &Flow, least: Strength) -> bool {
+        let Some(protection) = self.protection(flow) else { return false };
+        if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
+            return false;
+        }
+        let of = &self.protected[usize::from(protection.0)];
+        let out = of.shapes.last().map(|(_, shape)| Strength::from(shape.algorithm));
+        [out, of.weakest].into_iter().flatten().all(|has| has >= least)
     }
 
     /// The longest packet of a flow, bytes, that fits `mtu` as it goes out, with a header of `header` bytes. `None` where

@@ -3,6 +3,7 @@
 use super::Protection;
 use crate::esp::Refused;
 use crate::policy::Denied;
+use crate::strength::Strength;
 
 /// What is to be done with a packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub enum Outgoing {
         total: usize,
         /// Bytes that the path carries, as far as a router has reported it.
         path_mtu: Option<u16>,
+        /// How strongly.
+        strength: Strength,
     },
     /// There is no SA for it yet: it waits for one, or is dropped.
     Wait(Protection),
@@ -52,6 +55,8 @@ pub enum Drop {
     UnknownSpi,
     /// There is no SA that it may go by.
     NoSa,
+    /// It would leave in clear, or by an SA that is weaker than its flow requires.
+    TooWeak,
     /// Somebody else has sealed it by an SA of ours: two that send by one would repeat sequence numbers.
     Twice,
 }
@@ -64,6 +69,7 @@ impl Drop {
             Drop::Refused(refused) => refused.name(),
             Drop::UnknownSpi => "unknown_spi",
             Drop::NoSa => "no_sa",
+            Drop::TooWeak => "too_weak",
             Drop::Twice => "twice",
         }
     }

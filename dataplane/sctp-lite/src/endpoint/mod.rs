@@ -378,6 +378,15 @@ impl<M: RegionMemory> Endpoint<M> {
         self.after(cx);
     }
 
+    /// Ends all sessions at once, with an ABORT of the association, because its packets are no longer protected as this end
+    /// requires.
+    pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.now = now;
+        self.upper.lost(CloseReason::NotProtected, now, cx);
+        self.association.abort(now, b"");
+        self.after(cx);
+    }
+
     /// ICMP reported, for a packet of this association, that the peer's host does not support SCTP (RFC 9260 §10,
     /// ICMP8); `of_init`: the packet was the INIT. The association ends and nothing is sent.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {

@@ -8,6 +8,7 @@ use wire::sctp::{Chunk, Packet, Parameter};
 use super::input::Sender;
 use crate::api::{CloseReason, HandshakeFailure, ListenerConfig, Transport};
 use crate::io::PortIo;
+use crate::worker::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
@@ -80,6 +81,16 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn association_down(&mut self, at: u32, reason: &Reason, now: Instant) {
         let failure = HandshakeFailure::of(&CloseReason::Sctp(reason.clone()));
         self.session_missed(at, failure, || reason.to_string(), now);
+    }
+
+    /// An association ends because its packets are no longer protected as its listener requires.
+    #[cold]
+    pub(in crate::worker) fn association_unprotected(&mut self, at: u32, now: Instant) {
+        let reason = Reason::NotProtected;
+        self.association_down(at, &reason, now);
+        let Some(association) = self.associations.get_mut(at) else { return };
+        association.endpoint_mut().unprotected(now, &mut self.env.tables.session_context());
+        association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
     }
 
     /// Likewise for one that is taken out before it has reported its end.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use base::Instant;
+use ipsec::strength::Strength;
 use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
@@ -11,6 +12,7 @@ use wire::sctp::{Packet, Tag, chunk_type};
 use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
+use crate::mesh::Cover;
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
 use crate::net::limit::PeerLimit;
@@ -31,6 +33,8 @@ pub(super) struct Sender {
     pub(super) mac: Mac,
     /// Its UDP port, if it came in UDP.
     pub(super) udp: Option<u16>,
+    /// Protection by IPsec under which the packet came.
+    pub(super) strength: Strength,
 }
 
 impl Sender {
@@ -48,7 +52,7 @@ impl<Io: PortIo> Core<Io> {
         port: usize,
         found: &demux::Packet,
         (source, destination): (SocketAddr, SocketAddr),
-        frame: Carried<Io::Frame>,
+        (frame, strength): (Carried<Io::Frame>, Strength),
         may_forward: bool,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
@@ -63,7 +67,7 @@ impl<Io: PortIo> Core<Io> {
         if may_forward && steering.only().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.env.index {
-                let message = frame.message(port, false);
+                let message = frame.message(port, Cover::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -85,6 +89,7 @@ impl<Io: PortIo> Core<Io> {
             carries,
             follows,
             slot,
+            strength,
         });
     }
 
@@ -177,6 +182,7 @@ impl<Io: PortIo> Core<Io> {
             association.endpoint_mut().forget_reply();
             return self.env.control.counters().frames.answers_limited.add(1);
         }
+        let least = association.carrier.least();
         let (endpoint, own) = association.carrier.parts();
         if own.udp() == udp {
             return;
@@ -186,6 +192,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
         let how = slot.facts.tx_checksum;
         let mut packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        packets.require(least);
         endpoint.poll_reply(now, &mut packets);
     }
 
@@ -202,7 +209,7 @@ impl<Io: PortIo> Core<Io> {
         let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
         let protected = listener.as_ref().is_none_or(|listener| {
             let udp = self.associations.udp_ports(from.udp);
-            self.env.network.protects(listener, &from.flow, udp)
+            self.env.network.protects(listener, &from.flow, udp, from.strength)
         });
         let jar =
             listener.as_ref().filter(|_| protected).and_then(|listener| match &listener.endpoint {
@@ -343,7 +350,8 @@ impl<Io: PortIo> Env<Io> {
         let Carries::Packet { udp, unverified } = arrival.carries else { return None };
         let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
             Ok(packet) if !unverified || packet.checksum_ok() => {
-                return Some((Sender { flow: arrival.flow, mac: arrival.source_mac, udp }, packet));
+                let Arrival { flow, source_mac: mac, strength, .. } = *arrival;
+                return Some((Sender { flow, mac, udp, strength }, packet));
             }
             Ok(_) => Refused::BadChecksum,
             Err(_) => Refused::BadHeader,
@@ -363,6 +371,10 @@ impl<Io: PortIo> Env<Io> {
         now: Instant,
     ) -> Taken {
         let carrier = &mut association.carrier;
+        if from.strength < carrier.least() {
+            self.control.counters().drops.count(DropReason::NotProtected);
+            return Taken { unverified: false, reports: false, answer: false };
+        }
         let acknowledged = carrier.bytes_acknowledged();
         let cx = &mut self.tables.session_context();
         let accepted = carrier.endpoint_mut().input(now, packet, cx);

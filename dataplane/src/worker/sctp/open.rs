@@ -65,6 +65,7 @@ impl<Io: PortIo> Core<Io> {
             association.counts = Counts::Place;
             association.awaits_session = true;
         }
+        self.require(CarrierKind::Association, Some(slot), listener.least());
         self.take_packet(slot, from, packet, now);
         Ok(())
     }
@@ -174,7 +175,9 @@ impl<Io: PortIo> Core<Io> {
             Endpoint::connect(sctp, endpoint, secrets, ends, room, now, stream, open)
                 .map_err(ConnectError::Session)?;
         let key = FlowKey { interface: interface as u16, local, remote };
+        let least = self.env.network.least_of_opened(Transport::Sctp, &key, path.udp());
         let at = self.begin_association(key, endpoint, path, now);
+        self.require(CarrierKind::Association, Some(at), least);
         if let Some(association) = self.associations.get_mut(at) {
             association.opened = Some(config);
         }

@@ -13,8 +13,8 @@ use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 use super::sctp::{PORT as SCTP_PORT, config as sctp};
 use super::wire_pair::*;
 use crate::api::{
-    Command, Event, IpsecConfig, IpsecNotice, Protection, SaChange, SaConfig, SaDirection, SaId,
-    SaWay, WorkerId,
+    Command, Event, IpsecConfig, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
+    SaDirection, SaId, SaWay, WorkerId,
 };
 
 pub(super) const PORT: u16 = 4791;
@@ -77,18 +77,23 @@ pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConf
     [sa(SaWay::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
 }
 
+/// All packets of a family.
+pub(super) fn selector(v6: bool) -> Selector {
+    let net = if v6 { "::/0" } else { "0.0.0.0/0" };
+    Selector {
+        local: net.parse().unwrap(),
+        remote: net.parse().unwrap(),
+        protocol: None,
+        local_ports: 0..=u16::MAX,
+        remote_ports: 0..=u16::MAX,
+    }
+}
+
 /// TCP and SCTP of both families with the other host are protected, ICMP passes.
 pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
     let peer = 3 - host;
     let policy = |v6: bool, protocol, action| {
-        let net = if v6 { "::/0" } else { "0.0.0.0/0" };
-        let selector = Selector {
-            local: net.parse().unwrap(),
-            remote: net.parse().unwrap(),
-            protocol,
-            local_ports: 0..=u16::MAX,
-            remote_ports: 0..=u16::MAX,
-        };
+        let selector = Selector { protocol, ..selector(v6) };
         Policy { direction: None, selector, action }
     };
     let policies = vec![
@@ -99,7 +104,13 @@ pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
     ];
     let sas = [false, true].map(|v6| sas(suite, host, peer, v6, 1)).concat();
     let owners = vec![WorkerId(0), WorkerId(workers - 1)];
-    Arc::new(IpsecConfig { policies: Spd::new(policies).unwrap(), owners, sas, alone: false })
+    Arc::new(IpsecConfig {
+        policies: Spd::new(policies).unwrap(),
+        owners,
+        sas,
+        alone: false,
+        windows: ReplayWindows::default(),
+    })
 }
 
 pub(super) fn net(suite: Suite, change: impl Fn(&mut Plan)) -> Net {

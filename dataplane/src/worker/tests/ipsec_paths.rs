@@ -14,12 +14,12 @@ use super::paths::icmp;
 use super::sctp::config as sctp;
 use super::wire_pair::*;
 use crate::api::{
-    Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, SaChange, SaConfig,
-    SaDirection, SaId, SaWay, WorkerId,
+    Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, ReplayWindows,
+    SaChange, SaConfig, SaDirection, SaId, SaWay, WorkerId,
 };
 use crate::net::checksum;
 
-fn change(net: &mut Net, host: usize, change: SaChange) {
+pub(super) fn change(net: &mut Net, host: usize, change: SaChange) {
     net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
     net.settle();
 }
@@ -139,7 +139,7 @@ fn a_router_reports_that_esp_is_too_long_for_the_path() {
     }
 }
 
-fn require(net: &mut Net, port: u16, over_sctp: bool, bits: u16) {
+pub(super) fn require(net: &mut Net, port: u16, over_sctp: bool, bits: u16) {
     net.hosts[1].require = Some(bits);
     match over_sctp {
         false => net.hosts[1].listen(port),
@@ -210,6 +210,7 @@ fn policies_come_and_change_while_streams_run() {
             owners: Vec::new(),
             sas: Vec::new(),
             alone: false,
+            windows: ReplayWindows::default(),
         })
     };
     let mut plans = [Plan::new(1), Plan::new(2)];
@@ -337,4 +338,61 @@ fn an_sa_of_no_protection_is_refused() {
         })
     });
     assert!(result.is_err());
+}
+
+/// Packets are kept, the SA is updated with a number that was reported before them, and the packets come once more.
+#[test]
+fn an_sa_that_is_updated_opens_no_packet_twice() {
+    // The second SA, in the place of the first, may be of another worker; an update may move the peer's port.
+    for (workers, moves, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
+        let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
+        let stream = open(&mut net, false, false);
+        write(&mut net, stream, 10, 30_000);
+        let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let keep = kept.clone();
+        net.loses = Box::new(move |from, frame| {
+            let esp = if udp { 17 } else { 50 };
+            if from == 0 && protocol(frame).is_some_and(|(_, protocol)| protocol == esp) {
+                keep.borrow_mut().push(TestFrame::new(frame.to_vec()));
+            }
+            false
+        });
+        write(&mut net, stream, 20, 30_000);
+        net.loses = Box::new(|_, _| false);
+        if moves {
+            // What the policies protect is another worker's from now on.
+            let of = config(PLAIN, 2, workers);
+            let policies = Arc::new(Spd::of_others(
+                vec![ipsec::policy::Policy {
+                    direction: None,
+                    selector: selector(false),
+                    action: ipsec::policy::Action::Protect(Protection(1)),
+                }],
+                Unselected::DROP,
+            ));
+            let owners: Arc<[WorkerId]> = of.owners.clone().into();
+            change(&mut net, 1, SaChange::Policies { policies, owners });
+        }
+        let id = SaId(spi(1, false, 1).into());
+        change(&mut net, 1, SaChange::Remove(id, SaDirection::In));
+        let [mut inbound, _] = sas(Suite { udp, ..PLAIN }, 2, 1, false, 1);
+        (inbound.id, inbound.way) = (SaId(1 << 40), SaWay::In { window: 1024, top: 3 });
+        if moves {
+            inbound.protection = Protection(1);
+        }
+        change(&mut net, 1, SaChange::Add(inbound));
+        let before = net.hosts[1].count("ipsec_opened");
+        let frames = kept.borrow().clone();
+        assert!(frames.len() > 20);
+        for frame in &frames {
+            net.hosts[1].arrive(frame.clone());
+            net.settle();
+        }
+        let again = net.hosts[1].count("ipsec_opened") - before;
+        assert_eq!(again, 0, "of {} frames that were opened before", frames.len());
+        assert_eq!(net.hosts[1].count("esp_replay"), frames.len() as u64);
+        if !moves {
+            write(&mut net, stream, 30, 30_000);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ddp::{Access, RegionMemory, Stag};
+use ipsec::strength::Strength;
 use tcp_lite::tcp::Flags;
 
 use super::floods::forged;
@@ -130,15 +131,29 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         carries: Carries::Segment { ce: false, unverified: true },
         follows: false,
         slot: None,
+        strength: Strength::CLEAR,
     });
     // As it comes from another worker, in one burst with those of other ports.
     assert!(
-        take_alike(0, Packet::Frame(frame.clone()), true, ChecksumBy::Software, &mut arrivals)
-            .is_some()
+        take_alike(
+            0,
+            Packet::Frame(frame.clone()),
+            (true, Strength::CLEAR),
+            ChecksumBy::Software,
+            &mut arrivals
+        )
+        .is_some()
     );
     assert_eq!(arrivals.len(), 1);
     assert!(
-        take_alike(1, Packet::Frame(frame), true, ChecksumBy::Software, &mut arrivals).is_none()
+        take_alike(
+            1,
+            Packet::Frame(frame),
+            (true, Strength::CLEAR),
+            ChecksumBy::Software,
+            &mut arrivals
+        )
+        .is_none()
     );
     assert_eq!((arrivals[1].port, arrivals[1].flow, arrivals[1].span.clone()), (1, flow, 34..58));
 }

@@ -14,6 +14,7 @@ mod ipsec;
 mod ipsec_attacks;
 mod ipsec_clear;
 mod ipsec_paths;
+mod ipsec_requirements;
 mod keep;
 mod load;
 mod mesh;

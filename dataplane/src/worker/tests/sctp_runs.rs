@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag, StreamId};
+use ipsec::strength::Strength;
 use proptest::prelude::*;
 use wire::crc32c;
 
@@ -116,7 +117,13 @@ impl Three {
         for stage in frames.chunks(if alone { 1 } else { 8 }) {
             let (mut arrivals, mut strangers) = (Arrivals::new(), Arrivals::new());
             for frame in stage {
-                core.sort(0, Packet::Frame(frame.clone()), now, true, &mut arrivals);
+                core.sort(
+                    0,
+                    (Packet::Frame(frame.clone()), Strength::CLEAR),
+                    now,
+                    true,
+                    &mut arrivals,
+                );
             }
             core.look_up_and_input(&mut arrivals, &[], &mut strangers, now);
             strangers.iter().for_each(|stranger| core.input_stranger(stranger, now));
@@ -237,7 +244,13 @@ fn packets_with_the_same_headers_follow_each_other() {
     let core = &mut three.net.hosts[1].cores[0];
     let mut arrivals = Arrivals::new();
     for frame in frames.iter().take(4) {
-        core.sort(0, Packet::Frame(frame.clone()), three.net.now, true, &mut arrivals);
+        core.sort(
+            0,
+            (Packet::Frame(frame.clone()), Strength::CLEAR),
+            three.net.now,
+            true,
+            &mut arrivals,
+        );
     }
     for (at, arrival) in arrivals.iter().enumerate() {
         assert_eq!(arrival.follows, at > 0);

@@ -1,0 +1,275 @@
+//! Streams that require protection by IPsec: whatever becomes of policies and SAs, none of their bytes is sent or placed with
+//! less, and a stream without it ends with that reason.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ddp::{Access, RegionMemory as _, Stag, StreamId};
+use ipsec::crypto::Algorithm;
+use ipsec::policy::{Spd, Unselected};
+use ipsec::strength::Strength;
+
+use super::ipsec::*;
+use super::ipsec_paths::{change, require};
+use super::wire_pair::*;
+use crate::api::{Command, Event, ListenerId, SaChange, SaDirection, SctpConfig, SynCookieMode};
+
+/// Without probes: an outage does not count as a path MTU that has become smaller, for which ESP has no fragments.
+fn sctp() -> SctpConfig {
+    let config = super::sctp::config();
+    let probing = sctp_lite::sctp::Config { path_mtu_probing: false, ..(*config.sctp).clone() };
+    SctpConfig { sctp: Arc::new(probing), ..config }
+}
+
+/// A policy change: `None` removes all policies, so that packets pass in clear.
+fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
+    match suite {
+        None => {
+            let policies = Arc::new(Spd::of_others(Vec::new(), Unselected::PASS));
+            SaChange::Policies { policies, owners: Arc::from([]) }
+        }
+        Some(suite) => {
+            let of = config(suite, host as u8 + 1, workers);
+            let (policies, owners) = (Arc::new(of.policies.clone()), of.owners.clone());
+            SaChange::Policies { policies, owners: owners.into() }
+        }
+    }
+}
+
+/// The peer's host is one that goes on as its own policies let it.
+fn require_nothing_of_the_peer(net: &mut Net) {
+    for core in &mut net.hosts[0].cores {
+        for slot in core.streams.slots() {
+            if let Some(carrier) = core.streams.carrier_mut(slot) {
+                carrier.require(Strength::CLEAR);
+            }
+        }
+        for at in core.associations.slots() {
+            if let Some(association) = core.associations.get_mut(at) {
+                association.carrier.require(Strength::CLEAR);
+            }
+        }
+    }
+}
+
+/// Counts the frames in clear of TCP or SCTP that each host sends.
+fn watch_clear(net: &mut Net) -> Rc<[Cell<u64>; 2]> {
+    let clear = Rc::new([Cell::new(0), Cell::new(0)]);
+    let seen = clear.clone();
+    net.loses = Box::new(move |from, frame| {
+        if protocol(frame).is_some_and(|(_, protocol)| [6, 132].contains(&protocol)) {
+            seen[from].set(seen[from].get() + 1);
+        }
+        false
+    });
+    clear
+}
+
+/// Begins a write of 50,000 bytes to host 1; returns their destination.
+fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Memory {
+    let from = net.hosts[0].region(stag, 50_000, Access::NONE);
+    let to = net.hosts[1].region(stag + 1, 50_000, Access::REMOTE_WRITE);
+    from.write(0, &pattern(50_000));
+    net.hosts[0].write(stream, (Stag(stag), &from), Stag(stag + 1), 50_000);
+    to
+}
+
+/// Removes the reason with which a stream of a host ended.
+fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
+    net.hosts[host].take(|event| match event {
+        Event::Closed { reason, .. } => Some(reason.name()),
+        _ => None,
+    })
+}
+
+#[derive(Debug)]
+struct Case {
+    over_sctp: bool,
+    workers: u16,
+    /// The flow's family decides whose its SAs are: IPv6's are the last worker's.
+    v6: bool,
+    /// The peer goes on in clear.
+    lenient: bool,
+    cookies: bool,
+}
+
+impl Case {
+    fn all() -> impl Iterator<Item = Case> {
+        (0..32).map(|n| Case {
+            over_sctp: n & 1 > 0,
+            workers: if n & 2 > 0 { 2 } else { 1 },
+            v6: n & 4 > 0,
+            lenient: n & 8 > 0,
+            cookies: n & 16 > 0,
+        })
+    }
+
+    /// A stream to a listener that requires encryption with this suite's keys.
+    fn open(&self, suite: Suite, bits: u16) -> (Net, StreamId, StreamId) {
+        let mut net = net(suite, |plan| {
+            (plan.workers, plan.rss) = (self.workers, Rss::None);
+            if self.cookies {
+                plan.limits.syn_cookies = SynCookieMode::Always;
+            }
+        });
+        require(&mut net, 5000, self.over_sctp, bits);
+        let address = if self.v6 { v6(2) } else { v4(2) };
+        let remote = SocketAddr::new(address, 5000);
+        let worker = usize::from(self.workers) - 1;
+        let (here, there) = match self.over_sctp {
+            false => net.open(0, worker, 1, remote),
+            true => net.open_as(0, worker, 1, remote, sctp()),
+        };
+        write(&mut net, here, 10, 20_000);
+        if self.lenient {
+            require_nothing_of_the_peer(&mut net);
+        }
+        (net, here, there)
+    }
+}
+
+#[test]
+fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reason() {
+    for (n, case) in Case::all().enumerate() {
+        let (mut net, stream, _) = case.open(PLAIN, 128);
+        // The requirement outlives the listener.
+        net.hosts[1]
+            .command_all(|ticket| Command::RemoveListener { listener: ListenerId(5000), ticket });
+        let clear = watch_clear(&mut net);
+        for host in 0..2 {
+            change(&mut net, host, policies(None, host, case.workers));
+        }
+        let to = begin_write(&mut net, stream, 20);
+        net.pass(Duration::from_secs(1));
+        assert!(bytes_of(&to).iter().all(|byte| *byte == 0), "{n}: placed");
+        assert_eq!((clear[0].get() > 0, clear[1].get()), (case.lenient, 0), "{n}");
+        let unsent = |net: &Net, host: usize| net.hosts[host].count("unsent_not_protected");
+        assert_eq!(net.hosts[1].count("not_protected") > 0, case.lenient, "{n}");
+        assert_eq!(unsent(&net, 0) > 0, !case.lenient, "{n}");
+        // The peer's host may give up earlier by its own time-outs.
+        net.pass(Duration::from_secs(58));
+        assert_eq!(take_end(&mut net, 1), None, "{n}");
+        net.pass(Duration::from_secs(2));
+        assert_eq!(take_end(&mut net, 1), Some("not_protected"), "{n}");
+        assert_eq!(clear[1].get(), 0, "{n}: the reset");
+        assert!(unsent(&net, 1) > 0, "{n}");
+    }
+}
+
+#[test]
+fn stream_goes_on_when_its_policies_return() {
+    for case in Case::all().filter(|case| !case.cookies) {
+        let (mut net, stream, _) = case.open(PLAIN, 128);
+        for host in 0..2 {
+            change(&mut net, host, policies(None, host, case.workers));
+        }
+        let to = begin_write(&mut net, stream, 20);
+        net.pass(Duration::from_secs(5));
+        for host in 0..2 {
+            change(&mut net, host, policies(Some(PLAIN), host, case.workers));
+        }
+        net.pass(Duration::from_secs(115));
+        assert!(bytes_of(&to) == pattern(50_000), "{case:?}");
+        assert_eq!((take_end(&mut net, 0), take_end(&mut net, 1)), (None, None));
+    }
+}
+
+#[test]
+fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_taken_back() {
+    let strong = Suite { algorithm: Algorithm::AesGcm256, ..PLAIN };
+    let weak = Suite { algorithm: Algorithm::AesGcm128, ..PLAIN };
+    for case in Case::all().filter(|case| !case.cookies) {
+        for taken_back in [false, true] {
+            let (mut net, stream, _) = case.open(strong, 256);
+            let ids = [0, 1].map(|host| {
+                let pair = sas(weak, host + 1, 2 - host, case.v6, 2);
+                for sa in &pair {
+                    change(&mut net, host.into(), SaChange::Add(sa.clone()));
+                }
+                pair.map(|sa| sa.id)
+            });
+            let to = begin_write(&mut net, stream, 20);
+            net.pass(Duration::from_secs(5));
+            assert!(bytes_of(&to).iter().all(|byte| *byte == 0));
+            assert!(net.hosts[1].count("not_protected") > 0);
+            if taken_back {
+                for (host, [inbound, outbound]) in ids.into_iter().enumerate() {
+                    change(&mut net, host, SaChange::Remove(outbound, SaDirection::Out));
+                    change(&mut net, host, SaChange::Remove(inbound, SaDirection::In));
+                }
+                net.pass(Duration::from_secs(115));
+                assert!(bytes_of(&to) == pattern(50_000), "{case:?}");
+                assert_eq!(take_end(&mut net, 1), None, "{case:?}");
+            } else {
+                let sealed = net.hosts[1].count("ipsec_sealed");
+                net.pass(Duration::from_secs(56));
+                assert_eq!(take_end(&mut net, 1), Some("not_protected"), "{case:?}");
+                assert_eq!(net.hosts[1].count("ipsec_sealed"), sealed, "{case:?}");
+            }
+        }
+    }
+}
+
+// A missing SA lets nothing pass: IKE makes the next one, however long that takes.
+#[test]
+fn idle_stream_outlives_a_missing_sa() {
+    for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
+        let (mut net, stream, _) = case.open(PLAIN, 128);
+        for host in [0, 1] {
+            let ids = sas(PLAIN, host + 1, 2 - host, case.v6, 1).map(|sa| sa.id);
+            change(&mut net, host.into(), SaChange::Remove(ids[0], SaDirection::In));
+            change(&mut net, host.into(), SaChange::Remove(ids[1], SaDirection::Out));
+        }
+        net.pass(Duration::from_secs(25));
+        for host in [0, 1] {
+            for sa in sas(PLAIN, host + 1, 2 - host, case.v6, 2) {
+                change(&mut net, host.into(), SaChange::Add(sa));
+            }
+        }
+        net.pass(Duration::from_secs(60));
+        let to = begin_write(&mut net, stream, 20);
+        net.pass(Duration::from_secs(20));
+        assert!(bytes_of(&to) == pattern(50_000));
+    }
+}
+
+/// Workers take a change at different times: one that has taken it passes frames in clear to, and is to seal frames of, one that
+/// has not.
+#[test]
+fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_clear() {
+    for over_sctp in [false, true] {
+        // The SAs are worker 0's, and all frames arrive at it.
+        let case = Case { over_sctp, workers: 2, v6: false, lenient: true, cookies: false };
+        let (mut net, mut stream, mut there) = case.open(PLAIN, 128);
+        let mut stag = 30;
+        for worker in [0, 1].into_iter().cycle() {
+            if there.worker() == 1 {
+                break;
+            }
+            let remote = SocketAddr::new(v4(2), 5000);
+            (stream, there) = match over_sctp {
+                false => net.open(0, worker, 1, remote),
+                true => net.open_as(0, worker, 1, remote, sctp()),
+            };
+            write(&mut net, stream, stag, 10_000);
+            stag += 10;
+        }
+        require_nothing_of_the_peer(&mut net);
+        let clear = watch_clear(&mut net);
+        change(&mut net, 0, policies(None, 0, 2));
+        let gone = policies(None, 1, 2);
+        net.hosts[1].command(0, |ticket| Command::Sa { change: gone, ticket });
+        net.settle();
+        let to = begin_write(&mut net, stream, 900);
+        // This end has to say something too.
+        net.hosts[1].send(there, b"a message");
+        net.pass(Duration::from_secs(2));
+        assert!(bytes_of(&to).iter().all(|byte| *byte == 0));
+        assert!(net.hosts[1].count("not_protected") > 0);
+        assert!(net.hosts[1].count("unsent_not_protected") > 0);
+        assert_eq!((clear[0].get() > 0, clear[1].get()), (true, 0));
+    }
+}

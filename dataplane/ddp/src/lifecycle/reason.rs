@@ -41,6 +41,8 @@ pub enum CloseReason<L> {
     Idle,
     /// The peer did not close its direction in time after this end had closed its own gracefully.
     PeerLingers,
+    /// The ULP did not close in time after the peer had closed its direction.
+    UlpTimeout,
     /// The peer refused the connection or association of the LLP.
     ConnectRefused,
     /// The peer's ULP rejected the stream.
@@ -135,6 +137,7 @@ impl<L: LowerReason> CloseReason<L> {
             CloseReason::LocalShutdown
             | CloseReason::LocalAbort
             | CloseReason::Idle
+            | CloseReason::UlpTimeout
             | CloseReason::RejectedHere
             | CloseReason::Llp { .. }
             | CloseReason::DdpFailed(Failure::Aborted) => Origin::Local,
@@ -155,6 +158,7 @@ impl<L: LowerReason> CloseReason<L> {
             CloseReason::LocalAbort => "local_abort",
             CloseReason::Idle => "idle",
             CloseReason::PeerLingers => "peer_lingers",
+            CloseReason::UlpTimeout => "ulp_timeout",
             CloseReason::ConnectRefused => "connect_refused",
             CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
             CloseReason::RejectedHere => "rejected_here",
@@ -177,6 +181,9 @@ impl<L: LowerReason> Display for CloseReason<L> {
             CloseReason::LocalAbort => f.write_str("aborted by this end"),
             CloseReason::Idle => f.write_str("closed by this end: the peer was silent too long"),
             CloseReason::PeerLingers => f.write_str(L::LINGERS),
+            CloseReason::UlpTimeout => {
+                f.write_str("aborted by this end: its service did not finish in time")
+            }
             CloseReason::ConnectRefused => write!(f, "{} refused by the peer", L::CARRIER),
             CloseReason::RejectedByPeer { .. } => f.write_str("rejected by the peer"),
             CloseReason::RejectedHere => f.write_str("rejected by this end"),

@@ -75,6 +75,8 @@ pub(super) struct Upper<M: RegionMemory> {
     touched: Touched,
     talking: VecDeque<u16>,
     timers: BTreeSet<(Instant, u16)>,
+    /// The association is to be aborted: see [`Env::aborts`].
+    pub(super) aborts: bool,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: AdaptationStats,
 }
@@ -116,6 +118,7 @@ impl<M: RegionMemory> Upper<M> {
             touched: Touched::default(),
             talking: VecDeque::new(),
             timers: BTreeSet::new(),
+            aborts: false,
             events: VecDeque::new(),
             stats: AdaptationStats::default(),
         }
@@ -188,9 +191,9 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().filter(|slot| slot.is_live())
     }
 
-    /// True when silence of the peer counts: a session is established.
+    /// True when silence of the peer counts: a session is established, and not half closed by the peer.
     pub(super) fn may_idle(&self) -> bool {
-        self.live > 0 && self.live_slots().any(|slot| slot.state() == State::Established)
+        self.live > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
     /// No session is begun any more.
@@ -421,10 +424,10 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        let Upper { config, peer, events, .. } = self;
+        let Upper { config, peer, aborts, events, .. } = self;
         let (config, peer) = (&**config, *peer);
         let was_live = slot.is_live();
-        let result = f(slot, &mut Env { config, peer, events, now, mulpdu });
+        let result = f(slot, &mut Env { config, peer, events, now, mulpdu, aborts });
         self.live -= usize::from(was_live && !slot.is_live());
         slot.count_kept(&mut self.kept);
         let deadline = slot.deadline();
@@ -591,7 +594,8 @@ impl<M: RegionMemory> Upper<M> {
             };
             match &arrival {
                 Arrival::Taken(change) => slot.changed(change, env, cx),
-                Arrival::Illegal(error) => slot.illegal(*error),
+                Arrival::Illegal(error) => slot.illegal(*error, env),
+                Arrival::Lost => *env.aborts = true,
                 Arrival::Superseded => slot.superseded(env, cx),
                 Arrival::Refused => {}
             }

@@ -313,8 +313,8 @@ impl Session {
         message: &Message<'_>,
         sink: Option<&mut impl UlpduSink>,
     ) -> Result<Option<SessionChange>, SessionError> {
-        let ends = self.last == Last::Sent || self.is_peer_done();
-        if message.initiate().is_some() && ends && !self.is_first_expected() {
+        let ends = |session: &Session| session.last == Last::Sent || session.is_peer_done();
+        if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
             // As in `ignore`: of the peer's acknowledgements one is missing. Or this end, half closed, still answers.
             return Ok(None);
         }

@@ -146,7 +146,9 @@ fn error_behind_our_fin_resets() {
         net.a.close();
         net.run();
         assert!(net.has_reset(Side::B));
-        assert!(net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset)), "{:?}", net.a.events);
+        // In LAST-ACK the peer's TCP need not report it (RFC 9293 §3.10.7.4).
+        let reset = net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset));
+        assert!(reset || in_flight, "{:?}", net.a.events);
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
         let arrived = net.a.up.received.iter().filter(|byte| **byte == 0xd7).count();
         assert_eq!(arrived, if in_flight { 3000 } else { 0 });

@@ -502,7 +502,7 @@ impl<M: RegionMemory> Endpoint<M> {
         let now = self.now;
         // First what came over the association, then what becomes of it.
         self.upper.settle(now, cx);
-        if core::mem::take(&mut self.upper.aborts) {
+        if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
         }
         while let Some(event) = self.association.poll_event() {

@@ -75,8 +75,6 @@ pub(super) struct Upper<M: RegionMemory> {
     touched: Touched,
     talking: VecDeque<u16>,
     timers: BTreeSet<(Instant, u16)>,
-    /// The association is to be aborted: see [`Env::aborts`].
-    pub(super) aborts: bool,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: AdaptationStats,
 }
@@ -87,6 +85,8 @@ struct Touched {
     slots: VecDeque<u16>,
     /// The first one of this packet, if there was nothing to settle for it.
     passed: Option<u16>,
+    /// See [`Env::aborts`].
+    aborts: bool,
 }
 
 /// Bytes of a message before SCTP has reported how many a packet carries.
@@ -118,7 +118,6 @@ impl<M: RegionMemory> Upper<M> {
             touched: Touched::default(),
             talking: VecDeque::new(),
             timers: BTreeSet::new(),
-            aborts: false,
             events: VecDeque::new(),
             stats: AdaptationStats::default(),
         }
@@ -424,7 +423,8 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        let Upper { config, peer, aborts, events, .. } = self;
+        let Upper { config, peer, touched, events, .. } = self;
+        let aborts = &mut touched.aborts;
         let (config, peer) = (&**config, *peer);
         let was_live = slot.is_live();
         let result = f(slot, &mut Env { config, peer, events, now, mulpdu, aborts });
@@ -449,6 +449,11 @@ impl<M: RegionMemory> Upper<M> {
             self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
         }
+    }
+
+    /// True, once, when a session failed whose peer cannot be sent the error: the association is to be aborted.
+    pub(super) fn take_abort(&mut self) -> bool {
+        core::mem::take(&mut self.touched.aborts)
     }
 
     /// True when [`settle`](Self::settle) has nothing to do.

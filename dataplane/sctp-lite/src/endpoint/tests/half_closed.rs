@@ -74,7 +74,7 @@ fn error_behind_our_terminate_aborts_the_association() {
         assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
         assert_eq!(wrong(&mut host), Taken::Yes);
-        assert!(host.upper.aborts);
+        assert!(host.upper.take_abort());
     }
 }
 
@@ -89,8 +89,8 @@ fn segment_behind_an_orderly_end_aborts_the_association() {
     host.wait(teardown);
     host.wait(teardown);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
-    assert!(!host.upper.aborts);
+    assert!(!host.upper.take_abort());
     assert_eq!(host.receive_write(0, 1, 0, b"late"), Taken::Yes);
     assert_eq!(host.memory.to_vec()[..4], [0; 4]);
-    assert!(host.upper.aborts);
+    assert!(host.upper.take_abort());
 }

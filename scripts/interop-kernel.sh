@@ -93,6 +93,23 @@ END
     listener 7472 true false
     listener 7473 false true
     listener 7474 false false
+    cat <<END
+
+[[listener.queue]]
+qn = 0
+buffers = 4
+buffer_size = "1 KiB"
+deliver_to = "echo"
+
+[[listener]]
+name = "l7476"
+interface = "front"
+port = 7476
+ulp = "rdmap"
+service = "echo"
+markers = false
+crc = false
+END
 }
 
 start_ddpd() {
@@ -176,6 +193,19 @@ from_appliance() {
     row "$kind" "$mtu" "$(family "$host")" "$revision" "$markers" "$crc" "$rate" "$result"
 }
 
+# closes_at_once KIND MTU: a plain socket program whose last message and FIN come at once has its answer, or a reset.
+closes_at_once() {
+    local kind=$1 mtu=$2 how port result
+    for how in ddp:7474 rdmap:7476 bad-crc:7473; do
+        port=${how#*:}
+        if ! result=$(in_b python3 "$repo/scripts/interop-close.py" 10.77.0.1 "$port" "${how%:*}" 20 2>&1); then
+            result="FAILED: $(tail -n 1 <<<"$result")"
+            failed=$((failed + 1))
+        fi
+        row "$kind" "$mtu" IPv4 "${how%:*}" off "$([ "$port" = 7473 ] && echo on || echo off)" - "$result"
+    done
+}
+
 # check_capture: with markers off and revision 1 tshark must find DDP, and nothing malformed.
 check_capture() {
     local result=ok segments malformed wrong_crc
@@ -210,6 +240,7 @@ suite() {
             to_appliance "$kind" "$mtu" "$host" "$revision" 7474 off off
         done
     done
+    closes_at_once "$kind" "$mtu"
     check_capture "$kind" "$mtu" 10.77.0.1 1 7473 off on
     for host in 10.77.0.2 '[fd77::2]'; do
         for revision in 1 0; do

@@ -386,8 +386,7 @@ impl Core {
                     self.resume(complete, now);
                 }
             }
-            // The stream goes on in the other direction, or its end is reported.
-            Event::PeerClosed { .. } => {}
+            Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
             Event::Received { .. }
             | Event::Immediate { .. }
             | Event::Invalidated { .. }

@@ -165,8 +165,7 @@ impl Channel {
         let Some(op) = &mut self.operation else { return };
         op.sender.acknowledged(&mut op.stream, self.sent);
         op.sender.emss_changed(mss);
-        if !self.initiator && op.receiver.stats().fpdus == 0 {
-            // RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+        if !may_send(self.initiator, op) {
             return;
         }
         room.resize(mss.max(MIN_ROOM), 0);
@@ -194,6 +193,11 @@ impl Channel {
     /// The next event of the DDP stream.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.operation.as_mut()?.stream.poll_event()
+    }
+
+    /// True when an FPDU may be sent.
+    pub(super) fn may_send(&self) -> bool {
+        self.operation.as_ref().is_some_and(|op| may_send(self.initiator, op))
     }
 
     /// Messages that the kernel does not have whole.
@@ -236,6 +240,11 @@ impl Channel {
     pub(super) fn stream_bytes(&self) -> u64 {
         self.sent
     }
+}
+
+/// RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+fn may_send(initiator: bool, op: &Operation) -> bool {
+    initiator || op.receiver.stats().fpdus > 0
 }
 
 /// Room for the smallest FPDU, whatever segment size the kernel reports.

@@ -247,6 +247,9 @@ impl Listener {
                 served.connections += 1;
                 // A peer that is gone already is no fault of the listener.
                 if let Ok(socket) = Socket::new(stream) {
+                    // docs/protocol.md §6: whatever ends it but an orderly close is a reset, the end of this process too.
+                    // A socket that is gone already needs none.
+                    let _ = socket.set_reset_on_close(true);
                     let id = StreamId(served.connections);
                     connections.push(Connection::new(socket, id, &self.config.mpa));
                 }
@@ -338,11 +341,6 @@ impl Connection {
             Ok(()) => self.check_time(&listener.config),
             Err(outcome) => self.outcome = Some(outcome),
         }
-        // As the appliance does: a start-up that has failed is not closed in order.
-        if let Some(Outcome::Startup(_)) = self.outcome {
-            // A socket that is gone already needs no reset.
-            let _ = self.socket.reset_on_close();
-        }
     }
 
     fn read(
@@ -398,10 +396,15 @@ impl Connection {
                 _ => return Ok(()),
             }
         }
-        if let Err(error) = self.channel.input(bytes, &listener.stags) {
-            self.die(Outcome::Mpa(error), &LastMessage::llp(MpaError::ETYPE, error.code()));
+        match self.channel.input(bytes, &listener.stags) {
+            Ok(()) => Ok(()),
+            // The peer cannot be sent its error, and an orderly close would be success to it.
+            Err(error) if !self.channel.may_send() => Err(Outcome::Mpa(error)),
+            Err(error) => {
+                self.die(Outcome::Mpa(error), &LastMessage::llp(MpaError::ETYPE, error.code()));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn operate(&mut self, params: Params, on_event: &mut dyn FnMut(ServeEvent)) {
@@ -433,7 +436,7 @@ impl Connection {
     fn die(&mut self, outcome: Outcome, content: &LastMessage) {
         if self.dying.is_none() {
             self.dying = Some(outcome);
-            // Without room or right to send it, the close alone must do.
+            // Posting fails only behind another last message.
             let _ = self.channel.post_last(content);
         }
     }
@@ -471,6 +474,8 @@ impl Connection {
             self.finished = true;
         }
         if self.finished && self.peer_closed {
+            // Both ends have closed in order.
+            let _ = self.socket.set_reset_on_close(false);
             let complete = if self.incomplete { Outcome::Incomplete } else { Outcome::Complete };
             self.outcome = Some(self.dying.take().unwrap_or(complete));
         }

@@ -26,6 +26,8 @@ const PIPE_MESSAGE: u64 = 1 << 20;
 const BURST: usize = 64;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
+/// Time between two looks at a socket whose FIN is not acknowledged.
+const CLOSE_POLL: Duration = Duration::from_millis(1);
 
 /// Where to write.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -375,15 +377,25 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits for the peer's close, which follows everything that we sent.
+    /// Waits for the peer's close, and for the acknowledgement of ours: only both together confirm that all is placed
+    /// (docs/protocol.md §6). A peer that closes first resets the connection if an error follows.
     fn confirm(&mut self) -> Result<(), KernelError> {
-        loop {
+        while !self.peer_closed {
             self.listen()?;
-            if self.peer_closed {
-                return Ok(());
+            if !self.peer_closed {
+                self.wait("waiting for the peer's close")?;
             }
-            self.wait("waiting for the peer's close")?;
         }
+        let until = self.moved + self.timeout;
+        while !self.checked(self.socket.is_closed())? {
+            if Instant::now() >= until {
+                let during = "waiting for the peer to acknowledge our close";
+                return Err(KernelError::Timeout { during, after: self.timeout });
+            }
+            // poll(2) reports no such event.
+            std::thread::sleep(CLOSE_POLL);
+        }
+        Ok(())
     }
 
     fn report(&self, stag: Stag, to: TaggedOffset) -> Result<Report, KernelError> {

@@ -105,9 +105,26 @@ impl Socket {
         }
     }
 
-    /// Nothing of this connection counts: closing the socket resets it.
-    pub(super) fn reset_on_close(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))
+    /// Whether closing the socket resets the connection instead of ending it in order.
+    pub(super) fn set_reset_on_close(&self, resets: bool) -> io::Result<()> {
+        socket2::SockRef::from(&self.stream).set_linger(resets.then_some(Duration::ZERO))
+    }
+
+    /// True once both directions are closed and the peer's TCP has acknowledged everything, our FIN too.
+    ///
+    /// # Errors
+    /// The connection was reset before that.
+    pub(super) fn is_closed(&self) -> io::Result<bool> {
+        // The kernel has no peer for a socket in state CLOSE.
+        let closed = match self.stream.peer_addr() {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => true,
+            Err(error) => return Err(error),
+        };
+        match self.stream.take_error()? {
+            Some(error) => Err(error),
+            None => Ok(closed),
+        }
     }
 
     /// What to wait for in a [`wait`].

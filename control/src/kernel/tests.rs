@@ -289,16 +289,94 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
         bad.write_all(b"MPA ID Req Frame\x40\x01\x00\x00").expect("written");
         bad.write_all(&[0xFF; 4096]).expect("written");
         let good = put(&request(source, address, region(0), MpaOptions::default()), &mut |_| {});
-        bad.shutdown(std::net::Shutdown::Write).expect("closed");
-        good
+        // The reply has come; then not a close, which would be success to the peer.
+        (good, bad.read_to_end(&mut Vec::new()).map_err(|error| error.kind()))
     });
-    run.result.expect("the other stream is untouched");
+    let (good, bad) = run.result;
+    good.expect("the other stream is untouched");
+    assert_eq!(bad, Err(std::io::ErrorKind::ConnectionReset));
     assert!(contents(&run.memory) == bytes(100_000));
     let bad = run
         .events
         .iter()
         .any(|e| matches!(e, ServeEvent::Closed { outcome: Outcome::Mpa(_), placed: 0, .. }));
     assert!(bad, "{:?}", run.events);
+}
+
+/// A client whose stream has begun.
+fn begun(address: SocketAddr) -> TcpStream {
+    let mut client = TcpStream::connect(address).expect("connected");
+    client.write_all(b"MPA ID Req Frame\x00\x01\x00\x00").expect("written");
+    let mut reply = [0; 20];
+    client.read_exact(&mut reply).expect("the reply");
+    let private_data = usize::from(u16::from_be_bytes([reply[18], reply[19]]));
+    client.read_exact(&mut vec![0; private_data]).expect("the advertisement");
+    client
+}
+
+// docs/protocol.md §6: an orderly close means that all is placed.
+#[test]
+fn stopped_listener_resets_its_connections() {
+    let mut listener = Listener::bind(listen_config(V4, Config::default(), 4096)).expect("bound");
+    let (address, stop) = (listener.address(), AtomicBool::new(false));
+    let end = thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut client = begun(address);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            client.read(&mut [0]).map_err(|error| error.kind())
+        });
+        listener.serve(&stop, &mut |_| {}).expect("served");
+        client.join().expect("the client's thread")
+    });
+    assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn silent_connection_is_reset() {
+    let config = ListenConfig {
+        idle_timeout: Duration::from_millis(50),
+        ..listen_config(V4, Config::default(), 4096)
+    };
+    let run = with_listener(config, |address, _| {
+        begun(address).read(&mut [0]).map_err(|error| error.kind())
+    });
+    assert_eq!(run.result, Err(std::io::ErrorKind::ConnectionReset));
+    assert_eq!(*outcome(&run.events), Outcome::Idle);
+}
+
+// The peer's FIN alone confirms nothing: a reset may follow.
+#[test]
+fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
+    let server = TcpListener::bind(V4).expect("bound");
+    let address = server.local_addr().expect("an address");
+    for resets in [false, true] {
+        let client = TcpStream::connect(address).expect("connected");
+        let mut client = socket::Socket::new(client).expect("a socket");
+        let (peer, _) = server.accept().expect("accepted");
+        peer.shutdown(std::net::Shutdown::Write).expect("closed");
+        let mut byte = [0];
+        while client.receive(&mut byte).expect("no error yet") != socket::Arrived::End {
+            thread::yield_now();
+        }
+        assert!(!client.is_closed().expect("no error yet"), "our direction is open");
+        if resets {
+            socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).expect("set");
+            drop(peer);
+            let reset = loop {
+                match client.is_closed() {
+                    Ok(true) => panic!("closed in order"),
+                    Ok(false) => thread::yield_now(),
+                    Err(error) => break error,
+                }
+            };
+            assert!(reset.raw_os_error().is_some(), "{reset}");
+        } else {
+            client.finish().expect("closed");
+            while !client.is_closed().expect("in order") {
+                thread::yield_now();
+            }
+        }
+    }
 }
 
 /// Refuses what a client writes, by the last message, and sends `behind` of it in the same segment.

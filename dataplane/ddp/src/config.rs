@@ -51,6 +51,15 @@ impl VersionPolicy {
     }
 }
 
+impl From<DdpVersion> for VersionPolicy {
+    fn from(version: DdpVersion) -> Self {
+        match version {
+            DdpVersion::V0 => VersionPolicy::V0,
+            DdpVersion::V1 => VersionPolicy::V1,
+        }
+    }
+}
+
 /// Parameters of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StreamConfig {

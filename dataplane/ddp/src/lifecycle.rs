@@ -3,12 +3,14 @@
 //! ```text
 //!             Connecting --LLP--> Startup --(Deciding)--(Readying)--> Established
 //!                  |                 |                                  |      |
-//!                  |                 | time-out                   error |      | shutdown, peer's close
+//!                  |                 | time-out                   error |      | shutdown
 //!                  v                 v                                  v      v
 //!                Closed <----------------------------------------- Failing  Closing
 //!                  ^                                                    |      |
 //!                  +------------- both directions closed, or time-out --+------+
 //! ```
+//!
+//! After the peer's close an Established stream is half closed until its ULP closes (RFC 5041 §6.2.1).
 //!
 //! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
@@ -86,10 +88,12 @@ pub enum Expired {
     Startup,
     /// The ready-to-receive message did not come in time.
     Readying,
-    /// The LLP made progress: the teardown gets as much time again.
+    /// The LLP made progress: the teardown, or the ULP of a half-closed stream, gets as much time again.
     Progress,
     /// The LLP made no progress: the peer does not close.
     Teardown,
+    /// The ULP has not closed in time after the peer.
+    Ulp,
     /// Nothing.
     NoChange,
 }
@@ -134,6 +138,8 @@ pub struct Due {
     pub close: bool,
     /// To report that the stream is over.
     pub report: bool,
+    /// To reset when the peer closes: the peer does not have the error that ended the stream.
+    pub reset: bool,
 }
 
 /// State, deadline and reason of one stream.
@@ -288,15 +294,24 @@ impl<L: LowerReason> Lifecycle<L> {
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
+    /// Half closed by the peer: the ULP is to close until `now + timeout`, and later if the LLP gets beyond `progress`.
+    pub fn wait_for_ulp(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
+        if let Some(timeout) = timeout.filter(|_| self.state == State::Established) {
+            self.wait_for_peer(now, timeout, progress);
+        }
+    }
+
     /// The deadline has passed; `progress` is the LLP's now.
     pub fn on_deadline(&mut self, progress: u64) -> Expired {
-        self.clear_deadline();
         let before = self.edge.as_ref().map_or(0, |edge| edge.progress);
+        self.clear_deadline();
         match self.state {
             State::Startup | State::Deciding => Expired::Startup,
             State::Readying => Expired::Readying,
             State::Closing | State::Failing if progress > before => Expired::Progress,
             State::Closing | State::Failing => Expired::Teardown,
+            State::Established if self.peer_closed && progress > before => Expired::Progress,
+            State::Established if self.peer_closed => Expired::Ulp,
             State::Connecting | State::Established | State::Closed => Expired::NoChange,
         }
     }

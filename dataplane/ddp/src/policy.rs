@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use crate::ulp::OnPeerClose;
+/// Default of [`EndpointPolicy::half_closed_timeout`].
+pub const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How streams end. Part of the configuration of each LLP's endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,19 +13,20 @@ pub struct EndpointPolicy {
     pub teardown_timeout: Duration,
     /// Silence of the peer after which its streams are closed, and what carries them, if at all.
     pub idle_timeout: Option<Duration>,
-    /// What to do when the peer has closed its direction.
-    pub on_peer_close: OnPeerClose,
+    /// Longest wait without progress for the ULP to close after the peer has closed its direction: the ULP's answers are
+    /// still sent (RFC 5041 §6.2.1). Then the stream is aborted. `None`: no bound.
+    pub half_closed_timeout: Option<Duration>,
     /// Whether to send the peer its error, by bare DDP's last message or by RDMAP's Terminate.
     pub last_message: bool,
 }
 
 impl Default for EndpointPolicy {
-    /// 5 s of teardown, no idle time-out, closing when the peer does, with the last message.
+    /// 5 s of teardown, no idle time-out, 30 s for the ULP after the peer's close, with the last message.
     fn default() -> Self {
         EndpointPolicy {
             teardown_timeout: Duration::from_secs(5),
             idle_timeout: None,
-            on_peer_close: OnPeerClose::Finish,
+            half_closed_timeout: Some(HALF_CLOSED_TIMEOUT),
             last_message: true,
         }
     }

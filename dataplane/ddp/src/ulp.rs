@@ -5,7 +5,7 @@ use wire::crc32c::Target;
 use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
-use crate::config::MESSAGE_QUEUE;
+use crate::config::{MESSAGE_QUEUE, StreamConfig, VersionPolicy};
 use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::enhanced::{Agreed, Readiness};
@@ -22,7 +22,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
-pub use config::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use config::{Open, Origin, UlpConfig, UlpKind};
 
 /// Events of a stream of either kind for its ULP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -368,6 +368,29 @@ impl<M: RegionMemory> Ulp<M> {
             // Posting fails only behind another last message, which then goes out.
             let _posted = stream.post_last(message);
         }
+    }
+
+    /// The one segment of a last message or Terminate with these numbers of the LLP, for an LLP that ends the stream at once.
+    /// The stream and what is posted on it do not change. `None` before the version is known.
+    pub fn abort_segment(&self, error_type: u8, code: u8) -> Option<Box<[u8]>> {
+        let version = self.version()?;
+        let message = match self {
+            Ulp::Ddp(_) => Stream::<M>::message_of(&LastMessage::llp(error_type, code)),
+            Ulp::Rdmap(_) => {
+                let terminate = rdmap::Error::Llp { error_type, code }.terminate()?;
+                rdmap::terminate_message(&terminate, version)
+            }
+        };
+        let version = VersionPolicy::from(version);
+        let config = StreamConfig { version, ..StreamConfig::default() };
+        let mut alone = Stream::new(self.id(), PdId(0), config);
+        alone.post_last(message).ok()?;
+        let outgoing = alone.next(usize::from(u16::MAX))?;
+        let mut segment = vec![0; outgoing.len()];
+        let (header, payload) = segment.split_at_mut(outgoing.header.len());
+        outgoing.header.write(header);
+        alone.read_payload(outgoing.token, 0, payload);
+        Some(segment.into())
     }
 
     /// Queues the last word about an error of the LLP, with its own numbers: a last message or a

@@ -466,6 +466,9 @@ impl Host {
                         let _ = endpoint.post_buffers(QUEUE, 1);
                     }
                 }
+                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                Event::Ddp(ddp::Event::PeerClosed { .. })
+                | Event::Rdmap(RdmapEvent::PeerClosed { .. }) => self.shutdown(now),
                 _ => {}
             }
             self.events.push(event);

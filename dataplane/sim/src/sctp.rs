@@ -274,6 +274,13 @@ impl SctpHost {
                     stream.session = Some(session);
                 }
             }
+            // RFC 5041 §6.2.1: the ULP has nothing more to send.
+            SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
+            | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. }) => {
+                if let Some(endpoint) = &mut self.endpoint {
+                    endpoint.shutdown_session(now, session);
+                }
+            }
             SessionEvent::Ddp(event) => self.ddp_event(session, event),
             SessionEvent::Rdmap(_) => {}
             SessionEvent::Closed { reason, .. } => {

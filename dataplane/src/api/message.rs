@@ -459,8 +459,9 @@ pub enum Event {
         /// Layer, type and code with what was expected and seen.
         error: ddp::DdpError,
     },
-    /// The peer sends nothing more (RFC 5041 §6.2.1); what is posted is still sent, and
-    /// [`Command::Close`] ends the stream.
+    /// The peer sends nothing more (RFC 5041 §6.2.1). What the peer awaits may still be posted, and [`Command::Close`] ends the
+    /// stream, within [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout). [`Service::Sink`] and
+    /// [`Service::Echo`] close by themselves.
     PeerClosed {
         /// The stream.
         stream: StreamId,

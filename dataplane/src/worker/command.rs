@@ -311,6 +311,8 @@ impl<Io: PortIo> Env<Io> {
     fn close(&mut self, stream: &mut Stream<'_>, abort: bool, now: Instant) {
         if abort {
             self.abort(stream);
+        } else if stream.conn.pending.closing {
+            // It is closed behind its answers.
         } else if let Some(mut lower) = stream.lower() {
             lower.shutdown(now);
         }

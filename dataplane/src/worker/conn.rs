@@ -52,6 +52,8 @@ pub(super) struct Pending {
     pub(super) answers: LazyDeque<Answer>,
     /// Queues of the buffers that come back when answers are acknowledged, at most as many as it has buffers.
     pub(super) withheld: LazyDeque<Qn>,
+    /// The stream is to be closed behind `answers`: the peer has closed.
+    pub(super) closing: bool,
     /// The events of the stream that the control thread has not taken.
     pub(super) credit: Credit,
 }
@@ -64,6 +66,7 @@ impl Blank for Pending {
             sources: LazyDeque::new(),
             answers: LazyDeque::new(),
             withheld: LazyDeque::new(),
+            closing: false,
             credit: Credit::NOTHING,
         };
         &BLANK
@@ -72,12 +75,13 @@ impl Blank for Pending {
 
 impl Pending {
     fn is_empty(&self) -> bool {
-        let Pending { opening, echoed, sources, answers, withheld, credit } = self;
+        let Pending { opening, echoed, sources, answers, withheld, closing, credit } = self;
         opening.is_none()
             && *echoed == Echoed::NOTHING
             && sources.is_empty()
             && answers.is_empty()
             && withheld.is_empty()
+            && !closing
             && *credit == Credit::NOTHING
     }
 }

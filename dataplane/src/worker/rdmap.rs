@@ -4,7 +4,7 @@
 //! A service releases the buffer of a message when a Sink has counted it, or when the answer of an Echo is
 //! posted. Once as many answers as there are buffers are unacknowledged, each further buffer is released only when an
 //! answer is acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that
-//! find no room wait here, at most as many as there are buffers.
+//! find no room wait here, at most as many as there are buffers. After the peer's close the stream is closed behind them.
 
 use std::sync::Arc;
 
@@ -102,7 +102,10 @@ impl<Io: PortIo> Env<Io> {
                 note_session(of, kind, code, now);
                 Event::Terminated { stream, by_peer, terminate }
             }
-            RdmapEvent::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
+            RdmapEvent::PeerClosed { incomplete } => {
+                self.peer_closed(of, now);
+                Event::PeerClosed { stream, incomplete }
+            }
             // The endpoint reports the reason when it closes.
             RdmapEvent::Failed(_) => return,
         };
@@ -147,6 +150,21 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
+    /// The peer has closed its direction. A stream that the worker serves is closed when all its answers are posted
+    /// (RFC 5041 §6.2.1); others are closed by the control thread.
+    #[cold]
+    pub(super) fn peer_closed(&mut self, stream: &mut Stream<'_>, now: Instant) {
+        if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
+            return;
+        }
+        if !stream.conn.pending.answers.is_empty() {
+            stream.conn.pending.closing = true;
+        } else if let Some(mut lower) = stream.lower() {
+            lower.shutdown(now);
+        }
+        self.make_ready(stream);
+    }
+
     /// The oldest answers of an Echo are acknowledged.
     pub(super) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
@@ -187,6 +205,10 @@ impl<Io: PortIo> Env<Io> {
                     // The stream is ending.
                     Err(_) => pending.answers.clear(),
                 }
+            }
+            if pending.closing && pending.answers.is_empty() {
+                pending.closing = false;
+                lower.shutdown(self.now);
             }
         }
         self.make_ready(stream);

@@ -189,7 +189,10 @@ impl<Io: PortIo> Env<Io> {
             }
             ddp::Event::Sent { cookie, messages } => return self.sent(of, cookie, messages, now),
             ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
-            ddp::Event::PeerClosed { incomplete } => Event::PeerClosed { stream, incomplete },
+            ddp::Event::PeerClosed { incomplete } => {
+                self.peer_closed(of, now);
+                Event::PeerClosed { stream, incomplete }
+            }
             ddp::Event::Error(error) => {
                 let code = (1, error.code.error_type(), error.code.code());
                 note_session(of, RecordKind::ErrorFound, code, now);

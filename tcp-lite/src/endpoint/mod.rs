@@ -3,7 +3,7 @@
 //! ```text
 //!             Connecting --TCP--> Startup --(Deciding)--(Readying)--> Established
 //!                  |                 |                                  |      |
-//!                  |    key, version,| time-out                   error |      | shutdown, peer's FIN
+//!                  |    key, version,| time-out                   error |      | shutdown
 //!                  v                 v                                  v      v
 //!                Closed <--RST-- (aborted)                          Failing  Closing
 //!                  ^                                                    |      |
@@ -14,7 +14,7 @@
 //!
 //! Failing: DDP's last message goes out, then the FIN; what the peer sends is acknowledged and
 //! thrown away until its FIN comes, so that no reset destroys that message on its way. Only the
-//! time-out resets.
+//! time-out resets. Where the last message cannot be sent, a reset takes its place.
 //!
 //! An endpoint is sans-IO. Order of calls, for each burst of segments or whatever else happened:
 //! [`input`](Endpoint::input) for each segment, [`handle_timeout`](Endpoint::handle_timeout) if
@@ -29,7 +29,7 @@ mod upper;
 
 pub use config::EndpointConfig;
 pub use ddp::lifecycle::State;
-pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{Open, Origin, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, StreamParams, TcpReason};
 pub use upper::Context;
 
@@ -428,8 +428,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let timeout =
-            self.config.policy.idle_timeout.filter(|_| self.state() == State::Established)?;
+        let awaits_peer = self.state() == State::Established && !self.life.is_peer_closed();
+        let timeout = self.config.policy.idle_timeout.filter(|_| awaits_peer)?;
         Some(self.conn.idle_since() + timeout)
     }
 

@@ -1,7 +1,7 @@
 //! How a stream ends: gracefully, half closed, after an error, abortively (RFC 5041 §6.2).
 
 use super::upper::{Full, Stage};
-use super::{CloseReason, Context, Endpoint, OnPeerClose, State, TcpReason};
+use super::{CloseReason, Context, Endpoint, State, TcpReason};
 use crate::mpa::{MpaError, StartupError};
 use crate::tcp;
 use base::Instant;
@@ -46,9 +46,11 @@ impl<M: RegionMemory> Endpoint<M> {
                     return;
                 }
                 full.stream.peer_closed();
-                if self.config.policy.on_peer_close == OnPeerClose::Finish {
-                    self.shutdown_for(CloseReason::PeerShutdown, now);
-                }
+                // RFC 5041 §6.2.1: the ULP may still answer, and closes.
+                self.wait_for_ulp(now);
+            }
+            State::Failing if self.life.due.reset => {
+                self.abort_for(self.life.close_reason(), now, cx);
             }
             State::Failing | State::Closed => {}
         }
@@ -115,7 +117,10 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         self.life.set_first_reason(why);
         // TCP has nothing more to say; the next poll_transmit sends its reset.
-        self.conn.abort(now);
+        match self.life.due.reset {
+            true => self.conn.abort_with_reset(now),
+            false => self.conn.abort(now),
+        }
         while self.conn.poll_event().is_some() {}
         self.finish(tcp::CloseReason::Aborted, cx);
     }
@@ -135,12 +140,19 @@ impl<M: RegionMemory> Endpoint<M> {
     /// The deadline has passed.
     pub(super) fn deadline_passed(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // After an error the wait is not longer because the peer goes on sending.
-        let progress = if self.life.state() == State::Closing { self.moved() } else { 0 };
+        let progress = match self.life.state() {
+            // The ULP has not taken all that came before the peer's close.
+            State::Established if self.pending_events() > 0 => u64::MAX,
+            State::Closing | State::Established => self.moved(),
+            _ => 0,
+        };
         match self.life.on_deadline(progress) {
             Expired::Startup | Expired::Readying => {
                 self.abort_for(TcpReason::Startup(StartupError::Timeout).into(), now, cx);
             }
+            Expired::Progress if self.life.state() == State::Established => self.wait_for_ulp(now),
             Expired::Progress => self.wait_for_peer(now),
+            Expired::Ulp => self.abort_for(CloseReason::UlpTimeout, now, cx),
             Expired::Teardown => {
                 if self.life.reason() == Some(&CloseReason::LocalShutdown) {
                     self.life.replace_reason(CloseReason::PeerLingers);
@@ -165,7 +177,9 @@ impl<M: RegionMemory> Endpoint<M> {
         self.fail_with(TcpReason::Mpa(error).into(), mpa_error(error.code()), now, cx);
     }
 
-    /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
+    /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1). Where the peer cannot be
+    /// sent its error, before the first FPDU or behind our FIN, a reset replaces both: the peer would take an orderly close
+    /// for a transfer that succeeded (docs/protocol.md §6). What is unacknowledged then is retransmitted before.
     fn fail_with(
         &mut self,
         why: CloseReason,
@@ -183,17 +197,30 @@ impl<M: RegionMemory> Endpoint<M> {
         if let Some(numbers) = numbers {
             self.conn.record(Record::of_error(now, kind, 0, numbers));
         }
+        let (mut is_reported, mut in_flight) = (by_peer, false);
         if let Some(full) = self.upper.full_mut() {
             // RFC 5044 §8: no FPDU is handed up after an error.
             full.receiver.discard(cx.hold);
             let may_send = wanted && full.may_send();
+            is_reported |= may_send;
             if let Some(numbers) = numbers.filter(|_| may_send && !by_peer) {
                 self.conn.record(Record::of_error(now, Kind::TerminateSent, 0, numbers));
             }
             final_error.post(&mut full.stream, may_send);
+            in_flight = full.stream.outstanding() > 0;
         }
         self.life.fail_by_error(why);
-        self.close_tcp(now);
+        self.life.due.reset = !is_reported;
+        match is_reported || in_flight {
+            true => self.close_tcp(now),
+            false => self.abort_for(self.life.close_reason(), now, cx),
+        }
+    }
+
+    /// Half closed by the peer: the ULP has so long to close, too.
+    fn wait_for_ulp(&mut self, now: Instant) {
+        let progress = self.moved();
+        self.life.wait_for_ulp(now, self.config.policy.half_closed_timeout, progress);
     }
 
     fn wait_for_peer(&mut self, now: Instant) {

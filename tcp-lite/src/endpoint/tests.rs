@@ -4,6 +4,7 @@
 mod captured;
 mod conformance;
 mod enhanced;
+mod half_closed;
 mod leaks;
 mod net;
 mod peers;

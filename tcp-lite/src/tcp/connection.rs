@@ -216,6 +216,16 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
+    /// As [`abort`](Self::abort), with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none: what
+    /// the peer has sent, its FIN too, is not to be acknowledged.
+    #[cold]
+    pub fn abort_with_reset(&mut self, now: Instant) {
+        if !matches!(self.state, State::Closed | State::SynSent) {
+            self.reset(now);
+        }
+        self.delete(CloseReason::Aborted);
+    }
+
     /// A reset with this sequence number is sent next.
     #[cold]
     pub(super) fn reset_from(&mut self, seq: SeqNumber) {

@@ -132,6 +132,7 @@ impl Core {
             }
             Post::Service(after) => self.on_service_posted(stream, after, result, now),
         }
+        self.streams.close_if_answered(&mut self.env, stream);
     }
 
     /// An operation of a service is complete, or will not be.

@@ -117,6 +117,10 @@ fn of_reason(reason: &str) -> Option<Advice> {
             "[mpa] on_bad_crc",
             "What arrived is no valid FPDU: memory or a middlebox on the path corrupts it, or the two ends disagree on markers or CRC.",
         ),
+        "ulp_timeout" => plain(
+            "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in time: \
+             look for slow files, and for a peer that takes no answers.",
+        ),
         "local_abort" => plain("The sentence above says why this end gave it up."),
         _ => None,
     }

@@ -133,7 +133,13 @@ impl Streams {
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
         if let Some(Appending { stream, qn, .. }) = self.appending.remove(&tag) {
             self.repost_buffer(env, stream, qn);
+            self.close_if_answered(env, stream);
         }
+    }
+
+    /// A message of the stream is on its way to a file.
+    pub(super) fn is_appending(&self, id: StreamId) -> bool {
+        self.appending.values().any(|appending| appending.stream == id)
     }
 
     /// Messages cannot be stored as promised: their streams end, so that their peers know. They are tried again all the

@@ -40,7 +40,7 @@ use self::stream::{End, State, Stream};
 use super::counters::Totals;
 use super::endpoints::own_queues;
 use super::env::{Env, api_id};
-use super::pending::{Found, Post, Purpose, TakenSlot, Then};
+use super::pending::{AfterPost, Found, Post, Purpose, TakenSlot, Then};
 use crate::advert::Advertised;
 use crate::api::{Answer, ApiError, ConnectSpec, StreamInfo, UlpChoice};
 use crate::config::{Config, QueueSection};
@@ -325,6 +325,32 @@ impl Streams {
         }
     }
 
+    /// The peer sends nothing more. Its stream is closed when all that it has sent is answered (RFC 5041 §6.2.1); the worker
+    /// bounds the wait.
+    pub(super) fn on_peer_closed(&mut self, env: &mut Env, id: StreamId) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.end.peer_closed = true;
+        }
+        self.close_if_answered(env, id);
+    }
+
+    /// Closes a half-closed stream whose peer has all answers, and whose messages are in their files. A Read of a service is
+    /// not awaited: the peer cannot answer it.
+    pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
+        let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
+        let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
+        let is_answer = |then: &mut Then| match then {
+            Then::Posted { post: Post::Echo { .. }, .. } => true,
+            Then::Posted { post: Post::Service(after), .. } => *after != AfterPost::Read,
+            _ => false,
+        };
+        let answers =
+            |env: &mut Env, ticket: u64| env.waiting(Ticket(ticket)).is_some_and(is_answer);
+        if !stream.posts.iter().any(|&ticket| answers(env, ticket)) && !self.is_appending(id) {
+            self.close(env, id, false);
+        }
+    }
+
     /// Ends a stream; its end will be reported.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -375,7 +401,7 @@ impl Streams {
         // Its end is the answer to all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
-        let End { waiting, abort_reason, peer_error } = end;
+        let End { waiting, abort_reason, peer_error, peer_closed: _ } = end;
         let error = why_ended(reason, abort_reason);
         let sentence = error.message.clone();
         let in_order = reason.is_graceful() && peer_error.is_none();

@@ -56,6 +56,8 @@ pub(super) struct End {
     pub(super) abort_reason: Option<String>,
     /// What the peer's last message said.
     pub(super) peer_error: Option<String>,
+    /// The peer has closed its direction.
+    pub(super) peer_closed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

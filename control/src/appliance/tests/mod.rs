@@ -23,6 +23,7 @@ mod attempts;
 mod bench;
 mod drain;
 mod gets;
+mod half_closed;
 mod impossible;
 mod jobs;
 mod links;

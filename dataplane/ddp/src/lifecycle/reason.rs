@@ -43,6 +43,8 @@ pub enum CloseReason<L> {
     PeerLingers,
     /// The protection that this end requires of the stream's packets was missing for too long.
     NotProtected,
+    /// The ULP did not close in time after the peer had closed its direction.
+    UlpTimeout,
     /// The peer refused the connection or association of the LLP.
     ConnectRefused,
     /// The peer's ULP rejected the stream.
@@ -138,6 +140,7 @@ impl<L: LowerReason> CloseReason<L> {
             | CloseReason::LocalAbort
             | CloseReason::Idle
             | CloseReason::NotProtected
+            | CloseReason::UlpTimeout
             | CloseReason::RejectedHere
             | CloseReason::Llp { .. }
             | CloseReason::DdpFailed(Failure::Aborted) => Origin::Local,
@@ -159,6 +162,7 @@ impl<L: LowerReason> CloseReason<L> {
             CloseReason::Idle => "idle",
             CloseReason::PeerLingers => "peer_lingers",
             CloseReason::NotProtected => "not_protected",
+            CloseReason::UlpTimeout => "ulp_timeout",
             CloseReason::ConnectRefused => "connect_refused",
             CloseReason::RejectedByPeer { .. } => "rejected_by_peer",
             CloseReason::RejectedHere => "rejected_here",
@@ -183,6 +187,9 @@ impl<L: LowerReason> Display for CloseReason<L> {
             CloseReason::PeerLingers => f.write_str(L::LINGERS),
             CloseReason::NotProtected => {
                 f.write_str("aborted by this end: IPsec no longer protects it as it requires")
+            }
+            CloseReason::UlpTimeout => {
+                f.write_str("aborted by this end: its service did not finish in time")
             }
             CloseReason::ConnectRefused => write!(f, "{} refused by the peer", L::CARRIER),
             CloseReason::RejectedByPeer { .. } => f.write_str("rejected by the peer"),

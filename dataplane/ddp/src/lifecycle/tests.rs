@@ -105,6 +105,24 @@ fn what_a_deadline_means() {
     assert_eq!(still, [none, startup, startup, readying, none, teardown, teardown, none]);
 }
 
+/// RFC 5041 §6.2.1: a half-closed stream waits for its ULP, for a bounded time without progress.
+#[test]
+fn half_closed_stream_waits_for_its_ulp() {
+    let half_closed = |timeout, progress| {
+        let mut life = Life::new(State::Established);
+        life.on_peer_closed();
+        life.wait_for_ulp(at(1), timeout, 10);
+        (life.deadline(), life.on_deadline(progress))
+    };
+    assert_eq!(half_closed(Some(TIMEOUT), 10), (Some(at(6)), Expired::Ulp));
+    assert_eq!(half_closed(Some(TIMEOUT), 11), (Some(at(6)), Expired::Progress));
+    assert_eq!(half_closed(None, 10).0, None);
+    // A teardown that has begun keeps its own deadline.
+    let mut life = Life::new(State::Closing);
+    life.wait_for_ulp(at(1), Some(TIMEOUT), 10);
+    assert_eq!(life.deadline(), None);
+}
+
 #[test]
 fn the_first_cause_stays_but_for_an_error() {
     let mut life = Life::new(State::Established);
@@ -191,6 +209,7 @@ fn what_is_known_of_each_reason() {
         (Idle, "idle", None, us, false, "silent too long"),
         (PeerLingers, "peer_lingers", None, peer, false, "cut by this end"),
         (NotProtected, "not_protected", None, us, false, "no longer protects"),
+        (UlpTimeout, "ulp_timeout", None, us, false, "service did not finish"),
         (ConnectRefused, "connect_refused", None, peer, false, "wire refused by the peer"),
         (
             RejectedByPeer { private_data: vec![], enhanced: None },

@@ -34,6 +34,7 @@ pub use config::Config;
 pub use counters::Counters;
 pub use error::{Error, ErrorCode, RdmapError};
 pub use message::{Event, Outcome, WorkRequest};
+pub(crate) use stream::terminate_message;
 pub use stream::{Sink, Stream};
 pub use wire::rdmap::AtomicOp;
 pub use wire::rdmap::terminate::{Layout, TerminateRepr as Terminate};

@@ -389,11 +389,7 @@ impl<M: RegionMemory> Stream<M> {
         self.give_up();
         match (terminate, self.version()) {
             (Some(terminate), Some(version)) => {
-                let source = Source::Bytes(Arc::from(terminate.emit().as_slice()));
-                let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
-                // RFC 5040 §4.1, §5.4: the first and only message on queue 2.
-                let (qn, cookie) = (TERMINATE_QUEUE, Cookie::TERMINATE);
-                let message = Message::Untagged { qn, rsvd_ulp, source, cookie };
+                let message = terminate_message(&terminate, version);
                 // It cannot be posted after a close_now, when nothing is sent any more.
                 if self.ddp.post_last_behind(message, finish).is_ok() {
                     self.counters.terminates_sent += 1;
@@ -527,6 +523,13 @@ impl<M: RegionMemory> Stream<M> {
             }
         }
     }
+}
+
+/// The message that carries a Terminate, the first and only one on queue 2 (RFC 5040 §4.1, §5.4).
+pub(crate) fn terminate_message<M>(terminate: &Terminate, version: DdpVersion) -> Message<M> {
+    let source = Source::Bytes(Arc::from(terminate.emit().as_slice()));
+    let rsvd_ulp = Control::new(version, Opcode::Terminate).with_invalidate(None);
+    Message::Untagged { qn: TERMINATE_QUEUE, rsvd_ulp, source, cookie: Cookie::TERMINATE }
 }
 
 /// An error that no segment brought (RFC 5040 §7.1 (1)).

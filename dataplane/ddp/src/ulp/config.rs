@@ -93,12 +93,3 @@ pub enum Origin {
     /// The network's, or the peer's host's.
     Network,
 }
-
-/// What to do when the peer has closed its direction (RFC 5041 §6.2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnPeerClose {
-    /// Send what is posted, then close.
-    Finish,
-    /// Stay half open until this end closes, too.
-    KeepOpen,
-}

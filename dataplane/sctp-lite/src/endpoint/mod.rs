@@ -31,7 +31,7 @@ mod upper;
 pub use config::EndpointConfig;
 pub use context::Context;
 pub use ddp::lifecycle::State;
-pub use ddp::{OnPeerClose, Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{Open, Origin, UlpConfig, UlpKind};
 pub use event::{
     CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
 };
@@ -511,6 +511,9 @@ impl<M: RegionMemory> Endpoint<M> {
         let now = self.now;
         // First what came over the association, then what becomes of it.
         self.upper.settle(now, cx);
+        if self.upper.take_abort() {
+            self.association.abort(now, b"a session failed behind its Terminate");
+        }
         while let Some(event) = self.association.poll_event() {
             match event {
                 sctp::Event::Up { streams } => self.upper.up(now, streams),

@@ -8,10 +8,7 @@ use base::Instant;
 use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
 use ddp::lifecycle::{Expired, FinalError, Lifecycle, Shutdown};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
-use ddp::{
-    OnPeerClose, Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent,
-    UlpKind,
-};
+use ddp::{Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent, UlpKind};
 use std::collections::VecDeque;
 use transport::kept::Takes;
 
@@ -28,6 +25,8 @@ pub(super) struct Env<'a> {
     pub(super) now: Instant,
     /// The largest DDP segment to send, in bytes.
     pub(super) mulpdu: usize,
+    /// The association is to be aborted: a session failed whose peer cannot be sent the error.
+    pub(super) aborts: &'a mut bool,
 }
 
 /// A pair of SCTP streams in use.
@@ -137,6 +136,11 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Its owner knows of it, and it is not over.
     pub(super) fn is_live(&self) -> bool {
         self.known && self.state() != State::Closed
+    }
+
+    /// Established, and the peer may send more.
+    pub(super) fn awaits_peer(&self) -> bool {
+        self.state() == State::Established && !self.life.is_peer_closed()
     }
 
     /// No message is taken: the owner takes no events, and as many wait as may. After an error, or when it is over, what
@@ -330,10 +334,11 @@ impl<M: RegionMemory> SessionSlot<M> {
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
-        let readying = self.state() == State::Readying;
-        if readying || env.config.policy.on_peer_close == OnPeerClose::Finish {
+        if self.state() == State::Readying {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
+        // RFC 5041 §6.2.1: the ULP may still answer, and closes.
+        self.wait_for_ulp(env);
     }
 
     /// The peer shuts the association down: its direction is over without a Terminate.
@@ -356,15 +361,31 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Ends it at once: what is outstanding still arrives, nothing more is sent but a Terminate, and what
-    /// comes is thrown away.
+    /// Ends it at once: what is outstanding still arrives, nothing more is sent but the last message and a Terminate, and
+    /// what comes is thrown away.
     pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
         }
         self.life.set_first_reason(why);
+        self.part(env);
         self.session.end();
         self.finish(env, cx);
+    }
+
+    /// The last message, or the RDMAP Terminate, of an end without an error of the ULP's protocol. The session's Terminate
+    /// alone is an orderly end (docs/protocol.md §6).
+    fn part(&mut self, env: &mut Env<'_>) {
+        if !env.config.policy.last_message || self.session.is_terminated() {
+            return;
+        }
+        let Some(full) = &self.full else { return };
+        if !self.life.is_receiving() {
+            // The error was posted and could not be sent in time.
+            *env.aborts = true;
+        } else if let Some(segment) = full.stream.abort_segment(ETYPE_STARTUP, CODE_LOCAL) {
+            self.session.part(segment);
+        }
     }
 
     /// This end cannot go on for a reason of its own (RFC 6581 §8 code 5).
@@ -376,8 +397,10 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// The peer's messages fit no legal sequence: a Terminate, without a word (RFC 5043 §6.1).
-    pub(super) fn illegal(&mut self, error: session::SessionError) {
+    /// The peer's messages fit no legal sequence: the last message if there is a stream, and a Terminate (RFC 5043 §6.1).
+    pub(super) fn illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
+        *env.aborts |= self.full.is_some() && self.session.is_terminated();
+        self.part(env);
         self.session.end();
         self.life.fail_by_error(SctpReason::Session(error).into());
         if let Some(full) = &mut self.full {
@@ -387,11 +410,12 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// An error: the last message or the RDMAP Terminate, then the session's (RFC 5041 §7.1,
     /// RFC 5040 §6.2.1, RFC 5043 §6.2).
-    fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &Env<'_>) {
+    fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &mut Env<'_>) {
         if let Some(full) = &mut self.full {
             error.post(&mut full.stream, env.config.policy.last_message);
         }
-        self.session.stop();
+        let is_reported = self.session.stop() || matches!(why, CloseReason::Terminated(_));
+        *env.aborts |= !is_reported;
         self.life.fail_by_error(why);
         self.wait_for_peer(env);
     }
@@ -403,7 +427,13 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// The deadline has passed.
     pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        match self.life.on_deadline(self.session.progress()) {
+        let half_closed = self.state() == State::Established;
+        // A half-closed session's ULP may not have taken all that came before the peer's Terminate.
+        let progress = match half_closed && self.pending_events() > 0 {
+            true => u64::MAX,
+            false => self.session.progress(),
+        };
+        match self.life.on_deadline(progress) {
             Expired::Startup => {
                 self.session.end();
                 self.over(SctpReason::AnswerTimeout.into());
@@ -411,7 +441,9 @@ impl<M: RegionMemory> SessionSlot<M> {
             Expired::Readying => {
                 self.fail_with(SctpReason::AnswerTimeout.into(), FinalError::None, env);
             }
+            Expired::Progress if half_closed => self.wait_for_ulp(env),
             Expired::Progress => self.wait_for_peer(env),
+            Expired::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
             Expired::Teardown => {
                 // RFC 5043 §6.2: one Terminate is enough, and the peer has it.
                 let enough = self.session.is_own_done();
@@ -512,6 +544,12 @@ impl<M: RegionMemory> SessionSlot<M> {
         let waits = self.state() == State::Closing && !self.life.is_peer_closed();
         let full = self.full.as_ref().filter(|_| waits);
         full.is_some_and(|full| full.stream.awaits_response())
+    }
+
+    /// Half closed by the peer: the ULP has so long to close, too.
+    fn wait_for_ulp(&mut self, env: &Env<'_>) {
+        let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
+        self.life.wait_for_ulp(env.now, timeout, progress);
     }
 
     fn wait_for_peer(&mut self, env: &Env<'_>) {

@@ -85,6 +85,8 @@ struct Touched {
     slots: VecDeque<u16>,
     /// The first one of this packet, if there was nothing to settle for it.
     passed: Option<u16>,
+    /// See [`Env::aborts`].
+    aborts: bool,
 }
 
 /// Bytes of a message before SCTP has reported how many a packet carries.
@@ -188,9 +190,9 @@ impl<M: RegionMemory> Upper<M> {
         self.slots().filter(|slot| slot.is_live())
     }
 
-    /// True when silence of the peer counts: a session is established.
+    /// True when silence of the peer counts: a session is established, and not half closed by the peer.
     pub(super) fn may_idle(&self) -> bool {
-        self.live > 0 && self.live_slots().any(|slot| slot.state() == State::Established)
+        self.live > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
     /// No session is begun any more.
@@ -421,10 +423,11 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        let Upper { config, peer, events, .. } = self;
+        let Upper { config, peer, touched, events, .. } = self;
+        let aborts = &mut touched.aborts;
         let (config, peer) = (&**config, *peer);
         let was_live = slot.is_live();
-        let result = f(slot, &mut Env { config, peer, events, now, mulpdu });
+        let result = f(slot, &mut Env { config, peer, events, now, mulpdu, aborts });
         self.live -= usize::from(was_live && !slot.is_live());
         slot.count_kept(&mut self.kept);
         let deadline = slot.deadline();
@@ -446,6 +449,11 @@ impl<M: RegionMemory> Upper<M> {
             self.with(stream, now, |slot, env| slot.settle(env, cx));
             self.settled(stream);
         }
+    }
+
+    /// True, once, when a session failed whose peer cannot be sent the error: the association is to be aborted.
+    pub(super) fn take_abort(&mut self) -> bool {
+        core::mem::take(&mut self.touched.aborts)
     }
 
     /// True when [`settle`](Self::settle) has nothing to do.
@@ -591,7 +599,8 @@ impl<M: RegionMemory> Upper<M> {
             };
             match &arrival {
                 Arrival::Taken(change) => slot.changed(change, env, cx),
-                Arrival::Illegal(error) => slot.illegal(*error),
+                Arrival::Illegal(error) => slot.illegal(*error, env),
+                Arrival::Lost => *env.aborts = true,
                 Arrival::Superseded => slot.superseded(env, cx),
                 Arrival::Refused => {}
             }

@@ -67,6 +67,8 @@ pub enum Arrival {
     Taken(SessionChange),
     /// As if it had never come.
     Refused,
+    /// A segment behind this end's orderly end, thrown away: the peer must not take its acknowledgement for placement.
+    Lost,
     /// It fits no legal sequence: the session is to be terminated. It counts as received.
     Illegal(SessionError),
     /// It begins another session on these streams: this one is over on both sides, without a Terminate of
@@ -121,6 +123,10 @@ pub struct Session {
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
+    /// This end's last segment before its Terminate, which reports an error.
+    parting: Option<Box<[u8]>>,
+    /// This end's direction ends, or has ended, in order.
+    in_order: bool,
     stats: Stats,
 }
 
@@ -138,6 +144,8 @@ impl Session {
             peer_final: None,
             sender: Sender::new(stream),
             max_segment,
+            parting: None,
+            in_order: false,
             stats: Stats::default(),
         }
     }
@@ -175,6 +183,8 @@ impl Session {
             peer_final: None,
             sender: Sender::new(stream),
             max_segment,
+            parting: None,
+            in_order: false,
             stats: Stats::default(),
         }
     }
@@ -204,14 +214,29 @@ impl Session {
     /// Ends this end's direction behind what the source has. What the peer sends is still taken.
     pub fn close(&mut self) {
         if self.last == Last::None {
-            self.last = Last::AfterData;
+            (self.last, self.in_order) = (Last::AfterData, true);
         }
     }
 
-    /// What the peer sends is thrown away from now on; this end's direction ends behind what the source has.
-    pub fn stop(&mut self) {
+    /// What the peer sends is thrown away from now on; this end's direction ends behind what the source has, the error
+    /// among it. Returns false when it has ended already: the peer cannot be sent the error.
+    pub fn stop(&mut self) -> bool {
         self.phase = Phase::Over;
         self.close();
+        self.in_order = self.is_terminated();
+        !self.in_order
+    }
+
+    /// This DDP segment, which reports an error, is the last one before the Terminate of [`end`](Self::end).
+    pub fn part(&mut self, segment: Box<[u8]>) {
+        if !self.is_terminated() {
+            (self.parting, self.in_order) = (Some(segment), false);
+        }
+    }
+
+    /// True when this end's Terminate is with SCTP, or none will be: no segment follows.
+    pub fn is_terminated(&self) -> bool {
+        self.last == Last::Sent
     }
 
     /// Ends the session: a Terminate is next, or follows the Accept that is awaited. Says whether the peer knows of the
@@ -288,8 +313,9 @@ impl Session {
         message: &Message<'_>,
         sink: Option<&mut impl UlpduSink>,
     ) -> Result<Option<SessionChange>, SessionError> {
-        if message.initiate().is_some() && self.last == Last::Sent && !self.is_first_expected() {
-            // As in `ignore`: of the peer's acknowledgements one is missing.
+        let ends = |session: &Session| session.last == Last::Sent || session.is_peer_done();
+        if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
+            // As in `ignore`: of the peer's acknowledgements one is missing. Or this end, half closed, still answers.
             return Ok(None);
         }
         let at = self.order.place(message.ssn)?;
@@ -470,6 +496,10 @@ impl Session {
             if parsed.is_some_and(Message::is_terminate) && self.peer_final.is_none() {
                 self.peer_final = Some(at);
             }
+            let is_segment = parsed.is_some_and(|message| matches!(message.body, Body::Segment(_)));
+            if is_segment && self.in_order {
+                return Arrival::Lost;
+            }
         }
         Arrival::Taken(SessionChange::Nothing)
     }
@@ -528,6 +558,11 @@ impl Session {
         let due = self.last == Last::Now || (self.last == Last::AfterData && !awaits);
         if !due || !self.sender.has_room() {
             return None;
+        }
+        if let Some(parting) = &self.parting {
+            let written = self.sender.lone_segment(parting, out)?;
+            self.parting = None;
+            return Some(written);
         }
         let written = self.sender.control(Function::Terminate, &[], out)?;
         self.last = Last::Sent;

@@ -58,7 +58,7 @@ struct Record {
     message: u32,
     offset: u32,
     payload_len: u16,
-    /// Bytes of the DDP header; 0 for a control message.
+    /// Bytes of the DDP header; 0 for a message that has no source.
     header_len: u8,
     kept: bool,
 }
@@ -176,6 +176,18 @@ impl Sender {
         self.stats.controls += 1;
         let message = self.enter(record, Some(out), len);
         Some(Written { message, ppid: PPID_CONTROL, immediate: true, crc: None, behind: None })
+    }
+
+    /// Writes a DDP segment without a source, if it fits `out`.
+    pub fn lone_segment(&mut self, segment: &[u8], out: &mut [u8]) -> Option<Written> {
+        let len = SEGMENT_HEADER_LEN + segment.len();
+        let out = out.get_mut(..len)?;
+        emit_ssn(self.next_ssn(), out);
+        out[SEGMENT_HEADER_LEN..].copy_from_slice(segment);
+        let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
+        self.stats.segments += 1;
+        let message = self.enter(record, Some(out), len);
+        Some(Written { message, ppid: PPID_SEGMENT, immediate: true, crc: None, behind: None })
     }
 
     fn next_ssn(&self) -> DdpSsn {

@@ -41,6 +41,8 @@ struct Setup {
     stream: StreamConfig,
     /// Configuration of RDMAP, if it is used.
     rdmap: Option<rdmap::Config>,
+    /// The user closes only by `do close-session`, not when the peer has closed.
+    keep_open: bool,
 }
 
 impl Default for Setup {
@@ -58,6 +60,7 @@ impl Default for Setup {
                 ..StreamConfig::default()
             },
             rdmap: None,
+            keep_open: false,
         }
     }
 }
@@ -91,6 +94,7 @@ impl Setup {
             "teardown-timeout" => self.endpoint.policy.teardown_timeout = seconds()?,
             "idle-timeout" => self.endpoint.policy.idle_timeout = Some(seconds()?),
             "linger" => self.endpoint.linger = seconds()?,
+            "on-peer-close" if value == "keep" => self.keep_open = true,
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
             "private-data" => self.private_data = bytes(value)?,
             "region" => {
@@ -265,6 +269,14 @@ impl Association {
             match &event {
                 Event::Session(session, SessionEvent::Request { .. }) => {
                     self.session = Some(*session);
+                }
+                // The user closes when the peer has closed (RFC 5041 §6.2.1).
+                Event::Session(session, SessionEvent::Ddp(ddp::Event::PeerClosed { .. }))
+                    if !self.setup.keep_open =>
+                {
+                    if let Some(endpoint) = &mut self.endpoint {
+                        endpoint.shutdown_session(self.now, *session);
+                    }
                 }
                 Event::Session(_, SessionEvent::Ddp(ddp::Event::TaggedDelivered { .. })) => {
                     self.delivered[0] += 1;

@@ -1,5 +1,6 @@
 //! A whole endpoint under test (`set stack mpa`): TCP, MPA and DDP with one region.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use ddp::{
     Access, BufferPool, Cookie, Message, PdId, Qn, QueueConfig, RegionMemory, Source, Stag,
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, VersionPolicy,
 };
-use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, OnPeerClose, Open, UlpConfig};
+use tcp_lite::endpoint::{Context, Endpoint, EndpointConfig, Event, Open, UlpConfig};
 use tcp_lite::mpa::{HoldBudget, OnBadCrc, Peer, Revision, Revisions, RtrSet};
 use tcp_lite::tcp::{self, SeqNumber};
 
@@ -34,6 +35,8 @@ pub(super) struct Stream {
     memory: VecMemory,
     /// What was made of the last report of a router.
     last_icmp: tcp::TooBig,
+    /// Events that no line has looked for yet.
+    events: VecDeque<String>,
 }
 
 /// The settings, checked.
@@ -49,6 +52,8 @@ struct Setup {
     /// Configuration of RDMAP, if it is used.
     rdmap: Option<rdmap::Config>,
     endpoint: EndpointConfig,
+    /// The user closes only by `do close`, not when the peer has closed.
+    keep_open: bool,
 }
 
 impl Default for Setup {
@@ -67,6 +72,7 @@ impl Default for Setup {
                 tcp: Arc::new(without_ecn(tcp::Config::default())),
                 ..EndpointConfig::default()
             },
+            keep_open: false,
         }
     }
 }
@@ -120,9 +126,12 @@ impl Setup {
             "on-bad-crc" if value == "error" => mpa.on_bad_crc = OnBadCrc::Error,
             "on-bad-crc" if value == "retransmit" => mpa.on_bad_crc = OnBadCrc::Retransmit,
             "teardown-timeout" => self.endpoint.policy.teardown_timeout = seconds()?,
+            "half-closed-timeout" => {
+                self.endpoint.policy.half_closed_timeout = Some(seconds()?);
+            }
             "idle-timeout" => self.endpoint.policy.idle_timeout = Some(seconds()?),
             "on-peer-close" if value == "keep" => {
-                self.endpoint.policy.on_peer_close = OnPeerClose::KeepOpen;
+                self.keep_open = true;
             }
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
             "private-data" => self.private_data = bytes(value)?,
@@ -176,6 +185,24 @@ impl Stream {
         let Stream { endpoint, stags, buffers, hold, .. } = self;
         let endpoint = endpoint.as_mut().ok_or("there is no endpoint")?;
         Ok(f(endpoint, &mut Context { stags, buffers, hold }))
+    }
+
+    /// The user closes when the peer has closed (RFC 5041 §6.2.1).
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
+            let peer_closed = matches!(
+                event,
+                Event::Ddp(ddp::Event::PeerClosed { .. })
+                    | Event::Rdmap(rdmap::Event::PeerClosed { .. })
+            );
+            if let Some(endpoint) = &mut self.endpoint
+                && peer_closed
+                && !self.setup.keep_open
+            {
+                endpoint.shutdown(now);
+            }
+            self.events.push_back(format!("{event:?}"));
+        }
     }
 
     fn post(&mut self, args: &Args) -> Result<(), String> {
@@ -267,6 +294,7 @@ impl Subject for Stream {
             memory,
             setup,
             last_icmp: tcp::TooBig::NoNews,
+            events: VecDeque::new(),
         })
     }
 
@@ -295,6 +323,7 @@ impl Subject for Stream {
 
     fn input(&mut self, now: Instant, seg: &tcp::Segment<'_>) -> Result<(), String> {
         let result = self.with(|endpoint, cx| endpoint.input(now, seg, cx))?;
+        self.take_events(now);
         result.map_err(|reason| reason.name().to_owned())
     }
 
@@ -311,6 +340,7 @@ impl Subject for Stream {
     fn handle_timeout(&mut self, now: Instant) {
         // Without an endpoint there is no timer.
         let _ = self.with(|endpoint, cx| endpoint.handle_timeout(now, cx));
+        self.take_events(now);
     }
 
     fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String> {
@@ -355,7 +385,8 @@ impl Subject for Stream {
     }
 
     fn event(&mut self) -> Option<String> {
-        self.endpoint.as_mut()?.poll_event().map(|event| format!("{event:?}"))
+        let later = || self.endpoint.as_mut()?.poll_event().map(|event| format!("{event:?}"));
+        self.events.pop_front().or_else(later)
     }
 
     fn check(&self, key: &str, value: &str, _streams: &Streams) -> Result<(), String> {

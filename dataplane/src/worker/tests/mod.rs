@@ -9,6 +9,7 @@ mod cookies;
 mod ecn;
 mod events;
 mod floods;
+mod half_closed;
 mod host;
 mod ipsec;
 mod ipsec_attacks;

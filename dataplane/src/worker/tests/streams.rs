@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ddp::{Access, EndpointPolicy, RegionMemory, Stag, TaggedOffset};
-use tcp_lite::endpoint::{CloseReason, EndpointConfig, OnPeerClose};
+use tcp_lite::endpoint::{CloseReason, EndpointConfig};
 
 use super::sctp::lists;
 use super::wire_pair::*;
@@ -478,9 +478,9 @@ fn lists_name_every_stream_and_neighbour() {
 #[test]
 fn drain_ends_streams_gracefully_and_stop_by_force() {
     let mut net = pair();
-    let on_peer_close = OnPeerClose::KeepOpen;
-    let policy = EndpointPolicy { on_peer_close, ..EndpointPolicy::default() };
+    let policy = EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() };
     net.hosts[1].listen_as(PORT, 9, 9, EndpointConfig { policy, ..Default::default() });
+    net.hosts[1].closes = false;
     let len = 500_000;
     net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);

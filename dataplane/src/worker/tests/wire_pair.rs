@@ -207,6 +207,8 @@ pub(super) struct Host {
     pub(super) events: Vec<(usize, Event)>,
     /// The control thread takes events.
     pub(super) listens: bool,
+    /// The control thread closes streams as soon as their peers have.
+    pub(super) closes: bool,
     /// Of its listeners, and of the streams that it opens.
     pub(super) ip: crate::api::IpFields,
     /// The kernel's end, where the port is shared with it.
@@ -346,6 +348,7 @@ impl Host {
             handles,
             events: Vec::new(),
             listens: true,
+            closes: true,
             kernel: end,
             steering,
             rss: plan.rss,
@@ -609,6 +612,12 @@ impl Net {
                 for (worker, handle) in host.handles.iter_mut().enumerate() {
                     while let Some(event) = handle.poll() {
                         busy = true;
+                        if let Event::PeerClosed { stream, .. } = event
+                            && host.closes
+                        {
+                            // RFC 5041 §6.2.1: nothing is left to be answered.
+                            handle.send(Command::Close { stream, abort: false }).unwrap();
+                        }
                         host.events.push((worker, event));
                     }
                 }

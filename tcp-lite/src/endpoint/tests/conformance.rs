@@ -33,7 +33,7 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
         tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
-            on_peer_close: OnPeerClose::KeepOpen,
+            half_closed_timeout: None,
             ..EndpointPolicy::default()
         },
         mpa: mpa::Config { markers, on_bad_crc, ..mpa::Config::default() },

@@ -37,6 +37,8 @@ pub(super) struct Node {
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
+    /// Its ULP closes as soon as the peer has.
+    pub(super) closes: bool,
     /// Segments without an endpoint are answered by a reset.
     listens: bool,
     resets: Vec<Vec<u8>>,
@@ -74,6 +76,7 @@ impl Node {
         };
         stags.insert(entry).expect("a new table");
         Node {
+            closes: config.policy.half_closed_timeout.is_some(),
             config: Arc::new(config),
             ep,
             policy: Policy::Accept(Vec::new()),
@@ -220,6 +223,15 @@ impl Node {
             }
             if let Event::Rdmap(rdmap::Event::Received { .. }) = &event {
                 self.ep().post_buffers(MESSAGE_QUEUE, 1).expect("the queue exists");
+            }
+            // RFC 5041 §6.2.1: the ULP has nothing more to send.
+            let peer_closed = matches!(
+                &event,
+                Event::Ddp(ddp::Event::PeerClosed { .. })
+                    | Event::Rdmap(rdmap::Event::PeerClosed { .. })
+            );
+            if peer_closed && self.closes {
+                self.ep().shutdown(now);
             }
             self.events.push(event);
             if !request {

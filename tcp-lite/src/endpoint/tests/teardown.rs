@@ -74,7 +74,8 @@ fn crc_error_with_a_peer_that_stays() {
     net.b.assert_nothing_left();
 }
 
-/// A responder that has never verified an FPDU must not send one, not even the last message.
+/// A responder that has never verified an FPDU must not send one, not even the last message. An orderly close would be
+/// success to the peer (docs/protocol.md §6): a reset takes its place.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);
@@ -84,11 +85,75 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.a.send_bytes(&bad);
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
-    assert!(net.a.has(tcp::Event::RemoteClosed));
+    assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed));
+    assert!(net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset)));
     assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(9) }));
-    net.a.close();
-    net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
+    net.b.assert_nothing_left();
+}
+
+/// The same with the FPDU in the segment of the request, and with a FIN behind a part of it.
+#[test]
+fn error_before_an_fpdu_is_verified_resets() {
+    let mut bad = fpdus(&[write(0, b"bad")]);
+    bad[10] ^= 1;
+    let part = fpdus(&[write(0, &[1; 100])])[..50].to_vec();
+    for (first, closes, code) in [(bad, false, 2), (part, true, 1)] {
+        let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
+        net.a.send_bytes(&request(0xc0, 1, &[]));
+        if closes {
+            net.run_until(|net| net.b.is_established());
+            net.a.close();
+        }
+        net.a.send_bytes(&first);
+        net.run_for(Duration::from_secs(1));
+        assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed), "{code}");
+        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, code)));
+        net.b.assert_nothing_left();
+    }
+}
+
+/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged: it gets a reset.
+#[test]
+fn error_behind_our_fin_resets() {
+    for in_flight in [false, true] {
+        let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
+        let loses = lossy.clone();
+        let b = Node::responder(EndpointConfig::default());
+        let mut net = Net::new(Raw::connect(), b).with_fate(move |side, _, bytes| match side {
+            Side::B if loses.get() && has_payload(bytes) => Fate::Drop,
+            _ => Fate::Pass,
+        });
+        net.a.send_bytes(&request(0xc0, 1, &[]));
+        net.run_until(|net| net.b.is_established());
+        let first = fpdus(&[write(0, b"good")]);
+        net.a.send_bytes(&first);
+        net.run_for(Duration::from_millis(10));
+        if in_flight {
+            lossy.set(true);
+            net.b.write(0, &[0xd7; 3000], 9);
+        }
+        let now = net.now;
+        net.b.ep().shutdown(now);
+        net.run_for(Duration::from_millis(10));
+        let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
+        bad[20] ^= 1;
+        net.a.send_bytes(&bad);
+        net.run_for(Duration::from_millis(10));
+        assert_eq!(net.has_reset(Side::B), !in_flight, "what is out is sent again before");
+        lossy.set(false);
+        net.run_for(Duration::from_secs(3));
+        net.a.close();
+        net.run();
+        assert!(net.has_reset(Side::B));
+        // In LAST-ACK the peer's TCP need not report it (RFC 9293 §3.10.7.4).
+        let reset = net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset));
+        assert!(reset || in_flight, "{:?}", net.a.events);
+        assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
+        let arrived = net.a.up.received.iter().filter(|byte| **byte == 0xd7).count();
+        assert_eq!(arrived, if in_flight { 3000 } else { 0 });
+        net.b.assert_nothing_left();
+    }
 }
 
 /// FIN inside an FPDU: MPA error 1, with the last message.
@@ -261,10 +326,8 @@ fn what_was_sent_before_an_error_is_sent_again() {
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
 #[test]
 fn half_closed_goes_on() {
-    let config = with_policy(EndpointPolicy {
-        on_peer_close: OnPeerClose::KeepOpen,
-        ..EndpointPolicy::default()
-    });
+    let config =
+        with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     net.a.send(b"last words", 1);
     let now = net.now;
@@ -286,10 +349,8 @@ fn half_closed_goes_on() {
 /// A peer that does not close its direction is reset in the end.
 #[test]
 fn a_peer_that_lingers() {
-    let config = with_policy(EndpointPolicy {
-        on_peer_close: OnPeerClose::KeepOpen,
-        ..EndpointPolicy::default()
-    });
+    let config =
+        with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     let now = net.now;
     net.a.ep().shutdown(now);

@@ -31,7 +31,7 @@ fn setup(rdmap: bool) -> Setup {
         // The suite's ends close when they please.
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
-            on_peer_close: OnPeerClose::KeepOpen,
+            half_closed_timeout: None,
             ..EndpointPolicy::default()
         },
         ..EndpointConfig::default()

@@ -4,6 +4,7 @@ use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
 use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
 use core::time::Duration;
+use ddp::last_message::LastMessage;
 use ddp::{
     Access, BufferPool, Cookie, HoldBudget, MESSAGE_QUEUE, Message, PostError, QueueConfig, Source,
     Stag, StagEntry, StagTable, StreamConfig, TaggedOffset, VecMemory,
@@ -40,6 +41,8 @@ pub(super) struct Host {
     pub(super) upper: Upper<VecMemory>,
     pub(super) now: Instant,
     pub(super) policy: Policy,
+    /// Its ULPs close as soon as the peer has.
+    pub(super) closes: bool,
     pub(super) ulp: UlpConfig,
     pub(super) memory: VecMemory,
     pub(super) stags: StagTable<VecMemory>,
@@ -97,6 +100,7 @@ impl Host {
     pub(super) fn with(config: EndpointConfig, initiator: bool, ulp: UlpConfig) -> Host {
         let peer = PeerId::of([10, 0, 0, 9].into());
         let now = Instant::from_millis(1000);
+        let closes = config.policy.half_closed_timeout.is_some();
         let mut upper = Upper::new(Arc::new(config), peer, initiator, PAIRS);
         upper.up(now, PAIRS);
         assert_eq!(upper.poll_event(), Some(Event::Up { streams: PAIRS }));
@@ -105,6 +109,7 @@ impl Host {
             upper,
             now,
             policy: Policy::Accept(Vec::new()),
+            closes,
             ulp,
             stags: region(&memory),
             memory,
@@ -205,6 +210,15 @@ impl Host {
                     });
                     assert_ne!(posted, Some(None));
                 }
+                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                (
+                    SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
+                    | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. }),
+                    _,
+                ) if self.closes && self.upper.slot(id).is_some() => {
+                    let why = CloseReason::PeerShutdown;
+                    self.upper.with(id.stream, now, |slot, env| slot.shutdown(why, env));
+                }
                 _ => {}
             }
         }
@@ -274,6 +288,16 @@ impl Host {
                 (flying.message.stream, repr.ssn.0, repr.function, data)
             })
             .collect()
+    }
+
+    /// The last message among what is outstanding.
+    pub(super) fn last_message(&self) -> Option<LastMessage> {
+        let mut segments = self.flying.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
+        segments.find_map(|flying| {
+            // DDP-SSN; T = 0, L = 1, DV = 1; RsvdULP; QN 2, MSN 1, MO 0.
+            let rest = flying.bytes.get(2..)?.strip_prefix(&[0x41, 0, 0, 0, 0, 0, 0, 0, 0, 2])?;
+            LastMessage::parse(rest.strip_prefix(&[0, 0, 0, 1, 0, 0, 0, 0])?).ok()
+        })
     }
 
     /// The peer acknowledges the first `n` messages that are outstanding.

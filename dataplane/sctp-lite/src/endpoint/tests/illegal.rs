@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::*;
 use crate::seam::Taken;
 use crate::session::SessionError;
+use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{BadControl, Function, PPID_CONTROL, PPID_SEGMENT};
 
 /// The peer does this in an established session.
@@ -97,7 +98,9 @@ fn in_an_established_session() {
             let (mut host, session) = side();
             assert_eq!(wrong(&mut host), Taken::Yes, "{error}");
             assert_eq!(host.upper.stats.illegal, 1, "{error}");
-            assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])], "{error}");
+            // A Terminate alone would be an orderly end (docs/protocol.md §6).
+            assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])], "{error}");
+            assert_eq!(host.last_message(), Some(LastMessage::llp(0, 5)), "{error}");
             host.acknowledge_all();
             assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
             // Nothing more is placed, whatever comes.

@@ -465,8 +465,10 @@ fn abort_is_of_one_session() {
     for flying in host.flying.clone() {
         assert_eq!(host.again(flying.message), flying.bytes);
     }
-    assert_eq!(host.sends(), [(0, 3, Function::Terminate, vec![])]);
+    assert_eq!(host.sends(), [(0, 4, Function::Terminate, vec![])]);
+    assert_eq!(host.last_message(), Some(ddp::last_message::LastMessage::llp(0, 5)));
     assert_eq!(host.receive_write(0, 1, 50, b"ignored"), Taken::Yes);
+    assert!(!host.upper.take_abort(), "the peer has the last message");
     assert_eq!(host.memory.to_vec()[50..57], [0; 7]);
     host.acknowledge_all();
     host.receive(0, 2, Function::Terminate, b"");

@@ -7,6 +7,7 @@ mod attacks;
 mod calls;
 mod conformance;
 mod enhanced;
+mod half_closed;
 mod host;
 mod illegal;
 mod legal;

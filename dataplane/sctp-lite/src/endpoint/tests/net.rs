@@ -232,6 +232,14 @@ impl Node {
                 (SessionEvent::Rdmap(rdmap::Event::Received { .. }), _) => {
                     self.ep().post_buffers(id, MESSAGE_QUEUE, 1).expect("the queue exists");
                 }
+                // RFC 5041 §6.2.1: the ULP has nothing more to send.
+                (
+                    SessionEvent::Ddp(ddp::Event::PeerClosed { .. })
+                    | SessionEvent::Rdmap(rdmap::Event::PeerClosed { .. }),
+                    _,
+                ) if self.setup.endpoint.policy.half_closed_timeout.is_some() => {
+                    self.ep().shutdown_session(now, id);
+                }
                 (SessionEvent::Closed { stats, .. }, _) => {
                     self.last.insert(id, *stats);
                 }

@@ -68,7 +68,7 @@ impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
                 self.upper.stats.illegal += 1;
                 Taken::Yes
             }
-            Some(Arrival::Taken(_)) => Taken::Yes,
+            Some(Arrival::Taken(_) | Arrival::Lost) => Taken::Yes,
         }
     }
 

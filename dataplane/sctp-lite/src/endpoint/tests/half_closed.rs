@@ -1,0 +1,96 @@
+//! A session whose peer has terminated: the ULP answers, then closes (RFC 5041 §6.2.1). And ends that must not look orderly
+//! (docs/protocol.md §6).
+
+use super::host::*;
+use crate::endpoint::*;
+use crate::seam::Taken;
+use core::time::Duration;
+use ddp::last_message::LastMessage;
+use wire::sctp::ddp::{Function, PPID_SEGMENT};
+
+/// What this end reports of a failure of its own.
+fn failed() -> Option<LastMessage> {
+    Some(LastMessage::llp(0, 5))
+}
+
+/// A session whose peer has sent a message and its Terminate, and whose ULP has not closed.
+fn half_closed() -> (Host, SessionId) {
+    let (mut host, session) = Host::established_passive();
+    host.closes = false;
+    assert_eq!(host.receive_write(0, 1, 0, b"question"), Taken::Yes);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.sends(), []);
+    let closed = ddp::Event::PeerClosed { incomplete: false };
+    assert!(host.ddp_events(session).contains(&closed));
+    (host, session)
+}
+
+#[test]
+fn answer_follows_the_peers_terminate() {
+    let (mut host, session) = half_closed();
+    host.post(session, send_message(b"answer", 1)).expect("room");
+    assert_eq!(host.sends(), []);
+    assert_eq!(host.flying[0].ppid, PPID_SEGMENT);
+    assert!(host.flying[0].bytes.ends_with(b"answer"));
+    // One Terminate is enough (RFC 5043 §6.2), but the streams are in use as long as this end answers.
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::No);
+    host.shutdown(session);
+    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
+    host.acknowledge_all();
+    assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+}
+
+/// The wait for the ULP is bounded. Its end is reported to the peer: answers are missing.
+#[test]
+fn ulp_that_does_not_close_is_reported() {
+    let (mut host, session) = half_closed();
+    let second = Duration::from_secs(1);
+    host.wait(ddp::HALF_CLOSED_TIMEOUT - second);
+    // An acknowledged answer is progress.
+    host.post(session, send_message(b"late", 1)).expect("room");
+    host.pull();
+    host.acknowledge_all();
+    host.wait(second);
+    assert_eq!(host.reason(session), None);
+    host.wait(ddp::HALF_CLOSED_TIMEOUT);
+    assert_eq!(host.reason(session), Some(CloseReason::UlpTimeout));
+    assert_eq!(host.sends(), [(0, 3, Function::Terminate, vec![])]);
+    assert_eq!(host.last_message(), failed());
+    host.acknowledge_all();
+    host.assert_nothing_left();
+}
+
+/// Behind this end's Terminate there is no place for a last message: the association is aborted.
+#[test]
+fn error_behind_our_terminate_aborts_the_association() {
+    let wrong: [fn(&mut Host) -> Taken; 2] = [
+        |host| host.receive_write(0, 1, REGION as u64, b"outside"),
+        |host| host.receive_write(0, 1, 0, &[1; 16 * 1024]),
+    ];
+    for wrong in wrong {
+        let (mut host, session) = Host::established_passive();
+        host.shutdown(session);
+        assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+        host.acknowledge_all();
+        assert_eq!(wrong(&mut host), Taken::Yes);
+        assert!(host.upper.take_abort());
+    }
+}
+
+/// A segment that is thrown away because this end has given the session up in order: the association is aborted.
+#[test]
+fn segment_behind_an_orderly_end_aborts_the_association() {
+    let (mut host, session) = Host::established_passive();
+    host.shutdown(session);
+    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    host.acknowledge_all();
+    let teardown = ddp::EndpointPolicy::default().teardown_timeout;
+    host.wait(teardown);
+    host.wait(teardown);
+    assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
+    assert!(!host.upper.take_abort());
+    assert_eq!(host.receive_write(0, 1, 0, b"late"), Taken::Yes);
+    assert_eq!(host.memory.to_vec()[..4], [0; 4]);
+    assert!(host.upper.take_abort());
+}

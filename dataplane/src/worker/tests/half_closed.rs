@@ -1,0 +1,146 @@
+//! Streams whose peer has closed its direction: what came before is answered (RFC 5041 §6.2.1). With the default policy, which
+//! is `ddpd`'s, over both transports.
+
+use std::sync::Arc;
+
+use ddp::{EndpointPolicy, HALF_CLOSED_TIMEOUT, MESSAGE_QUEUE, StreamConfig, StreamId};
+
+use super::wire_pair::*;
+use crate::api::{CloseReason, Command, EndpointConfig, Event, SctpConfig, Service};
+
+const PORT: u16 = 4791;
+const QUESTIONS: u8 = 20;
+
+fn transports() -> [EndpointConfig; 2] {
+    with_policy(EndpointPolicy::default())
+}
+
+fn with_policy(policy: EndpointPolicy) -> [EndpointConfig; 2] {
+    let endpoint = sctp_lite::endpoint::EndpointConfig { policy, ..Default::default() };
+    let sctp = SctpConfig { endpoint: Arc::new(endpoint), ..super::sctp::config() };
+    let tcp = tcp_lite::endpoint::EndpointConfig { policy, ..Default::default() };
+    [tcp.into(), sctp.into()]
+}
+
+/// Opens a stream that the second host serves so, posting at most `posts` answers at once.
+fn open(config: &EndpointConfig, service: Service, posts: usize) -> (Net, StreamId, StreamId) {
+    open_with(config, config, service, posts)
+}
+
+/// The same; the first host opens it with the configuration `client`.
+fn open_with(
+    config: &EndpointConfig,
+    client: &EndpointConfig,
+    service: Service,
+    posts: usize,
+) -> (Net, StreamId, StreamId) {
+    let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
+    net.hosts[1].listen_as(PORT, 9, 9, config.clone());
+    net.settle();
+    net.hosts[0].connect_as(0, (v4(2), PORT).into(), client.clone());
+    let there = net.until("a request", |net| {
+        net.hosts[1].take(|e| match e {
+            Event::Incoming { stream, .. } => Some(*stream),
+            _ => None,
+        })
+    });
+    let ulp = StreamConfig { max_posts: posts, ..stream_config() }.into();
+    let accept = Command::Accept { stream: there, pd: PD, private_data: Vec::new(), ulp, service };
+    net.hosts[1].command(0, |_| accept);
+    let here = net.until("the stream", |net| {
+        net.hosts[0].take(|e| match e {
+            Event::Established { stream, .. } => Some(*stream),
+            Event::ConnectFailed { reason, .. } => panic!("{reason}"),
+            _ => None,
+        })
+    });
+    (net, here, there)
+}
+
+/// The first host sends everything and closes at once.
+fn ask_and_close(net: &mut Net, here: StreamId) {
+    for n in 0..QUESTIONS {
+        net.hosts[0].send(here, &[n; 10]);
+    }
+    net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
+}
+
+fn messages(net: &mut Net, host: usize) -> Vec<u8> {
+    let next = |e: &Event| match e {
+        Event::Untagged { qn, data, .. } if *qn == MESSAGE_QUEUE => Some(data[0]),
+        _ => None,
+    };
+    core::iter::from_fn(|| net.hosts[host].take(next)).collect()
+}
+
+fn end(net: &mut Net, host: usize) -> CloseReason {
+    net.until("the end", |net| {
+        net.hosts[host].take(|e| match e {
+            Event::Closed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    })
+}
+
+#[test]
+fn echo_answers_what_came_before_the_peers_close() {
+    for config in transports() {
+        // With room for all answers, and for one at a time.
+        for posts in [1024, 1] {
+            let (mut net, here, _) = open(&config, Service::Echo, posts);
+            // The worker closes by itself.
+            net.hosts[1].closes = false;
+            ask_and_close(&mut net, here);
+            let ends = [end(&mut net, 0).name(), end(&mut net, 1).name()];
+            assert_eq!(ends, ["local_shutdown", "peer_shutdown"], "{config:?}");
+            assert_eq!(messages(&mut net, 0), (0..QUESTIONS).collect::<Vec<_>>(), "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn sink_closes_after_its_peer() {
+    for config in transports() {
+        let (mut net, here, _) = open(&config, Service::Sink, 1024);
+        net.hosts[1].closes = false;
+        ask_and_close(&mut net, here);
+        assert_eq!(end(&mut net, 0).name(), "local_shutdown", "{config:?}");
+    }
+}
+
+#[test]
+fn control_thread_answers_after_the_peers_close() {
+    for config in transports() {
+        let (mut net, here, there) = open(&config, Service::Control, 1024);
+        net.hosts[1].closes = false;
+        ask_and_close(&mut net, here);
+        net.until("the peer's close", |net| {
+            net.hosts[1].take(|e| matches!(e, Event::PeerClosed { .. }).then_some(()))
+        });
+        assert_eq!(messages(&mut net, 1).len(), usize::from(QUESTIONS));
+        net.hosts[1].send(there, b"answer");
+        net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
+        let ends = [end(&mut net, 0).name(), end(&mut net, 1).name()];
+        assert_eq!(ends, ["local_shutdown", "peer_shutdown"], "{config:?}");
+        assert_eq!(messages(&mut net, 0), [b'a']);
+    }
+}
+
+/// A control thread that never closes costs a bounded time, and the peer sees a failure.
+#[test]
+fn service_that_does_not_close_ends_in_a_failure() {
+    let teardown_timeout = 2 * HALF_CLOSED_TIMEOUT;
+    let patient = with_policy(EndpointPolicy { teardown_timeout, ..EndpointPolicy::default() });
+    for (config, client) in transports().into_iter().zip(patient) {
+        let (mut net, here, _) = open_with(&config, &client, Service::Control, 1024);
+        net.hosts[1].closes = false;
+        ask_and_close(&mut net, here);
+        assert_eq!(end(&mut net, 1).name(), "ulp_timeout", "{config:?}");
+        let (reason, reported) = (end(&mut net, 0), |e: &Event| match e {
+            Event::Untagged { qn, data, .. } if *qn == ddp::ERROR_QUEUE => Some(data.clone()),
+            _ => None,
+        });
+        let last_message = net.hosts[0].take(reported);
+        assert!(!reason.is_graceful() || last_message.is_some(), "{config:?}: {reason}");
+    }
+}

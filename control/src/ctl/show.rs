@@ -70,6 +70,12 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
+/// Prefixes of peers that may connect, a minus before those that may not.
+fn peers(allow: &[String], deny: &[String]) -> String {
+    let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
+    deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
+}
+
 pub(super) fn seconds(value: f64) -> String {
     let whole = Duration::try_from_secs_f64(value.max(0.0).trunc()).unwrap_or(Duration::ZERO);
     humantime::format_duration(whole).to_string()
@@ -146,10 +152,11 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
             or_dash(interface.vlan),
             interface.mtu.to_string(),
             list(&interface.addresses),
+            peers(&interface.allow, &interface.deny),
         ]
     });
     text += "\n";
-    text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES"], rows);
+    text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES", "PEERS"], rows);
     let neighbours: Vec<Vec<String>> = interfaces
         .flat_map(|(_, interface)| {
             interface.neighbours.iter().map(|neighbour| {
@@ -240,6 +247,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
             "CRC",
             "REGIONS",
             "QUEUES",
+            "PEERS",
             "STREAMS",
             "ACCEPTED",
             "REFUSED",
@@ -264,6 +272,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
                 yes(listener.crc),
                 list(&listener.regions),
                 list(&queues),
+                peers(&listener.allow, &listener.deny),
                 format!("{}/{}", listener.streams, listener.max_streams),
                 listener.accepted.to_string(),
                 listener.refused.to_string(),

@@ -9,6 +9,7 @@ use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::ipsec::IpsecConfig;
+use super::peers::PeerFilter;
 use super::transport::EndpointConfig;
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
@@ -90,6 +91,8 @@ pub struct ListenerConfig {
     pub ip: IpFields,
     /// Streams must be protected by IPsec, their content encrypted with keys of so many bits; 0: integrity is enough.
     pub require: Option<u16>,
+    /// Peers that may connect. [`super::Command::SetPeers`] replaces them.
+    pub peers: Arc<PeerFilter>,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,

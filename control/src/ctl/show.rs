@@ -152,11 +152,19 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
             or_dash(interface.vlan),
             interface.mtu.to_string(),
             list(&interface.addresses),
-            peers(&interface.allow, &interface.deny),
         ]
     });
     text += "\n";
-    text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES", "PEERS"], rows);
+    text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES"], rows);
+    let lists = interfaces.clone().map(|(_, interface)| interface);
+    let lists: Vec<Vec<String>> = lists
+        .filter(|interface| !(interface.allow.is_empty() && interface.deny.is_empty()))
+        .map(|interface| vec![interface.name.clone(), peers(&interface.allow, &interface.deny)])
+        .collect();
+    if !lists.is_empty() {
+        text += "\n";
+        text += &table(&["INTERFACE", "PEERS"], lists);
+    }
     let neighbours: Vec<Vec<String>> = interfaces
         .flat_map(|(_, interface)| {
             interface.neighbours.iter().map(|neighbour| {

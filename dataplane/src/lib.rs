@@ -43,8 +43,9 @@ pub use api::{
     Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle, InterfaceConfig, InterfaceId,
     IpFields, IpsecConfig, IpsecDrop, IpsecNotice, LONGEST_LATENCY, Limit, LimitInfo, Limits,
     Listed, ListenerConfig, ListenerId, Load, LoadKind, LoadReport, NeighbourInfo, Order, Origin,
-    Pace, PortAttachment, PortId, PostFailure, Protection, RECORDINGS, Record, RecordKind,
-    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay,
-    SctpConfig, Secret, Service, Sources, StartError, StreamInfo, StreamParams, StreamStats,
-    SynCookieMode, Ticket, Transport, WaitedFor, Window, WorkerConfig, WorkerHandle, WorkerId,
+    Pace, PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule, PortAttachment, PortId,
+    PostFailure, Protection, RECORDINGS, Record, RecordKind, Recording, ReplayWindows, Route,
+    SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay, SctpConfig, Secret, Service, Sources,
+    StartError, StreamInfo, StreamParams, StreamStats, SynCookieMode, Ticket, Transport, WaitedFor,
+    Window, WorkerConfig, WorkerHandle, WorkerId,
 };

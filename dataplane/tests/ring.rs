@@ -180,6 +180,7 @@ impl End {
     fn listen(&mut self) {
         let listener = Arc::new(ListenerConfig {
             require: None,
+            peers: Default::default(),
             ip: Default::default(),
             id: ListenerId(1),
             interface: None,

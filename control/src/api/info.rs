@@ -133,6 +133,12 @@ pub struct InterfaceInfo {
     pub addresses: Vec<String>,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Prefixes of peers that its listeners admit; empty: all that `deny` does not have.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Prefixes of peers that its listeners refuse.
+    #[serde(default)]
+    pub deny: Vec<String>,
     /// Neighbours that are known now.
     pub neighbours: Vec<NeighbourInfo>,
 }
@@ -244,6 +250,12 @@ pub struct ListenerInfo {
     pub refused: u64,
     /// Made from the configuration file; else through the API.
     pub configured: bool,
+    /// Prefixes of peers that it admits; empty: all that `deny` does not have. Its interface must admit them too.
+    #[serde(default)]
+    pub allow: Vec<String>,
+    /// Prefixes of peers that it refuses.
+    #[serde(default)]
+    pub deny: Vec<String>,
 }
 
 /// An untagged queue of a listener.

@@ -144,6 +144,9 @@ fn hint(failure: HandshakeFailure) -> Option<&'static str> {
         ("session", "closed" | "reset") => {
             "the peer opened an association and left without an Initiate: a port scanner or a health check"
         }
+        ("admission", "peer_refused") => {
+            "`allow` and `deny` of the listener and of its interface decide who may connect: change them and ddpctl reload"
+        }
         ("admission", "no_room") => {
             "raise limits.pending of the listener or limits.streams_per_peer, or close streams of this peer: ddpctl streams"
         }

@@ -521,6 +521,7 @@ impl Core {
                 answer.send(done.and_then(|()| self.region_info(&name).map(Reply::Region)));
             }
             Then::ListenerAdded { name, answer } => self.on_listener_added(&name, result, answer),
+            Then::PeersSet { name } => self.on_peers_set(name, result),
             Then::ListenerRemoved { id, name, answer } => {
                 self.listeners.on_removed(&mut self.env, id, &name, answer);
             }

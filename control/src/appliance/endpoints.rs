@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dataplane::{InterfaceId, ListenerConfig, ListenerId, SctpConfig, Service};
+use dataplane::{
+    InterfaceId, ListenerConfig, ListenerId, PeerFilter, PeerLists, SctpConfig, Service,
+};
 use ddp::rdmap;
 use ddp::{EndpointPolicy, MESSAGE_QUEUE, Qn, QueueConfig, StreamConfig, VersionPolicy};
 use sctp_lite::sctp;
@@ -13,7 +15,8 @@ use tcp_lite::tcp;
 
 use crate::api::{ConnectSpec, UlpChoice};
 use crate::config::{
-    Config, Delivery, ListenerLimits, ListenerSection, QueueSection, SctpSection, TcpSection, Ulp,
+    Config, Delivery, ListenerLimits, ListenerSection, PeerSection, QueueSection, SctpSection,
+    TcpSection, Ulp,
 };
 use crate::transport::Transport;
 
@@ -37,8 +40,19 @@ pub fn listener_config(
         port: section.port,
         endpoint: listener_endpoint(config, section),
         require: section.require,
+        peers: Arc::new(peer_filter(config, section)),
         backlog: pending,
         credits: pending,
+    }
+}
+
+/// Peers that a listener admits: by its own lists and its interface's.
+pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFilter {
+    let lists = |peers: &PeerSection| PeerLists::new(&peers.allow, &peers.deny);
+    let interface = config.interfaces.iter().find(|i| i.name == section.interface);
+    PeerFilter {
+        interface: interface.map_or_else(PeerLists::default, |i| lists(&i.peers)),
+        listener: lists(&section.peers),
     }
 }
 

@@ -34,6 +34,10 @@ pub(super) enum Then {
         name: String,
         answer: Option<Answer>,
     },
+    /// Every worker admits the peers that the listener admits now.
+    PeersSet {
+        name: String,
+    },
     ListenerRemoved {
         id: ListenerId,
         name: String,

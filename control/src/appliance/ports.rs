@@ -76,6 +76,8 @@ impl PortView {
                     vlan: interface.vlan,
                     addresses: interface.addresses.iter().map(ToString::to_string).collect(),
                     mtu: interface.mtu,
+                    allow: interface.peers.allow.iter().map(ToString::to_string).collect(),
+                    deny: interface.peers.deny.iter().map(ToString::to_string).collect(),
                     neighbours: neighbours.iter().filter(here).map(show).collect(),
                 }
             })

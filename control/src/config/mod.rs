@@ -21,6 +21,7 @@ mod management;
 mod memory;
 mod network;
 mod objects;
+mod peers;
 mod ports;
 mod rdmap;
 mod reader;
@@ -150,6 +151,24 @@ impl Config {
         self.sctp.apply_reload(&new.sctp);
         self.limits.apply_reload(&new.limits);
         self.management.apply_reload(&new.management);
+        for interface in &mut self.interfaces {
+            let same = new.interfaces.iter().find(|other| other.name == interface.name);
+            interface.peers = same.map_or_else(Default::default, |other| other.peers.clone());
+        }
+    }
+
+    /// Names of the keys of `[[interface]]` that a reload applies, and that differ in an interface that both have.
+    #[cfg(feature = "appliance")]
+    fn interface_differences(&self, new: &Config) -> Vec<&'static str> {
+        let find = |name: &str| new.interfaces.iter().find(|other| other.name == name);
+        let mut both = self.interfaces.iter().filter_map(|own| Some((own, find(&own.name)?)));
+        let (mut allow, mut deny) = (false, false);
+        both.by_ref().for_each(|(own, other)| {
+            allow |= own.peers.allow != other.peers.allow;
+            deny |= own.peers.deny != other.peers.deny;
+        });
+        let names = [("allow", allow), ("deny", deny)].into_iter();
+        names.filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 
     /// Those sections, and the names of their keys that differ: of those that a reload applies, or of the others.
@@ -159,7 +178,9 @@ impl Config {
         new: &Config,
         reload: bool,
     ) -> Vec<(&'static str, Vec<&'static str>)> {
+        let interfaces = if reload { self.interface_differences(new) } else { Vec::new() };
         let all = [
+            ("interface", interfaces),
             ("memory", self.memory.differences(&new.memory, reload)),
             ("tcp", self.tcp.differences(&new.tcp, reload)),
             ("mpa", self.mpa.differences(&new.mpa, reload)),
@@ -181,7 +202,11 @@ impl Config {
 pub fn keys() -> Vec<Key> {
     let before = [tables::root::keys_of(), devices::descriptors()].concat();
     let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];
-    let interfaces = [tables::interface::keys_of(), tables::route::keys_of()];
+    let interfaces = [
+        tables::interface::keys_of(),
+        tables::interface_peers::keys_of(),
+        tables::route::keys_of(),
+    ];
     let objects = [
         tables::region::keys_of(),
         tables::listener::keys_of(),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::errors::Places;
+use super::peers::peers;
 use super::reader::Section;
 use super::tables;
 use super::types::*;
@@ -35,6 +36,7 @@ pub(super) fn interface(
     let ttl = section.optional("ttl", tables::interface::ttl());
     let local_ports =
         section.or("local_ports", LocalPorts::default(), tables::interface::local_ports());
+    let peers = peers(&mut section);
     let host = host(&mut section, name.as_deref(), port.as_deref(), ports);
     check_mtu(&section, mtu, port_mtu, &addresses);
     let interface = name.zip(port).map(|(name, port)| InterfaceSection {
@@ -47,6 +49,7 @@ pub(super) fn interface(
         ip: IpFields { dscp, ttl },
         local_ports,
         host,
+        peers,
     });
     (interface, section.finish())
 }

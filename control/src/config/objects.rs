@@ -7,6 +7,7 @@ use toml::de::DeValue;
 
 use super::access;
 use super::errors::Places;
+use super::peers::peers;
 use super::rdmap;
 use super::reader::Section;
 use super::rule::Read;
@@ -141,6 +142,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
     let transport = section.or("transport", Transport::Tcp, key::listener::transport());
     let dscp = section.optional("dscp", key::listener::dscp());
     let ttl = section.optional("ttl", key::listener::ttl());
+    let peers = peers(&mut section);
     let require = section.or("require", None, key::listener::require());
     let mut ulp = rdmap::ulp(&mut section);
     if let (Transport::Sctp, Ulp::Rdmap(rdmap)) = (transport, &mut ulp) {
@@ -165,6 +167,7 @@ pub(super) fn listener(mut section: Section<'_, '_>) -> (Option<ListenerSection>
         port,
         transport,
         ip: IpFields { dscp, ttl },
+        peers,
         require,
         ulp,
         mpa,

@@ -21,6 +21,7 @@ const REFERENCE: Shape = Shape::Text("the name of a section");
 const PATH: Shape = Shape::Text("a path");
 const ADDRESS: Shape = Shape::Text("an IP address");
 const NETWORK: Shape = Shape::Text("an address with its prefix length, such as 192.0.2.1/24");
+const PEERS: Shape = Shape::Text("a prefix, host bits zero, such as 192.0.2.0/24");
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn second() -> Duration {
@@ -101,6 +102,18 @@ pub(super) mod interface {
     }}
 }
 
+/// Keys of `[[interface]]` that a reload applies.
+pub(super) mod interface_peers {
+    use super::*;
+    keys! { keys_of in "interface", reload: true {
+        /// Peers that may connect to its listeners, as prefixes, at most 1024. Without entries, all that `deny` does not have. Packets of
+        /// others that would begin a stream are dropped without an answer. A listener's own lists must admit them too.
+        allow: Vec<IpNet> = list(PEERS), "[]";
+        /// Peers that may not, as prefixes, at most 1024. It wins over `allow`.
+        deny: Vec<IpNet> = list(PEERS), "[]";
+    }}
+}
+
 /// `[[interface.routes]]`.
 pub(super) mod route {
     use super::*;
@@ -159,6 +172,11 @@ pub(super) mod listener {
         dscp: u8 = int(0u8, MAX_DSCP), "the interface's";
         /// Time to live, or hop limit, of its streams' packets.
         ttl: u8 = int(1u8, u8::MAX), "the interface's";
+        /// Peers that may connect, as prefixes, at most 1024. Without entries, all that `deny` does not have. Packets of others that
+        /// would begin a stream are dropped without an answer. The interface's lists must admit them too.
+        allow: Vec<IpNet> = list(PEERS), "[]";
+        /// Peers that may not, as prefixes, at most 1024. It wins over `allow`.
+        deny: Vec<IpNet> = list(PEERS), "[]";
         /// What IPsec must do for its streams: protect them (`ipsec`), encrypt them with keys of 128 bits at least, or of 256. Others
         /// are refused.
         require: Option<u16> = one_of(&REQUIRED), "\"none\"";

@@ -50,7 +50,22 @@ pub struct InterfaceSection {
     pub local_ports: LocalPorts,
     /// The TAP by which the host's kernel shares the port, if it does.
     pub host: Option<String>,
+    /// Peers that its listeners admit.
+    pub peers: PeerSection,
 }
+
+/// `allow` and `deny` of an interface or a listener. A peer is admitted if `deny` does not have its address, and `allow` is empty
+/// or has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerSection {
+    /// Prefixes, host bits zero, at most [`MAX_PEERS`].
+    pub allow: Vec<IpNet>,
+    /// Likewise.
+    pub deny: Vec<IpNet>,
+}
+
+/// Most entries of `allow` or `deny`.
+pub const MAX_PEERS: usize = 1024;
 
 /// `[[region]]`: memory with a name. The API's "add region" takes the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +140,8 @@ pub struct ListenerSection {
     pub transport: Transport,
     /// DSCP and TTL of its streams, where they are not the interface's.
     pub ip: IpFields,
+    /// Peers that it admits, of those that its interface admits.
+    pub peers: PeerSection,
     /// IPsec must protect its streams, with encryption by keys of so many bits; 0: with integrity alone.
     pub require: Option<u16>,
     /// The protocol above DDP.

@@ -3,6 +3,7 @@
 //! It is the inverse of reading: the tables, rendered, are read as the same [`Config`]. Defaults are written out; keys
 //! without a value, and keys that have no meaning beside others, are left out.
 
+use ipnet::IpNet;
 use port_kind::PortKind;
 use serde_json::{Value, json};
 
@@ -196,6 +197,8 @@ fn interface(section: &InterfaceSection, tables: &mut Vec<Table>) {
             ("local_ports", Some(json!(section.local_ports.to_string()))),
             ("host", section.host.as_ref().map(|_| json!("tap"))),
             ("host_name", section.host.as_ref().map(|name| json!(name))),
+            ("allow", prefixes(&section.peers.allow)),
+            ("deny", prefixes(&section.peers.deny)),
         ],
     );
     tables.push(Table { section: "interface", of: of.clone(), keys });
@@ -271,6 +274,8 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
             ("private_data_limit", Some(json!(mpa.private_data_limit))),
             ("dscp", section.ip.dscp.map(|dscp| json!(dscp))),
             ("ttl", section.ip.ttl.map(|ttl| json!(ttl))),
+            ("allow", prefixes(&section.peers.allow)),
+            ("deny", prefixes(&section.peers.deny)),
             ("require", required(section.require).map(|word| json!(word))),
             ("regions", Some(json!(section.regions))),
         ],
@@ -304,6 +309,12 @@ fn listener(section: &ListenerSection, tables: &mut Vec<Table>) {
         let of = [of.as_slice(), &[queue.qn.to_string()]].concat();
         tables.push(Table { section: "listener.queue", of, keys });
     }
+}
+
+/// A list of prefixes, if it has entries.
+fn prefixes(list: &[IpNet]) -> Option<Value> {
+    let shown: Vec<_> = list.iter().map(ToString::to_string).collect();
+    (!shown.is_empty()).then(|| json!(shown))
 }
 
 /// The word for what a listener requires of IPsec, if it requires something.

@@ -70,6 +70,12 @@ fn list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
+/// Prefixes of peers that may connect, a minus before those that may not.
+fn peers(allow: &[String], deny: &[String]) -> String {
+    let allowed = if allow.is_empty() { "all".to_owned() } else { allow.join(" ") };
+    deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
+}
+
 pub(super) fn seconds(value: f64) -> String {
     let whole = Duration::try_from_secs_f64(value.max(0.0).trunc()).unwrap_or(Duration::ZERO);
     humantime::format_duration(whole).to_string()
@@ -150,6 +156,15 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
     });
     text += "\n";
     text += &table(&["INTERFACE", "PORT", "VLAN", "MTU", "ADDRESSES"], rows);
+    let lists = interfaces.clone().map(|(_, interface)| interface);
+    let lists: Vec<Vec<String>> = lists
+        .filter(|interface| !(interface.allow.is_empty() && interface.deny.is_empty()))
+        .map(|interface| vec![interface.name.clone(), peers(&interface.allow, &interface.deny)])
+        .collect();
+    if !lists.is_empty() {
+        text += "\n";
+        text += &table(&["INTERFACE", "PEERS"], lists);
+    }
     let neighbours: Vec<Vec<String>> = interfaces
         .flat_map(|(_, interface)| {
             interface.neighbours.iter().map(|neighbour| {
@@ -240,6 +255,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
             "CRC",
             "REGIONS",
             "QUEUES",
+            "PEERS",
             "STREAMS",
             "ACCEPTED",
             "REFUSED",
@@ -264,6 +280,7 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
                 yes(listener.crc),
                 list(&listener.regions),
                 list(&queues),
+                peers(&listener.allow, &listener.deny),
                 format!("{}/{}", listener.streams, listener.max_streams),
                 listener.accepted.to_string(),
                 listener.refused.to_string(),

@@ -10,6 +10,7 @@ use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 
 use super::ids::{InterfaceId, ListenerId, PortId, WorkerId};
 use super::ipsec::IpsecConfig;
+use super::peers::PeerFilter;
 use super::transport::EndpointConfig;
 
 /// One dataplane: workers, the ports they poll and the interfaces on them.
@@ -92,6 +93,8 @@ pub struct ListenerConfig {
     /// Streams must be protected by IPsec as long as they live, their content encrypted with keys of so many bits; 0: integrity
     /// is enough.
     pub require: Option<u16>,
+    /// Peers that may connect. [`super::Command::SetPeers`] replaces them.
+    pub peers: Arc<PeerFilter>,
     /// Most streams per worker between SYN and [`super::Event::Incoming`]; SYNs beyond are answered with
     /// cookies, or dropped.
     pub backlog: u32,

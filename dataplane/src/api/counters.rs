@@ -440,6 +440,9 @@ drop_reasons! {
     NoStream = "no_stream",
     /// SYN to a port without a listener (answered by a reset if the rate allows).
     NoListener = "no_listener",
+    /// First packet (SYN, returned cookie, INIT, COOKIE ECHO), or one without a stream, to a listener of a peer that `allow`
+    /// and `deny` refuse. Not answered.
+    PeerRefused = "peer_refused",
     /// SYN while the listener has no credit.
     NoCredit = "no_credit",
     /// SYN while the backlog is full.

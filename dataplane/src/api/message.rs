@@ -18,6 +18,7 @@ use super::handshake::{HandshakeCount, HandshakeFailed};
 use super::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
+use super::peers::PeerFilter;
 use super::recording::Recording;
 use super::transport::{CloseReason, EndpointConfig, StreamParams, StreamStats, Transport};
 use crate::capture::Tap;
@@ -86,6 +87,16 @@ pub enum Command {
     RemoveListener {
         /// The listener.
         listener: ListenerId,
+        /// For the answer.
+        ticket: Ticket,
+    },
+    /// Replaces the peers that a listener admits. Its half-open streams of peers that are not admitted any more are
+    /// reset; streams that are established stay. Answered by [`Event::Done`].
+    SetPeers {
+        /// The listener.
+        listener: ListenerId,
+        /// From now on.
+        peers: Arc<PeerFilter>,
         /// For the answer.
         ticket: Ticket,
     },

@@ -10,6 +10,7 @@ mod ids;
 mod ipsec;
 mod load;
 mod message;
+mod peers;
 mod recording;
 mod transport;
 
@@ -33,6 +34,7 @@ pub use message::{
     Command, CommandError, Connect, ConnectError, Event, Listed, NeighbourInfo, PostFailure,
     Service, Sources, StreamInfo,
 };
+pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use recording::{RECORDINGS, Record, RecordKind, Recording, WaitedFor};

@@ -61,7 +61,10 @@ impl<Io: PortIo> Core<Io> {
         } else {
             Err(DropReason::NoStream)
         };
-        let Err(reason) = outcome else { return };
+        let Err(mut reason) = outcome else { return };
+        if reason == DropReason::NoStream && self.refuses_peer(Transport::Tcp, &flow).is_some() {
+            reason = DropReason::PeerRefused;
+        }
         self.env.control.counters().drops.count(reason);
         let answered = matches!(
             reason,
@@ -72,6 +75,9 @@ impl<Io: PortIo> Core<Io> {
             DropReason::NoListener if refused => self.no_listener(Transport::Tcp, &flow, now),
             DropReason::NotProtected if refused => {
                 self.not_protected(Transport::Tcp, (&flow, None), now)
+            }
+            DropReason::PeerRefused if flags.has(Flags::SYN) => {
+                self.peer_refused(Transport::Tcp, &flow, now);
             }
             _ => {}
         }
@@ -124,6 +130,9 @@ impl<Io: PortIo> Core<Io> {
         let EndpointConfig::Tcp(endpoint) = &listener.endpoint else {
             return Err(DropReason::NoListener);
         };
+        if listener.peers.check(flow.remote.ip()).is_err() {
+            return Err(DropReason::PeerRefused);
+        }
         if interface.next_hop(flow.remote.ip()).is_none() {
             return Err(DropReason::NoRoute);
         }

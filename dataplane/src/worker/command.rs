@@ -36,6 +36,9 @@ impl<Io: PortIo> Core<Io> {
                 self.done(ticket, result);
             }
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
+            Command::SetPeers { listener, peers, ticket } => {
+                self.set_peers(listener, peers, ticket);
+            }
             Command::Credits { listener, more } => {
                 self.env.admission.listeners_mut().add_credits(listener, more)
             }
@@ -103,7 +106,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
+    pub(super) fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
         self.env.control.send(Event::Done { ticket, result });
     }
 
@@ -212,15 +215,7 @@ impl<Io: PortIo> Core<Io> {
 
     fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
         let result = self.env.admission.listeners_mut().remove(listener);
-        for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
-            let conn = &stream.conn;
-            if conn.stage == Stage::Starting && conn.listener() == Some(listener) {
-                env.abort(&mut stream);
-                env.make_ready(&mut stream);
-            }
-        }
-        self.abort_associations_of(listener);
+        self.abort_handshakes(listener, |_| true);
         self.done(ticket, result);
     }
 

@@ -116,6 +116,10 @@ impl<Io: PortIo> Core<Io> {
         let listener = listeners.find(Transport::Tcp, interface.id, flow.local).cloned();
         let Some(listener) = listener else { return Ok(false) };
         let OverTransport::Tcp(endpoint) = &listener.endpoint else { return Ok(false) };
+        // Before the cookie is verified: a peer that is not admitted costs no more than this.
+        if listener.peers.check(flow.remote.ip()).is_err() {
+            return Err(DropReason::PeerRefused);
+        }
         let tuple = FourTuple { local: flow.local, remote: flow.remote };
         let cookies = self.env.admission.cookies();
         let Some(cookie) = cookies.codec.check(&endpoint.tcp, &tuple, segment, now) else {

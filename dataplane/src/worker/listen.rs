@@ -25,7 +25,8 @@ use siphasher::sip::SipHasher13;
 
 use super::by_age::ByAge;
 use crate::api::{
-    CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId, Transport,
+    CommandError, DropReason, InterfaceId, Limits, ListenerConfig, ListenerId, PeerFilter,
+    PeerRefusal, Transport,
 };
 use crate::net::neighbour::KeyedState;
 
@@ -122,6 +123,26 @@ impl Listeners {
         let at = self.listeners.iter().position(|l| l.config.id == id);
         self.listeners.swap_remove(at.ok_or(CommandError::NoListener)?);
         Ok(())
+    }
+
+    /// Replaces the peers that a listener admits.
+    pub(super) fn set_peers(
+        &mut self,
+        id: ListenerId,
+        peers: Arc<PeerFilter>,
+    ) -> Result<(), CommandError> {
+        let listener = self.get(id).ok_or(CommandError::NoListener)?;
+        listener.config = Arc::new(ListenerConfig { peers, ..(*listener.config).clone() });
+        Ok(())
+    }
+
+    /// Whether a listener admits a peer. One that is removed refuses no one.
+    ///
+    /// # Errors
+    /// The list that refuses it.
+    pub(super) fn admits(&self, id: ListenerId, peer: IpAddr) -> Result<(), PeerRefusal> {
+        let listener = self.listeners.iter().find(|l| l.config.id == id);
+        listener.map_or(Ok(()), |listener| listener.config.peers.check(peer))
     }
 
     pub(super) fn add_credits(&mut self, id: ListenerId, more: u32) {

@@ -55,6 +55,7 @@ mod network;
 mod outlet;
 mod output;
 mod packets;
+mod peers;
 mod ports;
 mod prefetch;
 mod protect;

@@ -13,9 +13,10 @@ use super::lower::Lower;
 use super::recorder::note_session;
 use super::{Core, Env, Phase};
 use crate::api::{
-    CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, PostFailure,
-    RecordKind, Service, StreamInfo, StreamParams, StreamStats, Ticket,
+    CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, ListenerId,
+    PostFailure, RecordKind, Service, StreamInfo, StreamParams, StreamStats, Ticket,
 };
+use crate::flow::FlowKey;
 use crate::io::PortIo;
 
 /// The state of a stream that waits until the control thread has taken its events.
@@ -338,17 +339,25 @@ impl<Io: PortIo> Env<Io> {
         if conn.stage != Stage::Starting || !proven {
             return;
         }
-        // What ends it, if this end does: its listener goes, or the worker stops.
-        let failure = match (failure.reason, self.phase) {
-            ("local_abort", Phase::Running) => {
-                HandshakeFailure::new("admission", "listener_removed")
-            }
-            ("local_abort", _) => HandshakeFailure::new("admission", "draining"),
+        let failure = match failure.reason {
+            "local_abort" => self.why_aborted(listener, &conn.lower.flow()),
             _ => failure,
         };
         let at = (conn.lower.transport(), &conn.lower.flow());
         let (listener, now) = (Some(listener), self.now);
         self.control.handshake_failed(at, listener, failure, || why.to_string(), now);
+    }
+
+    /// The reason for which this end aborts a handshake: the worker stops, the listener does not admit the peer any more,
+    /// or is removed.
+    pub(super) fn why_aborted(&self, listener: ListenerId, flow: &FlowKey) -> HandshakeFailure {
+        let admits = self.admission.listeners().admits(listener, flow.remote.ip());
+        let reason = match (self.phase, admits) {
+            (Phase::Running, Err(_)) => "peer_refused",
+            (Phase::Running, Ok(())) => "listener_removed",
+            _ => "draining",
+        };
+        HandshakeFailure::new("admission", reason)
     }
 }
 

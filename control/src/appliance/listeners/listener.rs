@@ -1,8 +1,9 @@
 //! A listener: its section of the configuration, its numbers with the workers, and what it counts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use dataplane::ListenerId;
+use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
 use super::serving::Serving;
@@ -27,6 +28,8 @@ pub(in crate::appliance) struct Listener {
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) origin: Origin,
+    /// Peers that it admits on the workers.
+    pub(super) peers: Arc<PeerFilter>,
 }
 
 impl Listener {
@@ -113,6 +116,8 @@ impl Listener {
             accepted: self.accepted,
             refused: self.refused,
             configured: self.origin == Origin::Configuration,
+            allow: section.peers.allow.iter().map(ToString::to_string).collect(),
+            deny: section.peers.deny.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -191,6 +196,8 @@ fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
         || (old.mpa, &old.ulp, old.ip) != (new.mpa, &new.ulp, new.ip)
         || old.limits.pending != new.limits.pending
         || old.limits.startup_timeout != new.limits.startup_timeout
+        || old.limits.idle_timeout != new.limits.idle_timeout
+        || old.require != new.require
 }
 
 /// What tests look at.

@@ -24,7 +24,7 @@ use ddp::{PdId, StagEntry};
 pub(super) use self::admission::{Admitted, listener_removed};
 pub(super) use self::listener::{Changed, Listener, open_queue_files};
 use self::serving::Serving;
-use super::endpoints::listener_config;
+use super::endpoints::{listener_config, peer_filter};
 use super::env::{Env, Facts, Origin};
 use super::limits::Ledger;
 use super::pending::Then;
@@ -131,6 +131,7 @@ impl Listeners {
             accepted: 0,
             refused: 0,
             origin,
+            peers: Arc::default(),
         })
     }
 
@@ -166,13 +167,14 @@ impl Listeners {
     pub(super) fn start(
         &mut self,
         env: &mut Env,
-        listener: Listener,
+        mut listener: Listener,
         moved: Vec<StagEntry<Memory>>,
         replaces: Option<ListenerId>,
         answer: Option<Answer>,
     ) {
         let name = listener.section.name.clone();
         let config = Arc::new(worker_config(env, &listener));
+        listener.peers = Arc::clone(&config.peers);
         let mut steps: Vec<Box<dyn Fn(Ticket) -> Command>> = Vec::new();
         if let Some(listener) = replaces {
             steps.push(Box::new(move |ticket| Command::RemoveListener { listener, ticket }));
@@ -190,6 +192,27 @@ impl Listeners {
         let steps: Vec<&dyn Fn(Ticket) -> Command> = steps.iter().map(AsRef::as_ref).collect();
         self.listeners.insert(name.clone(), listener);
         env.broadcast_all(Then::ListenerAdded { name, answer }, &steps);
+    }
+
+    /// Sends the peers that listeners admit by the configuration of now, where the workers have others. Returns the names of
+    /// these listeners; the workers answer with [`Then::PeersSet`].
+    pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
+        let mut sent = Vec::new();
+        for (name, listener) in &mut self.listeners {
+            let peers = peer_filter(&env.facts.config, &listener.section);
+            if *listener.peers == peers {
+                continue;
+            }
+            listener.peers = Arc::new(peers);
+            let (id, peers) = (listener.id(), Arc::clone(&listener.peers));
+            env.broadcast(Then::PeersSet { name: name.clone() }, |ticket| Command::SetPeers {
+                listener: id,
+                peers: Arc::clone(&peers),
+                ticket,
+            });
+            sent.push(name.clone());
+        }
+        sent
     }
 
     /// All workers listen, or one of them refused it; then it goes.

@@ -328,6 +328,7 @@ fn ticket(command: &Command) -> Option<Ticket> {
         | Command::BindStag { ticket, .. }
         | Command::SetAccess { ticket, .. }
         | Command::AddListener { ticket, .. }
+        | Command::SetPeers { ticket, .. }
         | Command::RemoveListener { ticket, .. } => Some(*ticket),
         _ => None,
     }

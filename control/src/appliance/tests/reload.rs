@@ -220,3 +220,45 @@ fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
     assert!(error.message.contains(" of 1 MiB in use (regions 128 KiB"), "{error}");
     assert_eq!(bench.budget.info().ceiling, 1 << 30);
 }
+
+/// The listeners that are sent other peers, and whether they admit 10.0.0.9.
+fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
+    let of = |command: &Command| match command {
+        Command::SetPeers { listener, peers, .. } => {
+            Some((*listener, peers.check("10.0.0.9".parse().unwrap()).is_ok()))
+        }
+        _ => None,
+    };
+    commands.iter().filter_map(of).collect()
+}
+
+// Nothing is restarted: streams and handshakes of admitted peers go on.
+#[test]
+fn allow_and_deny_change_in_place_when_all_workers_have_them() {
+    let mut bench = bench();
+    let id = bench.listener("in");
+    let denied = "deny = [\"10.0.0.9/32\"]\n";
+    for (at, sentence) in
+        [("[[listener]]\n", "listener `in` changed"), ("[[interface]]\n", "interface.deny changed")]
+    {
+        let text = BASIC.replacen(at, &format!("{at}{denied}"), 1);
+        std::fs::write(&bench.file, &text).unwrap();
+        let mut pending = bench.start_reload();
+        let commands = bench.commands(0);
+        assert_eq!((commands.len(), peers_set(&commands)), (1, vec![(id, false)]), "{at}");
+        commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+        assert!(unanswered(&mut pending), "the other worker admits it still");
+        bench.acknowledge();
+        let report = report(answer(&mut pending)).unwrap();
+        assert_eq!((report.applied, report.needs_restart), (vec![sentence.to_owned()], vec![]));
+        assert!(bench.reload(&text).unwrap().applied.is_empty());
+        std::fs::write(&bench.file, BASIC).unwrap();
+        let mut pending = bench.start_reload();
+        let commands = bench.commands(0);
+        assert_eq!(peers_set(&commands), [(id, true)], "{at}");
+        commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+        bench.acknowledge();
+        assert!(answer(&mut pending).is_ok());
+    }
+    assert_eq!(bench.listener("in"), id);
+}

@@ -580,3 +580,36 @@ fn ipsec_of_the_kernel() {
     // Policies for what the kernel's leave over need no SAs.
     parse(&format!("{MINIMAL}\n{kernel}{policy}{listener}")).unwrap();
 }
+
+#[test]
+fn lists_of_peers_are_checked() {
+    let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 7\n";
+    let many: Vec<String> =
+        (0..=1024).map(|n| format!("\"10.1.{}.{}/32\"", n / 256, n % 256)).collect();
+    let many = format!("[{}]", many.join(", "));
+    for key in ["allow", "deny"] {
+        for (value, sentence) in [
+            ("[\"192.0.2.1/24\"]", "has host bits set: write 192.0.2.0/24"),
+            ("[\"192.0.2.1\"]", "is \"192.0.2.1\", but must be an address with its prefix length"),
+            ("[\"::ffff:192.0.2.0/120\"]", "an IPv4-mapped prefix: write 192.0.2.0/24"),
+            (
+                "[\"192.0.2.0/24\", \"::/0\", \"192.0.2.0/24\"]",
+                "has 192.0.2.0/24 twice: remove one",
+            ),
+            (many.as_str(), "has 1025 entries, more than 1024"),
+            ("\"192.0.2.0/24\"", "must be"),
+        ] {
+            let text = format!("{MINIMAL}\n{listener}{key} = {value}\n");
+            let errors = parse(&text).expect_err(sentence).to_string();
+            assert!(errors.contains(&format!("listener.{key}")), "{errors}");
+            assert!(errors.contains(sentence), "{errors}");
+            let text =
+                MINIMAL.replace("[[interface]]\n", &format!("[[interface]]\n{key} = {value}\n"));
+            let errors = parse(&text).expect_err(sentence).to_string();
+            assert!(errors.contains(&format!("interface.{key}")), "{errors}");
+            assert!(errors.contains(sentence), "{errors}");
+        }
+    }
+    let good = "allow = [\"0.0.0.0/0\", \"::/0\"]\ndeny = [\"192.0.2.7/32\"]\n";
+    parse(&format!("{MINIMAL}\n{listener}{good}")).unwrap();
+}

@@ -66,6 +66,8 @@ mtu = 1400
 dscp = 46
 ttl = 3
 local_ports = "2000-2063"
+allow = ["10.0.0.0/8", "fd00::/16"]
+deny = ["10.9.0.0/16"]
 [[interface.routes]]
 to = "192.0.2.0/24"
 via = "10.0.0.9"
@@ -112,6 +114,8 @@ interface = "lan"
 address = "10.0.0.1"
 port = 1
 require = "ipsec-256"
+allow = ["10.0.0.0/24"]
+deny = ["10.0.0.7/32", "fd00::bad/128"]
 dscp = 1
 ttl = 2
 revisions = [0]

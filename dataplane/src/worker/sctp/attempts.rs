@@ -51,13 +51,18 @@ impl<Io: PortIo> Core<Io> {
         let Some(association) = self.associations.get_mut(at) else { return };
         association.awaits_session = false;
         let (flow, listener) = (association.carrier.flow(), association.listener);
-        let (reason, detail) = match self.env.phase {
-            Phase::Running => ("no_room", "the listener has no place for another session"),
-            _ => ("draining", "the worker takes no new sessions"),
+        let listeners = self.env.admission.listeners();
+        let admitted = listener.map_or(Ok(()), |id| listeners.admits(id, flow.remote.ip()));
+        let (reason, detail) = match (self.env.phase, admitted) {
+            (Phase::Running, Ok(())) => {
+                ("no_room", "the listener has no place for another session".to_owned())
+            }
+            (Phase::Running, Err(refusal)) => ("peer_refused", refusal.to_string()),
+            _ => ("draining", "the worker takes no new sessions".to_owned()),
         };
         let failure = HandshakeFailure::new("admission", reason);
         let at = (Transport::Sctp, &flow);
-        self.env.control.handshake_failed(at, listener, failure, || detail.to_owned(), now);
+        self.env.control.handshake_failed(at, listener, failure, || detail, now);
     }
 
     /// An association shuts down, and has had no session. What its peer does from here on may take minutes.
@@ -113,11 +118,11 @@ impl<Io: PortIo> Core<Io> {
             return;
         }
         let (flow, listener) = (association.carrier.flow(), association.listener);
-        let failure = match (failure.reason, self.env.phase) {
-            ("local_abort", Phase::Running) => {
-                HandshakeFailure::new("admission", "listener_removed")
+        let failure = match (failure.reason, self.env.phase, listener) {
+            ("local_abort", Phase::Running, Some(listener)) => {
+                self.env.why_aborted(listener, &flow)
             }
-            ("local_abort" | "timeout" | "evicted", phase) if phase != Phase::Running => {
+            ("local_abort" | "timeout" | "evicted", phase, _) if phase != Phase::Running => {
                 HandshakeFailure::new("admission", "draining")
             }
             _ => failure,

@@ -128,6 +128,9 @@ impl<Io: PortIo> Core<Io> {
     fn sctp_from_elsewhere(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let Some((from, packet)) = self.env.read_packet(arrival) else { return };
         match self.associations.by_tag(&from.flow, packet.tag()) {
+            Some(at) if self.refuses_address(at, from.flow.remote.ip()) => {
+                self.env.control.counters().drops.count(DropReason::PeerRefused);
+            }
             Some(at) => self.take_packet(at, from, &packet, now),
             None if from.udp.is_none() && self.is_the_hosts(arrival) => {
                 self.env.give_host(from.flow.interface.into(), arrival.frame.bytes());
@@ -174,10 +177,16 @@ impl<Io: PortIo> Core<Io> {
     /// that is another UDP port than the association's packets go to, or none, the answer goes there, and nothing else
     /// does. A peer that has restarted behind a NAT gets its cookie like that.
     ///
-    /// It takes of the limit on INIT ACKs: any host can send an INIT in the peer's name.
+    /// It takes of the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the listener does not
+    /// admit any more cannot restart its association.
     fn answer_unverified(&mut self, at: u32, from: Sender, now: Instant) {
         let udp = self.associations.udp_ports(from.udp);
+        let refused = self.refuses_address(at, from.flow.remote.ip());
         let Some(association) = self.associations.get_mut(at) else { return };
+        if refused {
+            association.endpoint_mut().forget_reply();
+            return self.peer_refused(Transport::Sctp, &from.flow, now);
+        }
         if !self.env.network.inits().take(from.flow.remote.ip(), now) {
             association.endpoint_mut().forget_reply();
             return self.env.control.counters().frames.answers_limited.add(1);
@@ -202,11 +211,18 @@ impl<Io: PortIo> Core<Io> {
         let at = usize::from(from.flow.interface);
         let interface = self.env.network.interface(at);
         let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
+        let listeners = self.env.admission.listeners();
+        let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
+        if listener.as_ref().is_some_and(|listener| listener.peers.check(remote).is_err()) {
+            self.env.control.counters().drops.count(DropReason::PeerRefused);
+            if begins_with_init(packet) {
+                self.peer_refused(Transport::Sctp, &from.flow, now);
+            }
+            return;
+        }
         let Some(path) = Path::by(at, interface, local, remote, remote) else {
             return self.env.control.counters().drops.count(DropReason::NoRoute);
         };
-        let listeners = self.env.admission.listeners();
-        let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
         let protected = listener.as_ref().is_none_or(|listener| {
             let udp = self.associations.udp_ports(from.udp);
             self.env.network.protects(listener, &from.flow, udp, from.strength)

@@ -277,11 +277,19 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.release(at, schedule, &mut env.network, env.tables.keep());
     }
 
-    /// Their listener goes: associations without a session go with it.
-    pub(in crate::worker) fn abort_associations_of(&mut self, listener: ListenerId) {
+    /// Aborts the associations of a listener that have had no session, of peers that `ends` selects.
+    pub(in crate::worker) fn abort_associations_of(
+        &mut self,
+        listener: ListenerId,
+        ends: impl Fn(IpAddr) -> bool,
+    ) {
         for at in self.associations.slots() {
             let Some(association) = self.associations.get_mut(at) else { continue };
-            if association.counts == Counts::Place && association.listener == Some(listener) {
+            let peer = association.carrier.peer();
+            if association.counts == Counts::Place
+                && association.listener == Some(listener)
+                && ends(peer)
+            {
                 self.abort_association(at);
             }
         }

@@ -69,6 +69,8 @@ impl<Io: PortIo> Core<Io> {
         if self.env.phase != Phase::Running {
             return None;
         }
+        // The lists may have changed since the association came up.
+        self.env.admission.listeners().admits(listener, peer).ok()?;
         let stream = self.vacancy(now)?;
         let association = self.associations.get_mut(at)?;
         association.awaits_session = false;

@@ -20,6 +20,7 @@ mod keep;
 mod load;
 mod mesh;
 mod paths;
+mod peers;
 mod pressure;
 mod rdmap;
 mod recorder;

@@ -1,6 +1,7 @@
 //! Streams over SCTP between workers: what a lost or reordered frame, a second stream, a second worker, UDP and
 //! an end of either side do to them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -564,6 +565,19 @@ pub(super) fn frame(
     chunk: &[u8],
     udp: Option<UdpPorts>,
 ) -> TestFrame {
+    frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
+}
+
+/// The same between addresses of either family; `hosts` have them.
+pub(super) fn frame_between(
+    hosts: (u8, u8),
+    ends: (IpAddr, IpAddr),
+    ports: (u16, u16),
+    tag: u32,
+    chunk: &[u8],
+    udp: Option<UdpPorts>,
+) -> TestFrame {
+    let (from, to) = hosts;
     let mut packet = Vec::new();
     packet.extend_from_slice(&ports.0.to_be_bytes());
     packet.extend_from_slice(&ports.1.to_be_bytes());
@@ -579,12 +593,12 @@ pub(super) fn frame(
         name: "stranger".into(),
         port: PortId(0),
         vlan: None,
-        addresses: vec![IpNet::new_assert(v4(from), 24)],
+        addresses: vec![IpNet::new_assert(ends.0, if ends.0.is_ipv4() { 24 } else { 64 })],
         routes: Vec::new(),
         mtu: 9000,
     };
     let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, from], 16, [0; 16]);
-    let (local, remote) = ((v4(from), ports.0).into(), (v4(to), ports.1).into());
+    let (local, remote) = ((ends.0, ports.0).into(), (ends.1, ports.1).into());
     let mut carrier = SctpPath::new(Path::new(0, &interface, local, remote).unwrap(), udp);
     carrier.set_mac([2, 0, 0, 0, 0, to]);
     let mut frame = vec![0; carrier.header_len()];

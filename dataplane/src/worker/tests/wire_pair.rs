@@ -202,6 +202,8 @@ type Judge = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 pub(super) struct Host {
     /// What its listeners require of IPsec from now on.
     pub(super) require: Option<u16>,
+    /// Peers that its listeners admit from now on.
+    pub(super) peers: Arc<api::PeerFilter>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,
     pub(super) events: Vec<(usize, Event)>,
@@ -353,6 +355,7 @@ impl Host {
             steering,
             rss: plan.rss,
             require: None,
+            peers: Arc::default(),
             judges: Box::new(if plan.sums_sctp { verdict } else { |_| RxChecksum::Unknown }),
             tickets: 0,
         }
@@ -394,6 +397,7 @@ impl Host {
     ) {
         let listener = Arc::new(ListenerConfig {
             require: self.require,
+            peers: self.peers.clone(),
             ip: self.ip,
             id: ListenerId(u32::from(port)),
             interface: None,

@@ -1,6 +1,6 @@
 //! What a changed file changes.
 
-use crate::config::{self, Config, ListenerSection, RegionSection};
+use crate::config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
 /// What is different in the file.
 #[derive(Debug, Default, PartialEq)]
@@ -52,7 +52,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         (by_key_name("memory"), differs("memory")),
         ("[workers]".to_owned(), old.workers != new.workers),
         ("[[port]]".to_owned(), old.ports != new.ports),
-        ("[[interface]]".to_owned(), old.interfaces != new.interfaces),
+        ("[[interface]] other than allow and deny".to_owned(), interfaces_differ(old, new)),
         (by_key_name("tcp"), differs("tcp")),
         (by_key_name("mpa"), differs("mpa")),
         (by_key_name("sctp"), differs("sctp")),
@@ -63,6 +63,15 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     ];
     let changed = sections.into_iter().filter(|(_, changed)| *changed);
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
+}
+
+/// Keys of interfaces that need a restart differ.
+fn interfaces_differ(old: &Config, new: &Config) -> bool {
+    let without_peers = |interface: &InterfaceSection| InterfaceSection {
+        peers: PeerSection::default(),
+        ..interface.clone()
+    };
+    !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
 /// A section without the keys that a reload applies: `[limits] other than streams, regions and region_memory`.

@@ -16,8 +16,8 @@
 //!    what runs. Keys that need a restart do not: what they were when the appliance started is what runs, and the next
 //!    reload names them again.
 //!
-//! At run time change: regions (added, removed when unused), listeners (added, removed, changed) and the
-//! bounds on streams, regions and region memory. What the API added stays.
+//! At run time change: regions (added, removed when unused), listeners (added, removed, changed), the peers that interfaces
+//! admit and the bounds on streams, regions and region memory. What the API added stays.
 
 mod difference;
 mod foresee;
@@ -74,6 +74,8 @@ enum Stage {
 pub(super) enum Added {
     Region(String),
     Listener(String),
+    /// Peers of a listener.
+    Peers(String),
 }
 
 /// Takes one step back.
@@ -243,7 +245,14 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::old));
         }
+        // In place: no stream ends, but for handshakes of peers that are not admitted any more.
+        awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Added::Peers));
         Ok(())
+    }
+
+    /// All workers admit the peers of a listener, or one refused.
+    pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
+        self.on_added(&Added::Peers(listener), outcome);
     }
 
     /// All workers have a region or a listener, or one refused it; then it is gone.
@@ -253,6 +262,7 @@ impl Core {
         if awaited.remove(added) {
             plan.refusals.extend(outcome.err().map(|reason| match added {
                 Added::Region(name) => format!("region `{name}`: {reason}"),
+                Added::Peers(name) => format!("listener `{name}`, allow and deny: {reason}"),
                 // The reason names it.
                 Added::Listener(_) => reason,
             }));
@@ -331,6 +341,7 @@ impl Core {
                 }
             }
         }
+        self.listeners.send_peers(&mut self.env);
         let undone = match left.is_empty() {
             true => "what was done of it is undone".to_owned(),
             false => left.join("\n"),

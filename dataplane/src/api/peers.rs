@@ -1,0 +1,256 @@
+//! Peers that may connect: prefixes that an interface and a listener allow and deny.
+//!
+//! A peer is admitted if neither `deny` list has its address and each `allow` list that is not empty has it. Only the first
+//! packets of peers are looked up: an address is found by binary search, in at most 11 steps for the longest list.
+
+use core::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+/// Peers of a listener: the lists of its interface, and its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerFilter {
+    /// The interface's.
+    pub interface: PeerLists,
+    /// The listener's.
+    pub listener: PeerLists,
+}
+
+/// `allow` and `deny` of one section. Without entries they admit all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerLists {
+    allow: Prefixes,
+    deny: Prefixes,
+}
+
+/// Why a peer is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRefusal {
+    /// The section whose lists refuse it.
+    pub by: PeerListOwner,
+    /// The rule.
+    pub rule: PeerRule,
+}
+
+/// The section that a list belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerListOwner {
+    /// The interface.
+    Interface,
+    /// The listener.
+    Listener,
+}
+
+/// The rule by which a peer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerRule {
+    /// `deny` has the address.
+    Denied,
+    /// `allow` has entries, and none with the address.
+    NotAllowed,
+    /// An IPv4-mapped source on IPv6 belongs to no host (RFC 4291 §2.5.5.2), and would evade IPv4 prefixes.
+    Mapped,
+}
+
+impl PeerFilter {
+    /// Whether the peer may connect.
+    ///
+    /// # Errors
+    /// The list that refuses it.
+    #[inline]
+    pub fn check(&self, peer: IpAddr) -> Result<(), PeerRefusal> {
+        if self.interface.is_open() && self.listener.is_open() {
+            return Ok(());
+        }
+        self.interface.check(peer, PeerListOwner::Interface)?;
+        self.listener.check(peer, PeerListOwner::Listener)
+    }
+}
+
+impl PeerLists {
+    /// From the prefixes of a section.
+    pub fn new(allow: &[IpNet], deny: &[IpNet]) -> PeerLists {
+        PeerLists { allow: Prefixes::new(allow), deny: Prefixes::new(deny) }
+    }
+
+    /// True if all peers are admitted.
+    #[inline]
+    fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
+    fn check(&self, peer: IpAddr, by: PeerListOwner) -> Result<(), PeerRefusal> {
+        if self.is_open() {
+            return Ok(());
+        }
+        let mapped = matches!(peer, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+        let rule = if mapped {
+            PeerRule::Mapped
+        } else if self.deny.contains(peer) {
+            PeerRule::Denied
+        } else if self.allow.is_empty() || self.allow.contains(peer) {
+            return Ok(());
+        } else {
+            PeerRule::NotAllowed
+        };
+        Err(PeerRefusal { by, rule })
+    }
+}
+
+impl fmt::Display for PeerRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = match self.by {
+            PeerListOwner::Interface => "interface",
+            PeerListOwner::Listener => "listener",
+        };
+        match self.rule {
+            PeerRule::Denied => write!(f, "`deny` of the {owner} has the peer's address"),
+            PeerRule::NotAllowed => {
+                write!(f, "`allow` of the {owner} does not have the peer's address")
+            }
+            PeerRule::Mapped => write!(
+                f,
+                "the {owner} has `allow` or `deny`, which refuse an IPv4-mapped source address"
+            ),
+        }
+    }
+}
+
+/// Prefixes as disjoint ranges in ascending order: first and last address, both included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Prefixes {
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl Prefixes {
+    fn new(prefixes: &[IpNet]) -> Prefixes {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for prefix in prefixes {
+            match prefix {
+                IpNet::V4(net) => v4.push((net.network().into(), net.broadcast().into())),
+                IpNet::V6(net) => v6.push((net.network().into(), net.broadcast().into())),
+            }
+        }
+        Prefixes { v4: disjoint(v4), v6: disjoint(v6) }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(v4) => within(&self.v4, v4.into()),
+            IpAddr::V6(v6) => within(&self.v6, v6.into()),
+        }
+    }
+}
+
+/// Prefixes either contain each other or are disjoint: of those that overlap, the longest range stays.
+fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
+    ranges.sort_unstable_by_key(|&(first, last)| (first, core::cmp::Reverse(last)));
+    ranges.dedup_by(|next, kept| next.1 <= kept.1);
+    ranges
+}
+
+fn within<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
+    let begun = ranges.partition_point(|&(first, _)| first <= address);
+    begun.checked_sub(1).is_some_and(|at| address <= ranges[at].1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nets(prefixes: &[&str]) -> Vec<IpNet> {
+        prefixes.iter().map(|prefix| prefix.parse().expect("a prefix")).collect()
+    }
+
+    fn lists(allow: &[&str], deny: &[&str]) -> PeerLists {
+        PeerLists::new(&nets(allow), &nets(deny))
+    }
+
+    fn rule(filter: &PeerFilter, peer: &str) -> Option<PeerRule> {
+        filter.check(peer.parse().expect("an address")).err().map(|refusal| refusal.rule)
+    }
+
+    #[test]
+    fn deny_wins_and_an_empty_allow_admits_all() {
+        let all = PeerFilter::default();
+        assert_eq!(rule(&all, "192.0.2.1"), None);
+        assert_eq!(rule(&all, "::ffff:192.0.2.1"), None);
+        let only_deny =
+            PeerFilter { listener: lists(&[], &["192.0.2.0/28"]), ..PeerFilter::default() };
+        assert_eq!(rule(&only_deny, "192.0.2.15"), Some(PeerRule::Denied));
+        assert_eq!(rule(&only_deny, "192.0.2.16"), None);
+        assert_eq!(rule(&only_deny, "2001:db8::1"), None);
+        let both = PeerFilter {
+            listener: lists(&["192.0.2.0/24", "192.0.2.128/25"], &["192.0.2.7/32"]),
+            ..PeerFilter::default()
+        };
+        assert_eq!(rule(&both, "192.0.2.6"), None);
+        assert_eq!(rule(&both, "192.0.2.255"), None);
+        assert_eq!(rule(&both, "192.0.2.7"), Some(PeerRule::Denied));
+        assert_eq!(rule(&both, "192.0.3.0"), Some(PeerRule::NotAllowed));
+        // A family without entries in `allow` is not admitted.
+        assert_eq!(rule(&both, "2001:db8::1"), Some(PeerRule::NotAllowed));
+    }
+
+    #[test]
+    fn interface_and_listener_must_both_admit() {
+        let filter = PeerFilter {
+            interface: lists(&["2001:db8::/32"], &[]),
+            listener: lists(&["2001:db8:1::/48"], &["2001:db8:1::bad/128"]),
+        };
+        let check = |peer: &str| filter.check(peer.parse().expect("an address"));
+        assert_eq!(check("2001:db8:1::1"), Ok(()));
+        let by_listener = |rule| PeerRefusal { by: PeerListOwner::Listener, rule };
+        assert_eq!(check("2001:db8:2::1"), Err(by_listener(PeerRule::NotAllowed)));
+        assert_eq!(check("2001:db8:1::bad"), Err(by_listener(PeerRule::Denied)));
+        let by_interface = PeerRefusal { by: PeerListOwner::Interface, rule: PeerRule::NotAllowed };
+        assert_eq!(check("2001:db9::1"), Err(by_interface));
+        assert_eq!(
+            by_interface.to_string(),
+            "`allow` of the interface does not have the peer's address"
+        );
+    }
+
+    #[test]
+    fn an_ipv4_mapped_source_is_refused_by_any_list() {
+        for lists in
+            [lists(&["192.0.2.0/24"], &[]), lists(&[], &["192.0.2.0/24"]), lists(&["::/0"], &[])]
+        {
+            let filter = PeerFilter { listener: lists, ..PeerFilter::default() };
+            assert_eq!(rule(&filter, "::ffff:192.0.2.1"), Some(PeerRule::Mapped), "{filter:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_contain_the_addresses_of_their_prefixes(
+            prefixes in prop::collection::vec((any::<u8>(), 0u8..=8), 0..20),
+            v6: bool,
+        ) {
+            let net = |(bits, len): (u8, u8)| -> IpNet {
+                let address: IpAddr = match v6 {
+                    false => [10, 0, 0, bits].into(),
+                    true => u128::from(bits).to_be_bytes().into(),
+                };
+                let before = if v6 { 120 } else { 24 };
+                IpNet::new_assert(address, before + len).trunc()
+            };
+            let prefixes: Vec<IpNet> = prefixes.into_iter().map(net).collect();
+            let set = Prefixes::new(&prefixes);
+            for bits in 0..=u8::MAX {
+                let address = net((bits, 8)).addr();
+                let expected = prefixes.iter().any(|prefix| prefix.contains(&address));
+                prop_assert_eq!(set.contains(address), expected, "{}", address);
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Peers that `allow` and `deny` refuse, frame by frame: they get no answer and make no state, whatever they send. Those
+//! that are admitted connect, lists change at run time, and streams that are opened from here are not affected.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use sctp_lite::endpoint::{CloseReason, SctpReason};
+use tcp_lite::tcp::Flags;
+use wire::sctp::chunk_type;
+
+use super::floods::{forged, forged_from};
+use super::sctp::{PORT, config, failure, frame, frame_between, init, list, write};
+use super::wire_pair::*;
+use crate::api::{
+    self, Command, CommandError, ConnectError, Event, HandshakeFailure, ListenerId, PeerFilter,
+    PeerLists, SctpConfig, SynCookieMode, Transport,
+};
+use crate::net::sctp_path::UdpPorts;
+
+const UDP: u16 = 9899;
+const CASES: [fn(u8) -> IpAddr; 2] = [v4, v6];
+
+fn net_of(address: IpAddr) -> IpNet {
+    address.into()
+}
+
+fn denies(peers: &[IpAddr]) -> Arc<PeerFilter> {
+    let deny: Vec<IpNet> = peers.iter().copied().map(net_of).collect();
+    let interface = PeerLists::new(&[], &deny);
+    Arc::new(PeerFilter { interface, ..PeerFilter::default() })
+}
+
+fn allows(peers: &[IpAddr]) -> Arc<PeerFilter> {
+    let allow: Vec<IpNet> = peers.iter().copied().map(net_of).collect();
+    let listener = PeerLists::new(&allow, &[]);
+    Arc::new(PeerFilter { listener, ..PeerFilter::default() })
+}
+
+/// Hosts 1 and 2; host 2 has a listener for each transport, with these peers.
+fn listening(mode: SynCookieMode, peers: &Arc<PeerFilter>) -> Net {
+    let mut plan = Plan { udp: Some(UDP), workers: 2, ..Plan::new(2) };
+    plan.limits.syn_cookies = mode;
+    let mut net = Net::new(&[Plan { udp: Some(UDP), ..Plan::new(1) }, plan]);
+    net.hosts[1].peers = Arc::clone(peers);
+    net.hosts[1].listen(PORT - 1);
+    net.hosts[1].listen_as(PORT, 100, 100, config());
+    net.settle();
+    net
+}
+
+/// Both listeners have these peers from now on.
+fn set(net: &mut Net, peers: &Arc<PeerFilter>) {
+    for port in [PORT - 1, PORT] {
+        let listener = ListenerId(port.into());
+        net.hosts[1].command_all(|ticket| Command::SetPeers {
+            listener,
+            peers: Arc::clone(peers),
+            ticket,
+        });
+    }
+    net.settle();
+}
+
+/// Gives host 2 a frame; returns how many it sent, and how many it dropped because of its sender.
+fn give(net: &mut Net, frame: TestFrame) -> (u64, u64) {
+    let counts = |net: &Net| (net.hosts[1].count("tx_frames"), net.hosts[1].count("peer_refused"));
+    let before = counts(net);
+    net.hosts[1].arrive(frame);
+    net.settle();
+    let after = counts(net);
+    (after.0 - before.0, after.1 - before.1)
+}
+
+fn reports(net: &mut Net) -> Vec<api::HandshakeFailed> {
+    let mut all = Vec::new();
+    while let Some(failed) = net.hosts[1].take(|e| match e {
+        Event::HandshakeFailed(failed) => Some(api::HandshakeFailed::clone(failed)),
+        _ => None,
+    }) {
+        all.push(failed);
+    }
+    all
+}
+
+const REFUSED: HandshakeFailure = HandshakeFailure::new("admission", "peer_refused");
+
+#[test]
+fn refused_syn_is_dropped_without_answer_and_state() {
+    for address in CASES {
+        for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
+            for peers in [denies(&[address(3)]), allows(&[address(4)])] {
+                let mut net = listening(mode, &peers);
+                let syn = |from| forged_from((address(from), 2000), PORT - 1, Flags::SYN, 7);
+                assert_eq!(give(&mut net, syn(3)), (0, 1), "{mode:?} {}", address(3));
+                let state = ["streams", "half_open", "cookies_sent", "resets_sent"];
+                assert_eq!(state.map(|name| net.hosts[1].count(name)), [0; 4]);
+                let reports = reports(&mut net);
+                assert_eq!(reports.len(), 1);
+                assert_eq!(reports[0].failure, REFUSED);
+                assert_eq!(reports[0].listener, Some(ListenerId((PORT - 1).into())));
+                assert_eq!(reports[0].remote, (address(3), 2000).into());
+                let list = ["`allow` of the listener", "`deny` of the interface"];
+                assert!(list.iter().any(|list| reports[0].detail.starts_with(list)), "{reports:?}");
+                // One that is admitted is answered, after a solicitation for its address.
+                let (answers, refused) = give(&mut net, syn(4));
+                assert!(answers > 0 && refused == 0, "{mode:?} {}", address(4));
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_peer_gets_no_reset_for_segments_without_a_stream() {
+    for address in CASES {
+        let mut net = listening(SynCookieMode::Auto, &denies(&[address(3)]));
+        let fin = Flags::FIN.with(Flags::ACK);
+        for flags in [Flags::ACK, fin, Flags::SYN.with(Flags::ACK), Flags::FIN] {
+            let segment = |from, port| forged_from((address(from), 2000), port, flags, 7);
+            assert_eq!(give(&mut net, segment(3, PORT - 1)), (0, 1), "{flags:?}");
+            assert_eq!(give(&mut net, segment(4, PORT - 1)), (1, 0), "{flags:?}");
+            // Lists are those of listeners: other ports answer all.
+            assert_eq!(give(&mut net, segment(3, 80)), (1, 0), "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn returned_cookie_of_a_refused_peer_opens_nothing() {
+    for address in CASES {
+        let mut net = listening(SynCookieMode::Always, &Arc::default());
+        let held: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let keep = held.clone();
+        // Host 0's segments behind its SYN.
+        net.loses = Box::new(move |from, frame| {
+            let at = if frame[12..14] == [8, 0] { 14 + 20 } else { 14 + 40 };
+            let tcp = frame[if at == 34 { 23 } else { 20 }] == 6;
+            let behind = from == 0 && tcp && frame[at + 13] & 2 == 0;
+            if behind {
+                keep.borrow_mut().push(frame.to_vec());
+            }
+            behind
+        });
+        net.hosts[0].connect(0, (address(2), PORT - 1).into());
+        net.settle();
+        assert_eq!(net.hosts[1].count("cookies_sent"), 1);
+        let ack = held.borrow()[0].clone();
+        set(&mut net, &denies(&[address(1)]));
+        assert_eq!(give(&mut net, TestFrame::new(ack.clone())), (0, 1));
+        assert_eq!((net.hosts[1].count("cookies_accepted"), net.hosts[1].count("streams")), (0, 0));
+        set(&mut net, &allows(&[address(1)]));
+        give(&mut net, TestFrame::new(ack));
+        assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
+    }
+}
+
+/// Frames to host 2 over SCTP from a host that is not there.
+#[derive(Clone, Copy)]
+struct Raw {
+    address: fn(u8) -> IpAddr,
+    host: u8,
+    udp: bool,
+}
+
+impl Raw {
+    fn frame(self, port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
+        let ends = ((self.address)(self.host), (self.address)(2));
+        let udp = self.udp.then_some(UdpPorts { local: 5555, remote: UDP });
+        frame_between((self.host, 2), ends, (port, PORT), tag, chunk, udp)
+    }
+
+    /// Sends an INIT; returns the tag of the INIT ACK and its cookie in a COOKIE ECHO.
+    fn cookie(self, net: &mut Net, port: u16) -> (u32, Vec<u8>) {
+        let heard: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let keep = heard.clone();
+        net.loses = Box::new(move |from, frame| {
+            if from == 1 {
+                keep.borrow_mut().push(frame.to_vec());
+            }
+            from == 1
+        });
+        net.hosts[1].arrive(self.frame(port, 0, &init(port.into())));
+        net.settle();
+        net.loses = Box::new(|_, _| false);
+        let answer = heard.borrow_mut().pop().expect("an INIT ACK");
+        let ip = if (self.address)(2).is_ipv4() { 20 } else { 40 };
+        let chunk = 14 + ip + if self.udp { 8 } else { 0 } + 12;
+        assert_eq!(answer[chunk], chunk_type::INIT_ACK);
+        let tag = u32::from_be_bytes(answer[chunk + 4..chunk + 8].try_into().expect("four bytes"));
+        let mut at = chunk + 20;
+        loop {
+            let len = usize::from(u16::from_be_bytes([answer[at + 2], answer[at + 3]]));
+            if answer[at..at + 2] == [0, 7] {
+                let mut echo = vec![chunk_type::COOKIE_ECHO, 0, answer[at + 2], answer[at + 3]];
+                echo.extend_from_slice(&answer[at + 4..at + len]);
+                echo.resize(echo.len().next_multiple_of(4), 0);
+                return (tag, echo);
+            }
+            at += len.next_multiple_of(4);
+        }
+    }
+}
+
+fn raws() -> Vec<Raw> {
+    let ways = CASES.map(|address| [false, true].map(|udp| Raw { address, host: 3, udp }));
+    ways.as_flattened().to_vec()
+}
+
+#[test]
+fn refused_init_is_dropped_without_answer_and_state() {
+    for raw in raws() {
+        let refused = (raw.address)(3);
+        for peers in [denies(&[refused]), allows(&[(raw.address)(4)])] {
+            let mut net = listening(SynCookieMode::Auto, &peers);
+            assert_eq!(give(&mut net, raw.frame(9, 0, &init(5))), (0, 1), "{refused}");
+            // Other packets of it get no ABORT, ERROR or SHUTDOWN COMPLETE.
+            let shutdown_ack = [chunk_type::SHUTDOWN_ACK, 0, 0, 4];
+            assert_eq!(give(&mut net, raw.frame(9, 5, &shutdown_ack)), (0, 1), "{refused}");
+            let data = [0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4];
+            assert_eq!(give(&mut net, raw.frame(9, 5, &data)), (0, 1), "{refused}");
+            assert_eq!(net.hosts[1].count("sctp_cookies_sent"), 0);
+            let reports = reports(&mut net);
+            assert_eq!(reports.len(), 1);
+            assert_eq!((reports[0].failure, reports[0].transport), (REFUSED, Transport::Sctp));
+            assert_eq!(reports[0].listener, Some(ListenerId(PORT.into())));
+            let other = Raw { host: 4, ..raw };
+            assert_eq!(give(&mut net, other.frame(9, 0, &init(5))), (1, 0), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn cookie_echo_of_a_refused_peer_opens_nothing() {
+    for raw in raws() {
+        let mut net = listening(SynCookieMode::Auto, &Arc::default());
+        let (tag, echo) = raw.cookie(&mut net, 9);
+        set(&mut net, &denies(&[(raw.address)(3)]));
+        assert_eq!(give(&mut net, raw.frame(9, tag, &echo)), (0, 1));
+        assert_eq!(net.hosts[1].count("associations"), 0);
+        set(&mut net, &Arc::default());
+        assert_eq!(give(&mut net, raw.frame(9, tag, &echo)).1, 0);
+        assert_eq!(net.hosts[1].count("associations"), 1);
+    }
+}
+
+#[test]
+fn association_takes_packets_of_admitted_addresses_only() {
+    let mut net = listening(SynCookieMode::Auto, &denies(&[v4(3)]));
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+    let port = list(&mut net, 0)[0].local.port();
+    let associations = net.hosts[1].cores.iter().flat_map(|core| core.associations.iter());
+    let tags: Vec<_> = associations.map(|(_, a)| a.endpoint().association().local_tag()).collect();
+    let heartbeat = [chunk_type::HEARTBEAT, 0, 0, 8, 0, 1, 0, 4];
+    let from = |host| frame(host, 2, (port, PORT), tags[0].0, &heartbeat, None);
+    assert_eq!(give(&mut net, from(3)), (0, 1));
+    assert_eq!(give(&mut net, from(4)), (1, 0));
+    write(&mut net, here, 5000);
+}
+
+#[test]
+fn established_streams_stay_when_their_peer_is_denied() {
+    for over_sctp in [false, true] {
+        for address in CASES {
+            let mut net = listening(SynCookieMode::Auto, &Arc::default());
+            let shared = api::EndpointConfig::from(config());
+            let (endpoint, port) = match over_sctp {
+                true => (shared.clone(), PORT),
+                false => (tcp_lite::endpoint::EndpointConfig::default().into(), PORT - 1),
+            };
+            let remote = (address(2), port).into();
+            let (here, _) = net.open_as(0, 0, 1, remote, endpoint.clone());
+            set(&mut net, &denies(&[v4(1), v6(1)]));
+            write(&mut net, here, 50_000);
+            // A new stream is refused, over the same association too.
+            let ticket = net.hosts[0].connect_as(0, remote, endpoint.clone());
+            if over_sctp {
+                let turned_away = CloseReason::Lower(SctpReason::TurnedAway);
+                assert_eq!(failure(&mut net, ticket), ConnectError::Closed(turned_away.into()));
+            } else {
+                net.pass(Duration::from_millis(100));
+                assert_eq!(net.hosts[1].count("peer_refused"), 1);
+                assert_eq!(failure(&mut net, ticket), ConnectError::Timeout);
+            }
+            assert!(reports(&mut net).iter().all(|report| report.failure == REFUSED));
+            let ticket = net.hosts[0].send(here, &[5; 2000]);
+            net.wait_sent(0, ticket);
+            set(&mut net, &allows(&[address(1)]));
+            net.open_as(0, 0, 1, remote, endpoint);
+        }
+    }
+}
+
+#[test]
+fn denied_peer_cannot_restart_its_association() {
+    let mut net = listening(SynCookieMode::Auto, &Arc::default());
+    let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
+    let port = list(&mut net, 0)[0].local.port();
+    let restart = || frame(1, 2, (port, PORT), 0, &init(5), None);
+    net.loses = Box::new(|from, _| from == 1);
+    assert_eq!(give(&mut net, restart()), (1, 0), "an INIT ACK");
+    set(&mut net, &denies(&[v4(1)]));
+    assert_eq!(give(&mut net, restart()).0, 0);
+    assert_eq!(reports(&mut net).pop().map(|report| report.failure), Some(REFUSED));
+    net.loses = Box::new(|_, _| false);
+    write(&mut net, here, 5000);
+}
+
+#[test]
+fn handshakes_of_a_peer_that_is_denied_end() {
+    let mut net = listening(SynCookieMode::Auto, &Arc::default());
+    for from in [3, 4] {
+        net.hosts[1].arrive(forged((from, 2000), PORT - 1, Flags::SYN));
+    }
+    net.settle();
+    let raw = Raw { address: v4, host: 1, udp: false };
+    let (tag, echo) = raw.cookie(&mut net, 9);
+    // Host 0 only resolves its address.
+    net.loses = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0] && frame[23] == 132);
+    net.hosts[1].arrive(raw.frame(9, tag, &echo));
+    net.settle();
+    assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("associations")), (3, 1));
+    set(&mut net, &denies(&[v4(1), v4(3)]));
+    assert_eq!(net.hosts[1].count("associations"), 0);
+    assert_eq!(net.hosts[1].count("half_open"), 1, "host 4's");
+    let reports = reports(&mut net);
+    assert!(!reports.is_empty() && reports.iter().all(|r| r.failure == REFUSED), "{reports:?}");
+}
+
+#[test]
+fn streams_opened_from_here_reach_denied_peers() {
+    for address in CASES {
+        for udp in [None, Some(UDP)] {
+            let mut net = listening(SynCookieMode::Auto, &denies(&[v4(1), v6(1)]));
+            net.hosts[0].listen(PORT + 1);
+            net.hosts[0].listen_as(PORT + 2, 100, 100, config());
+            net.settle();
+            net.open(1, 0, 0, (address(1), PORT + 1).into());
+            net.open_as(1, 1, 0, (address(1), PORT + 2).into(), SctpConfig { udp, ..config() });
+            assert_eq!(net.hosts[1].count("peer_refused"), 0);
+        }
+    }
+}
+
+#[test]
+fn peers_of_an_unknown_listener_are_an_error() {
+    let mut net = listening(SynCookieMode::Auto, &Arc::default());
+    let listener = ListenerId(1);
+    let peers = Arc::default();
+    let ticket = net.hosts[1].command(0, |ticket| Command::SetPeers { listener, peers, ticket });
+    assert_eq!(net.wait_done(1, ticket), Err(CommandError::NoListener));
+}

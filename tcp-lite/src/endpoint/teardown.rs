@@ -46,7 +46,8 @@ impl<M: RegionMemory> Endpoint<M> {
                     return;
                 }
                 full.stream.peer_closed();
-                if self.config.policy.on_peer_close == OnPeerClose::Finish {
+                let held = full.stream.holds_confirmations();
+                if self.config.policy.on_peer_close == OnPeerClose::Finish && !held {
                     self.shutdown_for(CloseReason::PeerShutdown, now);
                 }
             }
@@ -166,7 +167,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// An error: the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
-    fn fail_with(
+    pub(super) fn fail_with(
         &mut self,
         why: CloseReason,
         final_error: FinalError,
@@ -179,7 +180,8 @@ impl<M: RegionMemory> Endpoint<M> {
         let by_peer = matches!(why, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
         // A Terminate that cannot be read has no numbers, and no answer.
-        let numbers = why.numbers();
+        let local = self.upper.full().filter(|_| final_error == FinalError::Local);
+        let numbers = local.map_or(why.numbers(), |full| Some(full.stream.local_error_numbers()));
         if let Some(numbers) = numbers {
             self.conn.record(Record::of_error(now, kind, 0, numbers));
         }

@@ -330,8 +330,9 @@ impl<M: RegionMemory> SessionSlot<M> {
         if let Some(full) = &mut self.full {
             full.stream.peer_closed();
         }
+        let held = self.full.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         let readying = self.state() == State::Readying;
-        if readying || env.config.policy.on_peer_close == OnPeerClose::Finish {
+        if readying || env.config.policy.on_peer_close == OnPeerClose::Finish && !held {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
     }
@@ -371,6 +372,15 @@ impl<M: RegionMemory> SessionSlot<M> {
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.life.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
+        } else {
+            self.abort(SctpReason::Local.into(), env, cx);
+        }
+    }
+
+    /// This end's ULP cannot do what it was sent for: a local catastrophic error, then the session's Terminate.
+    pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if self.life.is_receiving() {
+            self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
         } else {
             self.abort(SctpReason::Local.into(), env, cx);
         }

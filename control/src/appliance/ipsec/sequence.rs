@@ -65,7 +65,7 @@ impl Sequence {
     /// # Errors
     /// One sentence: they must not be used.
     pub(super) fn more(&mut self) -> Result<(u64, u64), String> {
-        let shown = self.path.display();
+        let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(AT_A_TIME).ok_or_else(|| {
             format!("{shown}: all sequence numbers were used; give the SA another key")
         })?;

@@ -48,10 +48,12 @@ impl Held {
     /// A message of the first host arrives.
     fn send(&mut self) {
         match self.ulp {
-            UlpKind::Ddp => drop(self.net.hosts[0].send(self.here, b"message")),
+            UlpKind::Ddp => {
+                self.net.hosts[0].send(self.here, b"message");
+            }
             UlpKind::Rdmap => {
                 let source = Source::Bytes(b"message".as_slice().into());
-                drop(self.post(WorkRequest::send(source, Cookie::of(0))));
+                self.post(WorkRequest::send(source, Cookie::of(0)));
             }
         }
         self.net.until("the message", |net| {
